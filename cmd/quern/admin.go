@@ -173,16 +173,9 @@ func newAdmin(env environment) *cobra.Command {
 	newChoice(f, &logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
 	newChoice(f, &logFormat, "log-format", "text or json", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		url, err := redisURL(cmd)
-		if err == nil {
-			url, err = findRedis(cmd, env, url)
-		}
+		rdb, err := connectRedis(cmd, env)
 		if err != nil {
 			return err
-		}
-		rdb, err := queue.Connect(url)
-		if err != nil {
-			return wrongRedis(cmd, err)
 		}
 		defer rdb.Close()
 		config, closeClients, err := adminConfig(cmd, rdb, tenants)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 func newAudit(env environment) *cobra.Command {
@@ -15,11 +13,12 @@ func newAudit(env environment) *cobra.Command {
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	limit := int64(100)
 	newNumber(cmd.Flags(), &limit, "limit", "most actions to show", 1, 10_000, "use 1 to 10000")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		entries, err := client.AuditLog(cmd.Context(), "", limit)
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		entries, err := client.AuditLog(cmd.Context(), limit)
 		if err != nil {
 			return err
 		}

@@ -84,7 +84,11 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	if cmd.Flag("tenant").Changed && own {
 		return nil, usagef("--tenant without --queue: bench has a tenant of its own; name a queue of the tenant, or leave --tenant out")
 	}
-	url, tenant, err := target(cmd, env)
+	tenant, err := tenantOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	url, err := findRedis(cmd, env)
 	if err != nil {
 		return nil, err
 	}

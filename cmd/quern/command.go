@@ -23,6 +23,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 func clientGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := group(use, short, commands...)
 	clientFlags(cmd)
+	serverFlags(cmd)
 	return cmd
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -89,7 +89,7 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 		found = slices.Sorted(maps.Keys(queues))
 	case "ID":
 		for _, name := range slices.Sorted(maps.Keys(queues)) {
-			tasks, err := client.Queue(name).List(ctx, queue.ListOptions{Limit: completedTasks})
+			tasks, err := client.List(ctx, &api.Filter{Queue: name}, 0, completedTasks)
 			if err != nil {
 				break
 			}
@@ -98,12 +98,12 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 			}
 		}
 	case "LISTENER":
-		nodes, _ := client.Fleet().Nodes(ctx)
+		nodes, _ := client.Nodes(ctx)
 		for _, node := range nodes {
-			found = append(found, node.ID)
+			found = append(found, node.Listener)
 		}
 	case "NAME", "NAME|DIGEST":
-		plugins, _ := host.Plugins(ctx, client)
+		plugins, _ := client.Plugins(ctx)
 		for _, plugin := range plugins {
 			found = append(found, plugin.Plugin)
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host/doctor"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 func newDoctor(env environment) *cobra.Command {
@@ -21,42 +20,24 @@ func newDoctor(env environment) *cobra.Command {
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	output := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		url, tenant, err := target(cmd, env)
-		if err != nil {
-			return err
-		}
-		rdb, err := queue.Connect(url)
-		if err != nil {
-			return wrongRedis(cmd, err)
-		}
-		defer rdb.Close()
-		var clients []*queue.Client
-		names := []string{tenant}
-		for i := 0; i < len(names); i++ {
-			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: names[i]})
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		names := []string{client.Tenant()}
+		if !isGiven(cmd.Flag("tenant")) {
+			others, err := client.Tenants(cmd.Context())
 			if err != nil {
-				return err
+				note(cmd, "only the tenant %s is looked at: %v: name another with --tenant", names[0], err)
 			}
-			defer client.Close()
-			clients = append(clients, client)
-			if i == 0 && !isGiven(cmd.Flag("tenant")) {
-				others, err := client.Tenants(cmd.Context())
-				if err != nil {
-					note(cmd, "only the tenant %s is looked at: %v: name another with --tenant", tenant, err)
-				}
-				names = slices.Compact(slices.Sorted(slices.Values(append(others, tenant))))
-				at := slices.Index(names, tenant)
-				names[0], names[at] = names[at], names[0]
-			}
+			others = slices.DeleteFunc(others, func(name string) bool { return name == names[0] })
+			names = append(names, slices.Sorted(slices.Values(others))...)
 		}
-		findings, err := doctor.Examine(cmd.Context(), clients...)
+		findings, err := client.Findings(cmd.Context(), names...)
 		if err != nil {
 			return err
 		}
-		return showFindings(cmd, output.json(), names, findings)
-	}
+		return showFindings(cmd, json, names, findings)
+	})
 	return cmd
 }
 

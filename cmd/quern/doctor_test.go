@@ -54,10 +54,11 @@ func TestDoctorFindsNothing(t *testing.T) {
 }
 
 // Whatever is wrong is found, with a remedy that can be pasted, in all tenants or in the one that is named.
-func TestDoctorFinds(t *testing.T) {
-	t.Parallel()
+func TestDoctorFinds(t *testing.T) { overBoth(t, testDoctorFinds) }
+
+func testDoctorFinds(t *testing.T, by over) {
 	server := queuetest.Start(t, "--maxmemory-policy", "allkeys-lru", "--save", "")
-	u := newUser(t, server.URL())
+	u := by.user(t, server.URL(), "acme")
 	rdb := server.Client(t)
 	u.must("enqueue", "nobody")
 	u.must("enqueue", "nobody", "--tenant", "acme")
@@ -131,9 +132,10 @@ func TestDoctorFinds(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(used+used/20, 10)).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if found, _ := examined(t, u, exitFailed); !slices.Contains(found, "redis-memory") {
-		t.Errorf("of a Redis that is almost full: %q", found)
-	}
+	eventually(t, "it finds a Redis that is almost full", func() bool { // a server examines every 5 s
+		found, _ = examined(t, u, exitFailed)
+		return slices.Contains(found, "redis-memory")
+	})
 }
 
 // What the Redis user may not read is told, and that of Redis once, however many tenants there are.

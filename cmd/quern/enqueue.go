@@ -59,6 +59,7 @@ func newEnqueue(env environment) *cobra.Command {
 		Args: arguments(1, 2),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	o.flags(cmd.Flags())
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -173,7 +174,7 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 	return nil
 }
 
-func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, json bool) error {
 	ctx, name := cmd.Context(), args[0]
 	q := client.Queue(name)
 	if o.wait {
@@ -216,7 +217,7 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client *queue.Client, args []st
 }
 
 // answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.
-func (o *enqueueOptions) answer(cmd *cobra.Command, client *queue.Client, name string, receipt queue.Receipt, json, lacking bool) error {
+func (o *enqueueOptions) answer(cmd *cobra.Command, client backend, name string, receipt queue.Receipt, json, lacking bool) error {
 	id := receipt.ID
 	switch {
 	case receipt.Existed && id == o.task.ID:

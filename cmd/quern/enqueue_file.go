@@ -50,7 +50,7 @@ type chunk struct {
 type fileSummary struct{ lines, enqueued, existed, refused, lacking int }
 
 // enqueueFile enqueues a task for each line of a file.
-func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, name string, json bool) error {
+func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name string, json bool) error {
 	if err := queue.ValidQueue(name); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client *queue.Client, n
 const maxBadLines = 20
 
 // enqueue enqueues what is read. Its error leaves in done how far that came.
-func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileSummary) error {
+func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	chunks := make(chan chunk)
@@ -179,7 +179,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client *queue.Client, done *fileS
 }
 
 // enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
-func enqueueChunk(ctx context.Context, q *queue.Queue, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
+func enqueueChunk(ctx context.Context, q queueBackend, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
 	if len(specs) == 0 {
 		return nil, 0, nil
 	}
@@ -217,13 +217,13 @@ func throughOutage(ctx context.Context, outage time.Duration, write func() error
 
 // batch is the task that waits for all tasks of a file. It is open until the whole file is enqueued.
 type batch struct {
-	then *queue.Queue
+	then queueBackend
 	id   string
 }
 
 // begin makes the task, unless an earlier run of the command has.
 func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) error {
-	_, err := b.then.Enqueue(ctx, parameters, queue.Options{ID: b.id, When: when, Open: true})
+	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: queue.Options{ID: b.id, When: when, Open: true}}})
 	return err
 }
 

@@ -20,6 +20,10 @@ import (
 
 // newProducer is a user with a tenant of its own on a Redis, and a client of that tenant on the shared Redis.
 func newProducer(t *testing.T, redisURL string) (*user, *queue.Client) {
+	return over("redis").producer(t, redisURL)
+}
+
+func (by over) producer(t *testing.T, redisURL string) (*user, *queue.Client) {
 	t.Helper()
 	tenant := queuetest.Tenant()
 	client, err := queue.New(queuetest.Shared(t).URL(), queue.Config{Tenant: tenant})
@@ -27,7 +31,7 @@ func newProducer(t *testing.T, redisURL string) (*user, *queue.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	return newUser(t, redisURL).with(map[string]string{"QUERN_TENANT": tenant}), client
+	return by.user(t, redisURL, tenant).with(map[string]string{"QUERN_TENANT": tenant}), client
 }
 
 // lines are n tasks, the first of which has the number 1 as its parameters.
@@ -62,9 +66,10 @@ func enqueuedOnce(t *testing.T, client *queue.Client, id string, n int) {
 	}
 }
 
-func TestEnqueueFile(t *testing.T) {
-	t.Parallel()
-	u, client := newProducer(t, queuetest.Shared(t).URL())
+func TestEnqueueFile(t *testing.T) { overBoth(t, testEnqueueFile) }
+
+func testEnqueueFile(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
 	file := write(t, filepath.Join(t.TempDir(), "tasks.jsonl"), "\ufeff"+`{"parameters": "text \u00e4"}`+"\r\n"+
 		"\r\n"+
 		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5} `+"\n"+
@@ -106,9 +111,10 @@ func TestEnqueueFile(t *testing.T) {
 }
 
 // Lines that are no tasks are named, each with its remedy, and the others are enqueued. The corrected file fills the gaps.
-func TestEnqueueFileWithBadLines(t *testing.T) {
-	t.Parallel()
-	u, client := newProducer(t, queuetest.Shared(t).URL())
+func TestEnqueueFileWithBadLines(t *testing.T) { overBoth(t, testEnqueueFileWithBadLines) }
+
+func testEnqueueFileWithBadLines(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
 	bad := [][2]string{
 		{`{"to": "ada"}`, `unknown field "to", and what the handler gets belongs into parameters: use one of id, parameters,`},
 		{`{"paramters": 1}`, `did you mean parameters?`},
@@ -166,9 +172,10 @@ func TestEnqueueFileOfAnotherForm(t *testing.T) {
 var goOn = regexp.MustCompile(`go on with the same command and (--id) (\S+) (--skip) (\d+)\n`)
 
 // A full queue stops the command, which says how to go on.
-func TestEnqueueFileIntoAFullQueue(t *testing.T) {
-	t.Parallel()
-	u, client := newProducer(t, queuetest.Shared(t).URL())
+func TestEnqueueFileIntoAFullQueue(t *testing.T) { overBoth(t, testEnqueueFileIntoAFullQueue) }
+
+func testEnqueueFileIntoAFullQueue(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
 	tasks := lines(1, 3000)
 	u.must("queue", "limit", "mail", "2000")
 	r := u.feed(tasks, "enqueue", "mail", "--file", "-")
@@ -184,10 +191,11 @@ func TestEnqueueFileIntoAFullQueue(t *testing.T) {
 }
 
 // Broken connections, whose writes Redis did, and a Redis that is away for a while: the command goes on by itself.
-func TestEnqueueFileDuringAnOutage(t *testing.T) {
-	t.Parallel()
+func TestEnqueueFileDuringAnOutage(t *testing.T) { overBoth(t, testEnqueueFileDuringAnOutage) }
+
+func testEnqueueFileDuringAnOutage(t *testing.T, by over) {
 	proxy := queuetest.NewProxy(t, queuetest.Shared(t))
-	u, client := newProducer(t, proxy.URL())
+	u, client := by.producer(t, proxy.URL())
 	c := u.prepare("enqueue", "mail", "--file", "-", "--id", "x")
 	stdin := start(t, c)
 	feed := func(from, to int) {
@@ -235,9 +243,10 @@ func start(t *testing.T, c *child) io.WriteCloser {
 }
 
 // Ctrl-C says how to go on, which loses and doubles nothing.
-func TestEnqueueFileInterrupted(t *testing.T) {
-	t.Parallel()
-	u, client := newProducer(t, queuetest.Shared(t).URL())
+func TestEnqueueFileInterrupted(t *testing.T) { overBoth(t, testEnqueueFileInterrupted) }
+
+func testEnqueueFileInterrupted(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
 	c := u.prepare("enqueue", "mail", "--file", "-")
 	stdin := start(t, c)
 	if _, err := io.WriteString(stdin, lines(1, 1000)); err != nil {

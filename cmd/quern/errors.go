@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -115,6 +118,9 @@ func explain(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	var timeout net.Error
+	if away, ok := errors.AsType[*client.UnreachableError](err); ok {
+		return explainServer(away, err)
+	}
 	switch {
 	case errors.As(err, &certificate):
 		remedy = "name the authority that signed it with ?ca=FILE in the URL of Redis"
@@ -125,6 +131,10 @@ func explain(err error) error {
 	case errors.As(err, &reply):
 		word, _, _ := strings.Cut(reply.Error(), " ")
 		remedy = replyRemedies[word]
+	case isStatus(err, http.StatusUnauthorized):
+		remedy = "give the token with --token-file, or in QUERN_TOKEN"
+	case isStatus(err, http.StatusForbidden):
+		remedy = "use a token that may, or ask an admin for one"
 	case errors.Is(err, queue.ErrNoTask):
 		remedy = "look for it with `quern task ls`, and mind --tenant"
 	case errors.Is(err, io.EOF):
@@ -136,6 +146,35 @@ func explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, remedy)
+}
+
+// explainServer adds the remedy to an error of a server that does not answer as its API does.
+func explainServer(away *client.UnreachableError, err error) error {
+	var noTLS tls.RecordHeaderError
+	var timeout net.Error
+	remedy := ""
+	switch certificate, wrong := errors.AsType[*tls.CertificateVerificationError](err); {
+	case wrong:
+		remedy = fmt.Sprintf("name the authority that signed the certificate of %s with ?ca=FILE in the URL of --server", certificate.UnverifiedCertificates[0].Subject)
+	case errors.As(err, &noTLS), strings.Contains(away.Error(), "server gave HTTP response to HTTPS client"):
+		remedy = "it speaks no TLS there: use http:// instead of https://"
+	case isUndialed(err):
+		remedy = "start `quern admin` there, or name another with --server"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		remedy = "it does not answer: it is stopped or overloaded, or https:// meets a server without TLS"
+	case errors.Is(err, io.EOF):
+		remedy = "it closed the connection: if it wants TLS, use https:// instead of http://"
+	}
+	if remedy == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, remedy)
+}
+
+// isStatus reports whether the API refused a request with an HTTP status.
+func isStatus(err error, status int) bool {
+	problem, ok := errors.AsType[*api.Problem](err)
+	return ok && problem.Status == status
 }
 
 // isUndialed reports whether Redis could not be reached at all.

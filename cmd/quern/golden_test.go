@@ -19,9 +19,10 @@ import (
 // What scripts rely on, form by form: testdata holds what a user types and sees. The Redis of each
 // test is its own, so that the tenant is the default one.
 
-func TestGoldenWaitingTasks(t *testing.T) {
-	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+func TestGoldenWaitingTasks(t *testing.T) { overBoth(t, testGoldenWaitingTasks) }
+
+func testGoldenWaitingTasks(t *testing.T, by over) {
+	s := &transcript{user: by.user(t, queuetest.Start(t).URL(), "acme")}
 	s.run("enqueue", "mail", "hello", "--id", "one")
 	s.run("enqueue", "mail", "hello", "--id", "one", "-o", "json")
 	s.run("enqueue", "mail", `{"to": "ada"}`, "--id", "two", "--key", "ada", "--label", "a=b", "--label", "c=d", "-o", "json")
@@ -51,9 +52,10 @@ func TestGoldenWaitingTasks(t *testing.T) {
 	golden(t, "waiting", s.String())
 }
 
-func TestGoldenFinishedTasks(t *testing.T) {
-	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+func TestGoldenFinishedTasks(t *testing.T) { overBoth(t, testGoldenFinishedTasks) }
+
+func testGoldenFinishedTasks(t *testing.T, by over) {
+	s := &transcript{user: by.user(t, queuetest.Start(t).URL())}
 	plugins := folder(t, map[string][]byte{
 		"echo": runtimetest.Echo(t), "exit": runtimetest.Exit(t), "trap": runtimetest.Trap(t), "loop": runtimetest.Loop(t),
 	})
@@ -89,10 +91,11 @@ func TestGoldenFinishedTasks(t *testing.T) {
 	golden(t, "finished", s.String())
 }
 
-func TestGoldenPluginLs(t *testing.T) {
-	t.Parallel()
+func TestGoldenPluginLs(t *testing.T) { overBoth(t, testGoldenPluginLs) }
+
+func testGoldenPluginLs(t *testing.T, by over) {
 	server := queuetest.Start(t)
-	s := &transcript{user: newUser(t, server.URL())}
+	s := &transcript{user: by.user(t, server.URL())}
 	s.env["QUERN_RESET"] = "new" // that of every system
 	plugins := folder(t, map[string][]byte{"mail": runtimetest.Echo(t), "page": []byte("<html>")})
 	write(t, filepath.Join(plugins, "mail.yaml"), "name: mail\nversion: 1.4.0\nqueues: [mail, mail.bulk]\n")

@@ -42,7 +42,7 @@ func pasteable(cmd *cobra.Command, text string) string {
 			return line
 		}
 		var given string
-		for _, name := range []string{"config", "redis", "redis-file", "tenant"} {
+		for _, name := range []string{"config", "redis", "redis-file", "server", "token", "token-file", "tenant"} {
 			flag, to := cmd.Flag(name), name
 			if name == "tenant" && hinted.Flag("tenant") == nil {
 				to = "tenants" // of a host
@@ -51,7 +51,9 @@ func pasteable(cmd *cobra.Command, text string) string {
 				continue
 			}
 			word := shellWord(flag.Value.String())
-			if shown(flag, flag.Value.String()) != flag.Value.String() {
+			if name == "token" {
+				word = `"${QUERN_TOKEN:?set it to your token}"`
+			} else if shown(flag, flag.Value.String()) != flag.Value.String() {
 				word = `"${QUERN_REDIS_URL:?set it to the URL of Redis with its password}"`
 			}
 			given += " --" + to + " " + word
@@ -72,7 +74,7 @@ func shellWord(word string) string {
 
 // list prints a list for people or as JSON. To people it also says where an empty one was looked for, and, unless they named a tenant,
 // which others there are.
-func list(cmd *cobra.Command, client *queue.Client, json bool, all any, heading string, rows []view) error {
+func list(cmd *cobra.Command, client backend, json bool, all any, heading string, rows []view) error {
 	if err := showTable(cmd, json, all, heading, rows); err != nil || json {
 		return err
 	}
@@ -109,7 +111,7 @@ func firstOf(names []string) string {
 
 // warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not read what it
 // needs is not warned.
-func warnUnserved(cmd *cobra.Command, client *queue.Client, name string) {
+func warnUnserved(cmd *cobra.Command, client backend, name string) {
 	stats, err := client.Queue(name).Stats(cmd.Context())
 	if err != nil || stats.Listeners > 0 || stats.Totals["complete"]+stats.Totals["failed"] > 0 ||
 		stats.Depth[queue.Complete]+stats.Depth[queue.Failed] > 0 {
@@ -119,7 +121,7 @@ func warnUnserved(cmd *cobra.Command, client *queue.Client, name string) {
 }
 
 // servedLike is the remedy for a queue that nobody serves: the nearest one that is served.
-func servedLike(cmd *cobra.Command, client *queue.Client, name string) string {
+func servedLike(cmd *cobra.Command, client backend, name string) string {
 	queues, _ := client.Queues(cmd.Context())
 	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
 	if near := nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {

@@ -61,13 +61,15 @@ func TestHintsHidePasswords(t *testing.T) {
 }
 
 // Who lists without naming a tenant learns of the others; an empty list tells where it looked.
-func TestListsNameOtherTenants(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestListsNameOtherTenants(t *testing.T) { overBoth(t, testListsNameOtherTenants) }
+
+func testListsNameOtherTenants(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL(), "acme", "globex")
 	u.must("enqueue", "mail", "--tenant", "acme")
 	u.must("enqueue", "mail", "--tenant", "globex")
 	for _, command := range [][]string{{"queue", "ls"}, {"task", "ls", "mail", "--status", "failed"}, {"node", "ls"}, {"plugin", "ls"}, {"kv", "ls"}} {
 		r := u.run(command...)
+		r.stderr = strings.ReplaceAll(r.stderr, "at http://", "at ")
 		where := "nothing found in tenant blueque at 127.0.0.1:"
 		others := "this is tenant blueque; there are also acme, globex: name one with --tenant"
 		if r.status != exitDone || !strings.Contains(r.stderr, where) || !strings.Contains(r.stderr, others) ||
@@ -99,9 +101,10 @@ func TestListsNameSomeOfManyTenants(t *testing.T) {
 }
 
 // A misspelled queue is told when a task gets lost in it, and not when it has, or had, somebody who serves it.
-func TestEnqueueWarnsOfUnservedQueue(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestEnqueueWarnsOfUnservedQueue(t *testing.T) { overBoth(t, testEnqueueWarnsOfUnservedQueue) }
+
+func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	warns := func(queue, text string) {
 		t.Helper()
 		r := u.run("enqueue", queue)

@@ -55,14 +55,15 @@ func TestKV(t *testing.T) {
 }
 
 // What a bucket may hold is what live hosts grant: the largest quota of the plugins that may write.
-func TestKVQuota(t *testing.T) {
-	t.Parallel()
+func TestKVQuota(t *testing.T) { overBoth(t, testKVQuota) }
+
+func testKVQuota(t *testing.T, by over) {
 	server := queuetest.Start(t)
 	store := kv.New(server.Client(t), queue.DefaultTenant).For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}}, nil)
 	if err := store.Set(t.Context(), "seen", "x", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	u := newUser(t, "redis://"+server.Addr()+"/0")
+	u := by.user(t, "redis://"+server.Addr()+"/0")
 	plugins := folder(t, map[string][]byte{"a": runtimetest.C.Empty(t), "b": runtimetest.C.Empty(t), "c": runtimetest.C.Empty(t)})
 	for name, grant := range map[string]string{"a": "access: rw, quota: 1kB", "b": "access: rw, quota: 2kB", "c": "access: r"} {
 		write(t, filepath.Join(plugins, name+".yaml"), "capabilities: {kv: [{bucket: seen, "+grant+"}]}\n")

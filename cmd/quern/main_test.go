@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +25,7 @@ import (
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -122,6 +124,8 @@ const testTimeout = 4 * time.Minute
 type user struct {
 	t   *testing.T
 	env map[string]string
+	// server is the URL of the API by which client commands work, "" if they use Redis.
+	server string
 }
 
 // here is with for what runs in this process, which other tests share.
@@ -139,9 +143,52 @@ func newUser(t *testing.T, redisURL string) *user {
 
 // with is the same user with more variables.
 func (u *user) with(variables map[string]string) *user {
-	more := &user{t: u.t, env: maps.Clone(u.env)}
+	more := &user{t: u.t, env: maps.Clone(u.env), server: u.server}
 	maps.Copy(more.env, variables)
 	return more
+}
+
+// over names the ways in which client commands reach a tenant.
+type over string
+
+// overBoth runs a test with client commands that use Redis, and again with such that use the API of a server: a user sees the same.
+func overBoth(t *testing.T, test func(t *testing.T, by over)) {
+	t.Helper()
+	t.Parallel()
+	for _, by := range []over{"redis", "server"} {
+		t.Run(string(by), func(t *testing.T) {
+			t.Parallel()
+			test(t, by)
+		})
+	}
+}
+
+// user is a user whose client commands work in this way. A server of the API serves the tenants, at least the default one.
+func (by over) user(t *testing.T, redisURL string, tenants ...string) *user {
+	t.Helper()
+	u := newUser(t, redisURL)
+	if by == "server" {
+		c := u.start("admin", "--admin", "127.0.0.1:0", "--tenants", strings.Join(append(tenants, queue.DefaultTenant), ","))
+		u.server = "http://" + c.stderr.await(t, adminListening)
+	}
+	return u
+}
+
+// of is the same user as the command sees them: those that are no clients use Redis always.
+func (u *user) of(args []string) *user {
+	if u.server == "" || slices.Contains([]string{"serve", "admin", "bench", "dev"}, args[0]) {
+		return u
+	}
+	client := u.with(map[string]string{"QUERN_SERVER": u.server})
+	delete(client.env, "QUERN_REDIS_URL")
+	return client
+}
+
+// tenant is a user with a tenant of their own of the shared Redis.
+func (by over) tenant(t *testing.T) *user {
+	t.Helper()
+	name := queuetest.Tenant()
+	return by.user(t, queuetest.Shared(t).URL(), name).with(map[string]string{"QUERN_TENANT": name, "QUERN_TENANTS": name})
 }
 
 func (u *user) lookup(name string) (string, bool) {
@@ -164,7 +211,7 @@ func (u *user) feed(stdin string, args ...string) result {
 	ctx, cancel := context.WithTimeout(u.t.Context(), testTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	err := run(ctx, args, u.here().lookup, strings.NewReader(stdin), &stdout, &stderr)
+	err := run(ctx, args, u.of(args).here().lookup, strings.NewReader(stdin), &stdout, &stderr)
 	return result{report(err, &stderr), stdout.String(), stderr.String()}
 }
 
@@ -209,7 +256,7 @@ func (u *user) start(args ...string) *command {
 	} else {
 		go func() {
 			defer close(c.ended)
-			c.status = report(run(ctx, args, u.here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
+			c.status = report(run(ctx, args, u.of(args).here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
 		}()
 	}
 	u.t.Cleanup(func() {
@@ -382,7 +429,7 @@ func (u *user) prepare(args ...string) *child {
 	}
 	c := &child{Cmd: exec.Command(path, args...), stdout: newOutput(), stderr: newOutput()}
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + u.t.TempDir()}
-	for name, value := range u.env {
+	for name, value := range u.of(args).env {
 		c.Env = append(c.Env, name+"="+value)
 	}
 	c.Stdout, c.Stderr = c.stdout, c.stderr
@@ -402,7 +449,7 @@ func (c *child) wait(t *testing.T) *os.ProcessState {
 func golden(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
-	if *update {
+	if *update && !strings.HasSuffix(t.Name(), "/server") { // what Redis users see is what all see
 		write(t, path, text)
 	}
 	want, err := os.ReadFile(path)
@@ -453,7 +500,7 @@ func (s *transcript) String() string {
 		{`[^\s",]+~[0-9a-f]{8}_\d+`, "NODE"},
 		{`"pid":\d+`, `"pid":PID`},
 		{`(?m)^(pid +)\d+$`, "${1}PID"},
-		{`\b1\d{9}\.\d{6}\b`, "TIME"},
+		{`\b1\d{9}\.\d{1,6}\b`, "TIME"},
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \w+`, "DATE"},
 		{`sha256:[0-9a-f]{12,64}`, "DIGEST"},
 		{`\b\d+\.\ds\b`, "AGE"},
@@ -461,6 +508,7 @@ func (s *transcript) String() string {
 		{`(_pending_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
 		{`"uptime_seconds":\d+`, `"uptime_seconds":UPTIME`},
 		{`(?m)( +)\d+s( +127\.0\.0\.1:\d+)$`, "${1}UPTIME$2"},
+		{`at http://127\.0\.0\.1:\d+`, "at 127.0.0.1:PORT"},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{regexp.QuoteMeta(os.TempDir()) + `/\w+/\d+`, "DIR"},
 		{`  +`, "  "},

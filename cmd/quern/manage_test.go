@@ -17,9 +17,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestGoldenEnqueueOptions(t *testing.T) {
-	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+func TestGoldenEnqueueOptions(t *testing.T) { overBoth(t, testGoldenEnqueueOptions) }
+
+func testGoldenEnqueueOptions(t *testing.T, by over) {
+	s := &transcript{user: by.user(t, queuetest.Start(t).URL())}
 	s.run("enqueue", "mail", "hello", "--id", "all", "--max-attempts", "5", "--backoff", "linear", "--backoff-base", "2s",
 		"--backoff-min", "500ms", "--backoff-max", "1h30m", "--no-jitter", "--max-age", "7d", "--max-reschedules", "20",
 		"--timeout", "1m", "--deadline", "4102444800", "--priority", "70", "--key", "order-7", "--label", "a=b", "--label", "c=d", "--header", "x-request-id=7",
@@ -46,15 +47,24 @@ func TestGoldenEnqueueOptions(t *testing.T) {
 	s.run("task", "ls", "rush", "--key", "k", "-o", "json")
 	s.run("task", "ls", "rush", "--key", "k", "--status", "failed", "-o", "json")
 
-	s.run("enqueue", "mail", "--id", "alone", "--replicas", "1")
-	s.run("enqueue", "mail", "--id", "alone", "--replicas", "1", "-o", "json")
 	golden(t, "enqueue", s.String())
 }
 
-func TestGoldenQueueManagement(t *testing.T) {
+// Only Redis itself waits for replicas.
+func TestGoldenReplicas(t *testing.T) {
 	t.Parallel()
+	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+	s.run("enqueue", "mail", "--id", "alone", "--replicas", "1")
+	s.run("enqueue", "mail", "--id", "alone", "--replicas", "1", "-o", "json")
+	s.run("enqueue", "mail", "--replicas", "1", "--server", "http://127.0.0.1:1", "--config", "")
+	golden(t, "replicas", s.String())
+}
+
+func TestGoldenQueueManagement(t *testing.T) { overBoth(t, testGoldenQueueManagement) }
+
+func testGoldenQueueManagement(t *testing.T, by over) {
 	server := queuetest.Start(t)
-	s := &transcript{user: newUser(t, server.URL())}
+	s := &transcript{user: by.user(t, server.URL())}
 	s.run("queue", "limit", "mail")
 	s.run("queue", "limit", "mail", "2")
 	s.run("enqueue", "mail", "--id", "one")
@@ -107,10 +117,11 @@ func TestGoldenQueueManagement(t *testing.T) {
 	golden(t, "manage", s.String())
 }
 
-func TestGoldenNodes(t *testing.T) {
-	t.Parallel()
+func TestGoldenNodes(t *testing.T) { overBoth(t, testGoldenNodes) }
+
+func testGoldenNodes(t *testing.T, by over) {
 	server := queuetest.Start(t)
-	s := &transcript{user: newUser(t, server.URL())}
+	s := &transcript{user: by.user(t, server.URL())}
 	s.run("node", "ls")
 	s.run("node", "ls", "-o", "json")
 	host, _ := s.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}), "--concurrency", "4")
@@ -147,9 +158,10 @@ func TestGoldenNodes(t *testing.T) {
 }
 
 // A task that fails for good goes to its dead-letter queue, and who completes the letter has handled it.
-func TestGoldenDeadLetters(t *testing.T) {
-	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+func TestGoldenDeadLetters(t *testing.T) { overBoth(t, testGoldenDeadLetters) }
+
+func testGoldenDeadLetters(t *testing.T, by over) {
+	s := &transcript{user: by.user(t, queuetest.Start(t).URL())}
 	plugins := folder(t, map[string][]byte{"exit": runtimetest.Exit(t), "funeral": runtimetest.Echo(t)})
 	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: exit.dead\n")
 	write(t, filepath.Join(plugins, "funeral.yaml"), "name: funeral\nqueues: [exit.dead]\n")
@@ -172,10 +184,11 @@ func TestGoldenDeadLetters(t *testing.T) {
 
 // What keeps one task from its retry, or its dead letter from being deleted, keeps no other task from it. It is told, and by the exit
 // status too.
-func TestRetryGoesOn(t *testing.T) {
-	t.Parallel()
+func TestRetryGoesOn(t *testing.T) { overBoth(t, testRetryGoesOn) }
+
+func testRetryGoesOn(t *testing.T, by over) {
 	redis := queuetest.Start(t)
-	u := newUser(t, redis.URL())
+	u := by.user(t, redis.URL())
 	plugins := folder(t, map[string][]byte{"exit": runtimetest.Exit(t)})
 	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: exit.dead\n")
 	host, _ := u.host(plugins)

@@ -7,32 +7,26 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// nodeView is a listener as `node ls` prints it, at a time by Redis's clock.
-func nodeView(tenant string, n queue.NodeInfo, now time.Time) view {
-	number := func(name string) any {
-		if n, err := strconv.Atoi(n.About[name]); err == nil {
-			return n
-		}
-		return nil
-	}
-	slots, used, shown := number("slots"), number("slots_in_use"), ""
-	if slots != nil && used != nil {
-		shown = fmt.Sprint(used, "/", slots)
+// nodeRow is a listener as `node ls` prints it, at a time by Redis's clock.
+func nodeRow(n api.Node, now time.Time) view {
+	shown := ""
+	if n.Slots != nil && n.SlotsInUse != nil {
+		shown = fmt.Sprint(*n.SlotsInUse, "/", *n.Slots)
 	}
 	lease := ""
-	switch {
-	case n.LeaseEnd.After(now):
+	switch ends := api.Moment(n.LeaseEnds); {
+	case ends.After(now):
 		lease = "alive"
-	case !n.LeaseEnd.IsZero():
-		lease = fmt.Sprintf("over for %.1fs", now.Sub(n.LeaseEnd).Seconds())
+	case !ends.IsZero():
+		lease = fmt.Sprintf("over for %.1fs", now.Sub(ends).Seconds())
 	case n.Kind != queue.KindPython:
 		lease = "over"
 	}
@@ -40,41 +34,15 @@ func nodeView(tenant string, n queue.NodeInfo, now time.Time) view {
 	for _, name := range slices.Sorted(maps.Keys(n.Holds)) {
 		holds = append(holds, fmt.Sprintf("%s:%d", name, len(n.Holds[name])))
 	}
-	return view{
-		{"listener", "listener", n.ID},
-		{"tenant", "tenant", tenant},
-		{"kind", "kind", n.Kind},
-		{"version", "version", given(n.About["version"])},
-		{"lease_ends", "", moment(n.LeaseEnd)},
-		{"", "lease", lease},
-		{"draining", "draining", n.Draining},
-		{"slots", "", slots},
-		{"slots_in_use", "", used},
-		{"", "slots", shown},
-		{"queues", "queues", append([]string{}, n.Queues...)},
-		{"holds", "", n.Holds}, // by queue
-		{"", "holds", holds},
-		{"name", "name", given(n.About["name"])},
-		{"uptime_seconds", "uptime", uptime(n)},
-		{"address", "address", given(n.About["address"])},
-	}
-}
-
-// uptime is for how long a host runs, by its own clock; nil if that is not known.
-func uptime(n queue.NodeInfo) any {
-	started, err := strconv.ParseFloat(n.About["started"], 64)
-	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
-	if err != nil || missing != nil {
-		return nil
-	}
-	return span(time.Duration((clock - started) * float64(time.Second)).Round(time.Second))
+	uptime := given(span(time.Duration(n.Uptime) * time.Second))
+	return row(n.Listener, n.Tenant, n.Kind, n.Version, lease, n.Draining, shown, n.Queues, holds, n.Name, uptime, n.Address)
 }
 
 func newNodeLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		nodes, err := client.Fleet().Nodes(cmd.Context())
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		nodes, err := client.Nodes(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -82,11 +50,11 @@ func newNodeLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := make([]view, len(nodes))
+		rows := make([]view, len(nodes))
 		for i, node := range nodes {
-			views[i] = nodeView(client.Tenant(), node, now)
+			rows[i] = nodeRow(node, now)
 		}
-		return list(cmd, client, json, views, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", views)
+		return list(cmd, client, json, nodes, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", rows)
 	}))
 	return cmd
 }
@@ -98,12 +66,12 @@ func newNodeDrain(env environment) *cobra.Command {
 			"does. A host of several tenants goes on for the others, and serves this one again after a restart; it\n" +
 			"ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			listener, err := findListener(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
-			err = client.Fleet().Drain(cmd.Context(), listener)
+			err = client.Drain(cmd.Context(), listener)
 			if errors.Is(err, queue.ErrNoNode) {
 				return notDrained(cmd.Context(), client, listener)
 			}
@@ -113,12 +81,12 @@ func newNodeDrain(env environment) *cobra.Command {
 }
 
 // notDrained explains why a listener could not be drained: it does not exist, is dead, or is a Python one.
-func notDrained(ctx context.Context, client *queue.Client, listener string) error {
-	nodes, err := client.Fleet().Nodes(ctx)
+func notDrained(ctx context.Context, client backend, listener string) error {
+	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(nodes, func(n queue.NodeInfo) bool { return n.ID == listener })
+	i := slices.IndexFunc(nodes, func(n api.Node) bool { return n.Listener == listener })
 	switch {
 	case i < 0:
 		return noListener(client, listener)
@@ -128,7 +96,7 @@ func notDrained(ctx context.Context, client *queue.Client, listener string) erro
 	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, shellWord(listener))
 }
 
-func noListener(client *queue.Client, listener string) error {
+func noListener(client backend, listener string) error {
 	return refusedf("tenant %s has no listener %q: see `quern node ls`, and mind --tenant", client.Tenant(), listener)
 }
 
@@ -146,12 +114,12 @@ func newNodeReclaim(env environment) *cobra.Command {
 	maxCrashes := queue.DefaultMaxCrashes
 	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		listener, err := findListener(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
-		got, err := client.Fleet().ReclaimNode(cmd.Context(), listener, maxCrashes)
+		got, err := client.ReclaimNode(cmd.Context(), listener, maxCrashes)
 		switch {
 		case errors.Is(err, queue.ErrNoNode):
 			return noListener(client, listener)
@@ -160,14 +128,8 @@ func newNodeReclaim(env environment) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		v := view{
-			{"listener", "", listener},
-			{"returned", "returned", got.Returned},
-			{"scheduled", "scheduled", got.Scheduled},
-			{"failed", "failed", got.Failed},
-			{"dropped", "dropped", got.Dropped},
-		}
-		return showLine(cmd, json, v, v.line())
+		v := view{{"", "returned", got.Returned}, {"", "scheduled", got.Scheduled}, {"", "failed", got.Failed}, {"", "dropped", got.Dropped}}
+		return showLine(cmd, json, api.Reclaimed{Listener: listener, Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, v.line())
 	})
 	return cmd
 }

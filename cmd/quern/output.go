@@ -118,7 +118,7 @@ func show(cmd *cobra.Command, json bool, v view) error {
 }
 
 // showLine prints a result, as JSON or as one line of text.
-func showLine(cmd *cobra.Command, json bool, v view, line string) error {
+func showLine(cmd *cobra.Command, json bool, v any, line string) error {
 	if json {
 		return writeJSON(cmd.OutOrStdout(), v)
 	}

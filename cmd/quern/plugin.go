@@ -6,9 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // shortDigest is the length of a digest for people: sha256: and twelve digits.
@@ -19,9 +17,10 @@ const digestPrefix = "sha256:"
 func newPluginLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
-		views, err := host.Plugins(cmd.Context(), client)
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		views, err := client.Plugins(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -44,8 +43,9 @@ func newPluginRelease(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	clientFlags(cmd)
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
-		quarantines, err := client.Fleet().Quarantines(cmd.Context())
+	serverFlags(cmd)
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		quarantines, err := client.Quarantines(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func newPluginRelease(env environment) *cobra.Command {
 			if q.Plugin != args[0] && !(len(digest) >= leastPrefix && strings.HasPrefix(strings.TrimPrefix(q.Digest, digestPrefix), digest)) {
 				continue
 			}
-			if err := client.Fleet().EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {
+			if err := client.EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {
 				return err
 			}
 			released++

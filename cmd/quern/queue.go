@@ -41,7 +41,7 @@ const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE F
 func newQueueLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func newQueueShow(env environment) *cobra.Command {
 			"yet. Of each status it looks at 10000 tasks at most.",
 	}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
@@ -96,17 +96,17 @@ func newQueuePause(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on",
 		Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
 				return err
 			}
 			if err := warnUnknown(cmd, client, args[0]); err != nil {
 				return err
 			}
-			nodes, err := client.Fleet().Nodes(cmd.Context())
+			nodes, err := client.Nodes(cmd.Context())
 			for _, node := range nodes {
 				if node.Kind == queue.KindPython && slices.Contains(node.Queues, args[0]) {
-					note(cmd, "the Python listener %s does not know pauses and goes on", node.ID)
+					note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
 				}
 			}
 			return err
@@ -117,7 +117,7 @@ func newQueuePause(env environment) *cobra.Command {
 func newQueueResume(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume QUEUE", Short: "End a pause", Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			if err := client.Queue(args[0]).Resume(cmd.Context()); err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ func newQueueLimit(env environment) *cobra.Command {
 				return usagef("limit %q: %w", args[1], err)
 			}
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 			if len(args) == 2 {
 				if err := client.Queue(args[0]).SetLimit(cmd.Context(), limit); err != nil {
 					return err
@@ -190,7 +190,7 @@ func newQueuePurge(env environment) *cobra.Command {
 		case chosen && o.Everything:
 			return usagef("--all beside --older-than or --keep: leave one of them out")
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 			if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 				return err
 			}
@@ -209,7 +209,7 @@ func newQueuePurge(env environment) *cobra.Command {
 }
 
 // warnUnknown warns of a queue that nobody has used yet: its name may be misspelled.
-func warnUnknown(cmd *cobra.Command, client *queue.Client, name string) error {
+func warnUnknown(cmd *cobra.Command, client backend, name string) error {
 	known, err := client.Queues(cmd.Context())
 	if _, ok := known[name]; err == nil && !ok {
 		note(cmd, "tenant %s has no queue %q yet", client.Tenant(), name)
@@ -218,7 +218,7 @@ func warnUnknown(cmd *cobra.Command, client *queue.Client, name string) error {
 }
 
 // needKnown refuses a queue that nobody has used.
-func needKnown(ctx context.Context, client *queue.Client, name string) error {
+func needKnown(ctx context.Context, client backend, name string) error {
 	if err := queue.ValidQueue(name); err != nil {
 		return err
 	}

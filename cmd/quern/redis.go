@@ -7,9 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
@@ -40,17 +40,7 @@ func redisURL(cmd *cobra.Command) (string, error) {
 }
 
 // urlOfFile reads the URL of Redis from the file that a setting names.
-func urlOfFile(from, path string) (string, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", usagef("%s: %w: name a file with the URL of Redis", from, err)
-	}
-	url := strings.TrimSpace(string(content))
-	if url == "" {
-		return "", usagef("%s: %s is empty: write the URL of Redis into it", from, path)
-	}
-	return url, nil
-}
+func urlOfFile(from, path string) (string, error) { return firstOfFile(from, path, "the URL of Redis") }
 
 // wrongRedis adds the origin of the URL to the error of an invalid one.
 func wrongRedis(cmd *cobra.Command, err error) error {
@@ -68,23 +58,34 @@ func clientFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 
-// target finds a client command's tenant and Redis.
-func target(cmd *cobra.Command, env environment) (url, tenant string, err error) {
-	if url, err = redisURL(cmd); err != nil {
-		return "", "", err
-	}
+// tenantOf is a client command's tenant.
+func tenantOf(cmd *cobra.Command) (string, error) {
 	flag := cmd.Flag("tenant")
-	if tenant = flag.Value.String(); queue.ValidTenant(tenant) != nil {
-		return "", "", usagef("%s %q: %s", origin(flag), tenant, tenantRule)
+	tenant := flag.Value.String()
+	if queue.ValidTenant(tenant) != nil {
+		return "", usagef("%s %q: %s", origin(flag), tenant, tenantRule)
 	}
-	url, err = findRedis(cmd, env, url)
-	return url, tenant, err
+	return tenant, nil
 }
 
-// findRedis is the Redis of the setting, or else that of a `quern dev` that answers, or the default.
-func findRedis(cmd *cobra.Command, env environment, url string) (string, error) {
-	if url != "" {
-		return url, nil
+// connectRedis connects to the Redis of the setting, or else to that of a `quern dev` that answers, or to the default.
+func connectRedis(cmd *cobra.Command, env environment) (redis.UniversalClient, error) {
+	url, err := findRedis(cmd, env)
+	if err != nil {
+		return nil, err
+	}
+	rdb, err := queue.Connect(url)
+	if err != nil {
+		return nil, wrongRedis(cmd, err)
+	}
+	return rdb, nil
+}
+
+// findRedis is the URL of that Redis.
+func findRedis(cmd *cobra.Command, env environment) (string, error) {
+	url, err := redisURL(cmd)
+	if err != nil || url != "" {
+		return url, err
 	}
 	dev, ok, err := findDev(cmd.Context(), env)
 	if !ok || err != nil {
@@ -94,22 +95,8 @@ func findRedis(cmd *cobra.Command, env environment, url string) (string, error) 
 	return dev.Redis, nil
 }
 
-// connect makes the client of a client command, for the tenant of its flag.
-func connect(cmd *cobra.Command, env environment, config queue.Config) (*queue.Client, error) {
-	url, tenant, err := target(cmd, env)
-	if err != nil {
-		return nil, err
-	}
-	config.Tenant = tenant
-	client, err := queue.New(url, config)
-	if err != nil {
-		return nil, wrongRedis(cmd, err)
-	}
-	return client, nil
-}
-
 // withClient wraps a command that needs a client. output is nil for a command without -o.
-func withClient(env environment, output *format, run func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error) func(*cobra.Command, []string) error {
+func withClient(env environment, output *format, run func(cmd *cobra.Command, client backend, args []string, json bool) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		client, err := connect(cmd, env, queue.Config{})
 		if err != nil {

@@ -68,11 +68,11 @@ func applySettings(cmd *cobra.Command, env environment) error {
 			}
 		}
 	})
-	overrideRedis(layers, func(name string) bool { return given[name] != nil })
+	overrideAll(layers, func(name string) bool { return given[name] != nil })
 	if err := layers.Load(confmap.Provider(given, ""), nil); err != nil {
 		return fmt.Errorf("read environment: %w", err)
 	}
-	overrideRedis(layers, flags.Changed)
+	overrideAll(layers, flags.Changed)
 	flags.VisitAll(func(flag *pflag.Flag) {
 		value := layers.Get(flag.Name)
 		if err != nil || value == nil || flag.Changed || flag.Name == "config" || flag.Name == "help" || flag.Annotations[callKey] != nil {
@@ -94,11 +94,14 @@ func notSettings(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// overrideRedis drops redis and redis-file, which are two ways to give one setting, if a higher layer has either.
-func overrideRedis(layers *koanf.Koanf, higher func(name string) bool) {
-	if higher("redis") || higher("redis-file") {
-		layers.Delete("redis")
-		layers.Delete("redis-file")
+// overrideAll drops flags which are several ways to give one setting, if a higher layer has any of them.
+func overrideAll(layers *koanf.Koanf, higher func(name string) bool) {
+	for _, names := range [][]string{{"redis", "redis-file", "server"}, {"token", "token-file"}} {
+		if slices.ContainsFunc(names, higher) {
+			for _, name := range names {
+				layers.Delete(name)
+			}
+		}
 	}
 }
 
@@ -127,7 +130,7 @@ func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins 
 
 // settingNames lists the flags that a configuration file may set: a host's, and those with which clients find its tasks.
 func settingNames(root *cobra.Command) []string {
-	names := []string{"tenant"}
+	names := []string{"tenant", "server", "token-file"}
 	add := func(flag *pflag.Flag) {
 		if flag.Name != "help" && flag.Name != "config" && flag.Name != "check" {
 			names = append(names, flag.Name)
@@ -178,6 +181,8 @@ func shown(flag *pflag.Flag, value string) string {
 	switch kind := flag.Value.Type(); {
 	case kind == "URL" && value != "":
 		return queue.Redact(value)
+	case kind == "TOKEN" && value != "":
+		return "xxxxx"
 	case kind == "TENANT=URL":
 		var list tenantURLs
 		_ = list.Set(value)

@@ -24,7 +24,7 @@ func newTaskShow(env environment) *cobra.Command {
 	}
 	tree := cmd.Flags().Bool("tree", false, "show it with the tasks that it enqueued and those that wait for it, and so on")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		task, err := findTask(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
@@ -46,7 +46,8 @@ func newTaskShow(env environment) *cobra.Command {
 }
 
 func newTaskLs(env environment) *cobra.Command {
-	var o queue.ListOptions
+	var status queue.Status
+	offset, limit := 0, 100
 	var filter taskFilter
 	cmd := &cobra.Command{
 		Use: "ls [QUEUE]", Aliases: []string{"list"}, Short: "List the tasks of a queue, or of all, newest first",
@@ -62,24 +63,19 @@ func newTaskLs(env environment) *cobra.Command {
 	for _, status := range queue.Statuses() {
 		statuses = append(statuses, string(status))
 	}
-	newChoice(f, &o.Status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", statuses...)
-	filters := filter.flags(f, "were enqueued")
-	o.Limit = 100
-	newNumber(f, &o.Limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
-	newNumber(f, &o.Offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
+	newChoice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", statuses...)
+	filter.flags(f, "were enqueued")
+	newNumber(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
+	newNumber(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
-		page := o
-		page.Key, page.Labels = filter.key, filter.labels // by an index
-		if filter.reason != "" && page.Status == "" {
-			page.Status = queue.Failed
-		}
-		now, err := client.Clock(cmd.Context())
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+		selected, since, until, err := filter.filter(cmd.Context(), client, "")
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(filters, f.Changed) {
-			page.Match = func(t *queue.Task) bool { return filter.selects(t, now.Sub(t.Created)) }
+		selected.Status, selected.Since, selected.Until = string(status), since, until
+		if selected.Reason != "" && status == "" {
+			selected.Status = string(queue.Failed)
 		}
 		queues, heading, across := args, "ID STATUS REASON CREATED UPDATED ATTEMPTS KEY", len(args) == 0
 		if across {
@@ -89,10 +85,10 @@ func newTaskLs(env environment) *cobra.Command {
 			}
 			queues, heading = slices.Sorted(maps.Keys(known)), "ID QUEUE STATUS REASON CREATED UPDATED ATTEMPTS KEY"
 		}
-		if page.Status == queue.Failed {
+		if selected.Status == string(queue.Failed) {
 			heading += " ERROR"
 		}
-		tasks, damaged := newest(cmd.Context(), client, queues, page)
+		tasks, damaged := newest(cmd.Context(), client, queues, selected, offset, limit)
 		if damaged != nil && len(tasks) == 0 {
 			return damaged
 		}
@@ -100,7 +96,7 @@ func newTaskLs(env environment) *cobra.Command {
 		for i, t := range tasks {
 			all[i] = taskView(client.Tenant(), t, nil)
 			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
-			if page.Status == queue.Failed {
+			if selected.Status == string(queue.Failed) {
 				failure := t.Failure()
 				rows[i] = append(rows[i], row(failure.Headline())...)
 			}
@@ -117,7 +113,7 @@ func newTaskWait(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: arguments(1, 1)}
 	var timeout time.Duration
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client *queue.Client, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		id := args[0]
 		if isBeginning(id) {
 			task, err := findTask(cmd.Context(), client, id)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -27,7 +28,7 @@ func isBeginning(id string) bool {
 }
 
 // findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
-func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task, error) {
+func findTask(ctx context.Context, client backend, id string) (*queue.Task, error) {
 	task, err := client.Task(ctx, id)
 	if !errors.Is(err, queue.ErrNoTask) || !isBeginning(id) {
 		return task, err
@@ -49,18 +50,18 @@ func findTask(ctx context.Context, client *queue.Client, id string) (*queue.Task
 
 // findListener completes the beginning of only one listener's ID: worker-1 is none of worker-10~1f4e, whose name ends at the ~.
 // What is no such beginning stays as it is.
-func findListener(ctx context.Context, client *queue.Client, id string) (string, error) {
-	nodes, err := client.Fleet().Nodes(ctx)
+func findListener(ctx context.Context, client backend, id string) (string, error) {
+	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return "", err
 	}
 	var found []string
 	for _, node := range nodes {
 		switch {
-		case node.ID == id:
+		case node.Listener == id:
 			return id, nil
-		case len(id) >= leastPrefix && strings.HasPrefix(node.ID, id) && (strings.Contains(id, "~") || strings.HasPrefix(node.ID, id+"~")):
-			found = append(found, node.ID)
+		case len(id) >= leastPrefix && strings.HasPrefix(node.Listener, id) && (strings.Contains(id, "~") || strings.HasPrefix(node.Listener, id+"~")):
+			found = append(found, node.Listener)
 		}
 	}
 	switch len(found) {
@@ -72,14 +73,10 @@ func findListener(ctx context.Context, client *queue.Client, id string) (string,
 	return "", refusedf("several listeners begin with %s: %s: give more of the ID", id, firstOf(found))
 }
 
-// taskFilter selects tasks by what they are.
+// taskFilter are the flags that select tasks by what they are.
 type taskFilter struct {
-	reason    queue.Reason
-	key       string
+	selects   api.Filter
 	labels    map[string]string
-	plugin    string
-	node      string
-	text      string
 	olderThan time.Duration
 	newerThan time.Duration
 }
@@ -90,12 +87,12 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	for _, reason := range queue.Reasons() {
 		reasons = append(reasons, string(reason))
 	}
-	newChoice(f, &t.reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", reasons...)
-	f.StringVar(&t.key, "key", "", "only those with this key")
+	newChoice(f, &t.selects.Reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", reasons...)
+	f.StringVar(&t.selects.Key, "key", "", "only those with this key")
 	pairFlag(f, &t.labels, "label", "only those with this label, `NAME=VALUE`; may be given several times")
-	f.StringVar(&t.plugin, "plugin", "", "only those that the plugin `NAME` ran")
-	f.StringVar(&t.node, "node", "", "only those that this `LISTENER` ran, or one whose ID begins so")
-	f.StringVar(&t.text, "error", "", "only those whose error has this `TEXT`, in upper or lower case")
+	f.StringVar(&t.selects.Plugin, "plugin", "", "only those that the plugin `NAME` ran")
+	f.StringVar(&t.selects.Node, "node", "", "only those that this `LISTENER` ran, or one whose ID begins so")
+	f.StringVar(&t.selects.Error, "error", "", "only those whose error has this `TEXT`, in upper or lower case")
 	newLasting(f, &t.olderThan, "older-than", "only those that "+since+" longer ago than this")
 	newLasting(f, &t.newerThan, "newer-than", "only those that "+since+" less long ago than this")
 	names := []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
@@ -103,45 +100,53 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	return names
 }
 
-// selects reports whether the filter selects a task; age is that of the task.
-func (t *taskFilter) selects(task *queue.Task, age time.Duration) bool {
+// filter is what the flags select, in a queue, and the bounds of a task's age as seconds of Redis's clock; 0 for none.
+func (t *taskFilter) filter(ctx context.Context, client backend, queue string) (f api.Filter, since, until float64, err error) {
+	f = t.selects
+	f.Queue = queue
 	for name, value := range t.labels {
-		if is, ok := task.Labels[name]; !ok || is != value {
-			return false
-		}
+		f.Label = append(f.Label, name+"="+value)
 	}
-	message := strings.ToLower(task.Failure().Message + task.LastError)
-	return (t.reason == "" || task.Status == queue.Failed && task.Failure().Reason == t.reason) &&
-		(t.key == "" || task.Key == t.key) && (t.plugin == "" || task.Plugin == t.plugin) && strings.HasPrefix(task.Node, t.node) &&
-		strings.Contains(message, strings.ToLower(t.text)) && age >= t.olderThan && (t.newerThan == 0 || age <= t.newerThan)
+	if t.olderThan == 0 && t.newerThan == 0 {
+		return f, 0, 0, nil
+	}
+	now, err := client.Clock(ctx)
+	bound := func(age time.Duration) float64 {
+		if age == 0 {
+			return 0
+		}
+		return max(float64(now.Add(-age).UnixMicro())/1e6, 1e-6)
+	}
+	return f, bound(t.newerThan), bound(t.olderThan), err
 }
 
 // newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
-func newest(ctx context.Context, client *queue.Client, queues []string, page queue.ListOptions) ([]*queue.Task, error) {
+func newest(ctx context.Context, client backend, queues []string, f api.Filter, offset, limit int) ([]*queue.Task, error) {
 	if len(queues) == 1 {
-		return client.Queue(queues[0]).List(ctx, page)
+		f.Queue = queues[0]
+		return client.List(ctx, &f, offset, limit)
 	}
-	each := page
-	if each.Offset, each.Limit = 0, page.Offset+page.Limit; each.Limit > 1000 {
-		return nil, usagef("--offset and --limit together are %d: use up to 1000, or name a queue", each.Limit)
+	most := offset + limit
+	if most > 1000 {
+		return nil, usagef("--offset and --limit together are %d: use up to 1000, or name a queue", most)
 	}
 	var all []*queue.Task
 	var damaged error
-	for _, name := range queues {
-		tasks, err := client.Queue(name).List(ctx, each)
+	for _, f.Queue = range queues {
+		tasks, err := client.List(ctx, &f, 0, most)
 		switch {
 		case queue.IsUnavailable(err) || errors.Is(err, queue.ErrInvalid):
 			return nil, err
 		case err != nil && damaged == nil:
 			damaged = err
 		}
-		if all = append(all, tasks...); len(all) > 8*each.Limit {
-			all = newestFirst(all)[:each.Limit] // there may be thousands of queues
+		if all = append(all, tasks...); len(all) > 8*most {
+			all = newestFirst(all)[:most] // there may be thousands of queues
 		}
 	}
 	all = newestFirst(all)
-	from := min(page.Offset, len(all))
-	return all[from:min(from+page.Limit, len(all))], damaged
+	from := min(offset, len(all))
+	return all[from:min(from+limit, len(all))], damaged
 }
 
 func newestFirst(tasks []*queue.Task) []*queue.Task {

@@ -13,9 +13,10 @@ import (
 )
 
 // The beginning of an ID that Quern made stands for it wherever a task is named, if it is long enough and no other task's.
-func TestTaskByPrefix(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestTaskByPrefix(t *testing.T) { overBoth(t, testTaskByPrefix) }
+
+func testTaskByPrefix(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	const one, two, dead = "0a1b2c3d-0001-4000-8000-000000000000", "0a1b2c3d-0002-4000-8000-000000000000", "dead-0123456789012345678901234567890123456789"
 	for _, id := range []string{one, two, dead, "order-1000"} {
 		u.must("enqueue", "mail", "--id", id, "--delay", "1h")
@@ -40,9 +41,10 @@ func TestTaskByPrefix(t *testing.T) {
 }
 
 // Tasks are found by what they are, in a queue and across queues.
-func TestTaskLsFilters(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestTaskLsFilters(t *testing.T) { overBoth(t, testTaskLsFilters) }
+
+func testTaskLsFilters(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	plugins := folder(t, map[string][]byte{"exit": runtimetest.Exit(t), "echo": runtimetest.Echo(t), "trap": runtimetest.Trap(t)})
 	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\nversion: 1.0.0\n")
 	u.host(plugins)
@@ -89,9 +91,10 @@ func TestTaskLsFilters(t *testing.T) {
 }
 
 // --watch prints what has changed; that of a task ends with it.
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestWatch(t *testing.T) { overBoth(t, testWatch) }
+
+func testWatch(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	u.must("enqueue", "mail", "--id", "one", "--delay", "1h")
 	list := u.start("queue", "ls", "-o", "json", "--watch=100ms")
 	list.stdout.await(t, regexp.MustCompile(`"scheduled":1`))

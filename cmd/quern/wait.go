@@ -24,7 +24,7 @@ const (
 )
 
 // waitFor waits for a task and writes its result to stdout, and nothing else.
-func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.Duration) error {
+func waitFor(cmd *cobra.Command, client backend, id string, timeout time.Duration) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { showWait(ctx, client, id, newProgress(cmd.ErrOrStderr())) })
@@ -44,7 +44,7 @@ func waitFor(cmd *cobra.Command, client *queue.Client, id string, timeout time.D
 }
 
 // showWait shows a terminal what becomes of a task, until ctx ends.
-func showWait(ctx context.Context, client *queue.Client, id string, line *progress) {
+func showWait(ctx context.Context, client backend, id string, line *progress) {
 	defer line.clear()
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
@@ -72,9 +72,15 @@ func showWait(ctx context.Context, client *queue.Client, id string, line *progre
 	}
 }
 
+// waits is what a wait needs of a backend.
+type waits interface {
+	Clock(context.Context) (time.Time, error)
+	Wait(ctx context.Context, id string) (*queue.Task, error)
+}
+
 // waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
 // longer than outage, and at once if it is away from the start.
-func waitTask(ctx context.Context, client *queue.Client, id string, timeout, outage time.Duration) (*queue.Task, error) {
+func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*queue.Task, error) {
 	if timeout > 0 {
 		over := refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, shellWord(id))
 		var cancel context.CancelFunc
@@ -113,7 +119,7 @@ func cause(ctx context.Context, err error) error {
 }
 
 // awaitOutage returns an error when Redis has been away for longer than outage, nil when ctx ends.
-func awaitOutage(ctx context.Context, client *queue.Client, outage time.Duration) error {
+func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
 	ticker := time.NewTicker(min(outage, outageInterval))
 	defer ticker.Stop()
 	there := time.Now()
@@ -163,14 +169,14 @@ func newTaskLogs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: arguments(1, 1)}
 	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
 	})
 	return cmd
 }
 
 // printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
-func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string, follow, json bool) error {
+func printLogs(ctx context.Context, w io.Writer, client backend, id string, follow, json bool) error {
 	task, err := findTask(ctx, client, id)
 	if err != nil {
 		return err
@@ -209,7 +215,7 @@ func printLogs(ctx context.Context, w io.Writer, client *queue.Client, id string
 }
 
 // printLines prints the lines after a number, and returns that of the last one.
-func printLines(ctx context.Context, w io.Writer, client *queue.Client, id string, last int64, json bool) (int64, error) {
+func printLines(ctx context.Context, w io.Writer, client backend, id string, last int64, json bool) (int64, error) {
 	lines, err := client.Log(ctx, id, last)
 	if err != nil {
 		return last, err

@@ -18,15 +18,12 @@ import (
 )
 
 // tenant is a user of the shared Redis with a tenant of their own.
-func tenant(t *testing.T) *user {
-	t.Helper()
-	name := queuetest.Tenant()
-	return newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": name, "QUERN_TENANTS": name})
-}
+func tenant(t *testing.T) *user { return over("redis").tenant(t) }
 
-func TestTaskLogsFollow(t *testing.T) {
-	t.Parallel()
-	u := tenant(t)
+func TestTaskLogsFollow(t *testing.T) { overBoth(t, testTaskLogsFollow) }
+
+func testTaskLogsFollow(t *testing.T, by over) {
+	u := by.tenant(t)
 	u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
 	if _, err := binary(); err != nil { // not while the task runs
 		t.Fatal(err)
@@ -48,9 +45,10 @@ func TestTaskLogsFollow(t *testing.T) {
 	}
 }
 
-func TestTaskLogsFollowDeleted(t *testing.T) {
-	t.Parallel()
-	u := tenant(t)
+func TestTaskLogsFollowDeleted(t *testing.T) { overBoth(t, testTaskLogsFollowDeleted) }
+
+func testTaskLogsFollowDeleted(t *testing.T, by over) {
+	u := by.tenant(t)
 	id := strings.TrimSpace(u.must("enqueue", "mail", "--delay", "1h"))
 	following := u.start("task", "logs", "-f", id)
 	removed(t, u, id)
@@ -82,9 +80,10 @@ func awaitWaiter(t *testing.T, rdb *redis.Client, tenant, id string) {
 	})
 }
 
-func TestWaitDeleted(t *testing.T) {
-	t.Parallel()
-	u := tenant(t)
+func TestWaitDeleted(t *testing.T) { overBoth(t, testWaitDeleted) }
+
+func testWaitDeleted(t *testing.T, by over) {
+	u := by.tenant(t)
 	id := strings.TrimSpace(u.must("enqueue", "mail", "--delay", "1h"))
 	c := u.start("task", "wait", id)
 	removed(t, u, id)
@@ -138,9 +137,10 @@ func TestWaitOutage(t *testing.T) {
 }
 
 // A Ctrl-C ends the wait and not the task, and the shell sees that it was one.
-func TestWaitInterrupted(t *testing.T) {
-	t.Parallel()
-	u := tenant(t)
+func TestWaitInterrupted(t *testing.T) { overBoth(t, testWaitInterrupted) }
+
+func testWaitInterrupted(t *testing.T, by over) {
+	u := by.tenant(t)
 	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
 	rdb, name := queuetest.Shared(t).Client(t), u.env["QUERN_TENANT"]
 	for _, tt := range []struct{ args, said string }{

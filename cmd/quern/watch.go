@@ -10,12 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // clientRun is a command that needs a client.
-type clientRun = func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error
+type clientRun = func(cmd *cobra.Command, client backend, args []string, json bool) error
 
 // frame is what a command prints at one look, for the stream that gets it.
 type frame struct {
@@ -32,7 +30,7 @@ func watchable(cmd *cobra.Command, run clientRun) clientRun {
 	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as --watch=5s says, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	notSettings(cmd.Flags(), "watch")
-	return func(cmd *cobra.Command, client *queue.Client, args []string, json bool) error {
+	return func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if flag := cmd.Flag("watch"); every != 0 && flag.Value.String() == flag.NoOptDefVal {
 			for _, arg := range args {
 				if _, err := time.ParseDuration(arg); err == nil {

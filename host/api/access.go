@@ -23,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/hashicorp/go-hclog"
 	"go.yaml.in/yaml/v3"
@@ -264,7 +263,7 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 	case i >= 0:
 		return &file.Tokens[i].Principal, nil
 	case issuer != nil && strings.Count(token, ".") == 2:
-		return issuer.identify(r.Context(), token, a.logger)
+		return issuer.identify(r.Context(), token, withoutPort(r.RemoteAddr), a.logger)
 	}
 	return nil, errors.New("the token is not known here, or not any more: ask for a new one")
 }
@@ -277,100 +276,6 @@ func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 		}
 	}
 	return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens", certificate.Subject.CommonName)
-}
-
-// issuer checks the ID tokens of one OIDC issuer, with the keys that it publishes. They are fetched at the first token, so that a
-// host starts while the issuer is away.
-type issuer struct {
-	oidcEntry
-	mu       sync.Mutex            // guards what follows
-	verifier *oidc.IDTokenVerifier // nil until the issuer has answered
-	again    time.Time             // when to ask it next
-}
-
-const (
-	issuerTimeout = 5 * time.Second
-	issuerPause   = 5 * time.Second
-	// issuerBurst is how often the issuer is asked in a row, and then every issuerPause: anybody can send tokens of unknown keys.
-	issuerBurst = 3
-	// oidcPrefix begins the names of principals that an issuer tells.
-	oidcPrefix = "oidc:"
-)
-
-// rareRequests asks an issuer only so often.
-type rareRequests struct{ limiter *rate.Limiter }
-
-func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !f.limiter.Allow() {
-		return nil, errors.New("it was asked a moment ago: try again in some seconds")
-	}
-	return http.DefaultTransport.RoundTrip(r)
-}
-
-func (i *issuer) identify(ctx context.Context, token string, logger hclog.Logger) (*Principal, error) {
-	verifier, err := i.ready(ctx)
-	if err != nil {
-		logger.Warn("cannot ask the issuer of tokens for its keys", "issuer", i.Issuer, "error", err)
-	}
-	if verifier == nil {
-		return nil, fmt.Errorf("the issuer %s cannot be reached to check the token: try again", i.Issuer)
-	}
-	checked, err := verifier.Verify(ctx, token)
-	if err != nil {
-		return nil, fmt.Errorf("the token of the issuer %s is refused: %w", i.Issuer, err)
-	}
-	claims := map[string]any{}
-	if err := checked.Claims(&claims); err != nil {
-		return nil, fmt.Errorf("read claims: %w", err)
-	}
-	who := &Principal{Name: oidcPrefix + checked.Subject, Payloads: i.Payloads, Rate: i.Rate}
-	for _, role := range roles {
-		if slices.Contains(words(claims[cmp.Or(i.RoleClaim, "role")]), string(role)) {
-			who.Role = role
-		}
-	}
-	who.Tenants = words(claims[cmp.Or(i.TenantsClaim, "tenants")])
-	if who.Role == "" || len(who.Tenants) == 0 {
-		return nil, fmt.Errorf("the token of %q names no role (claim %s: viewer, operator or admin) or no tenants (claim %s)",
-			checked.Subject, cmp.Or(i.RoleClaim, "role"), cmp.Or(i.TenantsClaim, "tenants"))
-	}
-	if slices.Contains(who.Tenants, "*") {
-		who.Tenants = nil
-	}
-	return who, nil
-}
-
-// ready makes the verifier; nil while the issuer is away, which it is asked at most once in issuerPause.
-func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.verifier != nil || time.Now().Before(i.again) {
-		return i.verifier, nil
-	}
-	// The provider keeps the context for later fetches of keys.
-	client := &http.Client{Timeout: issuerTimeout, Transport: rareRequests{rate.NewLimiter(rate.Every(issuerPause), issuerBurst)}}
-	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), i.Issuer)
-	if err != nil {
-		i.again = time.Now().Add(issuerPause)
-		return nil, err
-	}
-	i.verifier = provider.Verifier(&oidc.Config{ClientID: i.Audience})
-	return i.verifier, nil
-}
-
-// words are the texts of a claim: one, several separated by spaces, or a list.
-func words(claim any) (list []string) {
-	switch claim := claim.(type) {
-	case string:
-		return strings.Fields(claim)
-	case []any:
-		for _, one := range claim {
-			if text, ok := one.(string); ok {
-				list = append(list, text)
-			}
-		}
-	}
-	return list
 }
 
 // NewToken makes a token, and the lines that stand for it below tokens in the file of --tokens.

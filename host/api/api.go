@@ -271,7 +271,7 @@ func (t *tenant) known(ctx context.Context, name string) error {
 	}
 	all, err := t.Queues(ctx)
 	if _, ok := all[name]; err == nil && !ok {
-		return notFound("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener", t.Tenant(), name)
+		return typed(noQueue, notFound("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener", t.Tenant(), name))
 	}
 	return err
 }

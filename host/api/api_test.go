@@ -1,15 +1,19 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // The document describes every path, and every operation says what its errors look like.
@@ -46,7 +50,7 @@ func TestOpenAPI(t *testing.T) {
 
 func TestUnknownPaths(t *testing.T) {
 	w := setup(t)
-	for _, path := range []string{"/v1/nothing", "/v1/tenants/x/y", "/v1/", "/v1/tenants//tasks", "/v1/%00"} {
+	for _, path := range []string{"/v1/nothing", "/v1/tenants/x/y", "/v1/", "/v1/%00"} {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusNotFound, "/v1/openapi.json")
 	}
 	got := w.do(t, request{method: http.MethodDelete, path: "/queues"})
@@ -229,4 +233,55 @@ func TestBatch(t *testing.T) {
 	text, err := json.Marshal(map[string]any{"tasks": []any{map[string]any{"parameter": "x"}}})
 	must(t, err)
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: text}), http.StatusUnprocessableEntity, "parameter")
+}
+
+// What a server makes has its address below the base path, if the request came there.
+func TestLocationBelowTheBasePath(t *testing.T) {
+	w := setup(t, func(c *api.Config) { c.BasePath = "/quern" })
+	for _, base := range []string{"", "/quern"} {
+		q, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.base+base+"/v1/tenants/"+w.Tenant()+"/queues/mail/tasks", nil)
+		must(t, err)
+		response, err := http.DefaultClient.Do(q)
+		must(t, err)
+		must(t, response.Body.Close())
+		location := response.Header.Get("Location")
+		if !strings.HasPrefix(location, base+"/v1/tenants/"+w.Tenant()+"/tasks/") {
+			t.Errorf("below %q: %q", base, location)
+		}
+		q, err = http.NewRequestWithContext(w.ctx, http.MethodGet, w.base+location, nil)
+		must(t, err)
+		response, err = http.DefaultClient.Do(q)
+		must(t, err)
+		must(t, response.Body.Close())
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d", location, response.StatusCode)
+		}
+	}
+}
+
+// faulty is a Redis client with a bug: it panics where a queue is paused.
+type faulty struct{ redis.UniversalClient }
+
+func (faulty) SAdd(context.Context, string, ...any) *redis.IntCmd { panic("a bug") }
+
+// An action that ends in a bug is in the audit log: it may have been done in part. The server goes on.
+func TestAuditOfAPanic(t *testing.T) {
+	log := &lockedBuffer{}
+	w := setup(t, func(c *api.Config) {
+		rdb, err := queue.Connect(queuetest.Shared(t).URL())
+		must(t, err)
+		t.Cleanup(func() { _ = rdb.Close() })
+		client, err := queue.NewFromRedis(faulty{rdb}, queue.Config{Tenant: c.Clients[0].Tenant()})
+		must(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		c.Clients, c.Logger = []*queue.Client{client}, hclog.New(&hclog.LoggerOptions{Output: log})
+	})
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/mail/pause"}), http.StatusInternalServerError, "the log of this process has the details")
+	entries := get[api.List[api.AuditEntry]](t, w, "/audit").Items
+	if len(entries) != 1 || entries[0].Action != "pause-queue" || entries[0].On != "queue mail" || entries[0].Status != http.StatusInternalServerError {
+		t.Errorf("%+v", entries)
+	}
+	if text := log.String(); !strings.Contains(text, "panic=\"a bug\"") {
+		t.Errorf("the log is %s", text)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -149,7 +148,7 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &JobOf{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/jobs/" + job.ID, jobShape(in.Tenant, job)}, nil
+	return &JobOf{s.address(ctx, in.Tenant, "jobs", job.ID), jobShape(in.Tenant, job)}, nil
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
@@ -351,7 +350,9 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 				return r.claim.Become(ctx, queue.JobStopped, false, "")
 			}
 			end, text := queue.JobItemDone, ""
-			ended, err := r.t.change(ctx, action, item.ID)
+			within, done := r.claim.Within(ctx)
+			_, ended, err := r.t.change(within, action, item.ID)
+			done()
 			if !ended && err == nil {
 				text = "its host stops it"
 			}

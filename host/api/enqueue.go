@@ -21,18 +21,28 @@ import (
 
 // TaskOptions are what a producer may say of a task; the names are those of `quern enqueue --file`.
 type TaskOptions struct {
-	ID             string     `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
-	Key            string     `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
-	Parent         string     `query:"parent" json:"parent,omitempty" maxLength:"128"`
-	Traceparent    string     `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
-	DelaySeconds   float64    `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
-	At             float64    `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
-	Deadline       float64    `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
-	TimeoutSeconds float64    `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
-	MaxAttempts    int        `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
-	After          []string   `query:"after" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
-	When           queue.When `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
-	Open           bool       `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
+	ID                 string        `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
+	Key                string        `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
+	Parent             string        `query:"parent" json:"parent,omitempty" maxLength:"128"`
+	Traceparent        string        `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
+	DelaySeconds       float64       `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	At                 float64       `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
+	Deadline           float64       `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
+	TimeoutSeconds     float64       `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	MaxAttempts        int           `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+	Backoff            queue.Backoff `query:"backoff" json:"backoff,omitempty" enum:"exponential,linear" doc:"How the delay before a retry grows."`
+	BackoffBaseSeconds float64       `query:"backoff_base_seconds" json:"backoff_base_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"The first delay."`
+	BackoffMinSeconds  float64       `query:"backoff_min_seconds" json:"backoff_min_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	BackoffMaxSeconds  float64       `query:"backoff_max_seconds" json:"backoff_max_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	NoJitter           bool          `query:"no_jitter" json:"no_jitter,omitempty" doc:"Do not shorten the delay at random."`
+	MaxAgeSeconds      float64       `query:"max_age_seconds" json:"max_age_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Begin no attempt later than this after it was due."`
+	MaxReschedules     int           `query:"max_reschedules" json:"max_reschedules,omitempty" minimum:"0" doc:"How often it may reschedule itself."`
+	Unique             bool          `query:"unique" json:"unique,omitempty" doc:"Enqueue nothing if the queue has a task with the same unique_key, or without one the same parameters."`
+	UniqueKey          string        `query:"unique_key" json:"unique_key,omitempty" maxLength:"16384" doc:"With unique."`
+	UniqueForSeconds   float64       `query:"unique_for_seconds" json:"unique_for_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"With unique: for this time, finished or not; missing: until it is finished."`
+	After              []string      `query:"after,explode" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
+	When               queue.When    `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
+	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
 // RequestTrace is the trace of a request in the headers of W3C Trace Context: that of its tasks, unless they have another.
@@ -56,12 +66,40 @@ func (t RequestTrace) pass(o *queue.Options) {
 	}
 }
 
-func (o TaskOptions) options(labels map[string]string, priority *int) queue.Options {
-	return queue.Options{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
-		At: moment(o.At), Deadline: moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
-		Retry: queue.Retry{MaxAttempts: o.MaxAttempts}, After: o.After, When: o.When, Open: o.Open,
+// OptionsOf are the options as the API takes them, without labels and priority.
+func OptionsOf(o *queue.Options) TaskOptions {
+	t := TaskOptions{
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(), At: stamp(o.At),
+		Deadline: stamp(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
+		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
+		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
+		After: o.After, When: o.When, Open: o.Open,
 	}
+	if o.Unique != nil {
+		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
+	}
+	return t
+}
+
+func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Options, error) {
+	q := queue.Options{
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
+		At: Moment(o.At), Deadline: Moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
+		After: o.After, When: o.When, Open: o.Open,
+		Retry: queue.Retry{
+			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds), Min: period(o.BackoffMinSeconds),
+			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
+		},
+	}
+	if o.NoJitter {
+		q.Retry.Jitter = new(bool)
+	}
+	if o.Unique {
+		q.Unique = &queue.Unique{Key: o.UniqueKey, For: period(o.UniqueForSeconds)}
+	} else if o.UniqueKey != "" || o.UniqueForSeconds > 0 {
+		return q, failed(http.StatusBadRequest, "unique_key or unique_for_seconds without unique: add it, or leave them out")
+	}
+	return q, nil
 }
 
 // EnqueueRaw is a task whose parameters are the body, of any kind.
@@ -140,23 +178,26 @@ func (s *service) describeEnqueue() {
 			if err := f.check(principal(ctx)); err != nil {
 				return nil, err
 			}
-			spec := queue.Spec{Parameters: in.RawBody, Options: in.options(f.labels, &in.Priority)}
+			options, err := in.options(f.labels, &in.Priority)
+			if err != nil {
+				return nil, err
+			}
 			for _, pair := range in.Header {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
 					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
 				}
-				if spec.Headers == nil {
-					spec.Headers = make(map[string]string, len(in.Header))
+				if options.Headers == nil {
+					options.Headers = make(map[string]string, len(in.Header))
 				}
-				spec.Headers[name] = value
+				options.Headers[name] = value
 			}
-			in.pass(&spec.Options)
-			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{spec})
+			in.pass(&options)
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{{Parameters: in.RawBody, Options: options}})
 			if err != nil {
 				return nil, err
 			}
-			return &Enqueued{"/v1/tenants/" + url.PathEscape(in.Tenant) + "/tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
+			return &Enqueued{s.address(ctx, in.Tenant, "tasks", receipts[0].ID), receipts[0]}, nil
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
@@ -165,11 +206,13 @@ func (s *service) describeEnqueue() {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
 			for i, line := range in.Body.Tasks {
 				parameters, err := line.bytes()
+				if err == nil {
+					specs[i].Options, err = line.options(line.Labels, line.Priority)
+				}
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
 				}
-				specs[i] = queue.Spec{Parameters: parameters, Options: line.options(line.Labels, line.Priority)}
-				specs[i].Headers = line.Headers
+				specs[i].Parameters, specs[i].Headers = parameters, line.Headers
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)

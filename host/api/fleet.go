@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/kv"
 	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -24,23 +26,35 @@ type Node struct {
 	SlotsInUse *int                `json:"slots_in_use,omitempty"`
 	Queues     []string            `json:"queues"`
 	Holds      map[string][]string `json:"holds" doc:"The newest tasks that it holds, started or not, by queue."`
+	Name       string              `json:"name,omitempty" doc:"Of its host."`
+	Uptime     float64             `json:"uptime_seconds,omitempty"`
+	Address    string              `json:"address,omitempty" doc:"Of the host's metrics."`
 }
 
 // Reclaimed is what became of the tasks of a dead listener.
 type Reclaimed struct {
-	Body struct {
-		Listener  string `json:"listener"`
-		Returned  int    `json:"returned" doc:"To the front of their queues."`
-		Scheduled int    `json:"scheduled" doc:"For later: several hosts died while they ran."`
-		Failed    int    `json:"failed" doc:"Too many hosts died, or they must not run twice."`
-		Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
-	}
+	Listener  string `json:"listener"`
+	Returned  int    `json:"returned" doc:"To the front of their queues."`
+	Scheduled int    `json:"scheduled" doc:"For later: several hosts died while they ran."`
+	Failed    int    `json:"failed" doc:"Too many hosts died, or they must not run twice."`
+	Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
 }
+
+// ReclaimedOf is an answer with what became of tasks.
+type ReclaimedOf struct{ Body Reclaimed }
 
 // Released are versions of plugins whose quarantine ended.
 type Released struct {
 	Plugin string `json:"plugin"`
 	Digest string `json:"digest"`
+}
+
+// Quarantine is a version of a plugin that no host runs.
+type Quarantine struct {
+	Plugin    string   `json:"plugin"`
+	Digest    string   `json:"digest"`
+	Listeners []string `json:"listeners" doc:"The hosts that its tasks ended."`
+	Until     float64  `json:"until" doc:"When it ends by itself."`
 }
 
 // Bucket is a bucket of handlers.
@@ -49,6 +63,30 @@ type Bucket struct {
 	Bucket string `json:"bucket"`
 	Keys   int64  `json:"keys"`
 	Bytes  int64  `json:"bytes"`
+	Quota  int64  `json:"quota,omitempty" doc:"Bytes: the most that a plugin of a live host may write; missing: none may."`
+}
+
+// Buckets lists the buckets of a tenant's handlers. If one is damaged, it returns the others and an error.
+func Buckets(ctx context.Context, client *queue.Client, store *kv.Store) ([]Bucket, error) {
+	buckets, err := store.Buckets(ctx)
+	if err != nil && len(buckets) == 0 {
+		return nil, err
+	}
+	serving, unknown := host.Plugins(ctx, client)
+	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
+	for _, p := range serving {
+		if p.Grants == nil {
+			continue
+		}
+		for _, bucket := range p.Grants.KV {
+			quotas[bucket.Bucket] = max(quotas[bucket.Bucket], bucket.Quota)
+		}
+	}
+	all := make([]Bucket, len(buckets))
+	for i, b := range buckets {
+		all[i] = Bucket{client.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
+	}
+	return all, errors.Join(err, unknown)
 }
 
 // AuditEntry is an action of a person or program.
@@ -78,7 +116,7 @@ type InBucket struct {
 func (s *service) describeFleet() {
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Node], error) {
-			nodes, err := s.tenants[in.Tenant].nodes(ctx)
+			nodes, err := Nodes(ctx, s.tenants[in.Tenant].Client)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
@@ -90,15 +128,12 @@ func (s *service) describeFleet() {
 		MaxCrashes int `query:"max_crashes" minimum:"1" default:"3" doc:"A task fails once this many hosts died while they ran it."`
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
-		func(ctx context.Context, in *reclaim) (*Reclaimed, error) {
+		func(ctx context.Context, in *reclaim) (*ReclaimedOf, error) {
 			got, err := s.tenants[in.Tenant].Fleet().ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
-				return nil, failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener)
+				err = typed("status", failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
 			}
-			out := &Reclaimed{}
-			b := &out.Body
-			b.Listener, b.Returned, b.Scheduled, b.Failed, b.Dropped = in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped
-			return out, err
+			return &ReclaimedOf{Reclaimed{in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped}}, err
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[host.Plugin], error) {
@@ -110,6 +145,15 @@ func (s *service) describeFleet() {
 		Plugin string `path:"plugin" maxLength:"200"`
 		Digest string `query:"digest" maxLength:"80" doc:"Only this version; missing: all."`
 	}
+	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines", "List the versions of plugins that no host runs because their tasks ended several hosts"),
+		func(ctx context.Context, in *InTenant) (*ListOf[Quarantine], error) {
+			read, err := s.tenants[in.Tenant].Fleet().Quarantines(ctx)
+			out := &ListOf[Quarantine]{List[Quarantine]{Items: make([]Quarantine, len(read))}}
+			for i, q := range read {
+				out.Body.Items[i] = Quarantine{q.Plugin, q.Digest, q.Listeners, stamp(q.Until)}
+			}
+			return out, err
+		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[Released], error) {
 			released, err := s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest)
@@ -131,12 +175,13 @@ func (s *service) describeFleet() {
 		})
 }
 
-func (t *tenant) nodes(ctx context.Context) ([]Node, error) {
-	nodes, err := t.Fleet().Nodes(ctx)
+// Nodes lists the listeners of a tenant, by ID.
+func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
+	nodes, err := client.Fleet().Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, err := t.Clock(ctx)
+	now, err := client.Clock(ctx)
 	shapes := make([]Node, len(nodes))
 	for i, n := range nodes {
 		number := func(name string) *int {
@@ -146,12 +191,23 @@ func (t *tenant) nodes(ctx context.Context) ([]Node, error) {
 			return nil
 		}
 		shapes[i] = Node{
-			Listener: n.ID, Tenant: t.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
+			Listener: n.ID, Tenant: client.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
 			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
+			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 		}
 	}
 	return shapes, err
+}
+
+// uptime is for how many seconds a host runs, by its own clock; 0 if that is not known.
+func uptime(n queue.NodeInfo) float64 {
+	started, err := strconv.ParseFloat(n.About["started"], 64)
+	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
+	if err != nil || missing != nil {
+		return 0
+	}
+	return math.Round(clock - started)
 }
 
 func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released, error) {
@@ -179,13 +235,10 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released
 func (s *service) describeStore() {
 	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Bucket], error) {
-			buckets, err := s.tenants[in.Tenant].store.Buckets(ctx)
-			if err != nil && len(buckets) == 0 {
+			t := s.tenants[in.Tenant]
+			all, err := Buckets(ctx, t.Client, t.store)
+			if err != nil && len(all) == 0 {
 				return nil, err // else one damaged bucket does not hide the others
-			}
-			all := make([]Bucket, len(buckets))
-			for i, b := range buckets {
-				all[i] = Bucket{in.Tenant, b.Name, b.Keys, b.Bytes}
 			}
 			return cut(all, in.Paging, func(b Bucket) string { return b.Bucket }), nil
 		})
@@ -214,7 +267,7 @@ func (s *service) describeStore() {
 			}
 			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
 			if errors.Is(err, guest.ErrNotFound) {
-				err = notFound("bucket %q has no key %q", in.Bucket, in.Key)
+				err = typed("no-value", notFound("bucket %q has no key %q", in.Bucket, in.Key))
 			}
 			if err != nil {
 				return nil, err

@@ -103,4 +103,8 @@ func TestDeadLetters(t *testing.T) {
 	if task := get[api.Task](t, w, "/tasks/live"); task.DeadID != list.Items[0].ID {
 		t.Errorf("%+v", task)
 	}
+	// To retry the letter is to retry the task for which it stands.
+	if got := post[api.Task](t, w, "/tasks/"+list.Items[0].ID+"/retry", nil, http.StatusOK); got.ID != "live" || got.Status != queue.Pending {
+		t.Errorf("retried %+v", got)
+	}
 }

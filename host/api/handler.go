@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -44,6 +45,10 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		who, err := s.config.Access.identify(r)
+		if errors.Is(err, errTooManyTokens) {
+			s.write(w, http.StatusTooManyRequests, "%v", err)
+			return
+		}
 		if err != nil {
 			if s.strangers.Allow() {
 				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", r.Method, "path", r.URL.Path, "error", err)

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -139,6 +140,32 @@ func TestIssuerIsAskedRarely(t *testing.T) {
 	if n := i.asked.Load(); n > 10 {
 		t.Errorf("the issuer was asked %d times", n)
 	}
+}
+
+// Whoever sends tokens that were never signed has only some of them checked, and keeps nobody out whose token was right before.
+func TestForgedTokensAreCheckedRarely(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern, role_claim: groups, tenants_claim: quern_tenants}"), 0o600))
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	known := i.sign(t, i.key, nil)
+	w.token = known
+	get[api.Principal](t, w, "/v1/me")
+	parts := strings.Split(known, ".")
+	statuses := make(map[int]int)
+	for n := 0; n < 5000 && statuses[http.StatusTooManyRequests] == 0; n++ {
+		w.token = fmt.Sprintf("%s.%s.%x%s", parts[0], parts[1], n, parts[2][8:])
+		a := w.do(t, request{method: http.MethodGet, path: "/v1/me"})
+		if statuses[a.status]++; a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+	}
+	if statuses[http.StatusUnauthorized] == 0 || statuses[http.StatusTooManyRequests] == 0 || len(statuses) != 2 {
+		t.Errorf("%v", statuses)
+	}
+	w.token = known
+	get[api.Principal](t, w, "/v1/me")
 }
 
 // A request of nobody known stands in the log of the process, without its token.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,24 +20,83 @@ func failed(status int, format string, args ...any) error {
 	return huma.NewError(status, fmt.Sprintf(format, args...))
 }
 
+// typed gives a problem its type.
+func typed(name string, err error) error {
+	if model, ok := errors.AsType[*huma.ErrorModel](err); ok {
+		model.Type = typePrefix + name
+	}
+	return err
+}
+
 func notFound(format string, args ...any) error { return failed(http.StatusNotFound, format, args...) }
 
-// statuses are those of errors that callers can do something about; the first that fits counts.
-var statuses = []struct {
+// kinds are the errors that callers can do something about; the first that fits counts. A program tells them by the problem's
+// type, which is typePrefix and the name.
+var kinds = []struct {
+	name   string
 	is     error
 	status int
 	remedy string
 }{
-	{queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
-	{queue.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
-	{guest.ErrNotFound, http.StatusNotFound, ""},
-	{queue.ErrInvalid, http.StatusBadRequest, ""},
-	{guest.ErrInvalid, http.StatusBadRequest, ""},
-	{queue.ErrStatus, http.StatusConflict, ""},
-	{queue.ErrDependency, http.StatusConflict, ""},
-	{queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
-	{queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
-	{queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},
+	{"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
+	{"no-node", queue.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
+	{noQueue, ErrNoQueue, http.StatusNotFound, ""},
+	{"no-value", guest.ErrNotFound, http.StatusNotFound, ""},
+	{"invalid", queue.ErrInvalid, http.StatusBadRequest, ""},
+	{"invalid", guest.ErrInvalid, http.StatusBadRequest, ""},
+	{"not-unique", queue.ErrUnique, http.StatusConflict, ""},
+	{"status", queue.ErrStatus, http.StatusConflict, ""},
+	{"dependency", queue.ErrDependency, http.StatusConflict, ""},
+	{"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
+	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
+	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},
+}
+
+const (
+	typePrefix = "urn:quern:problem:"
+	noQueue    = "no-queue"
+)
+
+// ErrNoQueue is what a problem about a queue that nobody has used stands for.
+var ErrNoQueue = errors.New("no such queue")
+
+// Problem is the answer to a request that failed, as clients read it. errors.Is finds what it stands for, such as queue.ErrNoTask.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Message  string `json:"message"`
+		Location string `json:"location"`
+	} `json:"errors"`
+}
+
+// Error is the detail with what is wrong in the request, without the remedy that only a user of the API has.
+func (p *Problem) Error() string {
+	text := cmp.Or(p.Detail, p.Title, fmt.Sprintf("the answer is HTTP %d", p.Status))
+	for _, kind := range kinds {
+		if kind.remedy != "" && p.Type == typePrefix+kind.name {
+			text = strings.TrimSuffix(text, ": "+kind.remedy)
+		}
+	}
+	for _, e := range p.Errors {
+		text += fmt.Sprintf(": %s (%s)", e.Message, e.Location)
+	}
+	return text
+}
+
+// Unwrap is the error that the problem stands for, nil if it has no name here.
+func (p *Problem) Unwrap() error {
+	for _, kind := range kinds {
+		if p.Type == typePrefix+kind.name {
+			return kind.is
+		}
+	}
+	if p.Status == http.StatusUnprocessableEntity {
+		return queue.ErrInvalid
+	}
+	return nil
 }
 
 // problem is the answer to an error of an operation. What is not known is told to the log alone.
@@ -49,12 +109,12 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	for _, sentinel := range []error{queue.ErrInvalid, guest.ErrInvalid} {
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
 	}
-	for _, row := range statuses {
-		if errors.Is(err, row.is) {
-			if row.remedy != "" {
-				text += ": " + row.remedy
+	for _, kind := range kinds {
+		if errors.Is(err, kind.is) {
+			if kind.remedy != "" {
+				text += ": " + kind.remedy
 			}
-			return later(row.status, huma.NewError(row.status, text))
+			return later(kind.status, typed(kind.name, huma.NewError(kind.status, text)))
 		}
 	}
 	if queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {

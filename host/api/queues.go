@@ -53,6 +53,15 @@ type TenantInfo struct {
 	Queues int64  `json:"queues"`
 }
 
+// TenantNow is a tenant at a moment.
+type TenantNow struct {
+	TenantInfo
+	Time float64 `json:"time" doc:"By Redis's clock, which all times are."`
+}
+
+// TenantOf is an answer with a tenant.
+type TenantOf struct{ Body TenantNow }
+
 // QueueOf is an answer with a queue.
 type QueueOf struct{ Body Queue }
 
@@ -99,6 +108,16 @@ func (s *service) describeQueues() {
 			}
 			return cut(all, *in, func(t TenantInfo) string { return t.Tenant }), nil
 		})
+	add(s, looking("/tenants/{tenant}", "show-tenant", "Show a tenant, and what time it is there"),
+		func(ctx context.Context, in *InTenant) (*TenantOf, error) {
+			t := s.tenants[in.Tenant]
+			now, err := t.Clock(ctx)
+			if err != nil {
+				return nil, err
+			}
+			n, err := t.CountQueues(ctx)
+			return &TenantOf{TenantNow{TenantInfo{in.Tenant, n}, stamp(now)}}, err
+		})
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
@@ -110,8 +129,20 @@ func (s *service) describeQueues() {
 			shapes, err := t.queues(ctx, page.Body.Items)
 			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
 		})
+	type show struct {
+		InQueue
+		DeadLetters bool `query:"dead_letters" doc:"Count dead letters as well; of each status it looks at 10,000 tasks at most."`
+	}
 	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
-		func(ctx context.Context, in *InQueue) (*QueueOf, error) { return s.showQueue(ctx, *in) })
+		func(ctx context.Context, in *show) (*QueueOf, error) {
+			out, err := s.showQueue(ctx, in.InQueue)
+			if err != nil || !in.DeadLetters {
+				return out, err
+			}
+			letters, buried, err := s.tenants[in.Tenant].Queue(in.Queue).DeadLetters(ctx)
+			out.Body.DeadLetters, out.Body.FailedWithDeadLetter = &letters, &buried
+			return out, err
+		})
 	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
 		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
 			func(ctx context.Context, in *InQueue) (*QueueOf, error) {

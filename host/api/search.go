@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -30,18 +31,17 @@ type Filter struct {
 	Label       []string          `query:"label,explode" json:"label,omitempty" maxItems:"16" doc:"With all of these labels, NAME=VALUE."`
 	Error       string            `query:"error" json:"error,omitempty" maxLength:"1000" doc:"With this text in the message of their error, large or small letters alike."`
 	Plugin      string            `query:"plugin" json:"plugin,omitempty" maxLength:"200" doc:"That this plugin ran."`
-	Node        string            `query:"node" json:"node,omitempty" maxLength:"400" doc:"That this listener holds or held."`
+	Node        string            `query:"node" json:"node,omitempty" maxLength:"400" doc:"That this listener holds or held, or one whose ID begins so."`
 	Since       float64           `query:"since" json:"since,omitempty" minimum:"0" doc:"Created at this second or later."`
 	Until       float64           `query:"until" json:"until,omitempty" minimum:"0" doc:"Created before this second."`
+	EndedSince  float64           `query:"ended_since" json:"ended_since,omitempty" minimum:"0" doc:"Finished at this second or later."`
+	EndedUntil  float64           `query:"ended_until" json:"ended_until,omitempty" minimum:"0" doc:"Finished before this second."`
 	DeadLetters bool              `query:"dead_letters" json:"dead_letters,omitempty" doc:"Only dead letters."`
 	labels      map[string]string // of Label
 }
 
-// check refuses labels of another form, and a search for texts that this principal may not read.
-func (f *Filter) check(who *Principal) error {
-	if f.Error != "" && !who.reads() {
-		return failed(http.StatusForbidden, "%s may not see the errors of handlers, and so not search them (payloads: false)", who.Name)
-	}
+// Check refuses labels of another form, and what is no queue's name. It must precede Selects.
+func (f *Filter) Check() error {
 	f.labels = make(map[string]string)
 	for _, label := range f.Label {
 		name, value, ok := strings.Cut(label, "=")
@@ -56,29 +56,48 @@ func (f *Filter) check(who *Principal) error {
 	return nil
 }
 
-func (f *Filter) empty() bool {
-	return f.Queue == "" && f.Status == "" && f.Reason == "" && f.Key == "" && len(f.Label) == 0 && f.Error == "" &&
-		f.Plugin == "" && f.Node == "" && f.Since == 0 && f.Until == 0 && !f.DeadLetters
+// check is Check with a refusal to search for texts that this principal may not read.
+func (f *Filter) check(who *Principal) error {
+	if f.Error != "" && !who.reads() {
+		return failed(http.StatusForbidden, "%s may not see the errors of handlers, and so not search them (payloads: false)", who.Name)
+	}
+	return f.Check()
 }
 
-// selects tells whether a task passes; Page has seen to queue, status and key.
-func (f *Filter) selects(t *queue.Task) bool {
+func (f *Filter) empty() bool {
+	return f.Queue == "" && f.Status == "" && f.Key == "" && !f.Narrows()
+}
+
+// Narrows tells whether Selects may refuse a task.
+func (f *Filter) Narrows() bool {
+	return f.Reason != "" || len(f.Label) > 0 || f.Error != "" || f.Plugin != "" || f.Node != "" ||
+		f.Since > 0 || f.Until > 0 || f.EndedSince > 0 || f.EndedUntil > 0 || f.DeadLetters
+}
+
+// Selects tells whether a task passes; queue, status and key are the list's business.
+func (f *Filter) Selects(t *queue.Task) bool {
 	for name, value := range f.labels {
 		if is, ok := t.Labels[name]; !ok || is != value {
 			return false
 		}
 	}
-	created := stamp(t.Created)
-	failure := func() queue.Failure {
-		if t.Error == "" {
-			return (&queue.Task{Error: t.LastError}).Failure()
+	if f.EndedSince > 0 || f.EndedUntil > 0 {
+		ended := stamp(cmp.Or(t.FinishedAt, t.Updated)) // Python listeners do not set the first
+		if !t.Status.Finished() || ended < f.EndedSince || f.EndedUntil > 0 && ended >= f.EndedUntil {
+			return false
 		}
-		return t.Failure()
 	}
+	created := stamp(t.Created)
 	return (f.Reason == "" || t.Status == queue.Failed && string(t.Failure().Reason) == f.Reason) &&
-		(f.Plugin == "" || t.Plugin == f.Plugin) && (f.Node == "" || t.Node == f.Node) &&
-		(f.Since == 0 || created >= f.Since) && (f.Until == 0 || created < f.Until) && (!f.DeadLetters || t.LiveID != "") &&
-		(f.Error == "" || strings.Contains(strings.ToLower(failure().Message), strings.ToLower(f.Error)))
+		(f.Plugin == "" || t.Plugin == f.Plugin) && strings.HasPrefix(t.Node, f.Node) &&
+		created >= f.Since && (f.Until == 0 || created < f.Until) && (!f.DeadLetters || t.LiveID != "") &&
+		(f.Error == "" || f.tells(t.Error) || f.tells(t.LastError))
+}
+
+// tells finds the text in the message of an error, as a task's hash has it.
+func (f *Filter) tells(stored string) bool {
+	failure := (&queue.Task{Error: stored}).Failure()
+	return strings.Contains(strings.ToLower(failure.Message), strings.ToLower(f.Error))
 }
 
 // place is where a search goes on: behind the task After, in the block of a queue that begins at an offset.
@@ -147,7 +166,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 				if older = f.Since > 0 && f.Status == "" && f.Key == "" && stamp(task.Created) < f.Since; older {
 					break
 				}
-				if at.After = task.ID; f.selects(task) && !visit(task) {
+				if at.After = task.ID; f.Selects(task) && !visit(task) {
 					return &at, true, nil
 				}
 			}

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -72,18 +75,11 @@ type Task struct {
 // After is how far the tasks are that a task waits for.
 type After struct {
 	When    queue.When `json:"when" enum:"complete,ended,any,failed" doc:"What must become of them."`
+	Open    bool       `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
+	Blocked bool       `json:"blocked,omitempty" doc:"It waits for them, or failed for them."`
 	Of      int        `json:"of" doc:"How many there are."`
 	Ended   int        `json:"ended"`
 	Failed  int        `json:"failed" doc:"Of those that ended: they failed, were cancelled or expired, or are gone."`
-	Open    bool       `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
-	Blocked bool       `json:"blocked,omitempty" doc:"It waits for them, or failed for them."`
-}
-
-func afterShape(a *queue.After) *After {
-	if a == nil {
-		return nil
-	}
-	return &After{When: a.When, Of: a.Of, Ended: a.Ended, Failed: a.Failed, Open: a.Open, Blocked: a.Blocked}
 }
 
 // Retry is the part of a retry policy that a task itself sets, without the attempts.
@@ -117,8 +113,8 @@ func stamp(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
 }
 
-// moment is the time of a stamp.
-func moment(seconds float64) time.Time {
+// Moment is the time of a field with seconds since the epoch; the zero time for 0.
+func Moment(seconds float64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}
 	}
@@ -126,6 +122,11 @@ func moment(seconds float64) time.Time {
 }
 
 func period(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// NewTask shows all of a task.
+func NewTask(tenant string, t *queue.Task, history []queue.Attempt) Task {
+	return taskShape(tenant, t, history, math.MaxInt, everyone)
+}
 
 // taskShape shows a task; payloads of more than limit bytes are left out. who may be denied them.
 func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int, who *Principal) Task {
@@ -139,7 +140,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		Expires: stamp(t.Expires), Deadline: stamp(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress,
 		Message: t.Message, Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
-		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: afterShape(t.After),
+		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
 	}
 	if who.reads() {
 		shape.Headers = t.Headers
@@ -172,6 +173,52 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		})
 	}
 	return shape
+}
+
+// Task is the task of the shape, with the payloads that it has.
+func (s *Task) Task() *queue.Task {
+	t := &queue.Task{
+		ID: s.ID, Queue: s.Queue, Status: s.Status, Reason: s.Reason, Handled: s.Handled, CancelAsked: s.CancelAsked,
+		Parameters: s.ParametersBase64, Result: s.ResultBase64, Error: stored(s.Error), LastError: stored(s.LastError),
+		Attempts: s.Attempts, MaxAttempts: s.MaxAttempts, Crashes: s.Crashes, Reschedules: s.Reschedules, Rejects: s.Rejects,
+		Run: s.Run, Node: s.Node, PID: s.PID,
+		Created: Moment(s.Created), Updated: Moment(s.Updated), ETA: Moment(s.ETA), ReservedAt: Moment(s.ReservedAt),
+		StartedAt: Moment(s.StartedAt), FinishedAt: Moment(s.FinishedAt), RetriedAt: Moment(s.RetriedAt),
+		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
+		Timeout: period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
+		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
+		LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
+	}
+	if s.Parameters != nil {
+		t.Parameters = []byte(*s.Parameters)
+	}
+	if s.Result != nil {
+		t.Result = []byte(*s.Result)
+	}
+	if r := s.Retry; r != nil {
+		t.Retry = queue.Retry{
+			Backoff: r.Backoff, Base: period(r.BaseSeconds), Min: period(r.MinSeconds), Max: period(r.MaxSeconds),
+			Jitter: r.Jitter, MaxAge: period(r.MaxAgeSeconds), MaxReschedules: r.MaxReschedules,
+		}
+	}
+	return t
+}
+
+// Attempt is the run of the shape.
+func (s *Attempt) Attempt() queue.Attempt {
+	return queue.Attempt{
+		Run: s.Run, Started: Moment(s.Started), Ended: Moment(s.Ended), Node: s.Node, Plugin: s.Plugin, Digest: s.Digest,
+		Outcome: s.Outcome, Failure: s.Error,
+	}
+}
+
+// stored is a failure as a task's hash has it.
+func stored(f *queue.Failure) string {
+	if f == nil {
+		return ""
+	}
+	text, _ := json.Marshal(f) // texts and numbers always can be
+	return string(text)
 }
 
 // payload is a value as text, or as bytes if it is none.
@@ -213,6 +260,8 @@ type Queue struct {
 	Paused                  bool             `json:"paused"`
 	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
 	OldestPendingAgeSeconds float64          `json:"oldest_pending_age_seconds"`
+	DeadLetters             *int64           `json:"dead_letters,omitempty" doc:"Waiting tasks that stand for ones of other queues; only if asked for."`
+	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
 	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
 	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
 }
@@ -228,4 +277,19 @@ func queueShape(tenant, name string, s queue.Stats) Queue {
 		shape.Error = s.Err.Error()
 	}
 	return shape
+}
+
+// Stats are the counts of the shape.
+func (q *Queue) Stats() queue.Stats {
+	s := queue.Stats{
+		Depth: map[queue.Status]int64{
+			queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
+			queue.Complete: q.Complete, queue.Failed: q.Failed,
+		},
+		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: period(q.OldestPendingAgeSeconds), Totals: q.Totals,
+	}
+	if q.Error != "" {
+		s.Err = errors.New(q.Error)
+	}
+	return s
 }

@@ -70,6 +70,20 @@ func (s *service) describeTasks() {
 		func(ctx context.Context, in *TenantPage) (*ListOf[Task], error) {
 			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
 		})
+	type find struct {
+		InTenant
+		Prefix string `query:"prefix" required:"true" minLength:"8" maxLength:"128" doc:"How the IDs begin."`
+	}
+	add(s, looking("/tenants/{tenant}/task-ids", "find-task-ids", "List up to 10 IDs of tasks that begin with a text"),
+		func(ctx context.Context, in *find) (*ListOf[string], error) {
+			place := s.searches.take(ctx, principal(ctx), 1)
+			if place == nil {
+				return nil, tooMany(ctx, "searches", s.searches)
+			}
+			defer place.give()
+			ids, err := s.tenants[in.Tenant].FindTasks(ctx, in.Prefix, 10)
+			return &ListOf[string]{List[string]{Items: append([]string{}, ids...)}}, err
+		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
@@ -109,21 +123,22 @@ func (s *service) describeTasks() {
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
-			ended, err := s.tenants[in.Tenant].change(ctx, Cancel, in.ID)
+			_, ended, err := s.tenants[in.Tenant].change(ctx, Cancel, in.ID)
 			out := &Cancelled{}
 			out.Body.ID, out.Body.Ended = in.ID, ended
 			return out, err
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task: it waits like a new one, its attempts counted from 0"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*TaskOf, error) {
-			if _, err := s.tenants[in.Tenant].change(ctx, Again, in.ID); err != nil {
+			retried, _, err := s.tenants[in.Tenant].change(ctx, Again, in.ID)
+			if err != nil {
 				return nil, err
 			}
-			return s.showTask(ctx, &ShowTask{InTask: *in})
+			return s.showTask(ctx, &ShowTask{InTask: InTask{in.InTenant, retried}})
 		})
 	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
-			_, err := s.tenants[in.Tenant].change(ctx, Delete, in.ID)
+			_, _, err := s.tenants[in.Tenant].change(ctx, Delete, in.ID)
 			return nil, err
 		})
 }
@@ -222,11 +237,12 @@ const (
 	Delete Action = "delete"
 )
 
-// change does an action to one task; ended is false for one that a host is still stopping.
-func (t *tenant) change(ctx context.Context, action Action, id string) (ended bool, err error) {
+// change does an action to one task, and returns the task that it changed: for the retry of a dead letter that which it stands
+// for. ended is false for one that a host is still stopping.
+func (t *tenant) change(ctx context.Context, action Action, id string) (changed string, ended bool, err error) {
 	task, err := t.Summary(ctx, id)
 	if err != nil {
-		return false, err
+		return id, false, err
 	}
 	q := t.Queue(task.Queue)
 	ended = true
@@ -234,17 +250,23 @@ func (t *tenant) change(ctx context.Context, action Action, id string) (ended bo
 	case Cancel:
 		ended, err = q.Cancel(ctx, id)
 	case Again:
-		_, err = t.Retry(ctx, id) // of a dead letter, the task that it stands for
+		var retried *queue.Task
+		if retried, err = t.Retry(ctx, id); retried != nil {
+			task = retried
+		}
 	case Delete:
 		err = q.Delete(ctx, id)
 	}
-	if errors.Is(err, queue.ErrStatus) {
+	switch {
+	case errors.Is(err, queue.ErrUnique):
+		err = typed("not-unique", failed(http.StatusConflict, "%v", err))
+	case errors.Is(err, queue.ErrStatus):
 		allowed := map[Action]string{
 			Cancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
-			Again:  "only failed tasks can be retried, and none while another task has its uniqueness",
+			Again:  "only failed tasks can be retried",
 			Delete: "only complete and failed tasks can be deleted",
 		}
-		err = failed(http.StatusConflict, "task %s is %s: %s", id, task.Status, allowed[action])
+		err = typed("status", failed(http.StatusConflict, "task %s is %s: %s", task.ID, task.Status, allowed[action]))
 	}
-	return ended, err
+	return task.ID, ended, err
 }

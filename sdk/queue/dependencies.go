@@ -40,7 +40,9 @@ type After struct {
 	Blocked bool // it waits for them, or failed for them
 	// Of is how many there are; Ended counts those that ended, and Failed those of them that are not complete: they failed, were
 	// cancelled or expired, or are deleted.
-	Of, Ended, Failed int
+	Of     int
+	Ended  int
+	Failed int
 }
 
 // parseAfter reads the field after; nil if there is none, or it is damaged.

@@ -248,6 +248,15 @@ func (w *JobWork) Keep(ctx context.Context) error {
 	return err
 }
 
+// claimRest is how long before the end of a claim a change must have been sent.
+const claimRest = 2 * time.Second
+
+// Within is a context for one change of a job's task, after Keep. It ends before the claim may: a process that is held up for
+// longer sends nothing more, since another one may work on the job by then.
+func (w *JobWork) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, w.claimed.Add(jobClaim-claimRest))
+}
+
 // Leave gives up the claim.
 func (w *JobWork) Leave(ctx context.Context) error { return w.node.YieldDuty(ctx, jobDuty(w.id)) }
 

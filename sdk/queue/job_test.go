@@ -68,6 +68,26 @@ func TestJobs(t *testing.T) {
 	})
 }
 
+// A change is over before another process may work on the job.
+func TestChangeEndsWithinTheClaim(t *testing.T) {
+	w := setup(t)
+	job := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
+	work := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
+	ctx, done := work.Within(w.ctx)
+	defer done()
+	deadline, ok := ctx.Deadline()
+	left := w.rdb.PTTL(w.ctx, w.keys.duty(jobDuty(job.ID))).Val()
+	if !ok || left <= 0 || time.Until(deadline) >= left {
+		t.Errorf("a change may take %s of the %s that the claim lasts", time.Until(deadline), left)
+	}
+	work.claimed = time.Now().Add(-jobClaim) // as after a long halt of the process
+	if ctx, done := work.Within(w.ctx); ctx.Err() == nil {
+		t.Error("a change begins after the end of the claim")
+	} else {
+		done()
+	}
+}
+
 // Who lost the claim, because it did not renew in time, learns it and changes nothing; the other keeps it.
 func TestLostClaim(t *testing.T) {
 	w := setup(t)

@@ -1,0 +1,265 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Clock is the time of the server's Redis.
+func (c *Client) Clock(ctx context.Context) (time.Time, error) {
+	var tenant api.TenantNow
+	err := c.do(ctx, get(&tenant))
+	return api.Moment(tenant.Time), err
+}
+
+// Tenants lists those that the token's holder may see.
+func (c *Client) Tenants(ctx context.Context) (names []string, err error) {
+	what := get(nil, "tenants")
+	what.above = true
+	list, err := all[api.TenantInfo](ctx, c, what)
+	for _, t := range list {
+		names = append(names, t.Tenant)
+	}
+	return names, err
+}
+
+// Queues maps the tenant's queues to their number of listeners.
+func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
+	list, err := all[api.Queue](ctx, c, get(nil, "queues"))
+	queues := make(map[string]int64, len(list))
+	for _, q := range list {
+		queues[q.Queue] = q.Listeners
+	}
+	return queues, err
+}
+
+// Stats counts several queues, in the order given. One that nobody has used has nothing.
+func (c *Client) Stats(ctx context.Context, queues ...string) ([]queue.Stats, error) {
+	stats := make([]queue.Stats, len(queues))
+	if len(queues) == 1 {
+		shape, err := c.Queue(queues[0]).show(ctx, nil)
+		stats[0] = shape.Stats()
+		return stats, err
+	}
+	list, err := all[api.Queue](ctx, c, get(nil, "queues"))
+	byName := make(map[string]api.Queue, len(list))
+	for _, q := range list {
+		byName[q.Queue] = q
+	}
+	for i, name := range queues {
+		shape := byName[name]
+		stats[i] = shape.Stats()
+	}
+	return stats, err
+}
+
+// AuditLog reads the newest entries.
+func (c *Client) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
+	what := get(nil, "audit")
+	what.query = url.Values{"limit": {fmt.Sprint(min(limit, pageSize))}}
+	var entries []queue.AuditEntry
+	err := pages(ctx, c, what, func(page []api.AuditEntry) bool {
+		for _, e := range page {
+			entries = append(entries, queue.AuditEntry{ID: e.ID, Time: api.Moment(e.Time), Who: e.Who, Action: e.Action, On: e.On, From: e.From, Status: e.Status, Detail: e.Detail})
+		}
+		return int64(len(entries)) < limit
+	})
+	return entries[:min(int64(len(entries)), limit)], err
+}
+
+// Nodes lists the listeners, by ID.
+func (c *Client) Nodes(ctx context.Context) ([]api.Node, error) {
+	return all[api.Node](ctx, c, get(nil, "nodes"))
+}
+
+// Plugins lists what live hosts published.
+func (c *Client) Plugins(ctx context.Context) ([]host.Plugin, error) {
+	return all[host.Plugin](ctx, c, get(nil, "plugins"))
+}
+
+// Findings are what the doctor finds in tenants and their Redis.
+func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
+	findings := []doctor.Finding{}
+	for i, tenant := range tenants {
+		var list api.List[doctor.Finding]
+		what := get(&list, "tenants", tenant, "findings")
+		what.above = true
+		if err := c.do(ctx, what); err != nil {
+			return nil, err
+		}
+		for _, f := range list.Items {
+			if i == 0 || f.Tenant != "" { // else it is about their Redis, and told already
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings, nil
+}
+
+// Quarantines lists the quarantines of the tenant, by plugin and digest.
+func (c *Client) Quarantines(ctx context.Context) (list []queue.Quarantine, err error) {
+	var page api.List[api.Quarantine]
+	err = c.do(ctx, get(&page, "quarantines"))
+	for _, q := range page.Items {
+		list = append(list, queue.Quarantine{Plugin: q.Plugin, Digest: q.Digest, Listeners: q.Listeners, Until: api.Moment(q.Until)})
+	}
+	return list, err
+}
+
+// EndQuarantine lets hosts run a version of a plugin again.
+func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error {
+	what := post(nil, "plugins", plugin, "release")
+	what.query = url.Values{"digest": {digest}}
+	return c.do(ctx, what)
+}
+
+// Drain tells a listener to take nothing more, finish what it runs and end: queue.ErrNoNode if none of that ID lives.
+func (c *Client) Drain(ctx context.Context, listener string) error {
+	return c.do(ctx, post(nil, "nodes", listener, "drain"))
+}
+
+// ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
+func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error) {
+	var got api.Reclaimed
+	what := post(&got, "nodes", listener, "reclaim")
+	what.query = url.Values{"max_crashes": {fmt.Sprint(maxCrashes)}}
+	err := c.do(ctx, what)
+	return queue.Reclaimed{Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, err
+}
+
+// Buckets lists the buckets of the tenant's handlers.
+func (c *Client) Buckets(ctx context.Context) ([]api.Bucket, error) {
+	return all[api.Bucket](ctx, c, get(nil, "kv"))
+}
+
+// Keys lists keys of a bucket that begin with a prefix and come after another key.
+func (c *Client) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
+	var page api.List[string]
+	what := get(&page, "kv", bucket)
+	what.query = url.Values{"prefix": {prefix}, "cursor": {after}, "limit": {fmt.Sprint(limit)}}
+	err := c.do(ctx, what)
+	return page.Items, err
+}
+
+// Value reads the bytes of a value.
+func (c *Client) Value(ctx context.Context, bucket, key string) (value []byte, err error) {
+	err = c.do(ctx, get(&value, "kv", bucket, key))
+	return value, err
+}
+
+// Queue is a queue of the client's tenant.
+type Queue struct {
+	client *Client
+	name   string
+}
+
+// Queue is the queue of that name.
+func (c *Client) Queue(name string) *Queue { return &Queue{c, name} }
+
+// show reads the queue. One that nobody has used has nothing.
+func (q *Queue) show(ctx context.Context, query url.Values) (shape api.Queue, err error) {
+	if err := queue.ValidQueue(q.name); err != nil {
+		return shape, err
+	}
+	what := get(&shape, "queues", q.name)
+	what.query = query
+	if err = q.client.do(ctx, what); errors.Is(err, api.ErrNoQueue) {
+		err = nil
+	}
+	return shape, err
+}
+
+// act sends an action on the queue, which may be one that nobody has used.
+func (q *Queue) act(ctx context.Context, what call) error {
+	if err := queue.ValidQueue(q.name); err != nil {
+		return err
+	}
+	err := q.client.do(ctx, what)
+	if errors.Is(err, api.ErrNoQueue) { // it is done, but there is nothing to show
+		return nil
+	}
+	return err
+}
+
+// Pause keeps hosts from taking tasks of the queue.
+func (q *Queue) Pause(ctx context.Context) error {
+	return q.act(ctx, post(nil, "queues", q.name, "pause"))
+}
+
+// Resume ends a pause.
+func (q *Queue) Resume(ctx context.Context) error {
+	return q.act(ctx, post(nil, "queues", q.name, "resume"))
+}
+
+// SetLimit bounds how many tasks may wait; 0: any number.
+func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
+	what := call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: map[string]int64{"limit": limit}}
+	return q.act(ctx, what)
+}
+
+// Limit is how many tasks may wait; 0: any number.
+func (q *Queue) Limit(ctx context.Context) (int64, error) {
+	shape, err := q.show(ctx, nil)
+	return shape.Limit, err
+}
+
+// Stats counts the queue's tasks.
+func (q *Queue) Stats(ctx context.Context) (queue.Stats, error) {
+	shape, err := q.show(ctx, nil)
+	stats := shape.Stats()
+	if err == nil {
+		err = stats.Err
+	}
+	return stats, err
+}
+
+// DeadLetters counts those that wait in the queue, and its failed tasks whose letter nobody has handled.
+func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
+	shape, err := q.show(ctx, url.Values{"dead_letters": {"true"}})
+	if shape.DeadLetters != nil && shape.FailedWithDeadLetter != nil {
+		waiting, failed = *shape.DeadLetters, *shape.FailedWithDeadLetter
+	}
+	return waiting, failed, err
+}
+
+// HasListener tells whether a listener serves the queue.
+func (q *Queue) HasListener(ctx context.Context) (bool, error) {
+	if err := queue.ValidQueue(q.name); err != nil {
+		return false, err
+	}
+	nodes, err := q.client.Nodes(ctx)
+	return slices.ContainsFunc(nodes, func(n api.Node) bool { return n.Alive && slices.Contains(n.Queues, q.name) }), err
+}
+
+// Cancel cancels a waiting task, or has a running one stopped, which is not done yet.
+func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
+	var got struct{ Ended bool }
+	err = q.client.do(ctx, post(&got, "tasks", id, "cancel"))
+	return got.Ended, err
+}
+
+// Delete deletes a finished task.
+func (q *Queue) Delete(ctx context.Context, id string) error {
+	return q.client.do(ctx, call{method: http.MethodDelete, path: []string{"tasks", id}})
+}
+
+// Purge deletes finished tasks, and returns how many.
+func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
+	var got struct{ Purged int }
+	what := post(&got, "queues", q.name, "purge")
+	what.query = queryOf(api.Purge{
+		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything, Foreign: o.Foreign,
+	})
+	err := q.client.do(ctx, what)
+	return got.Purged, err
+}

@@ -1,0 +1,119 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// fill gives every exported field of a struct a value of its own that is not zero.
+func fill(t *testing.T, v reflect.Value, n *int) {
+	t.Helper()
+	*n++
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.UnixMicro(1_700_000_000_123_000 + int64(*n)*1e6)))
+		return
+	case time.Duration:
+		v.SetInt(int64(*n) * int64(time.Second))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(t, v.Field(i), n)
+			}
+		}
+	case reflect.String:
+		v.SetString("text" + string(rune('a'+*n%26)))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n))
+	case reflect.Float64:
+		v.SetFloat(float64(*n) / 8)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Slice:
+		v.SetBytes([]byte("bytes\xff"))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"a": "b"}))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem(), n)
+	default:
+		t.Fatalf("a field of kind %s: teach this test about it", v.Kind())
+	}
+}
+
+// What the API shows of a task is all that there is: a client gets the same task as one that reads Redis.
+func TestShapeOfATaskIsWhole(t *testing.T) {
+	t.Parallel()
+	var want queue.Task
+	n := 0
+	fill(t, reflect.ValueOf(&want).Elem(), &n)
+	want.Status, want.Priority = queue.Failed, 70
+	want.Error, want.LastError = `{"reason":"trap","message":"m","backtrace":["f"]}`, `{"reason":"error","message":"l","exit_code":3}`
+	want.Retry.MaxAttempts = 0 // it is the task's
+	text, err := json.Marshal(api.NewTask("t", &want, nil))
+	must(t, err)
+	var shape api.Task
+	must(t, json.Unmarshal(text, &shape))
+	if got := *shape.Task(); !reflect.DeepEqual(got, want) {
+		a, b := reflect.ValueOf(got), reflect.ValueOf(want)
+		for i := range a.NumField() {
+			if a.Type().Field(i).IsExported() && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+				t.Errorf("%s is %v, expected %v", a.Type().Field(i).Name, a.Field(i), b.Field(i))
+			}
+		}
+	}
+}
+
+// A program tells the kinds of refusals by the problem's type.
+func TestTypesOfProblems(t *testing.T) {
+	w := setup(t)
+	id := w.enqueue(t, "mail", "p", queue.Options{})
+	must(t, w.Queue("mail").SetLimit(w.ctx, 1))
+	for _, tt := range []struct {
+		method, path string
+		is           error
+	}{
+		{http.MethodGet, "/tasks/none", queue.ErrNoTask},
+		{http.MethodGet, "/queues/none", api.ErrNoQueue},
+		{http.MethodPost, "/tasks/" + id + "/retry", queue.ErrStatus},
+		{http.MethodDelete, "/tasks/" + id, queue.ErrStatus},
+		{http.MethodPost, "/nodes/none/drain", queue.ErrNoNode},
+		{http.MethodPost, "/queues/mail/tasks", queue.ErrQueueFull},
+		{http.MethodGet, "/tasks?limit=0", queue.ErrInvalid},
+	} {
+		a := w.do(t, request{method: tt.method, path: tt.path})
+		var problem api.Problem
+		if err := json.Unmarshal(a.body, &problem); err != nil || problem.Unwrap() != tt.is { //nolint:errorlint // it is that value
+			t.Errorf("%s %s: %s is %v, expected %v", tt.method, tt.path, a.body, problem.Unwrap(), tt.is)
+		}
+	}
+}
+
+// Tasks are found by when they ended, and by the beginning of their ID.
+func TestSearchByEndAndBeginning(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "mail", "p", queue.Options{ID: "aaaaaaaa-one"})
+	w.settle(t, "mail", queue.Settlement{})
+	w.enqueue(t, "mail", "p", queue.Options{ID: "aaaaaaaa-two"})
+	now := get[api.TenantNow](t, w, "").Time
+	for query, want := range map[string]int{"ended_since=1": 1, "ended_since=9999999999": 0, "ended_until=9999999999": 1, "ended_until=1": 0, "since=1": 2} {
+		if got := len(get[api.List[api.Task]](t, w, "/tasks?"+query).Items); got != want {
+			t.Errorf("%s: %d tasks, expected %d", query, got, want)
+		}
+	}
+	if age := time.Since(api.Moment(now)); age.Abs() > time.Minute {
+		t.Errorf("the time there is %f", now)
+	}
+	if ids := get[api.List[string]](t, w, "/task-ids?prefix=aaaaaaaa").Items; len(ids) != 2 {
+		t.Errorf("%q", ids)
+	}
+}
