@@ -729,7 +729,9 @@ func (m *model) delete(r *rapid.T) {
 }
 
 func (m *model) forget(id string) {
-	if _, noted := m.ended[id]; !noted {
+	if !m.tasks[id].awaited {
+		delete(m.waiting, id) // they came when it had ended
+	} else if _, noted := m.ended[id]; !noted {
 		m.note(id, map[Status]int{Complete: 2, Failed: 1}[m.tasks[id].status])
 	}
 	delete(m.tasks, id)
