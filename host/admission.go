@@ -2,9 +2,11 @@ package host
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 )
 
@@ -26,6 +28,9 @@ type admission struct {
 	// waiting is the queue whose task does not fit (zero: none), need what that task takes.
 	waiting place
 	need    int64
+	// since is when waiting was set, waited how long queues waited before that.
+	since  time.Time
+	waited time.Duration
 	// admitted is the memory of the tasks that began since waiting was set; epoch tells which tasks those are.
 	admitted int64
 	epoch    uint64
@@ -95,17 +100,19 @@ func (a *admission) admits(at place, bytes int64) bool {
 	sum := a.used + bytes
 	fits := sum+a.held <= a.total
 	if a.waiting == (place{}) && !fits {
-		a.waiting, a.admitted = at, 0
+		a.setWaiting(at)
+		a.admitted = 0
 		a.epoch++
 	}
 	switch {
 	case a.waiting == (place{}):
 		return true
 	case a.waiting == at && fits:
-		a.waiting = place{}
+		a.setWaiting(place{})
 		return true
 	case a.waiting == at && a.exhausted && a.used == a.admitted && sum <= a.total:
-		a.waiting, a.exceeded = place{}, sum+a.held-a.total
+		a.setWaiting(place{})
+		a.exceeded = sum + a.held - a.total
 		return true
 	case a.waiting == at:
 		a.need = bytes // its plugin may have changed
@@ -119,6 +126,27 @@ func (a *admission) admits(at place, bytes int64) bool {
 		a.shortfall = shortfall
 	}
 	return false
+}
+
+// setWaiting notes which queue waits, zero for none.
+func (a *admission) setWaiting(at place) {
+	now := time.Now()
+	a.waited = a.waitedUntil(now)
+	a.waiting, a.since = at, now
+}
+
+func (a *admission) waitedUntil(now time.Time) time.Duration {
+	if a.waiting == (place{}) {
+		return a.waited
+	}
+	return a.waited + now.Sub(a.since)
+}
+
+// sample is what the metrics show.
+func (a *admission) sample() metrics.MemorySample {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return metrics.MemorySample{Limit: a.total, Reserved: a.used, Waited: a.waitedUntil(time.Now())}
 }
 
 // expect adds room for the snapshot to the share of the task that will bring it about: the first one of its version.
@@ -188,7 +216,7 @@ func (a *admission) forget(at place) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting == at {
-		a.waiting = place{}
+		a.setWaiting(place{})
 	}
 }
 

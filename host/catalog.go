@@ -38,6 +38,15 @@ func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string
 	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
+// refused reports each plugin with a file that is refused, once for each file.
+func (c *catalog) refused(report func(tenant, plugin string)) {
+	for _, s := range c.directory.List() {
+		if s.State == plugins.StateRefused {
+			report(s.Tenant, s.Plugin)
+		}
+	}
+}
+
 // quarantined tells whether the version that serves a queue here is quarantined.
 func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
 	if len(quarantines) == 0 {
@@ -63,6 +72,8 @@ type PluginInfo struct {
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
+	// Schedules are the IDs of those that its manifest has for the tenant.
+	Schedules []string `json:"schedules,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits where the host gives such a task less than the manifest asks for.

@@ -64,6 +64,8 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	m.Slots(config.Concurrency)
 	m.CollectTenants(h.up)
 	m.CollectQueues(h.samples)
+	m.CollectRefused(h.catalog.refused)
+	m.CollectMemory(h.scheduler.admission.sample)
 	return h, nil
 }
 
@@ -157,7 +159,9 @@ func (h *Host) followPlugins(ctx context.Context) {
 		}
 		h.showQueues(shown)
 		for _, t := range h.tenants {
-			t.session.Load().registrar.follow()
+			s := t.session.Load()
+			s.registrar.follow()
+			s.declarer.ask()
 		}
 	}
 }
@@ -187,10 +191,17 @@ func (h *Host) showQueues(shown map[place]bool) {
 
 // about is what the host publishes in a tenant's node hash: nothing of other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	list := []PluginInfo{}
+	list, schedules := []PluginInfo{}, h.catalog.schedules(t.name)
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
-			info := PluginInfo{s.Tenant, s.Plugin, s.Version, s.Digest, s.Queues, s.State, s.Error, s.ResetMode, nil, nil}
+			info := PluginInfo{
+				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
+			}
+			for _, declared := range schedules {
+				if declared.PluginOwner() == s.Plugin && s.State == plugins.StateServing {
+					info.Schedules = append(info.Schedules, declared.ID)
+				}
+			}
 			if p := s.Permissions[t.name]; p != nil {
 				info.Grants, info.Lowered = p.Granted(), p.Lowered
 			}

@@ -18,6 +18,7 @@ type leaseKeeper struct {
 	health *health
 	about  func() map[string]string // what the host publishes with each renewal
 	drain  func()                   // called when somebody drains the listener
+	late   func()                   // called after a renewal that came late
 	// news has a token when there is something new to publish, and missing when a call found that Redis does not know the
 	// listener any more; never closed.
 	news, missing chan struct{}
@@ -45,7 +46,9 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		}
 		begun := time.Now()
 		drain, err := k.node.Renew(ctx, k.about())
-		k.renewed(begun, time.Now(), err)
+		if k.renewed(begun, time.Now(), err) || errors.Is(err, queue.ErrLeaseLost) {
+			k.late()
+		}
 		if drain {
 			k.drain()
 		}
@@ -76,18 +79,20 @@ type steadiness struct {
 }
 
 // renewed notes a renewal. One that failed, or took long, or came long after the one before it (this host was stopped,
-// perhaps), begins a new row.
-func (s *steadiness) renewed(begun, now time.Time, err error) {
+// perhaps), begins a new row. late tells that it came later than two thirds of a lease.
+func (s *steadiness) renewed(begun, now time.Time, err error) (late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.since = time.Time{}
-		return
+		return false
 	}
-	if s.since.IsZero() || now.Sub(begun) > s.lease/3 || now.Sub(s.last) > s.lease*2/3 {
+	late = !s.last.IsZero() && now.Sub(s.last) > s.lease*2/3
+	if late || s.since.IsZero() || now.Sub(begun) > s.lease/3 {
 		s.since = now
 	}
 	s.last = now
+	return late
 }
 
 // broken begins a new row with the next renewal.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 func TestMetricsAfterARun(t *testing.T) {
@@ -62,6 +63,74 @@ func TestMetricsAfterARun(t *testing.T) {
 		if got := n.metric(want.name, want.labels...); got != want.value {
 			t.Errorf("%s%v is %v, want %v", want.name, want.labels, got, want.value)
 		}
+	}
+}
+
+// What is wrong shows while it is, and no longer.
+func TestMetricsOfWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--maxmemory", "1gb")
+	n := start(t, settings{
+		Config: Config{Grace: time.Nanosecond}, server: server, lease: time.Second,
+		guests: map[string][]byte{"exit": runtimetest.Exit(t), "broken": []byte("not a module")},
+		yaml:   map[string]string{"exit": "dead: exit.dead"},
+	})
+	n.settled("exit")
+	if got := n.metric("quern_plugin_refused", "plugin", "broken"); got != 1 {
+		t.Errorf("a refused plugin shows %v", got)
+	}
+	if err := n.client.Queue("exit").Pause(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the pause shows", func() bool { return n.metric("quern_queue_paused", "tenant", n.tenant, "queue", "exit") == 1 })
+	if err := n.client.Queue("exit").Resume(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.enqueueMany("exit", 2, "1")
+	n.count("exit", queue.Failed, 2)
+	n.eventually("dead letters show, and the pause no longer", func() bool {
+		return n.metric("quern_queue_dead_letters", "queue", "exit") == 2 && n.metric("quern_queue_paused") == 0
+	})
+	for name, bounds := range map[string][2]float64{
+		"quern_redis_memory_max_bytes": {1 << 30, 1 << 30}, "quern_redis_memory_used_bytes": {1, 1 << 30},
+		"quern_redis_round_trip_seconds": {1e-9, 10}, "quern_clock_skew_seconds": {-10, 10},
+	} {
+		if got := n.metric(name, "redis", server.Addr()); got < bounds[0] || got > bounds[1] {
+			t.Errorf("%s is %v, want it from %v to %v", name, got, bounds[0], bounds[1])
+		}
+	}
+
+	n.install("broken", runtimetest.Echo(t))
+	n.settled("broken")
+	if got := n.metric("quern_plugin_refused"); got != 0 {
+		t.Errorf("a mended plugin shows %v", got)
+	}
+	server.Pause()
+	n.eventually("a Redis that hangs shows nothing", func() bool {
+		text := n.scrape()
+		return !strings.Contains(text, "quern_redis_round_trip_seconds{") && !strings.Contains(text, "quern_redis_memory_used_bytes{")
+	})
+	server.Resume()
+	n.eventually("the late renewal counts", func() bool { return n.metric("quern_lease_renewals_late_total", "tenant", n.tenant) > 0 })
+}
+
+// A task that does not fit into the memory waits, and for how long is counted while it does.
+func TestMetricsOfMemory(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		Config: Config{Concurrency: 2, Memory: 96 << 20, Grace: time.Nanosecond},
+		guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}, yaml: map[string]string{"sleep": "limits: {memory: 64MiB}"},
+	})
+	n.settled("sleep")
+	if limit := n.metric("quern_memory_limit_bytes"); limit != 96<<20 {
+		t.Errorf("the limit is %v", limit)
+	}
+	n.enqueueMany("sleep", 2, "60000")
+	n.count("sleep", queue.Started, 1)
+	before := n.metric("quern_memory_wait_seconds_total") // for room for what the plugin itself takes, perhaps
+	n.eventually("the second one waits", func() bool { return n.metric("quern_memory_wait_seconds_total") > before+0.2 })
+	if got := n.metric("quern_memory_reserved_bytes"); got < 64<<20 || got > 96<<20 {
+		t.Errorf("%v bytes are reserved, want those of one task", got)
 	}
 }
 

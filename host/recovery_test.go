@@ -253,21 +253,27 @@ func TestSteadiness(t *testing.T) {
 		beats []beat
 		now   float64
 		want  bool
+		late  int // renewals that came late
 	}{
-		"no renewal yet":                   {nil, 100, false},
-		"less than a lease":                {[]beat{{at: 0}, {at: 3}, {at: 6}}, 8, false},
-		"a whole lease":                    {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 9}}, 9, true},
-		"the last one is long ago":         {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 9}}, 16, false},
-		"one failed":                       {[]beat{{at: 0}, {at: 3, err: away}, {at: 6}, {at: 9}, {at: 12}}, 12, false},
-		"a lease after the failure":        {[]beat{{at: 0}, {at: 3, err: away}, {at: 6}, {at: 9}, {at: 12}, {at: 15}}, 15, true},
-		"one took too long":                {[]beat{{at: 0}, {at: 3}, {at: 6, took: 4}, {at: 12}}, 12, false},
-		"a pause between (it was stopped)": {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 13}}, 13, false},
+		"no renewal yet":                   {nil, 100, false, 0},
+		"less than a lease":                {[]beat{{at: 0}, {at: 3}, {at: 6}}, 8, false, 0},
+		"a whole lease":                    {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 9}}, 9, true, 0},
+		"the last one is long ago":         {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 9}}, 16, false, 0},
+		"one failed":                       {[]beat{{at: 0}, {at: 3, err: away}, {at: 6}, {at: 9}, {at: 12}}, 12, false, 0},
+		"a lease after the failure":        {[]beat{{at: 0}, {at: 3, err: away}, {at: 6}, {at: 9}, {at: 12}, {at: 15}}, 15, true, 0},
+		"one took too long":                {[]beat{{at: 0}, {at: 3}, {at: 6, took: 4}, {at: 12}}, 12, false, 1},
+		"a pause between (it was stopped)": {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 13}}, 13, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := steadiness{lease: lease}
+			s, late := steadiness{lease: lease}, 0
 			for _, b := range test.beats {
-				s.renewed(at(b.at), at(b.at+b.took), b.err)
+				if s.renewed(at(b.at), at(b.at+b.took), b.err) {
+					late++
+				}
+			}
+			if late != test.late {
+				t.Errorf("%d renewals came late, want %d", late, test.late)
 			}
 			if got := s.steady(at(test.now)); got != test.want {
 				t.Errorf("may reclaim: %v, want %v", got, test.want)

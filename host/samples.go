@@ -5,13 +5,15 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// samples reads every queue of every tenant, for the metrics. With an error it has those of the other tenants.
+// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of the other tenants.
 func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var (
 		reading sync.WaitGroup
@@ -19,7 +21,12 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 		samples []metrics.QueueSample
 		missing error
 	)
+	looked := make(map[string]bool) // at a Redis, by its address: tenants share it
 	for _, t := range h.tenants {
+		if client := t.session.Load().access.client; !looked[client.Address()] {
+			looked[client.Address()] = true
+			reading.Go(func() { h.sampleRedis(ctx, client) })
+		}
 		reading.Go(func() {
 			of, err := h.samplesOf(ctx, t.session.Load().access)
 			mu.Lock()
@@ -29,6 +36,24 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	}
 	reading.Wait()
 	return samples, missing
+}
+
+// sampleRedis looks at the Redis of the client.
+func (h *Host) sampleRedis(ctx context.Context, client *queue.Client) {
+	begun := time.Now()
+	clock, err := client.Clock(ctx)
+	if err != nil {
+		h.metrics.RedisSampled(client.Address(), nil)
+		return
+	}
+	trip := time.Since(begun)
+	sample := metrics.RedisSample{RoundTrip: trip, ClockSkew: begun.Add(trip / 2).Sub(clock)}
+	if info, err := client.Info(ctx, "memory"); err == nil { // not every user of Redis may ask
+		sample.MemoryKnown = true
+		sample.MemoryUsed, _ = strconv.ParseInt(info["used_memory"], 10, 64)
+		sample.MemoryMax, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
+	}
+	h.metrics.RedisSampled(client.Address(), &sample)
 }
 
 // samplesOf reads the queues of one tenant.
@@ -71,8 +96,23 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		samples = append(samples, metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,
 			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
-			Quarantined: h.catalog.quarantined(tenant, name, quarantines),
+			Quarantined: h.catalog.quarantined(tenant, name, quarantines), Paused: stat.Paused,
+			DeadLetters: h.deadLetters(tenant, name, served, stats),
 		})
 	}
 	return samples, nil
+}
+
+// deadLetters counts what waits in the queue of dead letters of a queue's plugin; nil if it has none, or is not served here.
+func (h *Host) deadLetters(tenant, name string, served map[string]bool, stats map[string]queue.Stats) *int64 {
+	if !served[name] {
+		return nil
+	}
+	_, dead := h.catalog.expiry(tenant, name)
+	if dead == "" {
+		return nil
+	}
+	depth := stats[dead].Depth
+	waiting := depth[queue.Pending] + depth[queue.Scheduled]
+	return &waiting
 }

@@ -38,6 +38,8 @@ type session struct {
 	tally     *tally
 	canceller *canceller
 	advancer  *advancer
+	ticker    *ticker
+	declarer  *declarer
 	watch     *queue.Subscription
 	joined    atomic.Bool // known to Redis: it must leave
 }
@@ -64,6 +66,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
+		late: func() { c.metrics.LeaseRenewedLate(tenant) },
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
@@ -95,6 +98,12 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.registrar.changed.Store(true)
 	s.poller.listening = s.registrar.listening
+	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
+	s.declarer = &declarer{
+		duty: duty{health: health, op: opDeclare}, access: access,
+		declared: func() []queue.Schedule { return c.catalog.schedules(tenant) },
+		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
+	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
 	s.advancer = &advancer{duty: duty{health: health, op: opAdvance}, access: access, interval: c.config.Poll}
 	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
@@ -124,7 +133,7 @@ func (s *session) work(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.settler.Run(ctx) })
 	loops.Go(func() {
-		if err := s.watch.Control(ctx, s.canceller.ask); err != nil && ctx.Err() == nil {
+		if err := s.watch.Control(ctx, func() { s.canceller.ask(); s.ticker.ask() }); err != nil && ctx.Err() == nil {
 			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
 		if err := s.watch.Ended(ctx, s.advancer.ask); err != nil && ctx.Err() == nil {
@@ -145,6 +154,8 @@ func (s *session) work(ctx context.Context) error {
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
 	defer s.advancer.start(ctx, 0, s.advancer.runOnce)()
+	defer s.ticker.start(ctx, 0, s.ticker.runOnce)()
+	defer s.declarer.start(ctx, 0, s.declarer.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()

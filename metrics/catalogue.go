@@ -38,14 +38,27 @@ const (
 	pluginLoads
 	hostLogLinesDropped
 	redisErrors
+	redisMemoryUsed
+	redisMemoryMax
+	redisRoundTrip
+	clockSkew
+	leaseRenewalsLate
 	queuesHidden
+	scheduleTicks
+	scheduleLate
 	buildInfo
 
 	queueDepth
 	queueOldestPendingAge
 	queueListeners
 	queueQuarantined
+	queuePaused
+	queueDeadLetters
 	tenantUp
+	pluginRefused
+	memoryLimit
+	memoryReserved
+	memoryWait
 	instances
 	runtimeHeld
 	hostCalls
@@ -80,6 +93,14 @@ var catalogue = [...]family{
 	queueQuarantined: {
 		"quern_queue_quarantined", gauge, "", "tenant queue",
 		"1 while the plugin version that serves the queue here is quarantined because its tasks crashed several hosts, else no series.",
+	},
+	queuePaused: {
+		"quern_queue_paused", gauge, "", "tenant queue",
+		"1 while the queue is paused, else no series.",
+	},
+	queueDeadLetters: {
+		"quern_queue_dead_letters", gauge, "", "tenant queue",
+		"Dead letters that wait: pending and scheduled tasks in the queue that the manifest of the plugin names as dead. No series for a queue whose plugin names none.",
 	},
 	queuesHidden: {
 		"quern_queues_hidden", gauge, "", "tenant",
@@ -121,6 +142,14 @@ var catalogue = [...]family{
 		"quern_log_lines_dropped_total", counter, "", "tenant queue",
 		"Log lines of tasks dropped because they came faster than Redis took them.",
 	},
+	scheduleTicks: {
+		"quern_schedule_ticks_total", counter, "", "tenant result",
+		"Ticks of schedules that this host ended, by result: fired, skipped because the task before had not finished, or missed while no host was there.",
+	},
+	scheduleLate: {
+		"quern_schedule_late_seconds", histogram, "seconds", "tenant",
+		"Time from a tick to the task that this host enqueued for it.",
+	},
 	tenantUp: {
 		"quern_tenant_up", gauge, "", "tenant",
 		"1 while this host serves the tenant, 0 while the tenant's keys or Redis prevent it; no series after it was drained.",
@@ -141,6 +170,10 @@ var catalogue = [...]family{
 		"quern_plugin_reset_mode_info", gauge, "", "tenant plugin version digest reset_mode",
 		"1 for each plugin that serves on this host, with the reset mode of its instances: scan, pagemap, copy or new, best first.",
 	},
+	pluginRefused: {
+		"quern_plugin_refused", gauge, "", "tenant plugin",
+		"1 while a file of the plugin is refused on this host, else no series; tenant is empty for a plugin of every tenant.",
+	},
 	pluginLoads: {
 		"quern_plugin_loads_total", counter, "", "tenant plugin result",
 		"Plugin files that were new, changed or gone, by result: ok, refused or gone.",
@@ -148,6 +181,18 @@ var catalogue = [...]family{
 	hostLogLinesDropped: {
 		"quern_host_log_lines_dropped_total", counter, "", "",
 		"Lines of this host's own log dropped because the reader of stderr was too slow.",
+	},
+	memoryLimit: {
+		"quern_memory_limit_bytes", gauge, "bytes", "",
+		"Memory that running tasks may take on this host, together with what quern_runtime_held_bytes shows; 0 if it is not bounded.",
+	},
+	memoryReserved: {
+		"quern_memory_reserved_bytes", gauge, "bytes", "",
+		"Part of the limit that is reserved for running tasks and their results.",
+	},
+	memoryWait: {
+		"quern_memory_wait_seconds_total", counter, "seconds", "",
+		"Time for which a task on this host waited for memory, although a slot was free.",
 	},
 	instances: {
 		"quern_instances", gauge, "", "state",
@@ -169,6 +214,26 @@ var catalogue = [...]family{
 		"quern_redis_errors_total", counter, "", "op",
 		"Failed calls to Redis, by purpose.",
 	},
+	redisMemoryUsed: {
+		"quern_redis_memory_used_bytes", gauge, "bytes", "redis",
+		"Memory that Redis uses, as its INFO tells; no series if the host's Redis user may not ask. Every host shows the same value.",
+	},
+	redisMemoryMax: {
+		"quern_redis_memory_max_bytes", gauge, "bytes", "redis",
+		"The setting maxmemory of Redis; 0 if it is not bounded.",
+	},
+	redisRoundTrip: {
+		"quern_redis_round_trip_seconds", gauge, "seconds", "redis",
+		"Time that Redis took to answer this host's last look at its clock.",
+	},
+	clockSkew: {
+		"quern_clock_skew_seconds", gauge, "seconds", "redis",
+		"This host's clock less that of Redis; below zero if the host's is behind.",
+	},
+	leaseRenewalsLate: {
+		"quern_lease_renewals_late_total", counter, "", "tenant",
+		"Renewals of this host's lease that came later than two thirds of it, with those that came when it was over.",
+	},
 	buildInfo: {
 		"quern_build_info", gauge, "", "version revision go host",
 		"1, with the version of Quern, its source revision, and the Go version that built it.",
@@ -181,7 +246,7 @@ var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "advance", opScrape,
+	"control", "purge", "tally", "tick", "declare", "advance", opScrape,
 }
 
 // opScrape is the op of the queue gauges.
@@ -192,4 +257,5 @@ const opScrape = "scrape"
 var buckets = map[int][]float64{
 	taskWait:     {0.1, 1, 10},
 	taskDuration: {0.1, 1, 60},
+	scheduleLate: {0.1, 1, 60},
 }

@@ -38,10 +38,14 @@ func exercise(m *Metrics) {
 			OldestPendingAge: 1500 * time.Millisecond,
 			Listeners:        2,
 			Quarantined:      true,
+			Paused:           true,
+			DeadLetters:      new(int64),
 		}}, nil
 	})
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"acme": true} })
 	m.QueuesHidden("acme", 12)
+	m.ScheduleTicks("acme", "fired", 2)
+	m.ScheduleLate("acme", 20*time.Millisecond)
 	m.Slots(8)
 	m.PluginLoaded("acme", "thumbnails", "ok")
 	m.PluginServing("acme", "thumbnails", "1.4.0", "sha256:00", "scan", true)
@@ -55,13 +59,21 @@ func exercise(m *Metrics) {
 	})
 	m.QueueServed("acme", "thumbnails", "thumbnails")
 	m.SlotsInUse(1)
-	m.TaskStarted("acme", "thumbnails", "thumbnails", 2*time.Millisecond)
+	m.TaskStarted("acme", "thumbnails", "thumbnails", "", 2*time.Millisecond)
 	m.TaskRan("acme", "thumbnails", "thumbnails", 25*time.Millisecond, 40_000_000)
-	m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", 40*time.Millisecond)
+	m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", "", 40*time.Millisecond)
 	m.TaskDropped("acme", "thumbnails")
 	m.ResultRefused("acme", "thumbnails")
 	m.LogLinesDropped("acme", "thumbnails", 3)
 	m.HostLogLinesDropped(2)
+	m.CollectRefused(func(refused func(tenant, plugin string)) { refused("acme", "broken"); refused("acme", "broken") })
+	m.CollectMemory(func() MemorySample {
+		return MemorySample{Limit: 2 << 30, Reserved: 64 << 20, Waited: 1500 * time.Millisecond}
+	})
+	m.LeaseRenewedLate("acme")
+	m.RedisSampled("127.0.0.1:6379", &RedisSample{
+		RoundTrip: 250 * time.Microsecond, ClockSkew: -20 * time.Millisecond, MemoryUsed: 5 << 20, MemoryMax: 1 << 30, MemoryKnown: true,
+	})
 	m.RedisError("settle")
 }
 
@@ -157,7 +169,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
-		"function", "op", "reset_mode", "kind", // and of quern_build_info:
+		"function", "op", "reset_mode", "kind", "redis", // and of quern_build_info:
 		"host", "revision", "go",
 	}
 	for _, row := range catalogue {

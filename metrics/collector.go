@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -66,6 +67,40 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 		for tenant, up := range read() {
 			emit(tenantUp, oneIf(up), tenant)
 		}
+	})
+}
+
+// CollectRefused sets the source of quern_plugin_refused: it reports each refused plugin. Each scrape calls it; it must not
+// block.
+func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string))) {
+	m.refused.use(func(emit emitter) {
+		shown := map[[2]string]bool{}
+		read(func(tenant, plugin string) {
+			if at := [2]string{text(tenant), text(plugin)}; !shown[at] {
+				shown[at] = true
+				emit(pluginRefused, 1, tenant, plugin)
+			}
+		})
+		if len(shown) == 0 {
+			emit(pluginRefused, 0, "", "") // as vacant does
+		}
+	})
+}
+
+// MemorySample is the memory that admission counts on this host.
+type MemorySample struct {
+	Limit, Reserved int64         // bytes; Limit is 0 if there is none
+	Waited          time.Duration // how long a task has waited for memory since the host's start
+}
+
+// CollectMemory sets the source of the gauges of the limit of memory. Each scrape calls it; it must not block. Without a
+// source they show 0.
+func (m *Metrics) CollectMemory(read func() MemorySample) {
+	m.memory.use(func(emit emitter) {
+		s := read()
+		emit(memoryLimit, float64(s.Limit))
+		emit(memoryReserved, float64(s.Reserved))
+		emit(memoryWait, s.Waited.Seconds())
 	})
 }
 

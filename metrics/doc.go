@@ -7,7 +7,7 @@
 //	runtime ◀ CollectRuntime: the same ─────────── └─────────┘
 //
 // Only the catalogue (catalogue.go) knows a family's name, type, unit, labels and help text; rules.yml has the recording
-// and alert rules. A label is never an ID: its values are tenants, queues, plugins and short lists of words, so that the
+// rules, alerts.yml the alerts, dashboards what Grafana shows. A label is never an ID: its values are tenants, queues, plugins and short lists of words, so that the
 // number of series does not grow with the number of tasks.
 //
 // # Series

@@ -39,8 +39,9 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, runtime, calls *collector
-	sampler                         *queueSampler // the source of queues
+	queues, tenants, refused, memory, runtime, calls *collector
+
+	sampler *queueSampler // the source of queues
 
 	mu      sync.Mutex
 	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo
@@ -60,14 +61,18 @@ type taskSeries struct {
 // The metrics of the Go runtime and of the process are not in the catalogue: client_golang's collectors have them.
 func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m := &Metrics{
-		queues:  newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined),
+		queues:  newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused, queueDeadLetters),
 		tenants: newCollector(tenantUp),
+		refused: newCollector(pluginRefused),
+		memory:  newCollector(memoryLimit, memoryReserved, memoryWait),
 		runtime: newCollector(instances, runtimeHeld),
 		calls:   newCollector(hostCalls, hostCallBytes),
 		serving: map[[5]string]struct{}{},
 		tasks:   map[[3]string]*taskSeries{},
 	}
-	scraped := map[int]prometheus.Collector{queueDepth: m.queues, tenantUp: m.tenants, instances: m.runtime, hostCalls: m.calls}
+	scraped := map[int]prometheus.Collector{
+		queueDepth: m.queues, tenantUp: m.tenants, pluginRefused: m.refused, memoryLimit: m.memory, instances: m.runtime, hostCalls: m.calls,
+	}
 	var failed error
 	for row, f := range catalogue {
 		c := scraped[row]
@@ -92,8 +97,11 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues[:]...)
 	m.vacant(true, ofProblems[:]...)
-	m.vacant(true, tasksReclaimed, queuesHidden, pluginLoads, pluginInfo, pluginResetMode)
+	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, redisMemoryUsed, redisMemoryMax,
+		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
+	m.CollectRefused(func(func(tenant, plugin string)) {})
+	m.CollectMemory(func() MemorySample { return MemorySample{} })
 	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
 	m.sampler = &queueSampler{failed: func() { m.RedisError(opScrape) }, served: map[pair]string{}}
 	m.queues.use(m.sampler.emit)
@@ -191,8 +199,23 @@ func (m *Metrics) TenantServed(tenant string) {
 	for _, outcome := range []string{"released", "rescheduled", "failed"} {
 		m.count(tasksReclaimed, 0, tenant, outcome)
 	}
+	for _, result := range []string{"fired", "skipped", "missed"} {
+		m.count(scheduleTicks, 0, tenant, result)
+	}
+	m.histograms[scheduleLate].WithLabelValues(text(tenant))
+	m.count(leaseRenewalsLate, 0, tenant)
 	m.QueuesHidden(tenant, 0)
-	m.vacant(false, tasksReclaimed, queuesHidden)
+	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate)
+}
+
+// ScheduleTicks counts n ticks of schedules that this host ended; result is fired, skipped or missed.
+func (m *Metrics) ScheduleTicks(tenant, result string, n int) {
+	m.count(scheduleTicks, float64(n), tenant, result)
+}
+
+// ScheduleLate records how long after its tick a task was enqueued.
+func (m *Metrics) ScheduleLate(tenant string, late time.Duration) {
+	m.histograms[scheduleLate].WithLabelValues(text(tenant)).Observe(max(0, late).Seconds())
 }
 
 // QueuesHidden sets how many of the tenant's queues in Redis the source of the queue gauges leaves out.
@@ -200,9 +223,9 @@ func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.gauges[queuesHidden].WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
-// TaskStarted counts a start; wait is how long the task was pending.
-func (m *Metrics) TaskStarted(tenant, queue, plugin string, wait time.Duration) {
-	m.series(tenant, queue, plugin).wait.Observe(max(0, wait).Seconds())
+// TaskStarted counts a start; wait is how long the task was pending, traceparent its trace, as in the W3C's header, or "".
+func (m *Metrics) TaskStarted(tenant, queue, plugin, traceparent string, wait time.Duration) {
+	observe(m.series(tenant, queue, plugin).wait, wait, traceparent)
 }
 
 // TaskRan counts the CPU time and fuel of one run, whatever its outcome.
@@ -212,8 +235,9 @@ func (m *Metrics) TaskRan(tenant, queue, plugin string, cpu time.Duration, fuel 
 	s.fuel.Add(max(0, float64(fuel)))
 }
 
-// TaskDone counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty.
-func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason string, d time.Duration) {
+// TaskDone counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceparent
+// is that of TaskStarted.
+func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason, traceparent string, d time.Duration) {
 	s := m.series(tenant, queue, plugin)
 	if outcome == "complete" {
 		s.complete.Inc()
@@ -223,7 +247,7 @@ func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason string, d time
 	switch outcome {
 	case "released", "rejected", "lost": // the duration says nothing about such tasks
 	default:
-		s.duration.Observe(max(0, d).Seconds())
+		observe(s.duration, d, traceparent)
 	}
 }
 
@@ -247,6 +271,9 @@ func (m *Metrics) LogLinesDropped(tenant, queue string, n int) {
 
 // HostLogLinesDropped counts n lost lines of the host's own log.
 func (m *Metrics) HostLogLinesDropped(n int) { m.count(hostLogLinesDropped, float64(n)) }
+
+// LeaseRenewedLate counts a renewal of the tenant's lease that came late, or when the lease was over.
+func (m *Metrics) LeaseRenewedLate(tenant string) { m.count(leaseRenewalsLate, 1, tenant) }
 
 // Slots sets how many tasks the host can run at once.
 func (m *Metrics) Slots(total int) { m.slots.Set(float64(total)) }
@@ -279,6 +306,36 @@ func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode strin
 
 // RedisError counts a failed call to Redis by its purpose op.
 func (m *Metrics) RedisError(op string) { m.count(redisErrors, 1, op) }
+
+// RedisSample is what a host knows of the Redis of some tenants.
+type RedisSample struct {
+	// RoundTrip is the time of an answer, ClockSkew the host's clock less that of Redis.
+	RoundTrip, ClockSkew time.Duration
+	// MemoryUsed and MemoryMax are bytes; MemoryMax is 0 if there is no limit. Both count only with MemoryKnown.
+	MemoryUsed, MemoryMax int64
+	MemoryKnown           bool
+}
+
+// RedisSampled shows a sample of the Redis at an address; nil shows nothing of it, because it does not answer.
+func (m *Metrics) RedisSampled(address string, s *RedisSample) {
+	address = text(address)
+	show := func(row int, known bool, value float64) {
+		if known {
+			m.gauges[row].WithLabelValues(address).Set(value)
+		} else {
+			m.gauges[row].DeleteLabelValues(address)
+		}
+	}
+	answered := s != nil
+	if !answered {
+		s = &RedisSample{}
+	}
+	show(redisRoundTrip, answered, s.RoundTrip.Seconds())
+	show(clockSkew, answered, s.ClockSkew.Seconds())
+	show(redisMemoryUsed, s.MemoryKnown, float64(s.MemoryUsed))
+	show(redisMemoryMax, s.MemoryKnown, float64(s.MemoryMax))
+	m.vacant(false, redisRoundTrip, clockSkew, redisMemoryUsed, redisMemoryMax)
+}
 
 // text replaces bytes that are not UTF-8, on which client_golang panics: names of files and queues may be any bytes.
 func text(value string) string { return strings.ToValidUTF8(value, "\uFFFD") }

@@ -62,7 +62,7 @@ func TestNativeHistograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.TaskStarted("acme", "q", "p", time.Second)
+		m.TaskStarted("acme", "q", "p", "", time.Second)
 		for _, f := range gather(t, reg) {
 			for _, s := range f.GetMetric() {
 				if h := s.GetHistogram(); h != nil && (h.Schema != nil != native || len(h.GetBucket()) != 3) {
@@ -108,7 +108,7 @@ func TestTaskDone(t *testing.T) {
 		t.Run(outcome, func(t *testing.T) {
 			t.Parallel()
 			m, reg := setup(t)
-			m.TaskDone("acme", "q", "p", outcome, "", time.Second)
+			m.TaskDone("acme", "q", "p", outcome, "", "", time.Second)
 			if got := testutil.ToFloat64(m.counters[tasks].WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
 				t.Errorf("tasks with outcome %s = %v, want 1", outcome, got)
 			}
@@ -127,6 +127,68 @@ func TestTaskDone(t *testing.T) {
 	}
 }
 
+// A task's trace is an exemplar, if somebody may find it: where OpenMetrics is spoken.
+func TestExemplars(t *testing.T) {
+	t.Parallel()
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for traceparent, shown := range map[string]bool{
+		"00-" + trace + "-00f067aa0ba902b7-01":      true,
+		"00-" + trace + "-00f067aa0ba902b7-03":      true,
+		"01-" + trace + "-00f067aa0ba902b7-01-more": true,
+		"00-" + trace + "-00f067aa0ba902b7-00":      false, // not sampled
+		"":                                          false,
+		"00-" + trace:                               false,
+		"00-" + strings.Repeat("\n", 32) + "-00f067aa0ba902b7-01": false,
+		strings.Repeat("-", 60):                                   false,
+	} {
+		t.Run(traceparent, func(t *testing.T) {
+			t.Parallel()
+			m, reg := setup(t)
+			m.TaskStarted("acme", "q", "p", traceparent, time.Second)
+			m.TaskDone("acme", "q", "p", "complete", "", traceparent, time.Second)
+			found := 0
+			for _, f := range gather(t, reg) {
+				for _, s := range f.GetMetric() {
+					for _, b := range s.GetHistogram().GetBucket() {
+						for _, label := range b.GetExemplar().GetLabel() {
+							if label.GetName() != "trace_id" || label.GetValue() != trace {
+								t.Errorf("%s has the exemplar %v", f.GetName(), label)
+							}
+							found++
+						}
+					}
+				}
+			}
+			if want := map[bool]int{true: 2}[shown]; found != want {
+				t.Errorf("%d exemplars, want %d", found, want)
+			}
+		})
+	}
+}
+
+// A Redis that does not answer has no figures, and one whose user may not ask has no memory.
+func TestRedisSampled(t *testing.T) {
+	t.Parallel()
+	m, reg := setup(t)
+	m.RedisSampled("a:6379", &RedisSample{RoundTrip: time.Millisecond, ClockSkew: -2 * time.Second})
+	m.RedisSampled("b:6379", &RedisSample{MemoryUsed: 1, MemoryMax: 2, MemoryKnown: true})
+	m.CollectQueues(empty)
+	got := exposition(t, reg)
+	for series, want := range map[string]bool{
+		`quern_clock_skew_seconds{redis="a:6379"} -2`: true, `quern_redis_round_trip_seconds{redis="a:6379"} 0.001`: true,
+		`quern_redis_memory_used_bytes{redis="a:6379"}`: false, `quern_redis_memory_max_bytes{redis="b:6379"} 2`: true, `redis=""`: false,
+	} {
+		if strings.Contains(got, series) != want {
+			t.Errorf("%s is shown: %v, want %v in:\n%s", series, !want, want, got)
+		}
+	}
+	m.RedisSampled("a:6379", nil)
+	m.RedisSampled("b:6379", nil)
+	if got := exposition(t, reg); strings.Contains(got, "6379") {
+		t.Errorf("a Redis that is away is shown:\n%s", got)
+	}
+}
+
 // What a task changes is shown, also after its queue was forgotten: by then its series are others.
 func TestTasksOfAForgottenQueue(t *testing.T) {
 	t.Parallel()
@@ -134,9 +196,9 @@ func TestTasksOfAForgottenQueue(t *testing.T) {
 	m.CollectQueues(empty)
 	for range 2 {
 		m.QueueServed("acme", "q\xff", "p")
-		m.TaskStarted("acme", "q\xff", "p", time.Second)
+		m.TaskStarted("acme", "q\xff", "p", "", time.Second)
 		m.TaskRan("acme", "q\xff", "p", time.Second, 1)
-		m.TaskDone("acme", "q\xff", "p", "complete", "", time.Second)
+		m.TaskDone("acme", "q\xff", "p", "complete", "", "", time.Second)
 		got := exposition(t, reg)
 		for _, series := range []string{
 			`quern_tasks_total{outcome="complete",plugin="p",queue="q�",reason="",tenant="acme"} 1`,
@@ -158,8 +220,8 @@ func TestTasksOfAForgottenQueue(t *testing.T) {
 func TestNonsenseIsHarmless(t *testing.T) {
 	t.Parallel()
 	m, reg := setup(t)
-	m.TaskStarted("acme", "q", "p", -time.Second)
-	m.TaskDone("acme", "q", "p", "complete", "", -time.Second)
+	m.TaskStarted("acme", "q", "p", "", -time.Second)
+	m.TaskDone("acme", "q", "p", "complete", "", "", -time.Second)
 	m.TaskRan("acme", "q", "p", -time.Second, -1)
 	m.LogLinesDropped("acme", "q", -1)
 	m.PluginServing("acme", "p", "1", "sha256:00", "scan", false)
@@ -277,9 +339,9 @@ func BenchmarkTask(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := time.Duration(1); pb.Next(); i = i*3%time.Hour + 1 {
-			m.TaskStarted("acme", "thumbnails", "thumbnails", i)
+			m.TaskStarted("acme", "thumbnails", "thumbnails", "", i)
 			m.TaskRan("acme", "thumbnails", "thumbnails", i, int64(i))
-			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", i)
+			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", "", i)
 		}
 	})
 }

@@ -1,9 +1,7 @@
 package metrics
 
 import (
-	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -40,33 +38,6 @@ func TestPromtoolMetrics(t *testing.T) {
 
 func TestPromtoolRules(t *testing.T) {
 	t.Parallel()
-	promtool(t, "", "check", "rules", "rules.yml")
-	promtool(t, "", "test", "rules", "testdata/rules_test.yml")
-}
-
-// promtool cannot see that a rule asks for a family that does not exist: it would be silent for ever.
-func TestRulesKnowTheCatalogue(t *testing.T) {
-	t.Parallel()
-	known := map[string]bool{}
-	for _, row := range catalogue {
-		known[row.name] = true
-		if row.kind == histogram {
-			known[row.name+"_bucket"] = true
-		}
-	}
-	for _, file := range []string{"rules.yml", "testdata/rules_test.yml"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := regexp.MustCompile(`(?:^|[^:\w])(quern_\w+)`).FindAllSubmatch(text, -1)
-		if len(names) == 0 {
-			t.Errorf("%s names no family", file)
-		}
-		for _, name := range names {
-			if !known[string(name[1])] {
-				t.Errorf("%s names %s, which is not in the catalogue", file, name[1])
-			}
-		}
-	}
+	promtool(t, "", "check", "rules", "rules.yml", "alerts.yml")
+	promtool(t, "", "test", "rules", "testdata/rules_test.yml", "testdata/alerts_test.yml")
 }

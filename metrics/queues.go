@@ -31,6 +31,9 @@ type QueueSample struct {
 	Listeners        int64
 	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
 	Quarantined bool
+	Paused      bool
+	// DeadLetters is how many dead letters wait, nil if the plugin that serves the queue here leaves none.
+	DeadLetters *int64
 }
 
 type pair struct{ tenant, queue string }
@@ -79,7 +82,9 @@ func (q *queueSampler) emit(emit emitter) {
 	q.refresh()
 	shown := q.current()
 	if shown != nil {
-		emit(queueQuarantined, 0, "", "") // as vacant does
+		for _, row := range []int{queueQuarantined, queuePaused, queueDeadLetters} {
+			emit(row, 0, "", "") // as vacant does
+		}
 	}
 	for at, s := range shown {
 		for _, state := range states {
@@ -91,6 +96,12 @@ func (q *queueSampler) emit(emit emitter) {
 		emit(queueListeners, float64(s.Listeners), at.tenant, at.queue)
 		if s.Quarantined {
 			emit(queueQuarantined, 1, at.tenant, at.queue)
+		}
+		if s.Paused {
+			emit(queuePaused, 1, at.tenant, at.queue)
+		}
+		if s.DeadLetters != nil {
+			emit(queueDeadLetters, float64(*s.DeadLetters), at.tenant, at.queue)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 		return []string{moduleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
 	case "DIR":
 		return nil, cobra.ShellCompDirectiveFilterDirs
-	case "TENANT", "QUEUE", "ID", "LISTENER", "NAME", "NAME|DIGEST":
+	case "TENANT", "QUEUE", "ID", "LISTENER", "NAME", "NAME|DIGEST", "SCHEDULE":
 	default:
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -101,6 +101,13 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 		nodes, _ := client.Nodes(ctx)
 		for _, node := range nodes {
 			found = append(found, node.Listener)
+		}
+	case "SCHEDULE":
+		if d, ok := client.(*direct); ok {
+			schedules, _ := d.Schedules(ctx)
+			for _, s := range schedules {
+				found = append(found, s.ID+"\t"+s.Queue+" "+s.Cron)
+			}
 		}
 	case "NAME", "NAME|DIGEST":
 		plugins, _ := client.Plugins(ctx)

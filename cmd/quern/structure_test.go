@@ -53,6 +53,7 @@ var confined = map[string][]string{
 	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},
 	"github.com/spf13/cobra":              {"cmd/quern"},
 	"github.com/evanw/esbuild":            {"cmd/quern"},
+	"github.com/netresearch/go-cron":      {"plugins"},
 	"github.com/danielgtaylor/huma":       {"host/api"},
 	"github.com/coreos/go-oidc":           {"host/api"},
 }

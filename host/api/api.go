@@ -170,6 +170,7 @@ func newService(config Config) *service {
 	s.api.UseMiddleware(s.authorize, s.boundBody)
 	s.describeAccess()
 	s.describeQueues()
+	s.describeSchedules()
 	s.describeTasks()
 	s.describeFlows()
 	s.describeEnqueue()

@@ -28,6 +28,7 @@ func TestLedger(t *testing.T) {
 	through := newProxy(t, f.redis.Addr())
 	p := newProducers(f, through)
 
+	f.schedule()
 	begun := time.Now()
 	produced := make(chan error, 1)
 	go func() { produced <- p.produce(f.ctx, orders, length) }()
@@ -37,6 +38,7 @@ func TestLedger(t *testing.T) {
 	}
 	f.settled(tasks)
 	took := time.Since(begun)
+	f.auditTicks(took)
 	l := f.audit(orders)
 	t.Logf("\n%s", l.report(seed, p, took))
 	l.complain()

@@ -61,7 +61,7 @@ type check struct {
 	find func(p *patient) []Finding
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -89,6 +89,7 @@ type patient struct {
 	stats       []queue.Stats
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
+	schedules   []*queue.Schedule
 }
 
 // plugin is what one host published of one plugin.
@@ -177,6 +178,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			p.stats, err = client.Stats(ctx, p.queues...)
 			return err
 		}},
+		reading{"the schedules", func() (err error) { p.schedules, err = client.Schedules(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
 			return err

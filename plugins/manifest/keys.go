@@ -90,6 +90,9 @@ func (m *Manifest) keys() []key {
 		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
+		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go soon after the last.", value{
+			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
+		}},
 		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{
 			read: func(d *decoder, n node) { m.Tests = d.tests(n) }, schema: listProperty(maxTests, objectProperty(new(Test).keys())),
 		}},
@@ -375,6 +378,7 @@ func (d *decoder) together(m *Manifest) {
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
 	}
+	d.ownSchedules(m)
 	n, ok := d.values["retry"]
 	if !ok || n.Kind != yaml.MappingNode {
 		return

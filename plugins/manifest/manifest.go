@@ -41,6 +41,8 @@ type Manifest struct {
 	Config map[string]string
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
+	// Schedule are the plugin's recurring tasks, for queues that it serves. Default none.
+	Schedule []Schedule
 	// Tests are tasks with the outcome that they should have, in the manifest's order. Default none.
 	Tests []Test
 }

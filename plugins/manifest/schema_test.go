@@ -120,6 +120,7 @@ capabilities:
   enqueue: {queues: ["mail.*"], after: call, depth: 3, tasks: 1000, bytes: 1MiB}
   env: {A: 1}
   files: [{from: a, to: /a/b}]
+schedule: [{name: a, cron: "@daily", timezone: Europe/Berlin, queue: x, parameters: text, missed: all, max_missed: 3, window: 1h, overlap: queue, priority: 0, timeout: 1m, max_attempts: 2, max_age: 1h}]
 tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1}]
 `
 
@@ -144,6 +145,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"capabilities: {enqueue: {queues: [a], depth: 0}}", "capabilities: {enqueue: {queues: [a], tasks: 100001, after: call}}", "capabilities: {enqueue: {queues: [a], bytes: 5}}", "capabilities: {env: [A]}", "capabilities: {env: {TASK_ID: 1}}",
 		"capabilities: {env: {A-B: 1}}", "capabilities: {env: {A: [1]}}", "capabilities: {files: [{from: a}]}",
 		"capabilities: {files: [{from: a, to: b}]}", "tests: [a]", "tests: [{exit: no}]", "tests: [{outputs: a}]", "tests: [{input: /a}]",
+		"schedule: {}", "schedule: [{}]", `schedule: [{cron: ["@daily"]}]`, `schedule: [{cron: "@daily", missed: some}]`, `schedule: [{cron: "@daily", priority: 101}]`,
+		`schedule: [{cron: "@daily", window: 5}]`, `schedule: [{cron: "@daily", name: "a b"}]`, `schedule: [{cron: "@daily", at: x}]`,
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil {
 			t.Errorf("%q is a manifest", text)

@@ -232,9 +232,9 @@ func (c *Client) Lease() time.Duration { return c.config.Lease }
 // Ping asks Redis for an answer.
 func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.rdb.Ping(ctx).Err()) }
 
-// Info is what Redis tells of itself.
-func (c *Client) Info(ctx context.Context) (map[string]string, error) {
-	text, err := c.rdb.Info(ctx).Result()
+// Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
+func (c *Client) Info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := c.rdb.Info(ctx, sections...).Result()
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {

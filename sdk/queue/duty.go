@@ -41,7 +41,7 @@ const (
 )
 
 // FleetStats counts own queues and at most as many others, those with listeners first, as Client.Stats does, but without damaged
-// ones, limits, pauses and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
+// ones, limits and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
 func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[string]Stats, error) {
 	c := n.client
 	var text string
@@ -85,7 +85,8 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: name, tasks by status, those that are blocked, listeners, and age of the oldest pending task in µs.
+// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, 1 if it is
+// paused, else 0, and how many tasks are blocked.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
@@ -94,7 +95,11 @@ func formatSample(counted map[string]Stats) string {
 		for _, status := range Statuses() {
 			fmt.Fprintf(&text, " %d", s.Depth[status])
 		}
-		fmt.Fprintf(&text, " %d %d %d\n", s.Blocked, s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds())
+		paused := 0
+		if s.Paused {
+			paused = 1
+		}
+		fmt.Fprintf(&text, " %d %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused, s.Blocked)
 	}
 	return text.String()
 }
@@ -104,15 +109,17 @@ func parseSample(text string, most int) map[string]Stats {
 	counted := make(map[string]Stats)
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		if len(words) != 4+len(Statuses()) || ValidQueue(words[0]) != nil || len(counted) >= most {
+		numbers := 1 + len(Statuses()) // where those behind the statuses begin
+		if len(words) != numbers+4 || ValidQueue(words[0]) != nil || len(counted) >= most {
 			continue
 		}
 		s := Stats{Depth: make(map[Status]int64, len(Statuses()))}
 		for i, status := range Statuses() {
 			s.Depth[status] = asInt(words[1+i])
 		}
-		s.Blocked = asInt(words[len(words)-3])
-		s.Listeners, s.OldestPendingAge = asInt(words[len(words)-2]), time.Duration(asInt(words[len(words)-1]))*time.Microsecond
+		s.Listeners, s.OldestPendingAge = asInt(words[numbers]), time.Duration(asInt(words[numbers+1]))*time.Microsecond
+		s.Paused = words[numbers+2] == "1"
+		s.Blocked = asInt(words[numbers+3])
 		counted[words[0]] = s
 	}
 	return counted

@@ -178,6 +178,7 @@ func TestFleetStats(t *testing.T) {
 	w.enqueue(t, "q11", "", Options{Delay: time.Hour})
 	w.enqueue(t, "a", "", Options{})
 	w.enqueue(t, "z", "", Options{})
+	must[any](t)(nil, w.Queue("q11").Pause(w.ctx))
 	look := func(n *Node, most int, own ...string) (stats map[string]Stats, scripts int64) {
 		t.Helper()
 		calls := server.Calls(t, func() { stats = must[map[string]Stats](t)(n.FleetStats(w.ctx, most, own)) })
@@ -203,7 +204,7 @@ func TestFleetStats(t *testing.T) {
 			}
 		}
 	}
-	if q := same["q10"]; q.Depth[Pending] != 2 || q.OldestPendingAge <= 0 || q.Listeners != 1 || same["q11"].Depth[Scheduled] != 1 {
+	if q := same["q10"]; q.Depth[Pending] != 2 || q.OldestPendingAge <= 0 || q.Listeners != 1 || same["q11"].Depth[Scheduled] != 1 || !same["q11"].Paused || q.Paused {
 		t.Errorf("%+v", same)
 	}
 	if own, scripts := look(b, 41, "z", "q10"); scripts != 1 || own["z"].Depth[Pending] != 1 {
@@ -212,8 +213,8 @@ func TestFleetStats(t *testing.T) {
 	if few, _ := look(b, 3); len(few) != 3 {
 		t.Errorf("%d of 3 queues", len(few))
 	}
-	w.rdb.Set(w.ctx, w.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8\nq12 1 2 3 4 5 6 x 8\n"+strings.Repeat("x", 1<<20), 0)
-	if damaged, scripts := look(b, 41); len(damaged) != 1 || damaged["q12"].Depth[Failed] != 6 || scripts != 0 {
+	w.rdb.Set(w.ctx, w.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8 0\nq12 1 2 3 4 5 6 x 8 1\nq13 1 2 3 4 5 6 7 8\n"+strings.Repeat("x", 1<<20), 0)
+	if damaged, scripts := look(b, 41); len(damaged) != 1 || damaged["q12"].Depth[Failed] != 6 || !damaged["q12"].Paused || scripts != 0 {
 		t.Errorf("%+v", damaged)
 	}
 	for name, spoil := range map[string]func(){

@@ -52,6 +52,8 @@ func (k keys) blocked(queue string) string { return k.key("blocked", queue) }
 func (k keys) after(id string) string      { return k.key("after", id) }
 func (k keys) children(id string) string   { return k.key("children", id) }
 func (k keys) ended() string               { return k.key("ended") }
+func (k keys) ticks() string               { return k.key("ticks") }
+func (k keys) schedule(id string) string   { return k.key("schedule", id) }
 func (k keys) jobs() string                { return k.key("jobs") }
 func (k keys) job(id string) string        { return k.key("job", id) }
 func (k keys) jobItems(id string) string   { return k.key("job_items", id) }
@@ -75,6 +77,7 @@ var luaNames = func() string {
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
 		k.minute(""), k.hour(""),
 		k.job(""), k.jobItems(""), k.jobEnds(""), k.blocked(""), k.after(""), k.children(""),
+		k.schedule(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)

@@ -59,6 +59,8 @@ func TestKeys(t *testing.T) {
 		"blueque_after_id":                  k.after("id"),
 		"blueque_children_id":               k.children("id"),
 		"blueque_ended":                     k.ended(),
+		"blueque_ticks":                     k.ticks(),
+		"blueque_schedule_id":               k.schedule("id"),
 		"blueque_jobs":                      k.jobs(),
 		"blueque_job_id":                    k.job("id"),
 		"blueque_job_items_id":              k.jobItems("id"),

@@ -37,6 +37,8 @@ type model struct {
 	made      int
 	deleted   []string
 	totals    map[string]int64
+	ticked    int    // the second of the schedule's last tick
+	tickID    string // and its task, "" before the first one
 }
 
 type modelNode struct {
@@ -151,6 +153,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"purge":    m.purge,
 				"advance":  m.advanceAll,
 				"recheck":  m.recheck,
+				"tick":     m.tick,
 				"recount":  m.recount,
 			})
 			failing = false
@@ -341,6 +344,42 @@ func (m *model) schedule(r *rapid.T) {
 		r.Fatal(err)
 	}
 	m.bear(newborn{options.ID, task}, m.now+delay)
+}
+
+// tick ends a tick of a schedule. Another host that read the schedule before, too, is late.
+func (m *model) tick(r *rapid.T) {
+	if m.tickID == "" || m.ticked == m.now {
+		m.advance(r, 1)
+	}
+	client, other := rapid.SampledFrom(m.clients).Draw(r, "client"), rapid.SampledFrom(m.clients).Draw(r, "other")
+	definition := Schedule{ID: "s", Queue: "q", Cron: "* * * * * *", Overlap: OverlapSkip, Parameters: []byte(rapid.SampledFrom([]string{"a", "b"}).Draw(r, "parameters"))}
+	if _, err := client.PutSchedule(m.w.ctx, definition, rapid.Bool().Draw(r, "only if it is missing")); err != nil {
+		r.Fatal(err)
+	}
+	read := func(c *Client) *Schedule {
+		s, err := c.Schedule(m.w.ctx, "s")
+		if err != nil {
+			r.Fatal(err)
+		}
+		return s
+	}
+	late := read(other)
+	fire := time.Unix(int64(1700000000+m.now), 0)
+	end, err := client.Fleet().Tick(m.w.ctx, read(client), fire, 0, fire.Add(time.Second))
+	want := TickFired
+	if last := m.tasks[m.tickID]; last != nil && !last.status.Finished() {
+		want = TickSkipped
+	} else {
+		m.tickID = TickID("s", fire)
+		m.bear(newborn{m.tickID, &modelTask{priority: DefaultPriority}}, m.now)
+	}
+	m.ticked = m.now
+	if err != nil || end != want {
+		r.Fatalf("tick: %s, %v, want %s", end, err, want)
+	}
+	if end, err := other.Fleet().Tick(m.w.ctx, late, fire, 0, fire.Add(time.Second)); err != nil || end != TickChanged {
+		r.Fatalf("the same tick of another host: %s, %v", end, err)
+	}
 }
 
 // pass lets time pass; the nodes that live renew their leases meanwhile.

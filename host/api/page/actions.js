@@ -108,6 +108,17 @@ export function taskActions(task) {
     }), true));
 }
 
+/** scheduleActions are the buttons of a schedule. */
+export function scheduleActions(schedule) {
+  const to = path`/tenants/${schedule.tenant}/schedules/${schedule.id}`;
+  const act = (verb, what, text) => button("operator", verb, () => ask({
+    title: `${verb} ${schedule.id}?`, text, verb, run: () => post(`${to}/${what}`).then((answer) => (what === "run" ? place(schedule.tenant, "tasks", answer.id) : null)),
+  }));
+  return h("div", { class: "actions" },
+    schedule.paused ? act("Resume", "resume", "Its ticks count from now: those of the pause never come.") : act("Pause", "pause", "No tick fires until it is resumed."),
+    act("Run now", "run", `A task is enqueued in ${schedule.queue} at once, beside its ticks.`));
+}
+
 /** nodeActions are the buttons of a listener. */
 export function nodeActions(node) {
   const to = path`/tenants/${node.tenant}/nodes/${node.listener}`;

@@ -57,6 +57,8 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 		{Queue: "mail", Plugin: "mail", Digest: strings.Repeat("b2", 32), Complete: 40},
 	}))
 	w.past(t)
+	_, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "nightly", Queue: "reports", Cron: "30 6 * * MON-FRI", Timezone: "Europe/Berlin"}, false)
+	must(t, err)
 	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
 	return bad, running
 }
@@ -98,6 +100,7 @@ func TestViews(t *testing.T) {
 		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
 		{"store", "/store", "Store", "", []string{"The buckets"}},
 		{"audit", "/audit", "Audit", "", []string{"pause-queue", "queue paused", "ada"}},
+		{"schedules", "/schedules", "Schedules", "", []string{"nightly", "30 6 * * MON-FRI", "Europe/Berlin", "Run now"}},
 		{"nowhere", "/nowhere", "Nothing here", "", []string{"choose one above"}},
 	} {
 		w.goTo(t, view.place, view.heading)

@@ -1,7 +1,7 @@
 // The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
 // makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
 
-import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, words } from "./actions.js";
+import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, scheduleActions, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, clock, count, facts, h, link, many, place, section, span, table, version } from "./dom.js";
@@ -266,6 +266,27 @@ export function plugins({ tenant }) {
           { head: "Action", cell: (p) => p.state === "quarantined" && release(tenant, p.plugin, p.digest) },
         ], rows, "No host that is alive has a plugin.")];
     },
+  };
+}
+
+export function schedules({ tenant }) {
+  return {
+    title: "Schedules",
+    load: (signal) => get(path`/tenants/${tenant}/schedules`, { limit: 1000 }, signal),
+    show: ({ items, next }) => [
+      table("Recurring tasks", [
+        { head: "Schedule", cell: (s) => h("a", { href: place(tenant, "search", { queue: s.queue, key: s.id }) }, s.id) },
+        { head: "Queue", cell: (s) => queueLink(tenant, s.queue) },
+        { head: "Cron", cell: (s) => [h("span", { class: "code" }, s.cron), h("div", { class: "faint" }, s.timezone ?? "UTC")] },
+        { head: "Next ticks", cell: (s) => (s.paused ? badge("paused") : s.error ? h("span", { class: "wrong" }, s.error) : (s.next_ticks ?? []).slice(0, 3).map((tick) => h("div", null, clock(tick)))) },
+        { head: "Last", cell: (s) => (s.last ? link(clock(s.last), tenant, "tasks", s.last_id) : "–") },
+        { head: "Fired", number: true, cell: (s) => count(s.fired) },
+        { head: "Skipped", number: true, cell: (s) => count(s.skipped) },
+        { head: "Missed", number: true, cell: (s) => count(s.missed_ticks) },
+        { head: "Owner", cell: (s) => [s.owner, s.absent && badge("no host has it", "warning")] },
+        { head: "Action", cell: scheduleActions },
+      ], items, "None: `quern schedule create` makes one, or the section schedule of a manifest."),
+      next && h("p", { class: "faint" }, "These are the first 1,000 by name.")],
   };
 }
 

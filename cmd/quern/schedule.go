@@ -1,0 +1,336 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// shownTicks is how many ticks that are to come `schedule show` prints.
+const shownTicks = 5
+
+// maxScheduleFile bounds the file of `schedule sync`.
+const maxScheduleFile = 8 << 20
+
+// ticks are times in the zone of a schedule.
+type ticks []time.Time
+
+func (t ticks) String() string {
+	words := make([]string, len(t))
+	for i, tick := range t {
+		words[i] = tick.Format("Mon 2006-01-02 15:04:05 MST")
+	}
+	return strings.Join(words, ", ")
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t ticks) MarshalJSON() ([]byte, error) { //nolint:unparam // json.Marshaler has the error
+	words := make([]string, len(t))
+	for i, tick := range t {
+		words[i] = fmt.Sprint(tick.Unix())
+	}
+	return []byte("[" + strings.Join(words, ",") + "]"), nil
+}
+
+// scheduleView is a schedule as `schedule show` and -o json print it.
+func scheduleView(tenant string, s *queue.Schedule) view {
+	next, err := host.NextTicks(s, shownTicks)
+	o, problem := s.Options, any(nil)
+	if err != nil {
+		problem = err.Error()
+	}
+	var priority, labels, to any
+	if o.Priority != nil {
+		priority = *o.Priority
+	}
+	if len(o.Labels) > 0 {
+		labels = o.Labels
+	}
+	if len(next) > 0 {
+		to = ticks(next)
+	}
+	return append(view{
+		{"id", "schedule", s.ID},
+		{"tenant", "", tenant},
+		{"queue", "queue", s.Queue},
+		{"cron", "cron", s.Cron},
+		{"timezone", "timezone", given(s.Timezone)},
+		{"owner", "owner", s.Owner},
+		{"paused", "paused", moment(s.Paused)},
+		{"error", "error", problem},
+		{"next_ticks", "next", to},
+		{"last", "last", moment(s.Last)},
+		{"last_id", "last task", given(s.LastID)},
+		{"fired", "fired", s.Fired},
+		{"skipped", "skipped", s.Skipped},
+		{"missed_ticks", "missed ticks", s.MissedTicks},
+		{"missed", "missed", string(s.Missed)},
+		{"max_missed", "max missed", given(s.MaxMissed)},
+		{"window_seconds", "window", given(span(s.Window))},
+		{"overlap", "overlap", string(s.Overlap)},
+		{"priority", "priority", priority},
+		{"timeout_seconds", "timeout", given(span(o.Timeout))},
+		{"max_attempts", "max attempts", given(o.Retry.MaxAttempts)},
+		{"max_age_seconds", "max age", given(span(o.Retry.MaxAge))},
+		{"labels", "labels", labels},
+		{"created", "created", moment(s.Created)},
+		{"updated", "updated", moment(s.Updated)},
+		{"absent", "plugin absent since", moment(s.Absent)},
+	}, bytesView("parameters", s.Parameters)...)
+}
+
+const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIRED SKIPPED MISSED-TICKS"
+
+func newScheduleLs(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks", Args: arguments(0, 0)}
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(env, output, watchable(cmd, onRedis(func(cmd *cobra.Command, client *direct, _ []string, json bool) error {
+		all, err := client.Schedules(cmd.Context())
+		if err != nil {
+			return err
+		}
+		views, rows := make([]view, len(all)), make([]view, len(all))
+		for i, s := range all {
+			views[i] = scheduleView(client.Tenant(), s)
+			next, err := host.NextTicks(s, 1)
+			when := ticks(next).String()
+			if err != nil {
+				when = err.Error()
+			}
+			rows[i] = row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, !s.Paused.IsZero(), when, moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
+		}
+		return list(cmd, client, json, views, scheduleHeading, rows)
+	})))
+	return cmd
+}
+
+func newScheduleShow(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "show SCHEDULE", Short: "Show a schedule and its next ticks", Args: arguments(1, 1)}
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, args []string, json bool) error {
+		return showSchedule(cmd, client, args[0], json)
+	}))
+	return cmd
+}
+
+func showSchedule(cmd *cobra.Command, client *direct, id string, json bool) error {
+	s, err := client.Schedule(cmd.Context(), id)
+	if err != nil {
+		return scheduleError(err)
+	}
+	return show(cmd, json, scheduleView(client.Tenant(), s))
+}
+
+// scheduleError adds the remedy.
+func scheduleError(err error) error {
+	switch {
+	case errors.Is(err, queue.ErrNoSchedule):
+		return refusedf("%w: see `quern schedule ls`", err)
+	case errors.Is(err, queue.ErrOwned):
+		return refusedf("%w: change it there, or delete it with `quern schedule delete` first", err)
+	case errors.Is(err, queue.ErrManySchedules):
+		return refusedf("%w: delete some", err)
+	}
+	return err
+}
+
+func newScheduleCreate(env environment) *cobra.Command {
+	s, parameters := queue.Schedule{Options: queue.Options{Priority: new(int)}, Missed: queue.MissedOne, Overlap: queue.OverlapAllow}, ""
+	cmd := &cobra.Command{
+		Use: "create SCHEDULE --queue QUEUE --cron EXPRESSION", Short: "Make a schedule, or change the one of that name",
+		Long: "Makes a schedule: at each tick of its cron expression one task is enqueued, however many hosts there are. A\n" +
+			"schedule of that name is changed within a second. The task of a tick has the ID SCHEDULE@SECOND and the\n" +
+			"schedule as its key.\n\n" +
+			"An expression has minute, hour, day of the month, month and day of the week, or six fields with the seconds\n" +
+			"first; or is @hourly, @daily, @weekly, @monthly, @yearly, or @every and a duration. L is the last day of a\n" +
+			"month, 15W the weekday nearest to the 15th, MON#1 the first Monday. Where clocks are set, a schedule that\n" +
+			"names hours has its tick once a day; one whose hour is * goes on without regard to the clock.",
+		Example: "  quern schedule create nightly --queue reports --cron '30 6 * * MON-FRI' --timezone Europe/Berlin\n" +
+			"  quern schedule create poll --queue fetch --cron '@every 90s' --overlap skip --parameters '{\"page\": 1}'",
+		Args: arguments(1, 1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.Queue, "queue", "", "`QUEUE` that gets the tasks")
+	f.StringVar(&s.Cron, "cron", "", "cron `EXPRESSION`, such as '30 6 * * *', @daily or '@every 90s'")
+	f.StringVar(&s.Timezone, "timezone", "", "by whose clock, such as Europe/Berlin (default UTC)")
+	f.StringVar(&parameters, "parameters", "", "`PARAMETERS` of each task; - reads stdin")
+	newChoice(f, &s.Missed, "missed", "which ticks are fired that came while no host ran: none, the last one, or the last --max-missed", "skip", "one", "all")
+	newCount(f, &s.MaxMissed, "max-missed", "with --missed all: how many at most (default 100)")
+	newLasting(f, &s.Window, "window", "fire no tick that was missed longer ago")
+	newChoice(f, &s.Overlap, "overlap", "what becomes of a tick before the task of the last one has finished: skip, queue (it waits) or allow", "skip", "queue", "allow")
+	f.IntVar(s.Options.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first")
+	newLasting(f, &s.Options.Timeout, "timeout", "longest time of one attempt")
+	newAttempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")
+	newLasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
+	pairFlag(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
+	notSettings(f, "queue", "cron", "timezone", "parameters", "missed", "max-missed", "window", "overlap", "priority", "timeout", "max-attempts", "max-age", "label")
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.ID = args[0]
+		if s.Queue == "" || s.Cron == "" {
+			return usagef("schedule %s: give --queue QUEUE and --cron EXPRESSION, such as --cron '30 6 * * *'", shorten(s.ID, 100, "…"))
+		}
+		if *s.Options.Priority == queue.DefaultPriority {
+			s.Options.Priority = nil
+		}
+		if _, err := cron.Parse(s.Cron, s.Timezone); err != nil {
+			return wrongUsage(err)
+		}
+		var err error
+		if parameters != "" {
+			if s.Parameters, err = readParameters([]string{parameters}, cmd, 1<<20); err != nil {
+				return err
+			}
+		}
+		return withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, _ []string, json bool) error {
+			put, err := client.PutSchedule(cmd.Context(), s, false)
+			if err != nil {
+				return scheduleError(err)
+			}
+			if json {
+				return showSchedule(cmd, client, s.ID, true)
+			}
+			stored, err := client.Schedule(cmd.Context(), s.ID)
+			if err != nil {
+				return err
+			}
+			line := fmt.Sprintf("%s: %s", s.ID, put)
+			if next, _ := host.NextTicks(stored, 1); len(next) > 0 {
+				line += ", next " + ticks(next).String()
+			}
+			if err := showLine(cmd, false, nil, line); err != nil {
+				return err
+			}
+			warnUnserved(cmd, client, s.Queue)
+			return nil
+		}))(cmd, args)
+	}
+	return cmd
+}
+
+// newScheduleAct is a command that does one thing to a schedule.
+func newScheduleAct(env environment, use, short string, do func(cmd *cobra.Command, client *direct, id string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " SCHEDULE", Short: short, Args: arguments(1, 1),
+		RunE: withClient(env, nil, onRedis(func(cmd *cobra.Command, client *direct, args []string, _ bool) error {
+			return scheduleError(do(cmd, client, args[0]))
+		})),
+	}
+}
+
+func newSchedulePause(env environment) *cobra.Command {
+	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", func(cmd *cobra.Command, client *direct, id string) error {
+		return client.PauseSchedule(cmd.Context(), id)
+	})
+}
+
+func newScheduleResume(env environment) *cobra.Command {
+	return newScheduleAct(env, "resume", "End a pause; its ticks never come", func(cmd *cobra.Command, client *direct, id string) error {
+		return client.ResumeSchedule(cmd.Context(), id)
+	})
+}
+
+func newScheduleDelete(env environment) *cobra.Command {
+	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(cmd *cobra.Command, client *direct, id string) error {
+		s, err := client.Schedule(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		if plugin := s.PluginOwner(); plugin != "" && s.Absent.IsZero() {
+			return refusedf("schedule %s belongs to the plugin %s, whose hosts would make it again: pause it with `quern schedule pause %s`, or take it out of the manifest", id, plugin, id)
+		}
+		return client.DeleteSchedule(cmd.Context(), id, s.Owner)
+	})
+}
+
+func newScheduleRun(env environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID", Args: arguments(1, 1)}
+	output := outputFlag(cmd)
+	cmd.RunE = withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, args []string, json bool) error {
+		id, err := client.RunSchedule(cmd.Context(), args[0])
+		if err != nil {
+			return scheduleError(err)
+		}
+		return showLine(cmd, json, view{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
+	}))
+	return cmd
+}
+
+func newScheduleSync(env environment) *cobra.Command {
+	owner, dry := "file", false
+	cmd := &cobra.Command{
+		Use: "sync FILE", Short: "Make the schedules of a YAML file the only ones of their owner",
+		Long: "Stores the schedules of a YAML file, and deletes the others of the same --owner, so that the file is the whole\n" +
+			"list. Schedules that were made by hand, or that plugins have in their manifests, are not touched. The file has\n" +
+			"the list schedules; each entry has a name, a queue, a cron expression, and what else a manifest's schedule has.\n" +
+			"A file with a mistake changes nothing. - reads stdin.",
+		Args: arguments(1, 1),
+	}
+	cmd.Flags().StringVar(&owner, "owner", owner, "whose schedules these are: one name for each file")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
+	notSettings(cmd.Flags(), "owner", "dry-run")
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		all, err := readSchedules(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		if err := manifest.CheckWord(owner); err != nil || owner == queue.ScheduleByHand {
+			return usagef("--owner %q: use a word other than %s", owner, queue.ScheduleByHand)
+		}
+		return withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, _ []string, json bool) error {
+			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
+			if err != nil {
+				return scheduleError(err)
+			}
+			var rows []view
+			for _, part := range []struct {
+				what string
+				ids  []string
+			}{{"new", sync.New}, {"changed", sync.Changed}, {"same", sync.Same}, {"deleted", sync.Deleted}} {
+				for _, id := range part.ids {
+					rows = append(rows, view{{"id", "schedule", id}, {"end", "end", part.what}})
+				}
+			}
+			return showTable(cmd, json, rows, "SCHEDULE END", rows)
+		}))(cmd, args)
+	}
+	return cmd
+}
+
+// readSchedules reads the file of `schedule sync`.
+func readSchedules(cmd *cobra.Command, path string) ([]queue.Schedule, error) {
+	in, name := cmd.InOrStdin(), "stdin"
+	if path != "-" {
+		file, err := os.Open(filepath.Clean(path))
+		if err != nil {
+			return nil, usagef("%w: name a YAML file that this user may read", err)
+		}
+		defer file.Close()
+		in, name = file, path
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxScheduleFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	declared, err := manifest.ParseSchedules(name, data)
+	if err != nil {
+		return nil, wrongUsage(err)
+	}
+	all := make([]queue.Schedule, len(declared))
+	for i, s := range declared {
+		all[i] = host.ScheduleOf(s)
+	}
+	return all, nil
+}

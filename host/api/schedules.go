@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// shownTicks is how many ticks that are to come a schedule is shown with.
+const shownTicks = 5
+
+// ScheduleBody is a schedule as it is made.
+type ScheduleBody struct {
+	Queue            string            `json:"queue" minLength:"1" maxLength:"128"`
+	Cron             string            `json:"cron" minLength:"1" maxLength:"256" doc:"Minute, hour, day of the month, month and day of the week; or six fields with the seconds first, @daily, or @every 90s."`
+	Timezone         string            `json:"timezone,omitempty" maxLength:"256" doc:"By whose clock, such as Europe/Berlin; missing: UTC."`
+	Parameters       *string           `json:"parameters,omitempty" maxLength:"65536"`
+	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, if they are not UTF-8."`
+	Missed           string            `json:"missed,omitempty" enum:"skip,one,all" doc:"Which ticks are fired that came while no host ran; missing: one, the last."`
+	MaxMissed        int               `json:"max_missed,omitempty" minimum:"0" maximum:"1000" doc:"How many, with missed all; missing: 100."`
+	WindowSeconds    float64           `json:"window_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Ticks missed longer ago are not fired; missing: none is too old."`
+	Overlap          string            `json:"overlap,omitempty" enum:"skip,queue,allow" doc:"What becomes of a tick before the task of the last one has finished; missing: allow."`
+	Priority         *int              `json:"priority,omitempty" minimum:"0" maximum:"100"`
+	TimeoutSeconds   float64           `json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	MaxAttempts      int               `json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
+	MaxAgeSeconds    float64           `json:"max_age_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	Labels           map[string]string `json:"labels,omitempty"`
+}
+
+// Schedule is a recurring task.
+type Schedule struct {
+	ID     string `json:"id"`
+	Tenant string `json:"tenant"`
+	ScheduleBody
+	Owner       string    `json:"owner" doc:"hand, the name of a file's owner, or plugin NAME for one of a manifest."`
+	Paused      float64   `json:"paused,omitempty" doc:"Since when; missing: it is not."`
+	Error       string    `json:"error,omitempty" doc:"Why hosts cannot read it."`
+	NextTicks   []float64 `json:"next_ticks,omitempty"`
+	Last        float64   `json:"last,omitempty" doc:"The last tick with a task."`
+	LastID      string    `json:"last_id,omitempty" doc:"That task."`
+	Fired       int64     `json:"fired" doc:"Ticks with a task."`
+	Skipped     int64     `json:"skipped" doc:"Ticks passed over because the task before had not finished."`
+	MissedTicks int64     `json:"missed_ticks" doc:"Ticks passed over because no host was there."`
+	Created     float64   `json:"created,omitempty"`
+	Updated     float64   `json:"updated,omitempty"`
+	Absent      float64   `json:"absent,omitempty" doc:"Since when no host has the plugin that owns it."`
+}
+
+// InSchedule is in every path below a schedule.
+type InSchedule struct {
+	InTenant
+	Schedule string `path:"schedule" maxLength:"100"`
+}
+
+// PutSchedule makes or changes a schedule.
+type PutSchedule struct {
+	InSchedule
+	Body ScheduleBody
+}
+
+// ScheduleOf is an answer with a schedule.
+type ScheduleOf struct{ Body Schedule }
+
+// ScheduleRun is an answer with the task of a run by hand.
+type ScheduleRun struct{ Body Receipt }
+
+func scheduleShape(tenant string, s *queue.Schedule, who *Principal) Schedule {
+	next, err := host.NextTicks(s, shownTicks)
+	shape := Schedule{
+		ID: s.ID, Tenant: tenant, Owner: s.Owner, Paused: stamp(s.Paused), Last: stamp(s.Last), LastID: s.LastID,
+		Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks, Created: stamp(s.Created), Updated: stamp(s.Updated), Absent: stamp(s.Absent),
+		ScheduleBody: ScheduleBody{
+			Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed, WindowSeconds: s.Window.Seconds(),
+			Overlap: string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
+			MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Labels: s.Options.Labels,
+		},
+	}
+	if who.reads() {
+		shape.Parameters, shape.ParametersBase64 = payload(s.Parameters, len(s.Parameters))
+	}
+	for _, tick := range next {
+		shape.NextTicks = append(shape.NextTicks, stamp(tick))
+	}
+	if err != nil {
+		shape.Error = err.Error()
+	}
+	return shape
+}
+
+// schedule is what a request asks for.
+func (b *ScheduleBody) schedule(id string) (queue.Schedule, error) {
+	if _, err := cron.Parse(b.Cron, b.Timezone); err != nil {
+		return queue.Schedule{}, failed(http.StatusBadRequest, "%v", err)
+	}
+	s := queue.Schedule{
+		ID: id, Queue: b.Queue, Cron: b.Cron, Timezone: b.Timezone, Parameters: b.ParametersBase64,
+		Options: queue.Options{
+			Priority: b.Priority, Timeout: period(b.TimeoutSeconds), Labels: b.Labels,
+			Retry: queue.Retry{MaxAttempts: b.MaxAttempts, MaxAge: period(b.MaxAgeSeconds)},
+		},
+		Missed: queue.Missed(b.Missed), MaxMissed: b.MaxMissed, Window: period(b.WindowSeconds), Overlap: queue.Overlap(b.Overlap),
+	}
+	switch {
+	case b.Parameters != nil && b.ParametersBase64 != nil:
+		return s, failed(http.StatusBadRequest, "both parameters and parameters_base64: give one of them")
+	case b.Parameters != nil:
+		s.Parameters = []byte(*b.Parameters)
+	}
+	return s, nil
+}
+
+func (s *service) describeSchedules() {
+	show := func(ctx context.Context, in *InSchedule) (*ScheduleOf, error) {
+		found, err := s.tenants[in.Tenant].Schedule(ctx, in.Schedule)
+		if err != nil {
+			return nil, err
+		}
+		return &ScheduleOf{scheduleShape(in.Tenant, found, principal(ctx))}, nil
+	}
+	add(s, looking("/tenants/{tenant}/schedules", "list-schedules", "List the schedules with their next ticks, by ID"),
+		func(ctx context.Context, in *TenantPage) (*ListOf[Schedule], error) {
+			all, err := s.tenants[in.Tenant].Schedules(ctx)
+			if err != nil {
+				return nil, err
+			}
+			page := cut(all, in.Paging, func(s *queue.Schedule) string { return s.ID })
+			out := &ListOf[Schedule]{List[Schedule]{Items: []Schedule{}, Next: page.Body.Next}}
+			for _, one := range page.Body.Items {
+				out.Body.Items = append(out.Body.Items, scheduleShape(in.Tenant, one, principal(ctx)))
+			}
+			return out, nil
+		})
+	const path = "/tenants/{tenant}/schedules/{schedule}"
+	add(s, looking(path, "show-schedule", "Show a schedule"), show)
+	add(s, acting(Operator, http.MethodPut, path, "put-schedule",
+		"Make a schedule, or change the one of that ID: hosts follow within a second. At each tick one task is enqueued, with the ID SCHEDULE@SECOND"),
+		func(ctx context.Context, in *PutSchedule) (*ScheduleOf, error) {
+			schedule, err := in.Body.schedule(in.Schedule)
+			if err != nil {
+				return nil, err
+			}
+			callerOf(ctx).detail = strings.TrimSpace("queue=" + schedule.Queue + " cron=" + schedule.Cron + " " + schedule.Timezone)
+			if _, err := s.tenants[in.Tenant].PutSchedule(ctx, schedule, false); err != nil {
+				return nil, err
+			}
+			return show(ctx, &in.InSchedule)
+		})
+	change := func(name, summary string, do func(t *tenant, ctx context.Context, id string) error) {
+		add(s, acting(Operator, http.MethodPost, path+"/"+name, name+"-schedule", summary),
+			func(ctx context.Context, in *InSchedule) (*ScheduleOf, error) {
+				if err := do(s.tenants[in.Tenant], ctx, in.Schedule); err != nil {
+					return nil, err
+				}
+				return show(ctx, in)
+			})
+	}
+	change("pause", "Let no tick of a schedule fire", func(t *tenant, ctx context.Context, id string) error { return t.PauseSchedule(ctx, id) })
+	change("resume", "End a pause; its ticks never come", func(t *tenant, ctx context.Context, id string) error { return t.ResumeSchedule(ctx, id) })
+	add(s, acting(Operator, http.MethodPost, path+"/run", "run-schedule", "Enqueue a task of a schedule now, beside its ticks"),
+		func(ctx context.Context, in *InSchedule) (*ScheduleRun, error) {
+			t := s.tenants[in.Tenant]
+			id, err := t.RunSchedule(ctx, in.Schedule)
+			if err != nil {
+				return nil, err
+			}
+			task, err := t.Task(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			return &ScheduleRun{Receipt{ID: id, Tenant: in.Tenant, Queue: task.Queue}}, nil
+		})
+	add(s, acting(Operator, http.MethodDelete, path, "delete-schedule", "Delete a schedule; its tasks stay. One of a plugin's manifest comes back: pause it instead"),
+		func(ctx context.Context, in *InSchedule) (*struct{}, error) {
+			return nil, s.tenants[in.Tenant].DeleteSchedule(ctx, in.Schedule, "")
+		})
+}

@@ -1,0 +1,48 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// lateTick is how late a tick may be: hosts take over the duty to fire within seconds.
+const lateTick = time.Minute
+
+var scheduleChecks = []check{
+	{"schedule-unserved", func(p *patient) (f []Finding) {
+		for _, s := range p.schedules {
+			if s.Paused.IsZero() && !p.served[s.Queue] && p.unread["the hosts"] == nil {
+				f = append(f, found(Warning, fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host, or pause the schedule", s.Queue),
+					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue))
+			}
+		}
+		return f
+	}},
+	{"schedule-late", func(p *patient) (f []Finding) {
+		for _, s := range p.schedules {
+			due := s.Next
+			if due.IsZero() {
+				due = s.Since
+			}
+			late := p.now.Sub(due)
+			if !s.Paused.IsZero() || late < lateTick {
+				continue
+			}
+			late = late.Round(time.Second)
+			look := func(one Finding) Finding { return one.by("schedule", "show", s.ID).in(s.Queue) }
+			switch {
+			case len(p.alive()) == 0:
+				f = append(f, look(found(Error, "start a host with `quern serve`; none runs", "a tick of the schedule %s is late by %s", s.ID, late)))
+			case s.Overlap == queue.OverlapQueue && s.LastID != "":
+				f = append(f, look(found(Warning, "see why that task takes so long, or choose --overlap skip",
+					"a tick of the schedule %s has waited for %s for the task %s to finish", s.ID, late, s.LastID)))
+			default:
+				f = append(f, look(found(Error, "see the log of the hosts for op=tick: they cannot read its expression, or its queue is full or damaged",
+					"a tick of the schedule %s is late by %s", s.ID, late)))
+			}
+		}
+		return f
+	}},
+}

@@ -1,0 +1,56 @@
+package doctor_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(queuetest.Main(m)) }
+
+// A schedule whose queue nobody serves, or whose ticks do not come, is found; a paused one is not.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	rdb := queuetest.Shared(t).Client(t)
+	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	node := client.Node()
+	err = errors.Join(node.Join(ctx), node.Register(ctx, "served"))
+	for id, name := range map[string]string{"fine": "served", "unserved": "nobody", "late": "served", "waits": "served", "paused": "nobody"} {
+		s := queue.Schedule{ID: id, Queue: name, Cron: "@daily"}
+		if id == "waits" {
+			s.Overlap = queue.OverlapQueue
+		}
+		_, put := client.PutSchedule(ctx, s, false)
+		err = errors.Join(err, put)
+	}
+	err = errors.Join(err, client.PauseSchedule(ctx, "paused"))
+	for _, id := range []string{"late", "waits", "paused"} {
+		err = errors.Join(err, rdb.HSet(ctx, client.Tenant()+"_schedule_"+id, "next", "1700000000", "last_id", "waits@1699999940").Err())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings, err := doctor.Examine(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range findings {
+		if len(f.Command) > 2 && f.Command[0] == "schedule" {
+			found = append(found, f.Check+" "+f.Command[2]+" "+string(f.Level))
+		}
+	}
+	slices.Sort(found)
+	if want := []string{"schedule-late late error", "schedule-late waits warning", "schedule-unserved unserved warning"}; !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
+	}
+}

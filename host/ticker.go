@@ -1,0 +1,209 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// tickTerm is how long a host may have the duty to fire ticks before another one may. It gives it up at half of that.
+	tickTerm = 5 * time.Second
+	// dueSchedules is how many schedules are read at a time.
+	dueSchedules = 100
+	// unreadablePause is after how long hosts look again at a schedule that one of them cannot read.
+	unreadablePause = time.Minute
+	// punctual is how late the last tick may be fired that a schedule with missed: skip has not missed: the time of a failover.
+	punctual = time.Minute
+	// walkTicks is how many due ticks are counted one by one.
+	walkTicks = 100_000
+)
+
+// ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it; if two do, the
+// script lets one succeed. What it decides by is in Redis, and so is the clock: neither a start nor a host's clock counts.
+type ticker struct {
+	duty
+	access   *tenantAccess
+	metrics  ticksObserver
+	interval time.Duration
+}
+
+// ticksObserver counts what became of ticks.
+type ticksObserver interface {
+	ScheduleTicks(tenant, result string, n int)
+	ScheduleLate(tenant string, late time.Duration)
+}
+
+// runOnce fires what is due, if this host gets the duty, and waits for the next tick.
+func (t *ticker) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	due, err := t.access.client.Fleet().DueSchedules(ctx, dueSchedules)
+	if err != nil || len(due.Schedules) == 0 {
+		return pollPause, t.until(due), err
+	}
+	got, err := t.access.node.TakeDuty(ctx, "ticks", tickTerm)
+	if err != nil {
+		return 0, 0, err
+	}
+	if !got {
+		wait = dutyRetry/2 + rand.N(dutyRetry)
+		return wait, wait, nil
+	}
+	for over := time.Now().Add(tickTerm / 2); err == nil && len(due.Schedules) > 0 && time.Now().Before(over); {
+		for _, s := range due.Schedules {
+			if err = t.look(ctx, s, due.Clock); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			due, err = t.access.client.Fleet().DueSchedules(ctx, dueSchedules)
+		}
+	}
+	if yieldErr := yieldDuty(ctx, t.access.node, "ticks"); yieldErr != nil && ctx.Err() == nil {
+		t.health.failedQuietly(opTick, yieldErr) // it ends with its term
+	}
+	return pollPause, t.until(due), err
+}
+
+// until is how long to wait for the next tick. A message on the control channel tells of a schedule that is new or changed; it
+// may be lost.
+func (t *ticker) until(due queue.Due) time.Duration {
+	switch wait := around(t.interval); {
+	case len(due.Schedules) > 0:
+		return 0
+	case due.Next.IsZero():
+		return wait
+	default:
+		return min(wait, max(0, due.Next.Sub(due.Clock)))
+	}
+}
+
+// look fires the ticks of one schedule that are due when Redis's clock shows now. The error says that Redis is away.
+func (t *ticker) look(ctx context.Context, s *queue.Schedule, now time.Time) error {
+	err := t.fire(ctx, s, now)
+	switch {
+	case err == nil:
+		t.health.succeeded(opTick, s.Queue)
+		return nil
+	case ctx.Err() != nil || queue.IsUnavailable(err):
+		return err
+	}
+	t.health.failed(opTick, s.Queue, err) // the others are fired all the same
+	if err := t.access.client.Fleet().PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
+		return err
+	}
+	return nil
+}
+
+func (t *ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) error {
+	rule, err := cron.Parse(s.Cron, s.Timezone)
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", s.ID, err)
+	}
+	tenant, fleet := t.access.client.Tenant(), t.access.client.Fleet()
+	p := planTicks(rule, s, now)
+	if len(p.fire) == 0 {
+		end, err := fleet.Tick(ctx, s, time.Time{}, p.missed, p.next)
+		if err == nil && end == queue.TickPlanned {
+			t.metrics.ScheduleTicks(tenant, "missed", p.missed)
+		}
+		return err
+	}
+	for i, tick := range p.fire {
+		next, missed := p.next, 0
+		if i+1 < len(p.fire) {
+			next = p.fire[i+1]
+		}
+		if i == 0 {
+			missed = p.missed
+		}
+		end, err := fleet.Tick(ctx, s, tick, missed, next)
+		if err != nil {
+			return err
+		}
+		switch end {
+		case queue.TickFired:
+			t.metrics.ScheduleLate(tenant, now.Sub(tick))
+			t.access.logger.Debug("fired a schedule", "schedule", s.ID, "task_id", queue.TickID(s.ID, tick), "late", now.Sub(tick))
+		case queue.TickSkipped:
+			t.access.logger.Debug("passed over a tick: the task of the one before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
+		case queue.TickFull:
+			t.access.logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
+			return nil
+		default: // it waits for the task before, or another host was first
+			return nil
+		}
+		t.metrics.ScheduleTicks(tenant, string(end), 1)
+		t.metrics.ScheduleTicks(tenant, "missed", missed)
+		if missed > 0 {
+			t.access.logger.Warn("passed over ticks that came while no host was there", "schedule", s.ID, "ticks", missed)
+		}
+	}
+	return nil
+}
+
+// plan is what a schedule has to do.
+type plan struct {
+	fire   []time.Time // ticks to fire now, in order
+	missed int         // ticks before these that are passed over; at least, if there are very many
+	next   time.Time   // the first tick that is to come
+}
+
+// planTicks tells what to do with the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those
+// before it have been missed.
+func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
+	most := 1
+	if s.Missed == queue.MissedAll {
+		most = max(1, s.MaxMissed)
+	}
+	var p plan
+	due, tick := 0, s.Next
+	if tick.IsZero() {
+		tick = rule.Next(s.Since)
+	}
+	for ; !tick.IsZero() && !tick.After(now); tick = rule.Next(tick) {
+		if due++; due == walkTicks {
+			const day = 24 * time.Hour
+			if later := rule.Skip(tick, now.Add(-day)); later.After(tick) {
+				tick = later
+			}
+		}
+		p.fire = append(p.fire, tick)
+		if len(p.fire) > most {
+			p.fire = p.fire[1:]
+		}
+	}
+	p.next = tick
+	for len(p.fire) > 0 && s.Window > 0 && now.Sub(p.fire[0]) > s.Window {
+		p.fire = p.fire[1:]
+	}
+	if len(p.fire) > 0 && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
+		p.fire = nil
+	}
+	p.missed = due - len(p.fire)
+	return p
+}
+
+// NextTicks are the next ticks of a schedule, in its time zone; none if it is paused. The error says why its expression, or its
+// time zone, cannot be read.
+func NextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
+	rule, err := cron.Parse(s.Cron, s.Timezone)
+	if err != nil || !s.Paused.IsZero() {
+		return nil, err
+	}
+	zone, err := cron.Zone(s.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	tick := s.Next
+	if tick.IsZero() {
+		tick = rule.Next(s.Since)
+	}
+	for ; len(ticks) < count && !tick.IsZero(); tick = rule.Next(tick) {
+		ticks = append(ticks, tick.In(zone))
+	}
+	return ticks, nil
+}

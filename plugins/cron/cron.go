@@ -1,0 +1,150 @@
+// Package cron computes when a recurring task is due: the ticks of a cron expression in a time zone.
+//
+// A library reads the expression and walks the calendar, in which every day has 24 hours. This package maps that calendar to
+// the clock of the zone, so that one rule holds for every expression where clocks change:
+//
+//	                     the hour is left out in spring      the hour comes twice in autumn
+//	names hours          one tick, when the hour is over     a tick in the first of the two
+//	hour is *            no tick: the others go on           ticks in both
+//	@every               no difference: it counts elapsed time
+package cron
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // a container may have no zones
+
+	library "github.com/netresearch/go-cron"
+)
+
+// The bounds of an expression and of @every.
+const (
+	maxExpression = 256
+	leastEvery    = time.Second
+	mostEvery     = 365 * 24 * time.Hour
+)
+
+// fields are what an expression may have: five fields, or six with the seconds first; L, nW and d#n; and words like @daily.
+const fields = library.SecondOptional | library.Minute | library.Hour | library.Dom | library.Month | library.Dow |
+	library.Descriptor | library.Extended | library.DowOrDom
+
+// Rule is a checked cron expression in a time zone. It does not change.
+type Rule struct {
+	every    time.Duration    // above zero: nothing else counts
+	calendar library.Schedule // in UTC, as if its clock were the zone's
+	zone     *time.Location
+	hours    bool // the expression names hours
+}
+
+// Parse reads an expression: five fields (minute, hour, day of month, month, day of week), six with the seconds first, a word
+// such as @daily, or @every and a duration. The zone is a name such as Europe/Berlin; "" is UTC. An error says what is wrong
+// and what would be right.
+func Parse(expression, zone string) (*Rule, error) {
+	location, err := Zone(zone)
+	if err != nil {
+		return nil, err
+	}
+	words := strings.Fields(expression)
+	switch {
+	case len(words) == 0:
+		return nil, fmt.Errorf("the cron expression is empty: %s", example)
+	case len(expression) > maxExpression:
+		return nil, fmt.Errorf("the cron expression has %d bytes: use at most %d", len(expression), maxExpression)
+	case strings.Contains(words[0], "="): // the library would take a zone here
+		return nil, fmt.Errorf("cron expression %q begins with a zone: give the zone as the schedule's time zone", expression)
+	case words[0] == "@every":
+		return parseEvery(expression, strings.Join(words[1:], ""))
+	}
+	calendar, err := library.MustNewParser(fields).Parse(strings.Join(words, " "))
+	if err != nil {
+		return nil, fmt.Errorf("cron expression %q: %w: %s", expression, err, example)
+	}
+	r := &Rule{calendar: calendar, zone: location}
+	if len(words) >= 5 {
+		hour := words[len(words)-4]
+		r.hours = hour != "*" && hour != "?" && hour != "*/1"
+	} else {
+		r.hours = words[0] != "@hourly"
+	}
+	if r.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, fmt.Errorf("cron expression %q never comes: no such day exists", expression)
+	}
+	return r, nil
+}
+
+const example = `use minute, hour, day, month and day of the week, such as "30 6 * * MON-FRI", with a sixth field in front for seconds; or @daily, or @every 90s`
+
+func parseEvery(expression, text string) (*Rule, error) {
+	every, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cron expression %q: %q is no duration: use one such as @every 90s or @every 1h30m", expression, text)
+	case every < leastEvery || every > mostEvery || every%time.Second != 0:
+		return nil, fmt.Errorf("cron expression %q: use whole seconds, from @every 1s to @every %dh", expression, int(mostEvery.Hours()))
+	}
+	return &Rule{every: every}, nil
+}
+
+// Zone finds a time zone by its name; "" is UTC. The zone of the machine has no name here: hosts may differ in it.
+func Zone(name string) (*time.Location, error) {
+	location, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		return nil, fmt.Errorf("unknown time zone %q: use a name such as Europe/Berlin, America/New_York or UTC", name)
+	}
+	return location, nil
+}
+
+// Next is the first tick after a moment, a whole second, in the zone of the rule; zero if there is none within years. The
+// ticks of @every are counted from the moment.
+func (r *Rule) Next(after time.Time) time.Time {
+	after = after.Truncate(time.Second)
+	if r.every > 0 {
+		return after.Add(r.every)
+	}
+	// The zone's clock runs evenly from one change to the next: ticks are sought in one such part after the other.
+	at := after.In(r.zone)
+	from := wall(at, offset(at))
+	for range mostParts {
+		start, end := at.ZoneBounds()
+		shift := offset(at)
+		if r.hours && !start.IsZero() {
+			been := wall(start, offset(start.Add(-time.Second))).Add(-time.Second)
+			if been.After(from) { // the clock was set back
+				from = been
+			}
+		}
+		next := r.calendar.Next(from)
+		switch {
+		case next.IsZero():
+			return time.Time{}
+		case end.IsZero() || next.Before(wall(end, shift)):
+			return next.Add(-shift).In(r.zone)
+		case r.hours && next.Before(wall(end, offset(end))): // in the hour that is left out
+			return end
+		}
+		at, from = end, wall(end, offset(end)).Add(-time.Second)
+	}
+	return time.Time{}
+}
+
+// Skip is the first tick after a moment of the row that a tick belongs to, without walking through those between.
+func (r *Rule) Skip(tick, after time.Time) time.Time {
+	if r.every == 0 || after.Before(tick) {
+		return r.Next(after)
+	}
+	return after.Add(r.every - after.Sub(tick)%r.every)
+}
+
+// mostParts is enough for the rarest day, 29 February on a certain day of the week, in a zone that changes its clock four times
+// a year.
+const mostParts = 200
+
+// offset is by how much the zone's clock is ahead of UTC.
+func offset(at time.Time) time.Duration {
+	_, seconds := at.Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// wall is what a clock shows that is ahead of UTC, as if it were UTC.
+func wall(at time.Time, ahead time.Duration) time.Time { return at.UTC().Add(ahead) }

@@ -1,0 +1,223 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/plugins/cron"
+)
+
+// Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero is not
+// set.
+type Schedule struct {
+	// Name is its ID, in a file; of a manifest's schedule, what follows the plugin's name and a dot in its ID, "" for nothing.
+	Name string
+	// Queue gets the tasks. Default, in a manifest: the first that the plugin serves.
+	Queue string
+	// Cron is a checked expression, and Timezone the name of the zone by whose clock it counts. Default UTC.
+	Cron, Timezone string
+	// Parameters are those of each task.
+	Parameters []byte
+	// Missed is MissedSkip, MissedOne or MissedAll, and MaxMissed bounds the last of these.
+	Missed    string
+	MaxMissed int
+	// Window is how old a missed tick may be that is made up for.
+	Window time.Duration
+	// Overlap is OverlapSkip, OverlapQueue or OverlapAllow.
+	Overlap string
+	// Priority is that of the tasks, 0 to 100; nil: not set.
+	Priority *int
+	// Timeout, MaxAttempts and MaxAge are the tasks' own, instead of those of limits and retry.
+	Timeout     time.Duration
+	MaxAttempts int
+	MaxAge      time.Duration
+}
+
+// The words of Schedule.Missed and Schedule.Overlap.
+const (
+	MissedSkip = "skip"
+	MissedOne  = "one"
+	MissedAll  = "all"
+
+	OverlapSkip  = "skip"
+	OverlapQueue = "queue"
+	OverlapAllow = "allow"
+)
+
+const (
+	maxSchedules   = 100    // of one plugin
+	maxScheduled   = 10_000 // of a file
+	maxSchedule    = 8 << 20
+	maxMissed      = 1000
+	maxTaskPayload = 64 << 10 // of a schedule's task
+	maxScheduleID  = 100      // bytes
+
+	schedulePattern = `^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`
+)
+
+// ID is the ID of a plugin's schedule.
+func (s *Schedule) ID(plugin string) string {
+	return strings.TrimSuffix(plugin+"."+s.Name, ".")
+}
+
+// ParseSchedules reads a file of schedules: the list schedules, of which each entry has a name, which is its ID, and a queue.
+// Every problem is told at once, as an *Error.
+func ParseSchedules(name string, data []byte) (all []Schedule, err error) {
+	d := newDecoder(name)
+	d.most = maxSchedule
+	d.keys = []key{{"schedules", "", value{read: func(d *decoder, n node) { all = d.schedules(n, maxScheduled, true) }, schema: &property{}}}}
+	if root, ok := d.root(data, "write schedules: [] for none"); ok {
+		d.section(root, d.keys)
+		if _, there := d.values["schedules"]; !there && len(d.problems) == 0 {
+			d.wrong(root, "has no schedules", "write schedules: and a list, [] for none")
+		}
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func (s *Schedule) keys() []key {
+	return []key{
+		{"name", "Tells several schedules of a plugin apart: the ID is PLUGIN.NAME, or PLUGIN without a name.", value{
+			schema: textProperty(schedulePattern, "nightly"), read: func(d *decoder, n node) {
+				switch {
+				case !d.text(n, "write "+scheduleRule):
+				case !isSchedule(n.Value):
+					d.bad(n, "is no name of a schedule", "write "+scheduleRule)
+				default:
+					s.Name = n.Value
+				}
+			},
+		}},
+		{"cron", "When: minute, hour, day of the month, month and day of the week; or six fields with the seconds first, @daily, or @every 90s.", textValue(&s.Cron, "write an expression in quotes, such as \"30 6 * * *\"", stringProperty("", "30 6 * * MON-FRI", "@every 90s")).
+			require(`write when it is due, such as cron: "30 6 * * *"`)},
+		{"timezone", "By whose clock. Default UTC.", textValue(&s.Timezone, "write a name such as Europe/Berlin", stringProperty("", "Europe/Berlin"))},
+		{"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.", wordValue(&s.Queue, "mail")},
+		{"parameters", "The parameters of each task: the text of a string; of any other value its JSON.", value{
+			read: func(d *decoder, n node) { s.Parameters = d.payload(n) }, schema: &property{},
+		}},
+		{"missed", "What becomes of ticks that come while no host runs: none, the last one, or the last max_missed are fired. Default one.", choiceValue(&s.Missed, MissedSkip, MissedOne, MissedAll)},
+		{"max_missed", "How many, with missed: all. Default 100.", countValue(&s.MaxMissed, maxMissed, "100")},
+		{"window", "How old a missed tick may be that is fired. Default no limit.", durationValue(&s.Window, "no limit", "1h")},
+		{"overlap", "What becomes of a tick that comes before the task of the one before has finished: it is skipped, waits for it, or is fired. Default allow.", choiceValue(&s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)},
+		{"priority", "Of the tasks, 0 to 100. Default 50.", value{schema: numberProperty(0, 100), read: func(d *decoder, n node) {
+			var priority int
+			before := len(d.problems)
+			integerValue(&priority, 0, 100, "write a whole number from 0 to 100, or leave the key out for 50").read(d, n)
+			if len(d.problems) == before {
+				s.Priority = &priority
+			}
+		}}},
+		{"timeout", "The longest time of one attempt. Default that of limits.", durationValue(&s.Timeout, "that of limits", "10m")},
+		{"max_attempts", "The number of attempts, or unlimited. Default that of retry.", attemptsValue(&s.MaxAttempts, maxTries)},
+		{"max_age", "How long after its tick a task may begin an attempt. Default that of retry.", durationValue(&s.MaxAge, "that of retry", "1h")},
+	}
+}
+
+const scheduleRule = "letters, digits, ., _ and -, 100 at most"
+
+// isSchedule reports whether a text may be the ID of a schedule.
+func isSchedule(id string) bool {
+	return id != "" && len(id) <= maxScheduleID && strings.Trim(id[:1], "._-") != "" && isSecret("_"+id)
+}
+
+// payload reads the parameters of a task.
+func (d *decoder) payload(n node) []byte {
+	text := []byte(n.Value)
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
+		var decoded any
+		err := n.Decode(&decoded)
+		if err == nil {
+			text, err = json.Marshal(decoded)
+		}
+		if err != nil {
+			d.wrong(n, "cannot be written as JSON", "write a text, or a mapping with texts as keys")
+			return nil
+		}
+	}
+	if len(text) > maxTaskPayload {
+		d.wrong(n, fmt.Sprintf("has %d bytes", len(text)), fmt.Sprintf("write at most %d", maxTaskPayload))
+	}
+	return text
+}
+
+// schedules reads a list of schedules; those of a file have names and queues of their own.
+func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
+	names := make(map[string]node)
+	example := `[{cron: "30 6 * * *"}]`
+	if file {
+		example = `[{name: nightly, queue: reports, cron: "30 6 * * *"}]`
+	}
+	d.list(n, most, example, "write", func(at node) {
+		var s Schedule
+		d.entry(at, s.keys())
+		id, there := d.values[at.path+".name"]
+		if !there {
+			id = at
+		}
+		_, named := d.values[at.path+".queue"]
+		switch {
+		case at.Kind != yaml.MappingNode:
+			return
+		case file && !there:
+			d.wrong(at, "has no name", "write one, such as name: nightly")
+		case file && !named:
+			d.wrong(at, "has no queue", "write which one gets the tasks, such as queue: reports")
+		case !file && !isSchedule(s.ID(d.plugin)):
+			d.wrong(id, "makes the ID "+Quote(s.ID(d.plugin)), "rename the plugin, or write a shorter name: an ID has "+scheduleRule)
+		}
+		if first, twice := names[s.Name]; twice {
+			d.wrong(id, "has the name of "+first.path, "give each schedule a name of its own")
+		} else {
+			names[s.Name] = at
+		}
+		if expression, there := d.values[at.path+".cron"]; there && s.Cron != "" {
+			if _, err := cron.Parse(s.Cron, ""); err != nil {
+				what, remedy := cut(err)
+				d.wrong(expression, what, remedy)
+			}
+		}
+		if zone, there := d.values[at.path+".timezone"]; there {
+			if _, err := cron.Zone(s.Timezone); err != nil {
+				what, remedy := cut(err)
+				d.wrong(zone, what, remedy)
+			}
+		}
+		if most, there := d.values[at.path+".max_missed"]; there && s.Missed != MissedAll {
+			d.wrong(most, "is only for missed: all", "write missed: all, or leave it out")
+		}
+		all = append(all, s)
+	})
+	return all
+}
+
+// cut parts an error into what is wrong and the remedy.
+func cut(err error) (what, remedy string) {
+	text := err.Error()
+	if at := strings.LastIndex(text, ": use "); at >= 0 {
+		return text[:at], text[at+2:]
+	}
+	at := strings.LastIndex(text, ": ")
+	return text[:at], text[at+2:]
+}
+
+// ownSchedules checks that a plugin's schedules are for its own queues, and fills in the first of these.
+func (d *decoder) ownSchedules(m *Manifest) {
+	for i := range m.Schedule {
+		s := &m.Schedule[i]
+		n, named := d.values[fmt.Sprintf("schedule[%d].queue", i)]
+		switch {
+		case !named && len(m.Queues) > 0:
+			s.Queue = m.Queues[0]
+		case named && s.Queue != "" && !slices.Contains(m.Queues, s.Queue):
+			d.wrong(n, Quote(s.Queue)+" is no queue that the plugin serves", "name one of "+strings.Join(m.Queues, ", ")+", or add it to queues")
+		}
+	}
+}

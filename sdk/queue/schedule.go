@@ -1,0 +1,403 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// MaxSchedules is the most schedules of a tenant.
+	MaxSchedules = 10_000
+	// maxScheduleParameters bounds the parameters of a schedule, in bytes, and maxScheduleCron its expression.
+	maxScheduleParameters = 64 << 10
+	maxScheduleCron       = 256
+	// MaxMissed is the most missed ticks that a schedule makes up for at once.
+	MaxMissed = 1000
+)
+
+// What callers of schedules may test for.
+var (
+	ErrNoSchedule    = errors.New("no such schedule")
+	ErrOwned         = errors.New("the schedule has another owner") // nothing was written
+	ErrManySchedules = fmt.Errorf("the tenant has %d schedules, which is the most", MaxSchedules)
+)
+
+// Missed is what becomes of ticks that came while no host was there to fire them.
+type Missed string
+
+// MissedSkip fires none of them, MissedOne the last, MissedAll the last MaxMissed.
+const (
+	MissedSkip Missed = "skip"
+	MissedOne  Missed = "one"
+	MissedAll  Missed = "all"
+)
+
+// Overlap is what becomes of a tick that comes while the task of the one before has not finished.
+type Overlap string
+
+// OverlapAllow fires it, OverlapSkip passes over it, and OverlapQueue lets it wait for that task: ticks that come meanwhile
+// are missed ones.
+const (
+	OverlapAllow Overlap = "allow"
+	OverlapSkip  Overlap = "skip"
+	OverlapQueue Overlap = "queue"
+)
+
+// ScheduleByHand is the Owner of a schedule that a person or a program made by itself.
+const ScheduleByHand = "hand"
+
+// pluginOwner begins the owner of a schedule that the manifest of a plugin has.
+const pluginOwner = "plugin "
+
+// OwnedByPlugin is the Owner of the schedules of a plugin's manifest.
+func OwnedByPlugin(plugin string) string { return pluginOwner + plugin }
+
+// PluginOwner is the plugin that owns the schedule; "" if none does.
+func (s *Schedule) PluginOwner() string {
+	plugin, owned := strings.CutPrefix(s.Owner, pluginOwner)
+	if !owned {
+		return ""
+	}
+	return plugin
+}
+
+// Same tells whether another schedule has the same ID, owner and definition.
+func (s *Schedule) Same(other *Schedule) bool {
+	a, b := s.withDefaults(), other.withDefaults()
+	return a.ID == b.ID && a.Owner == b.Owner && slices.Equal(a.fields(), b.fields())
+}
+
+// Schedule is a recurring task: at each tick of its cron expression one task is enqueued, whose ID is ID@SECOND with the tick.
+// This package stores it; hosts compute its ticks, and check the expression before it is stored.
+type Schedule struct {
+	ID       string // 1 to 100 letters, digits, ".", "_" and "-"
+	Owner    string // who may change it (default ScheduleByHand)
+	Queue    string
+	Cron     string // an expression with five or six fields, a word such as @daily, or @every and a duration
+	Timezone string // a name such as Europe/Berlin (default UTC)
+	// Parameters of each task, at most 64 KiB. Of Options a schedule has Labels, Retry, Timeout and Priority; the Key of its
+	// tasks is its ID.
+	Parameters []byte
+	Options    Options
+	Missed     Missed        // (default MissedOne)
+	MaxMissed  int           // of MissedAll (default 100, at most MaxMissed)
+	Window     time.Duration // ticks missed longer ago are never fired (default: none is too old)
+	Overlap    Overlap       // (default OverlapAllow)
+
+	ScheduleState
+}
+
+// ScheduleState is what Redis and hosts keep of a schedule. All times are Redis's.
+type ScheduleState struct {
+	Paused           time.Time // since when; zero: it is not
+	Created, Updated time.Time
+	Since            time.Time // from when its ticks count: its creation, another expression, or the end of a pause
+	Next             time.Time // its next tick; zero until a host has looked
+	Last             time.Time // the last tick that was fired
+	LastID           string    // and its task
+	Fired            int64     // ticks with a task
+	Skipped          int64     // ticks passed over because the task before had not finished
+	MissedTicks      int64     // ticks passed over because no host was there
+	Absent           time.Time // since when no host serves the plugin that owns it; zero: one does, or no plugin owns it
+
+	revision string
+	next     string // as it is in Redis
+}
+
+var validSchedule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// ValidSchedule checks the ID of a schedule.
+func ValidSchedule(id string) error {
+	if !validSchedule.MatchString(id) {
+		return fmt.Errorf("%w: schedule %q: use 1 to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit", ErrInvalid, id)
+	}
+	return nil
+}
+
+func (s Schedule) withDefaults() Schedule {
+	s.Owner = cmp.Or(s.Owner, ScheduleByHand)
+	s.Missed = cmp.Or(s.Missed, MissedOne)
+	s.Overlap = cmp.Or(s.Overlap, OverlapAllow)
+	if s.Missed == MissedAll {
+		s.MaxMissed = cmp.Or(s.MaxMissed, 100)
+	}
+	return s
+}
+
+// Validate checks all but the expression and the time zone, which hosts and the command line can read.
+func (s Schedule) Validate() error {
+	s = s.withDefaults()
+	o := s.Options
+	allowed := Options{Labels: o.Labels, Retry: o.Retry, Timeout: o.Timeout, Priority: o.Priority}
+	switch {
+	case ValidSchedule(s.ID) != nil:
+		return ValidSchedule(s.ID)
+	case ValidQueue(s.Queue) != nil:
+		return fmt.Errorf("schedule %s: %w", s.ID, ValidQueue(s.Queue))
+	case s.Cron == "" || len(s.Cron) > maxScheduleCron || !utf8.ValidString(s.Cron) || len(s.Timezone) > maxScheduleCron || !utf8.ValidString(s.Timezone):
+		return fmt.Errorf("%w: schedule %s: cron expression %.20q: use up to %d bytes, such as \"30 6 * * *\"", ErrInvalid, s.ID, s.Cron, maxScheduleCron)
+	case len(s.Parameters) > maxScheduleParameters:
+		return fmt.Errorf("%w: schedule %s: parameters of %d bytes: use at most %d", ErrInvalid, s.ID, len(s.Parameters), maxScheduleParameters)
+	case !slices.Contains([]Missed{MissedSkip, MissedOne, MissedAll}, s.Missed):
+		return fmt.Errorf("%w: schedule %s: missed %q: use %s, %s or %s", ErrInvalid, s.ID, s.Missed, MissedSkip, MissedOne, MissedAll)
+	case s.MaxMissed < 0 || s.MaxMissed > MaxMissed || s.MaxMissed > 0 && s.Missed != MissedAll:
+		return fmt.Errorf("%w: schedule %s: max missed %d: use 1 to %d, with missed %s", ErrInvalid, s.ID, s.MaxMissed, MaxMissed, MissedAll)
+	case s.Window < 0 || s.Window > longest:
+		return fmt.Errorf("%w: schedule %s: window %s: use 1s to %s, or 0s for none", ErrInvalid, s.ID, s.Window, longest)
+	case !slices.Contains([]Overlap{OverlapAllow, OverlapSkip, OverlapQueue}, s.Overlap):
+		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)
+	case o.metadata() > maxMetadata || !equalOptions(o, allowed):
+		return fmt.Errorf("%w: schedule %s: its tasks have labels, a retry policy, a timeout and a priority, and no other options", ErrInvalid, s.ID)
+	}
+	return wrap("schedule "+s.ID, o.validate())
+}
+
+// equalOptions compares what a schedule has none of.
+func equalOptions(a, b Options) bool {
+	return a.ID == b.ID && a.Delay == b.Delay && a.At.Equal(b.At) && a.Key == b.Key && a.Parent == b.Parent && a.Depth == b.Depth &&
+		a.Traceparent == b.Traceparent && a.Deadline.Equal(b.Deadline) && a.Unique == b.Unique && len(a.Headers) == len(b.Headers)
+}
+
+// scheduleTask is the task of a schedule in its hash.
+type scheduleTask struct {
+	Parameters       string            `json:"parameters,omitempty"`
+	ParametersBase64 []byte            `json:"parameters_base64,omitempty"` // instead, if they are not UTF-8
+	Labels           map[string]string `json:"labels,omitempty"`
+	Priority         *int              `json:"priority,omitempty"`
+	Timeout          float64           `json:"timeout,omitempty"`
+	MaxAttempts      int               `json:"max_attempts,omitempty"`
+	MaxAge           string            `json:"max_age,omitempty"`
+	Retry            json.RawMessage   `json:"retry,omitempty"`
+}
+
+// fields are the definition as the hash has it.
+func (s *Schedule) fields() []any {
+	o := s.Options
+	task := scheduleTask{
+		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, MaxAge: durationText(o.Retry.MaxAge),
+	}
+	if policy := o.Retry.encode(); policy != "" {
+		task.Retry = json.RawMessage(policy)
+	}
+	if task.Parameters = string(s.Parameters); !utf8.Valid(s.Parameters) {
+		task.Parameters, task.ParametersBase64 = "", s.Parameters
+	}
+	text, _ := json.Marshal(task) // it always can be
+	return appendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text), "missed", string(s.Missed),
+		"max_missed", optional(s.MaxMissed > 0, strconv.Itoa(s.MaxMissed)), "window", durationText(s.Window), "overlap", string(s.Overlap))
+}
+
+// newSchedule reads a hash. What is damaged stays zero.
+func newSchedule(id string, hash map[string]string) *Schedule {
+	var task scheduleTask
+	_ = json.Unmarshal([]byte(hash["task"]), &task)
+	moment := func(field string) time.Time { return parseSeconds(hash[field]) }
+	s := &Schedule{
+		ID: id, Owner: hash["owner"], Queue: hash["queue"], Cron: hash["cron"], Timezone: hash["timezone"],
+		Options: Options{
+			Labels: task.Labels, Priority: task.Priority, Timeout: parseDuration(task.Timeout),
+			Retry: parseRetry(string(task.Retry), strconv.Itoa(task.MaxAttempts), task.MaxAge),
+		},
+		Missed: Missed(hash["missed"]), MaxMissed: int(asInt(hash["max_missed"])), Window: secondsDuration(hash["window"]), Overlap: Overlap(hash["overlap"]),
+		ScheduleState: ScheduleState{
+			Paused: moment("paused"), Created: moment("created"), Updated: moment("updated"), Since: moment("since"), Next: moment("next"), Last: moment("last"),
+			LastID: hash["last_id"], Fired: asInt(hash["fired"]), Skipped: asInt(hash["skipped"]), MissedTicks: asInt(hash["missed_ticks"]),
+			Absent: moment("absent"), revision: hash["revision"], next: hash["next"],
+		},
+	}
+	if s.Parameters = task.ParametersBase64; s.Parameters == nil {
+		s.Parameters = []byte(task.Parameters)
+	}
+	return s
+}
+
+// SchedulePut is what became of a schedule that was to be stored.
+type SchedulePut string
+
+// The ends of PutSchedule. Kept: it exists, and was to be stored only if it was missing.
+const (
+	ScheduleNew     SchedulePut = "new"
+	ScheduleChanged SchedulePut = "changed"
+	ScheduleSame    SchedulePut = "same"
+	ScheduleKept    SchedulePut = "kept"
+)
+
+// PutSchedule stores a schedule, or changes the one of its ID, which hosts follow within a second; its state stays, unless the
+// expression or the time zone changes. ErrOwned if it has another owner. missing stores it only if there is none.
+func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (SchedulePut, error) {
+	s = s.withDefaults()
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
+	answer, err := c.schedule(ctx, s.ID, s.Owner, "put", append([]any{MaxSchedules, optional(missing, "1")}, s.fields()...)...)
+	return SchedulePut(answer), err
+}
+
+// PauseSchedule stops the ticks of a schedule, and ResumeSchedule lets them go on: those of the pause never come.
+func (c *Client) PauseSchedule(ctx context.Context, id string) error {
+	_, err := c.schedule(ctx, id, "", "pause")
+	return err
+}
+
+// ResumeSchedule ends a pause.
+func (c *Client) ResumeSchedule(ctx context.Context, id string) error {
+	_, err := c.schedule(ctx, id, "", "resume")
+	return err
+}
+
+// DeleteSchedule deletes a schedule of this owner, "" for any; its tasks stay.
+func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
+	_, err := c.schedule(ctx, id, owner, "delete")
+	return err
+}
+
+// schedule runs schedule.lua.
+func (c *Client) schedule(ctx context.Context, id, owner, what string, args ...any) (string, error) {
+	if err := ValidSchedule(id); err != nil {
+		return "", err
+	}
+	reply, err := c.eval(ctx, newCall("schedule", c.keys.ticks(), append([]any{c.clock, id, owner, what}, args...)...))
+	answer := asString(reply)
+	other, owned := strings.CutPrefix(answer, "owned ")
+	switch {
+	case err != nil:
+	case owned:
+		err = fmt.Errorf("%w: %s", ErrOwned, other)
+	case answer == "none":
+		err = ErrNoSchedule
+	case answer == "full":
+		err = ErrManySchedules
+	}
+	return answer, wrap(fmt.Sprintf("%s schedule %s", what, id), err)
+}
+
+// Schedule reads a schedule: ErrNoSchedule if there is none.
+func (c *Client) Schedule(ctx context.Context, id string) (*Schedule, error) {
+	if err := ValidSchedule(id); err != nil {
+		return nil, err
+	}
+	found, err := c.readSchedules(ctx, []string{id})
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("schedule %s: %w", id, ErrNoSchedule)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// Schedules lists the tenant's schedules, by ID.
+func (c *Client) Schedules(ctx context.Context) ([]*Schedule, error) {
+	ids, err := c.rdb.ZRange(ctx, c.keys.ticks(), 0, MaxSchedules).Result()
+	if err != nil {
+		return nil, wrap("list schedules", err)
+	}
+	slices.Sort(ids)
+	return c.readSchedules(ctx, ids)
+}
+
+func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
+		return p.HGetAll(ctx, c.keys.schedule(id))
+	})
+	var found []*Schedule
+	for i, cmd := range cmds {
+		if hash := cmd.Val(); len(hash) > 0 {
+			found = append(found, newSchedule(ids[i], hash))
+		}
+	}
+	return found, wrap("read schedules", err)
+}
+
+// spec is the task of a tick.
+func (s *Schedule) spec(id string) *Spec {
+	spec := &Spec{Parameters: s.Parameters, Options: s.Options}
+	spec.ID, spec.Key = id, s.ID
+	return spec
+}
+
+// RunSchedule enqueues a task of the schedule now, beside its ticks, and returns its ID. The overlap of ticks does not count it.
+func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
+	s, err := c.Schedule(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	spec := s.spec(s.ID + "@run-" + NewID()[:13])
+	return c.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)
+}
+
+// ScheduleSync is what SyncSchedules did, by ID.
+type ScheduleSync struct {
+	New, Changed, Same, Deleted []string
+}
+
+// SyncSchedules makes these the only schedules of an owner: it stores them and deletes the owner's others. None is touched if
+// one is invalid. After another error some may be done; the same call completes them. dry changes nothing.
+func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule, dry bool) (ScheduleSync, error) {
+	var sync ScheduleSync
+	listed := make(map[string]bool, len(all))
+	for i := range all {
+		all[i].Owner = owner
+		if err := all[i].Validate(); err != nil {
+			return sync, err
+		}
+		if listed[all[i].ID] {
+			return sync, fmt.Errorf("%w: schedule %s is in the list twice: keep one of them", ErrInvalid, all[i].ID)
+		}
+		listed[all[i].ID] = true
+	}
+	are, err := c.Schedules(ctx)
+	if err != nil {
+		return sync, err
+	}
+	existing := make(map[string]*Schedule, len(are))
+	for _, s := range are {
+		if existing[s.ID] = s; listed[s.ID] && s.Owner != owner {
+			return sync, fmt.Errorf("schedule %s: %w: %s", s.ID, ErrOwned, s.Owner)
+		}
+	}
+	for _, s := range all {
+		put := s.against(existing[s.ID])
+		if !dry {
+			if put, err = c.PutSchedule(ctx, s, false); err != nil {
+				return sync, err
+			}
+		}
+		to := map[SchedulePut]*[]string{ScheduleNew: &sync.New, ScheduleChanged: &sync.Changed, ScheduleSame: &sync.Same}[put]
+		*to = append(*to, s.ID)
+	}
+	for _, s := range are {
+		if s.Owner != owner || listed[s.ID] {
+			continue
+		}
+		if !dry {
+			if err := c.DeleteSchedule(ctx, s.ID, owner); err != nil && !errors.Is(err, ErrNoSchedule) {
+				return sync, err
+			}
+		}
+		sync.Deleted = append(sync.Deleted, s.ID)
+	}
+	return sync, nil
+}
+
+// against tells what storing the schedule would do to the one that exists; nil if there is none.
+func (s Schedule) against(old *Schedule) SchedulePut {
+	switch {
+	case old == nil:
+		return ScheduleNew
+	case s.Same(old):
+		return ScheduleSame
+	}
+	return ScheduleChanged
+}

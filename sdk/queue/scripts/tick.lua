@@ -1,0 +1,55 @@
+-- Ends one tick of a schedule: enqueues its task with it, and plans the next tick; or only plans. It proves that the schedule
+-- is as the caller read it, so that of many hosts one ends each tick, and once.
+-- KEYS    1 ticks
+-- ARGV    1 clock override  2 schedule  3 its revision  4 its next tick as the caller read it, "" if it had none
+--         5 the tick to fire, "" to fire none, "later" to do nothing but look at it later
+--         6 how many ticks are passed over as missed  7 the tick after these, "" for none
+--         8 seconds after which a tick is looked at again that cannot be fired now  9 queue  10 overlap: skip, queue or allow
+--         then the task, as batch.lua has it
+-- RETURNS fired; planned; skipped: the task of the tick before has not finished; busy, the same if the tick waits for it;
+--         full: the queue takes no more, the tick waits; early: it has not come; changed: read the schedule again
+local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[7], ARGV[9]
+local key = SCHEDULE_ .. id
+local bad = mistyped(KEYS[1], 'zset', key, 'hash')
+if bad then return bad end
+local clock = now(ARGV[1])
+local h = redis.call('HMGET', key, 'revision', 'next', 'paused', 'last_id')
+if not h[1] or h[1] ~= ARGV[3] or (h[2] or '') ~= ARGV[4] or h[3] then return 'changed' end
+
+-- plan(outcome, ...): ends the tick. Further arguments are fields and values.
+local function plan(outcome, ...)
+  if ARGV[6] ~= '0' then redis.call('HINCRBY', key, 'missed_ticks', ARGV[6]) end
+  redis.call('HSET', key, 'next', next, ...)
+  redis.call('ZADD', KEYS[1], next ~= '' and next or '+inf', id)
+  return outcome
+end
+
+-- later(outcome): lets hosts look at the tick again after a while.
+local function later(outcome)
+  redis.call('ZADD', KEYS[1], after(clock, ARGV[8]), id)
+  return outcome
+end
+
+if tick == 'later' then return later('later') end
+if tick == '' then return plan('planned') end
+if tonumber(tick) > tonumber(clock) then return 'early' end
+local running = false
+if ARGV[10] ~= 'allow' and h[4] then
+  local status = redis.pcall('HGET', TASK_ .. h[4], 'status')
+  running = type(status) == 'string' and status ~= 'complete' and status ~= 'failed'
+end
+if running and ARGV[10] == 'queue' then return later('busy') end
+if running then
+  redis.call('HINCRBY', key, 'skipped', 1)
+  return plan('skipped')
+end
+bad = closed(queue, false)
+if bad then return later(bad) end
+local limit = redis.pcall('HGET', LIMITS, queue)
+limit = type(limit) == 'string' and tonumber(limit)
+if limit and waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) >= limit then return later('full') end
+local tasks = batch(queue, clock)
+enqueue(tasks, 11)
+finish(tasks)
+redis.call('HINCRBY', key, 'fired', 1)
+return plan('fired', 'last', tick, 'last_id', ARGV[11])
