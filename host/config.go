@@ -19,6 +19,8 @@ import (
 type Config struct {
 	// Concurrency is the number of slots: how many tasks run at a time (default 2 × cores, at least 4).
 	Concurrency int
+	// Guests is how many guests the engine lets compute at the same time (default: as the engine's).
+	Guests int
 	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not bounded).
 	Memory int64
 	// Cache holds memory beside that of the tasks, which counts against Memory as well: the engine (default: none).
@@ -69,6 +71,7 @@ func Defaults() Config { return Config{}.withDefaults() }
 
 func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, max(4, 2*goruntime.GOMAXPROCS(0)))
+	c.Guests = cmp.Or(c.Guests, goruntime.GOMAXPROCS(0))
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
 	c.MaxCrashes = cmp.Or(c.MaxCrashes, queue.DefaultMaxCrashes)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
@@ -25,14 +26,18 @@ const (
 // short tells whether the queue's tasks are known to be short.
 func (q *served) short() bool { return q.lasts > 0 && q.lasts <= shortTask }
 
-// lasted notes how long a task of the queue ran, in a moving average. One task of aheadWait or more is enough for the queue's tasks
+// computes is how long a task of the queue keeps a processor busy, if they are short.
+func (q *served) computes() time.Duration { return max(q.lasts-q.waits, 1) }
+
+// lasted notes how long a task of the queue ran, and how much of that it waited, in moving averages. One task of aheadWait or more is enough for the queue's tasks
 // not to be short; one that the operating system or Go's collector held up for some milliseconds is not.
-func (q *served) lasted(took time.Duration) {
-	took = min(took, aheadWait)
+func (q *served) lasted(took, waited time.Duration) {
+	took, waited = min(took, aheadWait), min(waited, took, aheadWait)
 	if q.lasts == 0 {
-		q.lasts = took
+		q.lasts, q.waits = took, waited
 	}
 	q.lasts = max(q.lasts+(took-q.lasts)/8, 1)
+	q.waits = min(q.waits+(waited-q.waits)/8, q.lasts)
 }
 
 // endTurn puts a queue behind the others. A queue of short tasks then gets a turn of as many as one slot runs in aheadTime: these
@@ -47,13 +52,11 @@ func (s *scheduler) endTurn(q *served) {
 
 // lookAhead has the allocations of the queues whose turn is next reserve tasks ahead, unless enough wait. The caller holds mu.
 func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocation) {
-	if !s.rerun {
-		return
-	}
 	slices.SortFunc(open, func(a, b *served) int { return cmp.Compare(a.turn, b.turn) })
-	room := aheadTime * time.Duration(s.slots)
+	busy := aheadTime * time.Duration(s.load.places)
+	room := busy
 	for _, q := range open {
-		room -= time.Duration(len(q.ahead)) * q.lasts
+		room -= time.Duration(len(q.ahead)) * q.computes()
 	}
 	for _, q := range open[:min(len(open), 2*s.slots)] { // the others would get no slot soon
 		if !q.short() || q.reconcile || !q.ready || !q.open {
@@ -63,29 +66,28 @@ func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocatio
 		if q.bound > 0 {
 			parallel = min(parallel, q.bound)
 		}
-		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), maxBatch)
+		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), int(busy/q.computes()), maxBatch)
 		if len(open) > 1 {
 			most = min(most, q.inTurn)
 		}
 		s.refillAt = max(s.refillAt, most/2)
 		more := most - len(q.ahead)
-		if more <= most/2 || time.Duration(more)*q.lasts > room {
+		if more <= most/2 || time.Duration(more)*q.computes() > room {
 			continue
 		}
 		a := s.allocation(q, allocations)
-		if a == nil || a.reconcile || !mayWait(a) {
+		if a == nil || a.reconcile || !q.mayWait {
 			continue
 		}
 		a.ahead = max(0, min(more, maxBatch-len(a.shares)))
-		room -= time.Duration(a.ahead) * q.lasts
+		room -= time.Duration(a.ahead) * q.computes()
 	}
 }
 
-// mayWait tells whether tasks of an allocation may be started in Redis before they run. It would take places of the fleet from
+// mayWait tells whether tasks of a version may be started in Redis before they run. It would take places of the fleet from
 // others, or a host that dies would end tasks for good that never ran.
-func mayWait(a *allocation) bool {
-	m := &a.version.Manifest
-	return m.MaxRunning == 0 && m.OnCrash != manifest.CrashFail && a.version.Permissions(a.served.tenant).MaxCrashes != 1
+func (s *scheduler) mayWait(v *plugins.Version, tenant string) bool {
+	return s.rerun && v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions(tenant).MaxCrashes != 1
 }
 
 // wait lets tasks wait for a slot. The caller holds mu.
@@ -108,7 +110,7 @@ func (s *scheduler) countWaiting(q *served, more int) {
 // giveAhead gives a slot to the oldest task that waits, nil if there is none. The caller holds mu.
 func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 	t := q.ahead[0]
-	if t.share = s.takeSlot(q, t.version); t.share == nil {
+	if t.share = s.takeSlot(q, t.version, now); t.share == nil {
 		return nil
 	}
 	q.ahead, q.fed = q.ahead[1:], now
@@ -123,13 +125,16 @@ func (s *scheduler) dropLate(now time.Time) {
 		return
 	}
 	next := aheadWait
+	if s.inUse < s.slots && s.load.full(now) {
+		next = aheadTime - now.Sub(s.load.shares[0].since) // then it may not be full any more
+	}
 	for _, q := range s.queues {
 		if len(q.ahead) == 0 {
 			continue
 		}
 		late := now.Sub(q.fed) >= aheadWait
 		if late {
-			q.lasted(aheadWait)
+			q.lasted(aheadWait, 0)
 		}
 		late = late || !q.short() && now.Sub(q.ahead[0].taken) >= aheadWait
 		if late || q.left || q.blocked {

@@ -24,11 +24,14 @@ func (r *rig) ask(t *testing.T, shares int, ahead bool) *allocation {
 }
 
 // settleAll ends and settles what runs. What gets a slot at once runs then.
-func (r *rig) settleAll(took time.Duration) {
+func (r *rig) settleAll(took time.Duration) { r.endAll(took, 0) }
+
+// endAll does so with tasks that waited for a part of the time.
+func (r *rig) endAll(took, waited time.Duration) {
 	running := r.running
 	r.running = nil
 	for _, task := range running {
-		if next := r.scheduler.ended(&task.slot, 0, took, r.now); next != nil {
+		if next := r.scheduler.ended(&task.slot, 0, took, waited, r.now); next != nil {
 			r.running = append(r.running, next)
 		}
 		task.version.Release()
@@ -131,6 +134,40 @@ func TestASlotGoesOnFairly(t *testing.T) {
 		task.version.Release()
 		r.settled(&task.slot)
 	}
+}
+
+// With more queues than slots a slot goes on to the next task of its queue until the queue's turn is over.
+func TestASlotGoesOnForATurn(t *testing.T) {
+	t.Parallel()
+	const turn, took = int(aheadTime / (100 * time.Microsecond)), 100 * time.Microsecond
+	r := newRig(t, 1, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
+	r.step(t, took)
+	r.step(t, took)
+	longest := 0
+	for range 4 * turn {
+		now := r.pickNow()
+		r.running = append(r.running, now.begun...)
+		for _, a := range now.allocations {
+			r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+		}
+		ran := make(map[*served]int)
+		for ; len(r.running) > 0; r.settleAll(took) {
+			ran[r.running[0].served]++
+		}
+		if len(ran) > 1 {
+			t.Fatal("a slot went on to another queue")
+		}
+		for _, count := range ran {
+			longest = max(longest, count)
+		}
+	}
+	if longest < turn/2 || longest > turn {
+		t.Errorf("a slot went on for %d tasks, want a turn of %d", longest, turn)
+	}
+	for at := range r.scheduler.queues {
+		r.leave(at)
+	}
+	r.giveUp()
 }
 
 // No task is reserved ahead where it would take a place of the fleet, or must not be started twice; and a queue that is left
@@ -246,8 +283,9 @@ func TestLongTaskEndsTheTurn(t *testing.T) {
 	r.giveUp()
 }
 
-// giveUp gives back what waits for a slot.
+// giveUp ends what runs, in queues that are left, and gives back what waits for a slot.
 func (r *rig) giveUp() {
+	r.settleAll(time.Microsecond)
 	for _, task := range r.pickNow().late {
 		task.version.Release()
 		r.settled(&task.slot)

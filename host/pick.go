@@ -49,8 +49,11 @@ type served struct {
 	ahead []*task
 	fed   time.Time // when the last of them got a slot, or came here
 	lasts time.Duration
-	bound int  // of its plugin, on the tasks that run side by side on this host, when it was last allocated; 0: none
-	open  bool // in this round: a reserve may be sent
+	waits time.Duration // how much of that they wait for others, not for the processor
+	// mayWait means that its tasks may be reserved ahead of free slots, as far as is known.
+	mayWait bool
+	bound   int  // of its plugin, on the tasks that run side by side on this host, when it was last allocated; 0: none
+	open    bool // in this round: a reserve may be sent
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // its tasks that have ended but are not settled in Redis
@@ -88,11 +91,14 @@ func (a *allocation) release() {
 	}
 }
 
-// share is the memory that one task may take.
+// share is what one task may take: memory, and of the places for guests.
 type share struct {
 	bytes    int64
 	snapshot int64 // the part for the snapshot that the task brings about
 	epoch    uint64
+	load     float64   // how busy the task is expected to keep a place; 0 if that does not count: see load
+	since    time.Time // when it got its slot, if that counts
+	turn     uint64    // its queue's, in which it got its slot
 }
 
 // slot is what a running task occupies.

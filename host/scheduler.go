@@ -32,12 +32,15 @@ type scheduler struct {
 	queues   map[place]*served
 	plugins  map[plugin]int // slots that run a plugin's tasks, or are allocated to it
 	inUse    int            // slots that run a task, or are allocated
+	load     load           // of those with short tasks
 	waiting  int            // tasks that are reserved ahead
 	refillAt int            // when no more of them wait, there is a pick
 	late     []*task        // of them, that are to be given back
 	// sole is the only queue that the last pick could serve, nil if there were others. A queue whose reserve was on its way is not
 	// counted: the pick after it finds both.
-	sole    *served
+	sole *served
+	// many means that the last pick had more queues to serve than slots: each keeps a slot for its turn.
+	many    bool
 	overdue *time.Timer // picks again when others may be late; nil before any was reserved ahead
 	turns   uint64
 }
@@ -46,6 +49,7 @@ func newScheduler(acquire func(tenant, queue string) *plugins.Version, config Co
 	s := &scheduler{
 		acquire: acquire, slots: config.Concurrency, rerun: config.MaxCrashes != 1, gauge: gauge,
 		queues: make(map[place]*served), plugins: make(map[plugin]int), poke: make(chan struct{}, 1),
+		load: load{places: float64(min(config.Guests, config.Concurrency))},
 	}
 	s.admission = newAdmission(config.Memory, config.Logger, s.again)
 	return s
@@ -121,6 +125,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	r.late, s.late = s.late, nil
 	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
 	r.sources = len(quota.unsettled)
+	s.many = len(open) > s.slots
 	if s.refillAt, s.sole = 0, nil; len(open) == 1 {
 		s.sole = open[0]
 	}
@@ -131,8 +136,11 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	}
 	allocations := make(map[*served]*allocation)
 	pick(slices.Clone(open), quota, func(q *served) bool {
-		if len(q.ahead) == 0 {
-			return s.give(q, allocations)
+		switch {
+		case q.short() && q.mayWait && s.load.full(now):
+			return false
+		case len(q.ahead) == 0:
+			return s.give(q, allocations, now)
 		}
 		t := s.giveAhead(q, now)
 		if t != nil {
@@ -162,7 +170,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 func (s *scheduler) allocation(q *served, allocations map[*served]*allocation) *allocation {
 	if allocations[q] == nil && q.open {
 		if version := s.acquire(q.tenant, q.queue); version != nil { // else its plugin has just gone
-			q.bound = version.Manifest.Concurrency
+			q.bound, q.mayWait = version.Manifest.Concurrency, s.mayWait(version, q.tenant)
 			allocations[q] = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
 		}
 	}
@@ -170,12 +178,12 @@ func (s *scheduler) allocation(q *served, allocations map[*served]*allocation) *
 }
 
 // give gives the queue one slot more, for a task that is to be reserved. The caller holds mu.
-func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
+func (s *scheduler) give(q *served, allocations map[*served]*allocation, now time.Time) bool {
 	a := s.allocation(q, allocations)
 	if a == nil || len(a.shares) >= maxBatch {
 		return false
 	}
-	part := s.takeSlot(q, a.version)
+	part := s.takeSlot(q, a.version, now)
 	if part != nil {
 		a.shares = append(a.shares, part)
 	}
@@ -183,7 +191,7 @@ func (s *scheduler) give(q *served, allocations map[*served]*allocation) bool {
 }
 
 // takeSlot gives the queue one slot more, if its plugin's bound and the memory allow it. The caller holds mu.
-func (s *scheduler) takeSlot(q *served, v *plugins.Version) *share {
+func (s *scheduler) takeSlot(q *served, v *plugins.Version, now time.Time) *share {
 	of := pluginOf(v)
 	if bound := v.Manifest.Concurrency; bound > 0 && s.plugins[of] >= bound {
 		return nil
@@ -193,6 +201,8 @@ func (s *scheduler) takeSlot(q *served, v *plugins.Version) *share {
 		return nil
 	}
 	s.admission.expect(snapshotOf{v, q.tenant}, part)
+	s.load.add(part, q, now)
+	part.turn = q.turn
 	s.inUse++
 	s.plugins[of]++
 	q.running++
@@ -258,12 +268,13 @@ func (s *scheduler) cancel(a *allocation) {
 func (s *scheduler) freeSlots(a *allocation, used int) {
 	for _, part := range a.shares[used:] {
 		s.admission.release(part)
-		s.freeSlot(a.served, a.version)
+		s.freeSlot(a.served, a.version, part)
 	}
 }
 
 // freeSlot frees one slot. The caller holds mu.
-func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
+func (s *scheduler) freeSlot(q *served, v *plugins.Version, part *share) {
+	s.load.remove(part)
 	s.inUse--
 	q.running--
 	if s.plugins[pluginOf(v)]--; s.plugins[pluginOf(v)] == 0 {
@@ -271,21 +282,22 @@ func (s *scheduler) freeSlot(q *served, v *plugins.Version) {
 	}
 }
 
-// ended frees the slot of a task that has run, and its memory except for what its result takes until it is settled. The task
-// holds its version still. If the last pick could serve no other queue, the slot goes on to the next task
-// of its queue that was reserved ahead.
-func (s *scheduler) ended(of *slot, result int, took time.Duration, now time.Time) (next *task) {
+// ended frees the slot of a task that took so long, and waited for so much of that; and its memory except for what its result
+// takes until it is settled. The task holds its version still. If the last pick could serve no other queue, or more queues than there
+// are slots and its turn is not over, the slot goes on to the next task of its queue that was reserved ahead.
+func (s *scheduler) ended(of *slot, result int, took, waited time.Duration, now time.Time) (next *task) {
 	s.admission.ended(of.share, int64(result))
 	s.mu.Lock()
 	q := of.served
-	s.freeSlot(q, of.version)
-	q.lasted(took)
+	s.freeSlot(q, of.version, of.share)
+	q.lasted(took, waited)
 	if q.inTurn > 1 && !q.short() {
 		s.endTurn(q)
 	}
 	q.unsettled++
 	running := s.running.Add(-1)
-	if s.sole == q && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots {
+	goesOn := s.sole == q || s.many && of.share.turn == q.turn
+	if goesOn && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots && !s.load.full(now) {
 		next = s.giveAhead(q, now)
 	}
 	if next == nil {

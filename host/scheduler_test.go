@@ -106,7 +106,7 @@ func (r *rig) pickNow() round {
 func (r *rig) finish(i int) {
 	t := r.running[i]
 	r.running = append(r.running[:i], r.running[i+1:]...)
-	r.scheduler.ended(&t.slot, 0, time.Hour, r.now)
+	r.scheduler.ended(&t.slot, 0, time.Hour, 0, r.now)
 	t.version.Release()
 	r.settled(&t.slot)
 }
@@ -223,7 +223,7 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 			taken += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
 		}
 		for _, task := range r.running { // they end, and are not settled
-			r.scheduler.ended(&task.slot, 0, time.Hour, r.now)
+			r.scheduler.ended(&task.slot, 0, time.Hour, 0, r.now)
 			task.version.Release()
 			r.ended = append(r.ended, task)
 		}
@@ -360,7 +360,7 @@ func TestCountsStayRight(t *testing.T) {
 				i := rapid.IntRange(0, len(r.running)-1).Draw(t, "task")
 				ended := r.running[i]
 				r.running = append(r.running[:i], r.running[i+1:]...)
-				r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"), time.Hour, r.now)
+				r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"), time.Hour, 0, r.now)
 				ended.version.Release()
 				r.ended = append(r.ended, ended)
 			},
@@ -528,7 +528,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 			for i := len(r.running) - 1; i >= 0; i-- {
 				if task := r.running[i]; task.served.queue == "q1" {
 					r.running = slices.Delete(r.running, i, i+1)
-					r.scheduler.ended(&task.slot, 0, time.Hour, r.now)
+					r.scheduler.ended(&task.slot, 0, time.Hour, 0, r.now)
 					task.version.Release()
 					r.ended = append(r.ended, task)
 				}

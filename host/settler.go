@@ -48,8 +48,10 @@ type settler struct {
 
 	mu      sync.Mutex // guards what follows; no other lock is taken while it is held
 	waiting []*ended
-	pauses  map[string]*backoff // by queue: those whose last try failed
-	lost    bool                // the lease is: nothing is settled any more
+	// gathering means that Run waits for enough of them: each by itself does not wake it.
+	gathering bool
+	pauses    map[string]*backoff // by queue: those whose last try failed
+	lost      bool                // the lease is: nothing is settled any more
 	// stopped are the tasks to give back when all have ended.
 	stopped []*ended
 }
@@ -63,8 +65,11 @@ func (s *settler) put(e *ended) {
 		return
 	}
 	s.waiting = append(s.waiting, e)
+	wake := !s.gathering || s.gathered()
 	s.mu.Unlock()
-	poke(s.poke)
+	if wake {
+		poke(s.poke)
+	}
 }
 
 // giveUp drops what waits, and all that ends from now on: other hosts have it.
@@ -92,12 +97,13 @@ func (s *settler) Run(ctx context.Context) {
 
 // gather waits for more results while short tasks wait for a slot here: they end soon, and a large batch costs Redis less.
 func (s *settler) gather(ctx context.Context) {
-	if s.ahead.Load() == 0 {
+	if !s.gathers(true) {
 		return
 	}
+	defer s.gathers(false)
 	enough := time.NewTimer(gatherTime)
 	defer enough.Stop()
-	for s.ahead.Load() > 0 && s.count() < gatherTasks {
+	for s.gathers(true) {
 		select {
 		case <-s.poke:
 		case <-enough.C:
@@ -108,12 +114,16 @@ func (s *settler) gather(ctx context.Context) {
 	}
 }
 
-// count is how many tasks wait to be settled.
-func (s *settler) count() int {
+// gathers begins or ends to gather results, and tells whether it goes on.
+func (s *settler) gathers(more bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiting)
+	s.gathering = more && !s.gathered()
+	return s.gathering
 }
+
+// gathered tells whether enough results wait, or no more will come soon. The caller holds mu.
+func (s *settler) gathered() bool { return len(s.waiting) >= gatherTasks || s.ahead.Load() == 0 }
 
 // flush settles what waits now, except for queues whose pause is not over, unless all is asked for. What is not settled
 // waits again; unavailable means that Redis could not serve.

@@ -124,7 +124,7 @@ func testGoldenNodes(t *testing.T, by over) {
 	s := &transcript{user: by.user(t, server.URL())}
 	s.run("node", "ls")
 	s.run("node", "ls", "-o", "json")
-	host, _ := s.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}), "--concurrency", "4")
+	host, _ := s.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}), "--concurrency", "4", "--memory", "1GiB")
 	python := queuetest.Python(t, server.URL())
 	legacy := python.Register("legacy")
 	s.must("enqueue", "legacy", "--id", "held")

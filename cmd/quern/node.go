@@ -56,8 +56,8 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err := o.validate(cmd.Flags()); err != nil {
 		return nil, err
 	}
-	if o.host.Concurrency == 0 {
-		o.host.Concurrency = max(4, 2*guestPlaces())
+	if o.host.Guests = guestPlaces(); o.host.Concurrency == 0 {
+		o.host.Concurrency = max(4, 2*o.host.Guests)
 	}
 	if o.plugins.Grants, err = loadGrants(cmd.Flags(), o.grants, func(g *manifest.Grants) error { return g.Check(o.plugins.Tenants) }); err != nil {
 		return nil, err

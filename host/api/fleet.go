@@ -29,6 +29,8 @@ type Node struct {
 	Name       string              `json:"name,omitempty" doc:"Of its host."`
 	Uptime     float64             `json:"uptime_seconds,omitempty"`
 	Address    string              `json:"address,omitempty" doc:"Of the host's metrics."`
+	Memory     int64               `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
+	WaitsFor   string              `json:"waits_for_memory,omitempty" doc:"The queue of whose next task it waits to have the memory."`
 }
 
 // Reclaimed is what became of the tasks of a dead listener.
@@ -160,6 +162,7 @@ func (s *service) describeFleet() {
 			return &ListOf[Released]{List[Released]{Items: released}}, err
 		})
 	s.describeStore()
+	s.describeQuotas()
 	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[AuditEntry], error) {
 			entries, err := s.tenants[in.Tenant].AuditLog(ctx, in.Cursor, int64(in.Limit)+1)
@@ -195,9 +198,16 @@ func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
 			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
+			Memory: asInt(n.About["memory"]), WaitsFor: n.About["waits_for_memory"],
 		}
 	}
 	return shapes, err
+}
+
+// asInt reads what a host published; 0 if it is no number.
+func asInt(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
 }
 
 // uptime is for how many seconds a host runs, by its own clock; 0 if that is not known.

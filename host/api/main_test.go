@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
@@ -21,17 +19,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestMain(m *testing.M) {
-	code := queuetest.Main(m)
-	http.DefaultClient.CloseIdleConnections()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { queuetest.Exit(m) }
 
 // world is a server for a tenant of its own.
 type world struct {

@@ -3,11 +3,8 @@ package guest
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -16,16 +13,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestMain(m *testing.M) {
-	code := queuetest.Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { queuetest.Exit(m) }
 
 // A ceiling denies what the manifest grants, in each way to use a service, and says that it is the host's; what both
 // grant works.

@@ -3,14 +3,12 @@ package kv
 import (
 	"context"
 	"flag"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/quern-project/quern/internal/expecttest"
@@ -22,14 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	// The tests wait more than they compute: more of them at a time than there are processors.
 	_ = flag.Set("test.parallel", "8")
-	code := queuetest.Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
+	queuetest.Exit(m)
 }
 
 // room is the quota of tests that are about something else.

@@ -70,8 +70,9 @@ func TestCancelOfWhatRuns(t *testing.T) {
 
 func settleAs(s Settlement) func(*world, *Node, Claim) error {
 	return func(w *world, n *Node, h Claim) error {
-		s.Claim = h
-		errs, err := n.Settle(w.ctx, "q", []Settlement{s})
+		settlement := s // tests share s
+		settlement.Claim = h
+		errs, err := n.Settle(w.ctx, "q", []Settlement{settlement})
 		return errors.Join(append(errs, err)...)
 	}
 }

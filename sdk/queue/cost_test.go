@@ -102,6 +102,31 @@ func TestSettleInAnyOrder(t *testing.T) {
 	})
 }
 
+// Of a long list a settle takes the newest tasks as well as the oldest.
+func TestSettleOfALongList(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const tasks = 60
+		for i := range tasks {
+			w.enqueue(t, "q", "", Options{ID: fmt.Sprint(i)})
+		}
+		node := w.node(t, "q")
+		held := w.reserveMany(t, node, "q", tasks, true)
+		var settlements []Settlement
+		want := must[[]string](t)(node.Held(w.ctx, "q"))
+		for _, i := range []int{tasks - 1, 0, tasks - 2, 2} {
+			settlements = append(settlements, Settlement{Claim: held[i]})
+			want = slices.DeleteFunc(want, func(id string) bool { return id == held[i].ID })
+		}
+		errs, err := node.Settle(w.ctx, "q", settlements)
+		if err := errors.Join(append(errs, err)...); err != nil {
+			t.Fatal(err)
+		}
+		if left := must[[]string](t)(node.Held(w.ctx, "q")); !slices.Equal(left, want) {
+			t.Errorf("held are %v, want %v", left, want)
+		}
+	})
+}
+
 // An ID that stands twice in a list, as a client may leave it, is one task.
 func TestReserveOfAnIDTwice(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -19,14 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	// The tests wait more than they compute: more of them at a time than there are processors.
 	_ = flag.Set("test.parallel", "8")
-	code := queuetest.Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
+	queuetest.Exit(m)
 }
 
 // world is a tenant of its own on one server.

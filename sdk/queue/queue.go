@@ -56,6 +56,18 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	return wrap("limit queue "+q.name, q.client.rdb.HSet(ctx, limits, q.name, limit).Err())
 }
 
+// Limits are those of the tenant's queues that have one.
+func (c *Client) Limits(ctx context.Context) (map[string]int64, error) {
+	read, err := c.rdb.HGetAll(ctx, c.keys.limits()).Result()
+	limits := make(map[string]int64, len(read))
+	for name, text := range read {
+		if limit := asInt(text); limit > 0 {
+			limits[name] = limit
+		}
+	}
+	return limits, wrap("read limits in "+c.keys.limits(), err)
+}
+
 // Limit is how many tasks may wait in the queue; 0: there is no bound.
 func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	limit, err := q.client.rdb.HGet(ctx, q.client.keys.limits(), q.name).Result()

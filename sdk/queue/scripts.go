@@ -53,19 +53,16 @@ var allScripts = func() map[string]script {
 	return all
 }()
 
-// declaration is a part of the Lua code that scripts share: the names that it declares, and all words in it, or those outside of
-// rare functions.
+// declaration is a part of the Lua code that scripts share: the names that it declares, and the words in it outside of rare
+// functions.
 type declaration struct {
-	text          string
-	names         map[string]bool
-	words, common map[string]bool
+	text   string
+	names  map[string]bool
+	common map[string]bool
 }
 
 func newDeclaration(text string) declaration {
-	d := declaration{text: text, names: make(map[string]bool), words: wordsOf(text)}
-	if d.common = d.words; strings.Contains(text, rareMark) {
-		d.common = wordsOf(rareFunction.ReplaceAllString(text, "$1"))
-	}
+	d := declaration{text: text, names: make(map[string]bool), common: wordsOf(rareFunction.ReplaceAllString(text, "$1"))}
 	for line := range strings.Lines(text) {
 		if declared, ok := strings.CutPrefix(line, "local "); ok {
 			name, _, _ := strings.Cut(strings.TrimPrefix(declared, "function "), "(")
@@ -85,26 +82,31 @@ const rareMark = " -- rare\n"
 // that runs, so that it must hold no state.
 func withUsed(library []declaration, script string) string {
 	above := make(map[string]bool) // the names that are declared before the script
-	script = using(library, newDeclaration(script).common, above, func(d declaration) map[string]bool { return d.common }) + script
-	if !strings.Contains(script, rareMark) {
-		return script
+	return inRare(library, using(library, newDeclaration(script).common, above)+script, above)
+}
+
+// inRare puts into each rare function of a text what it uses of the library, except what is above.
+func inRare(library []declaration, text string, above map[string]bool) string {
+	if !strings.Contains(text, rareMark) {
+		return text
 	}
-	return rareFunction.ReplaceAllStringFunc(script, func(function string) string {
+	return rareFunction.ReplaceAllStringFunc(text, func(function string) string {
 		parts := rareFunction.FindStringSubmatch(function)
-		used := using(library, wordsOf(parts[2]), maps.Clone(above), func(d declaration) map[string]bool { return d.words })
-		return parts[1] + used + parts[2]
+		inside := maps.Clone(above)
+		used := using(library, wordsOf(parts[2]), inside)
+		return parts[1] + inRare(library, used, inside) + parts[2]
 	})
 }
 
 // using is what these words use of the library, directly or through the words of what they use, except what is above. It adds the
 // names to above.
-func using(library []declaration, used, above map[string]bool, words func(declaration) map[string]bool) (text string) {
+func using(library []declaration, used, above map[string]bool) (text string) {
 	for _, d := range slices.Backward(library) { // a declaration uses only earlier ones
 		for name := range d.names {
 			if used[name] && !above[name] {
 				text = d.text + text
 				maps.Copy(above, d.names)
-				maps.Copy(used, words(d))
+				maps.Copy(used, d.common)
 				break
 			}
 		}

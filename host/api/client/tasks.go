@@ -220,8 +220,11 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Re
 	for from := 0; from < len(specs); {
 		n := batch(specs[from:])
 		err := q.enqueue(ctx, specs[from:from+n], receipts[from:from+n])
+		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) { // the API may say so itself
+			err = fmt.Errorf("%s%w", what, err)
+		}
 		if err != nil {
-			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
+			return receipts, err
 		}
 		from += n
 	}

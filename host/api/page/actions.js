@@ -89,6 +89,12 @@ export function queueActions(queue) {
     }), true));
 }
 
+/** cancel is the button that ends a task which a listener holds. */
+export const cancel = (tenant, id, where) => button("operator", "Cancel", () => ask({
+  title: "Cancel this task?", text: `${id} ${where}: its host stops it, and it fails as cancelled.`, verb: "Cancel the task", danger: true,
+  run: () => post(path`/tenants/${tenant}/tasks/${id}/cancel`).then(() => null),
+}), true);
+
 /** taskActions are the buttons of a task. */
 export function taskActions(task) {
   const to = path`/tenants/${task.tenant}/tasks/${task.id}`;

@@ -67,10 +67,11 @@ export function table(caption, columns, rows, empty = "None.") {
   if (rows.length === 0) return h("p", { class: "empty" }, empty);
   const kind = (column) => ({ class: column.number && "number" });
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", null,
+    // On a phone a row is a card: the roles stay what the elements are no longer shown as.
+    h("table", { role: "table" },
       h("caption", { class: "unseen" }, caption),
-      h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", ...kind(c) }, c.head)))),
-      h("tbody", null, rows.map((row) => h("tr", null, columns.map((c) => h("td", kind(c), c.cell(row))))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { scope: "col", role: "columnheader", ...kind(c) }, c.head)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, columns.map((c) => h("td", { role: "cell", "data-head": c.head, ...kind(c) }, c.cell(row))))))));
 }
 
 /** facts is a list of names and values, without those that are missing. */
@@ -81,6 +82,9 @@ export function facts(...pairs) {
 
 /** section has a heading. */
 export const section = (title, ...content) => h("section", { id: title.toLowerCase().replace(/\W+/g, "-") }, h("h2", null, title), content);
+
+/** coded shows what stands between backticks as code. */
+export const coded = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", null, part) : part));
 
 /** version is the beginning of a digest, which hosts write with the name of its hash or without. */
 export const version = (digest = "") => digest.replace(/^sha256:/, "").slice(0, 12);

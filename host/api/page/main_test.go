@@ -3,9 +3,7 @@ package page_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
@@ -30,19 +27,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code := queuetest.Main(m)
-	if browser.close != nil {
-		browser.close()
-	}
-	http.DefaultClient.CloseIdleConnections()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
+	queuetest.Exit(m, func() {
+		if browser.close != nil {
+			browser.close()
 		}
-	}
-	os.Exit(code)
+		_ = os.RemoveAll(programs)
+	})
 }
 
 // browser is one Chromium for all tests; each has a window of its own, with cookies and storage of its own.

@@ -1,10 +1,10 @@
 // The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
 // makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
 
-import { bulk, choice, jobActions, may, nodeActions, queueActions, release, remedy, scheduleActions, words } from "./actions.js";
+import { bulk, cancel, choice, jobActions, may, nodeActions, queueActions, release, remedy, scheduleActions, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
-import { badge, clock, count, facts, h, link, many, place, section, span, table, version } from "./dom.js";
+import { badge, clock, coded, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
 
 const charted = 180; // minutes
 const page = 50; // entries of a list
@@ -27,12 +27,12 @@ export function overview({ tenant, live }) {
   return {
     title: "Overview",
     load: async (signal) => {
-      const [queues, nodes, findings, minutes] = await Promise.all([
+      const [queues, nodes, findings, minutes, quotas] = await Promise.all([
         live.queues(), get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
-        get(path`/tenants/${tenant}/findings`, {}, signal), minutesOf(tenant, "", signal)]);
-      return { queues, nodes: nodes.items, findings: findings.items, minutes };
+        get(path`/tenants/${tenant}/findings`, {}, signal), minutesOf(tenant, "", signal), get(path`/tenants/${tenant}/quotas`, {}, signal)]);
+      return { queues, nodes: nodes.items, findings: findings.items, minutes, quotas: quotas.items };
     },
-    show: ({ queues: { list, more }, nodes, findings, minutes }) => {
+    show: ({ queues: { list, more }, nodes, findings, minutes, quotas }) => {
       const recent = minutes.items.slice(-6, -1); // the present minute is not over
       const rate = (field) => `${(sum(recent, field) / Math.max(1, recent.length)).toFixed(1)} / min`;
       const hosts = nodes.filter((n) => n.alive && n.kind === "quern");
@@ -47,6 +47,7 @@ export function overview({ tenant, live }) {
           ["Oldest pending task", oldest ? span(oldest) : "–"], ["Pending", count(sum(list, "pending"))], ["Running", count(sum(list, "started"))],
           ["Slots in use", `${count(sum(hosts.map((n) => ({ used: n.slots_in_use ?? 0 })), "used"))} of ${count(slots)}`], ["Hosts", count(hosts.length)])), more && moreQueues()),
         section("By minute", chart(minutes.items)),
+        quotas.length > 0 && section("Use of limits", h("div", { class: "quotas" }, quotas.slice(0, 6).map((q) => h("div", null, quota(tenant, q))))),
         section("Busiest queues", queueTable("Busiest queues", busy), h("p", null, link(`All ${many(list.length, "queue")}`, tenant, "queues"))),
       ];
     },
@@ -60,10 +61,12 @@ function findingList(tenant, findings) {
   if (findings.length === 0) return h("p", { class: "empty" }, "Nothing: the doctor finds no fault.");
   const sorted = [...findings].sort((a, b) => (a.level < b.level ? -1 : a.level > b.level ? 1 : 0));
   return h("ul", { class: "findings" }, sorted.map((f) => h("li", { class: f.level },
-    h("strong", null, `${f.level}: `), f.problem,
-    h("p", null, `Remedy: ${f.remedy}.`),
+    h("strong", null, `${f.level}: `), coded(f.problem),
+    h("p", null, "Remedy: ", coded(f.remedy), "."),
     h("div", { class: "actions" },
       f.queue && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
+      f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
+      f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
       f.check === "queue-failing" && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
       remedy(tenant, f.command)))));
 }
@@ -125,7 +128,7 @@ export function queue({ tenant, search }, name) {
         section("By minute", chart(minutes.items)),
         reasons.length > 0 && section("Failed since the queue exists, by reason", facts(...reasons.map(([key, n]) => [key.slice(7), count(n)]))),
         section("Listeners", nodes.length === 0 && q.listeners > 0 ? h("p", null, `${many(q.listeners, "listener")}, none of them with a lease.`)
-          : h("p", null, nodes.length === 0 ? "None: no host with a plugin for it runs, and no worker." : nodes.map((n) => [link(n.listener, tenant, "nodes"), n.alive ? " " : " (dead) "]))),
+          : h("p", null, nodes.length === 0 ? "None: no host with a plugin for it runs, and no worker." : nodes.map((n) => [link(n.listener, tenant, "nodes"), n.alive ? " " : " (dead) ", n.waits_for_memory === name && [badge("has no memory for its next task", "warning"), " "]]))),
         section("Tasks",
           h("nav", { class: "actions", "aria-label": "Status" }, Object.entries(counts).map(([key, n]) =>
             h("a", { href: place(tenant, "queues", name, key ? { status: key } : {}), "aria-current": key === status && "page" }, key ? `${key} (${count(n)})` : "all"))),
@@ -158,10 +161,13 @@ const pager = (list, to, search) => h("p", { class: "actions" },
 const statuses = ["scheduled", "pending", "reserved", "started", "complete", "failed"];
 const reasonsOf = ["error", "trap", "timeout", "cpu", "memory", "output", "cancelled", "crashed", "exhausted", "expired", "rejected"];
 
+const times = [["", "at any time"], ["1", "in the last hour"], ["24", "in the last day"], ["168", "in the last week"]];
+
 export function search({ tenant, search: asked, go }) {
   const filter = Object.fromEntries([...asked].filter(([name, value]) => value && name !== "cursor"));
-  const { hours, ...given } = filter;
-  const api = { ...given, ...(hours && { since: Math.floor(now() - 3600 * hours) }) };
+  const { hours, ended, ...given } = filter;
+  const ago = (n) => Math.floor(now() - 3600 * n);
+  const api = { ...given, ...(hours && { since: ago(hours) }), ...(ended && { ended_since: ago(ended) }) };
   const submit = (event) => {
     event.preventDefault();
     go(tenant, "search", Object.fromEntries([...new FormData(event.target)].filter(([, value]) => value)));
@@ -174,12 +180,12 @@ export function search({ tenant, search: asked, go }) {
     every: 60_000, // each may take Redis 2 s
     load: async (signal) => (empty ? null : get(path`/tenants/${tenant}/tasks`, { ...api, limit: page, cursor: asked.get("cursor") }, signal)),
     show: (list) => [
-      h("form", { class: "actions", onsubmit: submit, role: "search" },
+      h("form", { class: "fields", onsubmit: submit, role: "search" },
         text("Queue", "queue"),
         choice("Status", "status", [["", "any"], ...statuses.map((s) => [s, s])], filter.status),
         choice("Reason", "reason", [["", "any"], ...reasonsOf.map((r) => [r, r])], filter.reason),
         text("Text of the error", "error"), text("Key", "key"), text("Label (NAME=VALUE)", "label"), text("Plugin", "plugin"), text("Listener", "node"),
-        choice("Created", "hours", [["", "at any time"], ["1", "in the last hour"], ["24", "in the last day"], ["168", "in the last week"]], hours),
+        choice("Created", "hours", times, hours), choice("Finished", "ended", times, ended),
         h("button", { type: "submit" }, "Search")),
       taskByID(tenant, go),
       list && [
@@ -225,11 +231,12 @@ export function nodes({ tenant }) {
     load: (signal) => get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
     show: ({ items }) => table("Listeners", [
       { head: "Listener", cell: (n) => n.listener },
-      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), n.draining && badge("draining")] },
+      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), n.draining && badge("draining"), n.waits_for_memory && [badge("out of memory", "warning"), h("div", null, "for a task of ", queueLink(tenant, n.waits_for_memory))]] },
       { head: "Kind", cell: (n) => `${n.kind} ${n.version ?? ""}` },
       { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : `${count(n.slots_in_use)} of ${count(n.slots)}`) },
+      { head: "Memory", number: true, cell: (n) => (n.memory ? size(n.memory) : "–") },
       { head: "Queues", cell: (n) => n.queues.slice(0, 20).map((q) => [queueLink(tenant, q), " "]) },
-      { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", null, taskLink({ tenant, id }), ` ${q}`))) },
+      { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", { class: "held" }, h("span", null, taskLink({ tenant, id }), ` ${q}`), n.kind !== "python" && cancel(tenant, id, `of ${q}, on ${n.listener}`)))) },
       { head: "Lease", cell: (n) => (n.lease_ends ? (n.alive ? `${span(Math.max(0, n.lease_ends - now()))} left` : ["ended ", clock(n.lease_ends)]) : "–") },
       { head: "Action", cell: nodeActions },
     ], items, "No listener: start a host with `quern serve`."),
@@ -327,15 +334,45 @@ export function job({ tenant }, id) {
   };
 }
 
-export function tenants() {
+const readTenants = 50; // at a time, each with what is wrong in it
+
+/** tenants tells where to look first: what is wrong, what fails, and what is nearly full, by tenant. */
+export function tenants({ search: asked }) {
   return {
     title: "Tenants",
-    load: async (signal) => (await get("/tenants", { limit: 1000 }, signal)).items,
-    show: (items) => table("Tenants", [
-      { head: "Tenant", cell: (t) => link(t.tenant, t.tenant) },
-      { head: "Queues", number: true, cell: (t) => link(count(t.queues), t.tenant, "queues") },
-    ], items),
+    every: 15_000,
+    load: async (signal) => {
+      const list = await get("/tenants", { limit: readTenants, cursor: asked.get("cursor") }, signal);
+      list.items = await Promise.all(list.items.map(async (t) => {
+        const to = path`/tenants/${t.tenant}`;
+        const [findings, minutes, quotas] = await Promise.all([
+          get(`${to}/findings`, {}, signal), get(`${to}/minutes`, { minutes: 6 }, signal), get(`${to}/quotas`, {}, signal)]);
+        return { ...t, findings: findings.items, minutes: minutes.items.slice(0, 5), quotas: quotas.items };
+      }));
+      return list;
+    },
+    show: (list) => [
+      table("Tenants", [
+        { head: "Tenant", cell: (t) => link(t.tenant, t.tenant) },
+        { head: "What is wrong now", cell: (t) => ["error", "warning"].map((level) => {
+          const n = t.findings.filter((f) => f.level === level).length;
+          return n > 0 && [link(badge(many(n, level), level), t.tenant), " "];
+        }) },
+        { head: "Complete, 5 min", number: true, cell: (t) => count(sum(t.minutes, "complete")) },
+        { head: "Failed runs, 5 min", number: true, cell: (t) => count(sum(t.minutes, "failed")) },
+        { head: "Queues", number: true, cell: (t) => link(count(t.queues), t.tenant, "queues") },
+        { head: "Fullest limits", cell: (t) => (t.quotas.length ? t.quotas.slice(0, 3).map((q) => h("div", null, quota(t.tenant, q))) : h("span", { class: "faint" }, "none set")) },
+      ], list.items),
+      pager(list, (cursor) => place({ cursor }), asked)],
   };
+}
+
+/** quota shows how much of a limit is used. */
+function quota(tenant, q) {
+  const name = q.kind === "queue" ? link(`queue ${q.name}`, tenant, "queues", q.name) : link(`bucket ${q.name}`, tenant, "store");
+  const amount = q.kind === "queue" ? count : size;
+  const text = `${amount(q.used)} of ${amount(q.limit)} (${Math.round(100 * q.share)} %)`;
+  return [name, h("div", { class: q.share >= 0.9 ? "wrong" : "faint" }, text), h("progress", { max: 1, value: Math.min(1, q.share), "aria-label": `${q.kind} ${q.name}: ${text}` })];
 }
 
 export function buckets({ tenant }) {
@@ -348,7 +385,8 @@ export function buckets({ tenant }) {
       table("Buckets", [
         { head: "Bucket", cell: (b) => b.bucket },
         { head: "Keys", number: true, cell: (b) => count(b.keys) },
-        { head: "Bytes", number: true, cell: (b) => count(b.bytes) },
+        { head: "Size", number: true, cell: (b) => size(b.bytes) },
+        { head: "Quota", cell: (b) => (b.quota ? [h("div", { class: b.bytes >= 0.9 * b.quota ? "wrong" : "faint" }, `${Math.round((100 * b.bytes) / b.quota)} % of ${size(b.quota)}`), h("progress", { max: b.quota, value: Math.min(b.bytes, b.quota), "aria-label": `Quota of ${b.bucket}` })] : "no live plugin may write") },
       ], items)],
   };
 }

@@ -4,24 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) {
-	code := Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { Exit(m) }
 
 // setup is a connection through a proxy, with a read time-out, and one past it; they share a key.
 func setup(t *testing.T, timeout time.Duration) (p *Proxy, through, past *redis.Client, key string) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 )
 
 // startTimeout bounds the start of a server.
@@ -95,6 +97,21 @@ func Main(m *testing.M) int {
 		}
 	}()
 	return m.Run()
+}
+
+// Exit is Main for a TestMain that does nothing else: it ends the process, with an error if a goroutine is left. after ends what the
+// tests shared.
+func Exit(m *testing.M, after ...func()) {
+	code := Main(m)
+	for _, end := range after {
+		end()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // startShared starts the shared server of Redis 6.2 for the first test that asks.

@@ -145,6 +145,12 @@ local function block(b, id) -- rare
   resolve(queue, id, b.clock, d, why)
 end
 
+-- addplain(id, queue, parameters, clock): the hash of a task without options.
+local function addplain(id, queue, parameters, clock)
+  redis.call('HSET', TASK_ .. id, 'status', 'pending', 'queue', queue, 'parameters', parameters, 'created', clock,
+    'updated', clock, 'run', PLAIN)
+end
+
 -- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
 -- or another task holds its uniqueness. Returns 'new', 'old' (it existed), or = and the ID that holds
 -- its uniqueness.
@@ -154,8 +160,7 @@ local function enqueue(b, at)
   if redis.call('EXISTS', key) == 1 then return 'old' end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
   if afterplain(at) then
-    redis.call('HSET', key, 'status', 'pending', 'queue', b.queue, 'parameters', ARGV[at + 1], 'created', clock, 'updated', clock,
-      'run', PLAIN)
+    addplain(id, b.queue, ARGV[at + 1], clock)
     if ARGV[at + 2] ~= '0' then clear(id) end
     b.pending[#b.pending + 1] = id
   else

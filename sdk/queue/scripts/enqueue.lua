@@ -4,11 +4,8 @@
 -- RETURNS a word for each task, with spaces between (a list takes Redis longer): new, old (it existed), or = and the
 --         ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, or DEPENDENCY if one
 --         is to wait for a task that does not exist, or is open
-local queue, at = ARGV[2], 3
-while at and at <= #ARGV do at = afterplain(at) end
+local queue = ARGV[2]
 local limit = redis.pcall('HGET', LIMITS, queue)
-local bad = closed(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
-if bad then return bad end
 
 -- full(limit): the error reply if the queue would become longer than it may.
 local function full(limit) -- rare
@@ -42,23 +39,43 @@ local function lacking() -- rare
   end
 end
 
-limit = tonumber(limit or '')
-bad = limit and full(limit)
-local dependent = 3
-while not bad and not at and dependent <= #ARGV do
-  if ARGV[dependent + 3] == 'when' then
-    bad = lacking()
-    break
+-- several(): enqueues more than one task, or one with options, or in a queue with a limit.
+local function several() -- rare
+  local at = 3
+  while at and at <= #ARGV do at = afterplain(at) end
+  local bad = closed(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
+  limit = not bad and tonumber(limit or '')
+  bad = bad or limit and full(limit)
+  local dependent = 3
+  while not bad and not at and dependent <= #ARGV do
+    if ARGV[dependent + 3] == 'when' then
+      bad = lacking()
+      break
+    end
+    dependent = beyond(dependent)
   end
-  dependent = beyond(dependent)
+  if bad then return bad end
+  local tasks, written = batch(queue, now(ARGV[1])), {}
+  at = 3
+  while at <= #ARGV do
+    written[#written + 1] = enqueue(tasks, at)
+    at = beyond(at)
+  end
+  finish(tasks)
+  return table.concat(written, ' ')
 end
-if bad then return bad end
 
-local tasks, written = batch(queue, now(ARGV[1])), {}
-at = 3
-while at <= #ARGV do
-  written[#written + 1] = enqueue(tasks, at)
-  at = beyond(at)
-end
-finish(tasks)
-return table.concat(written, ' ')
+if limit or #ARGV > 5 or ARGV[5] ~= '0' then return several() end
+-- What most calls bring needs little of what several has Redis make.
+local bad = closed(queue, true)
+if bad then return bad end
+local id = ARGV[3]
+if redis.call('EXISTS', TASK_ .. id) == 1 then return 'old' end
+local clock = now(ARGV[1])
+addplain(id, queue, ARGV[4], clock)
+redis.call('ZADD', QUEUES, 'NX', '0', queue)
+redis.call('ZADD', TASKS_ .. queue, clock, id)
+count(STATS_ .. queue, 'enqueued')
+redis.call('LPUSH', KEYS[1], id)
+announce(CHANNEL_ .. queue)
+return 'new'

@@ -19,22 +19,19 @@ local clock = now(ARGV[1])
 local started, completed, expiring, woken = {}, {}, {}, false -- removed or added together at the end
 
 -- remove(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
--- all removed at the end; so the first write is a removal of nothing.
-local window, oldest, removed = {}, 0, {}
+-- removed together at the end, and those among them that stay are put back; so the first write is a removal of nothing.
+local window, place, first = {}, {}, nil -- the oldest entries, false if removed; where they are; the newest one removed
 if tonumber(ARGV[6]) > 1 then
   redis.call('SREM', STARTED_TASKS_ .. queue, '')
-  window = redis.call('LRANGE', KEYS[1], -tonumber(ARGV[6]), -1)
-  oldest = #window
+  window = redis.call('LRANGE', KEYS[1], -tonumber(ARGV[6]) - 32, '-1')
+  for i, id in ipairs(window) do place[id] = i end
 end
-local trimmed = 0
 local function remove(id)
-  while removed[window[oldest]] do oldest = oldest - 1 end
-  if window[oldest] == id then
-    oldest, trimmed = oldest - 1, trimmed + 1
-    return true
-  end
-  removed[id] = redis.call('LREM', KEYS[1], -1, id) > 0
-  return removed[id]
+  local at = place[id]
+  if not at then return redis.call('LREM', KEYS[1], -1, id) > 0 end
+  local is = window[at] == id
+  window[at], first = false, math.min(at, first or at)
+  return is
 end
 
 -- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
@@ -138,7 +135,14 @@ while at <= #ARGV do
   end
   at = at + 5 + more
 end
-if trimmed > 0 then redis.call('LTRIM', KEYS[1], '0', -trimmed - 1) end
+if first then
+  local stay = {}
+  for i = first, #window do
+    if window[i] then stay[#stay + 1] = window[i] end
+  end
+  redis.call('LTRIM', KEYS[1], '0', first - #window - 2)
+  if #stay > 0 then redis.call('RPUSH', KEYS[1], unpack(stay)) end
+end
 if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
 if #expiring > 0 then redis.call('ZREM', EXPIRY_ .. queue, unpack(expiring)) end
 for _, name in ipairs(order) do finish(batches[name]) end
