@@ -48,3 +48,24 @@ func TestEndsWithoutAWord(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A child may wait for the task that enqueues it, and for others; what it waits for and is not there has failed.
+func TestChildrenWaitForTasks(t *testing.T) {
+	t.Parallel()
+	n := breed(t, "")
+	for i, c := range []struct {
+		after  string
+		status queue.Status
+		reason queue.Reason
+	}{
+		{`"after":["p0"]`, queue.Pending, ""},
+		{`"after":["none"]`, queue.Failed, queue.ReasonDependency},
+		{`"after":["none"],"when":"ended"`, queue.Pending, ""},
+	} {
+		id := fmt.Sprint("p", i)
+		n.wait(n.enqueueAs("breeding", fmt.Sprintf(`c1born {"id":"c%d",%s}`, i, c.after), queue.Options{ID: id}))
+		if child := n.task(fmt.Sprint("c", i)); child.Status != c.status || child.Reason != c.reason || child.Parent != id {
+			t.Errorf("%s: %+v", c.after, child)
+		}
+	}
+}
