@@ -40,7 +40,7 @@ func (p *producers) produceGraph(ctx context.Context, graph []order, length time
 func (l *ledger) order(graph []order) {
 	tasks := make(map[string]*queue.Task, len(graph))
 	for _, o := range graph {
-		task, err := l.fleet.client.Task(l.ctx, o.id)
+		task, err := l.fleet.client.Task(l.fleet.ctx, o.id)
 		if err != nil {
 			l.blame("%v", err)
 			return
@@ -51,7 +51,7 @@ func (l *ledger) order(graph []order) {
 	for _, o := range graph {
 		task := tasks[o.id]
 		begun := task.StartedAt
-		history, err := l.fleet.client.History(l.ctx, task)
+		history, err := l.fleet.client.History(l.fleet.ctx, task)
 		if err != nil {
 			l.blame("history of %s: %v", o.id, err)
 		}
