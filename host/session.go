@@ -24,24 +24,26 @@ const (
 // the parts that work for it, none of which knows the session, and leads them.
 type session struct {
 	*common
-	access    *tenantAccess
-	tasks     *taskSet
-	health    *health
-	lease     *leaseKeeper
-	intake    *intake
-	settler   *settler
-	registrar *registrar
-	poller    *poller
-	recovery  *recovery
-	housework *housekeeper
-	shipper   *shipper
-	tally     *tally
-	canceller *canceller
-	advancer  *advancer
-	ticker    *ticker
-	declarer  *declarer
-	watch     *queue.Subscription
-	joined    atomic.Bool // known to Redis: it must leave
+	access     *tenantAccess
+	tasks      *taskSet
+	health     *health
+	lease      *leaseKeeper
+	intake     *intake
+	settler    *settler
+	registrar  *registrar
+	poller     *poller
+	recovery   *recovery
+	housework  *housekeeper
+	shipper    *shipper
+	tally      *tally
+	publisher  *publisher
+	subscriber *subscriber
+	canceller  *canceller
+	advancer   *advancer
+	ticker     *ticker
+	declarer   *declarer
+	watch      *queue.Watch
+	joined     atomic.Bool // known to Redis: it must leave
 }
 
 // common is what the sessions of all tenants share.
@@ -63,7 +65,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
+	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Watch()}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
@@ -71,8 +73,13 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.tally = &tally{duty: duty{health: health}, node: access.node}
+	s.subscriber = &subscriber{
+		duty: duty{health: health, op: opDeclareSubscription}, access: access, serves: func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
+		declared: func() map[string]queue.Subscription { return c.catalog.subscriptions(tenant) },
+	}
+	s.publisher = &publisher{duty: duty{health: health, op: opPublish}, access: access}
 	s.settler = &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, health: health, ended: c.config.Ended,
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, publisher: s.publisher, health: health, ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
 	s.recovery = &recovery{
@@ -159,6 +166,8 @@ func (s *session) work(ctx context.Context) error {
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()
+	defer s.subscriber.start(ctx, 0, s.subscriber.runOnce)()
+	defer s.publisher.start(ctx, publishInterval/2, s.publisher.runOnce)()
 	defer end()
 	return s.lease.Run(ctx)
 }

@@ -63,6 +63,8 @@ const (
 	runtimeHeld
 	hostCalls
 	hostCallBytes
+	topicPublications
+	topicTasks
 )
 
 // firstScraped is the first family that is made at the scrape.
@@ -210,6 +212,14 @@ var catalogue = [...]family{
 		"quern_host_call_bytes_total", counter, "bytes", "function",
 		"Bytes moved by these calls, in and out.",
 	},
+	topicPublications: {
+		"quern_topic_publications_total", counter, "", "tenant topic result",
+		"Publications to the topic in Redis, by result: published, or dropped without a subscriber; the 100 topics of a tenant that were last published to. Every host shows the same value: use max, not sum.",
+	},
+	topicTasks: {
+		"quern_topic_tasks_total", counter, "", "tenant topic",
+		"Tasks that these publications made, one for each subscriber.",
+	},
 	redisErrors: {
 		"quern_redis_errors_total", counter, "", "op",
 		"Failed calls to Redis, by purpose.",
@@ -246,7 +256,7 @@ var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "tally", "tick", "declare", "advance", opScrape,
+	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", opScrape,
 }
 
 // opScrape is the op of the queue gauges.

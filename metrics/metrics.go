@@ -39,7 +39,7 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, refused, memory, runtime, calls *collector
+	queues, tenants, refused, memory, runtime, calls, topics *collector
 
 	sampler *queueSampler // the source of queues
 
@@ -67,11 +67,13 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		memory:  newCollector(memoryLimit, memoryReserved, memoryWait),
 		runtime: newCollector(instances, runtimeHeld),
 		calls:   newCollector(hostCalls, hostCallBytes),
+		topics:  newCollector(topicPublications, topicTasks),
 		serving: map[[5]string]struct{}{},
 		tasks:   map[[3]string]*taskSeries{},
 	}
 	scraped := map[int]prometheus.Collector{
 		queueDepth: m.queues, tenantUp: m.tenants, pluginRefused: m.refused, memoryLimit: m.memory, instances: m.runtime, hostCalls: m.calls,
+		topicPublications: m.topics,
 	}
 	var failed error
 	for row, f := range catalogue {

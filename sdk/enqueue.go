@@ -62,6 +62,38 @@ func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id strin
 	return id, asking(err, "enqueue to ", "", queue)
 }
 
+// PublishOptions are the options of a publication.
+type PublishOptions struct {
+	// ID is the publication's ID; "" lets the host make one. If a publication of that ID is kept, nothing is published: an ID
+	// derived from the task's keeps a second attempt from publishing twice.
+	ID string
+	// Attributes are CloudEvents attributes, such as type and source, and any others, such as tenant: subscriptions filter by
+	// them, and their tasks have them as headers that begin with ce-. Names are of a-z and 0-9.
+	Attributes map[string]string
+}
+
+// Publish publishes to a topic of the same tenant and returns the publication's ID: each subscription that matches gets a task
+// with the payload. The manifest must grant it. Options may be nil.
+//
+// It is published when this task completes, together with its result: a task that fails publishes nothing. With after: call
+// in the manifest, it is published at once.
+//
+// Errors are those of [Enqueue], about a topic.
+func Publish(topic string, payload []byte, options *PublishOptions) (id string, err error) {
+	id, err = services().Publish(topic, payload, options)
+	return id, asking(err, "publish to ", "", topic)
+}
+
+// json returns a publication's options, with its topic, as quern_v1 takes them.
+func (o *PublishOptions) json(topic string) string {
+	to := appendJSON(appendName([]byte{'{'}, "topic"), topic)
+	if o != nil {
+		to = appendText(to, "id", o.ID)
+		to = appendTexts(to, "attributes", o.Attributes)
+	}
+	return string(append(to, '}'))
+}
+
 // json returns the options as quern_v1 takes them, without unset ones.
 func (o *EnqueueOptions) json() string {
 	if o == nil {

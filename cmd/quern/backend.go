@@ -44,6 +44,18 @@ type backend interface {
 	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
 
+	Topics(context.Context) ([]queue.Topic, error)
+	Topic(ctx context.Context, name string) (queue.Topic, error)
+	Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error)
+	Publication(ctx context.Context, id string) (*queue.Publication, error)
+	PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]queue.PublishedTask, error)
+	Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error)
+	Subscriptions(context.Context) ([]queue.Subscription, error)
+	Subscription(ctx context.Context, id string) (queue.Subscription, error)
+	Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error)
+	ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error)
+	Unsubscribe(ctx context.Context, id string) error
+
 	Nodes(context.Context) ([]api.Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error)

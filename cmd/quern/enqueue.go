@@ -106,14 +106,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.thenInput, "then-parameters", "", "`PARAMETERS` of that task")
 	o.task.Priority = new(int)
 	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
-	newAttempts(f, &o.task.Retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
-	newChoice(f, &o.task.Retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential", "linear")
-	newLasting(f, &o.task.Retry.Base, "backoff-base", "the first delay, which grows")
-	newLasting(f, &o.task.Retry.Min, "backoff-min", "shortest delay before a retry")
-	newLasting(f, &o.task.Retry.Max, "backoff-max", "longest delay before a retry")
-	f.BoolVar(&o.noJitter, "no-jitter", false, "do not shorten the delay at random")
-	newLasting(f, &o.task.Retry.MaxAge, "max-age", "begin no attempt later than this after it was due: then it fails as expired")
-	newCount(f, &o.task.Retry.MaxReschedules, "max-reschedules", "how often it may reschedule itself")
+	retryFlags(f, &o.task.Retry, &o.noJitter)
 	newLasting(f, &o.task.Timeout, "timeout", "longest time of one attempt")
 	newTime(f, &o.task.Deadline, "deadline", "`TIME` by which it must be done: then it fails as expired, or is stopped")
 	newText(f, &o.unique, "bool", "unique", "if the queue has a task with the same `[=KEY]`, or without a key the same parameters, enqueue nothing and print its ID")
@@ -124,7 +117,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
 	newCount(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning")
-	notSettings(f, "max-attempts", "file", "skip", "after", "when", "open", "then", "then-parameters")
+	notSettings(f, "file", "skip", "after", "when", "open", "then", "then-parameters")
 }
 
 // sameParameters is the value of --unique without a key.

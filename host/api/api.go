@@ -174,6 +174,7 @@ func newService(config Config) *service {
 	s.describeTasks()
 	s.describeFlows()
 	s.describeEnqueue()
+	s.describeTopics()
 	s.describeFleet()
 	s.describeBulk()
 	s.describeOverview()

@@ -149,16 +149,21 @@ type Enqueued struct {
 	Body     Receipt
 }
 
-// Events is a CloudEvent, or a batch of them.
+// Events are CloudEvents for a queue.
 type Events struct {
 	InQueue
+	SentEvents
+}
+
+// SentEvents is a CloudEvent, or a batch of them.
+type SentEvents struct {
 	ContentType string `header:"Content-Type" doc:"application/cloudevents+json, application/cloudevents-batch+json, or that of the data of an event whose attributes are headers ce-NAME."`
 	RawBody     []byte `contentType:"application/cloudevents+json"`
 	header      http.Header
 }
 
 // Resolve takes the attributes of an event in binary mode from the headers.
-func (e *Events) Resolve(ctx huma.Context) []error {
+func (e *SentEvents) Resolve(ctx huma.Context) []error {
 	e.header = make(http.Header)
 	ctx.EachHeader(func(name, value string) { e.header.Add(name, value) })
 	return nil

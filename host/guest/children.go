@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Children are the tasks that one task enqueues. They belong to the goroutine of its call until that has ended.
+// Children are the tasks that one task enqueues, and what it publishes. They belong to the goroutine of its call until that has ended.
 type Children struct {
 	task    *Task
 	grant   *manifest.EnqueueGrant
@@ -22,6 +22,8 @@ type Children struct {
 	bytes   int64 // how many these may have together
 	after   int   // for how many tasks these wait together
 	waiting []queue.Child
+
+	published publications
 }
 
 // Waiting are the children that are enqueued when the task completes.

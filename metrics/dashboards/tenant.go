@@ -47,6 +47,12 @@ func tenant() Dashboard {
 				chart("Dead letters", Count,
 					"Tasks that failed for good, and whose dead letter nobody has handled.",
 					ask(orZero(top(s.alike("tenant, queue", "quern_queue_dead_letters"))), "{{tenant}}/{{queue}}")).leadsTo("queue", "tenant", "queue"),
+				chart("Publications", PerSecond,
+					"To topics; dropped ones had no subscriber.",
+					ask("max by (tenant, topic, result) (rate("+s.of("quern_topic_publications_total")+"[$__rate_interval]))", "{{tenant}}/{{topic}} {{result}}")),
+				chart("Tasks of publications", PerSecond,
+					"One for each subscriber.",
+					ask("max by (tenant, topic) (rate("+s.of("quern_topic_tasks_total")+"[$__rate_interval]))", "{{tenant}}/{{topic}}")),
 			}},
 			{"Use", []Panel{
 				chart("CPU", Seconds,

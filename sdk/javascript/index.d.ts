@@ -193,6 +193,19 @@ export interface EnqueueOptions {
  */
 export function enqueue(queue: string, body?: unknown, options?: EnqueueOptions): string;
 
+export interface PublishOptions {
+  /** The publication's ID. If a publication with that ID is kept, nothing is published. */
+  id?: string;
+  /** CloudEvents attributes, such as type, and others of a-z and 0-9: subscriptions filter by them. */
+  attributes?: Record<string, string>;
+}
+
+/**
+ * Publishes to a topic and returns the publication's ID: each subscription that matches gets a task with the body, when this task
+ * completes; with after: call in the manifest at once. The body is a string or bytes, or else becomes JSON.
+ */
+export function publish(topic: string, body?: unknown, options?: PublishOptions): string;
+
 /** Secrets of the tenant, which the manifest has to grant. Read them within the task. */
 export const secrets: {
   get(name: string): string;

@@ -395,7 +395,19 @@ func host(t *testing.T, w *world) {
 			t.Error(err)
 		}
 	}
-	watch := w.Subscribe()
+	must[Subscription](t)(w.Subscribe(ctx, Subscription{ID: "s", Topic: "t", Queue: "topic"}))
+	must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{ID: "p"}))
+	must[[]PublishedTask](t)(w.PublicationTasks(ctx, "p", 0, 1))
+	must[[]*Publication](t)(w.Publications(ctx, "t", 0, 1))
+	must[[]Topic](t)(w.Topics(ctx))
+	must[Topic](t)(w.Topic(ctx, "t"))
+	must[[]string](t)(w.Fleet().Unpublished(ctx))
+	must[[]string](t)(w.PublicationsSince(ctx, "t", time.Unix(1, 0), 1))
+	must[int](t)(w.Fleet().PurgePublications(ctx, PurgeOptions{Everything: true}))
+	if err := errors.Join(w.Republish(ctx, must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{})).ID), w.Fleet().ForgetUnpublished(ctx, "p"), w.Unsubscribe(ctx, "s")); err != nil {
+		t.Error(err)
+	}
+	watch := w.Watch()
 	defer watch.Close()
 	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Ended(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)

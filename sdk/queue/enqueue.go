@@ -54,6 +54,8 @@ type Options struct {
 	When  When
 	// Open lets Await add dependencies until Close: the task is blocked so long.
 	Open bool
+	// Dead is the queue of the task's dead letter if it fails for good (default: what the plugin's manifest names).
+	Dead string
 	// Priority is 0 to 100 (default: DefaultPriority); higher ones of the queue are reserved first. Python listeners see only
 	// tasks of the default priority.
 	Priority *int
@@ -272,6 +274,7 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 		"timeout", durationText(s.Timeout),
 		"deadline", seconds(s.Deadline),
 		"labels", string(labels),
+		"dead_queue", s.Dead,
 		"priority", priority,
 		"unique", hash,
 		"unique_for", whole,
@@ -301,6 +304,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, longest)
 	case o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100):
 		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority, DefaultPriority)
+	case o.Dead != "" && ValidQueue(o.Dead) != nil:
+		return ValidQueue(o.Dead)
 	case len(o.Labels) > maxLabels:
 		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
 	case o.Depth < 0:

@@ -65,6 +65,14 @@ func TestKeys(t *testing.T) {
 		"blueque_job_id":                    k.job("id"),
 		"blueque_job_items_id":              k.jobItems("id"),
 		"blueque_job_ends_id":               k.jobEnds("id"),
+		"blueque_subscriptions":             k.subscriptions(),
+		"blueque_generation":                k.generation(),
+		"blueque_topics":                    k.topics(),
+		"blueque_topic_orders":              k.topic("orders"),
+		"blueque_publications_orders":       k.publications("orders"),
+		"blueque_publishing":                k.publishing(),
+		"blueque_publication_id":            k.publication("id"),
+		"blueque_published_id":              k.published("id"),
 		"{acme}_task_id":                    keys{"{acme}"}.task("id"),
 	} {
 		if got != want {
@@ -80,7 +88,7 @@ func keysInCode(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME", "number": "N"}
+	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME", "number": "N", "topic": "T"}
 	var names []string
 	for _, decl := range file.Decls {
 		method, ok := decl.(*ast.FuncDecl)

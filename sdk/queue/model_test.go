@@ -37,6 +37,7 @@ type model struct {
 	made      int
 	deleted   []string
 	totals    map[string]int64
+	topic     modelTopic
 	ticked    int    // the second of the schedule's last tick
 	tickID    string // and its task, "" before the first one
 }
@@ -88,6 +89,7 @@ func newModel(t *testing.T, shared *world) *model {
 		tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64),
 		waiting: make(map[string][]string), ended: make(map[string]int),
 	}
+	m.topic = modelTopic{subscriptions: make(map[string]bool), publications: make(map[string]*modelPublication)}
 	tenant := queuetest.Tenant()
 	for range 3 {
 		m.clients = append(m.clients, must[*Client](t)(NewFromRedis(shared.rdb, Config{Tenant: tenant})))
@@ -131,30 +133,34 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 			failing = true // until it is known better: what fails is run again, to be made smaller
 			m := newModel(t, w)
 			r.Repeat(map[string]func(*rapid.T){
-				"":         m.check,
-				"enqueue":  m.enqueue,
-				"schedule": m.schedule,
-				"due":      m.due,
-				"expire":   m.expire,
-				"reserve":  m.reserve,
-				"reserve2": m.reserve, // more often than others: what follows needs it
-				"adopt":    m.adopt,
-				"start":    m.start,
-				"settle":   m.settle,
-				"settle2":  m.settle,
-				"stale":    m.stale,
-				"repeat":   m.repeat,
-				"release":  m.release,
-				"kill":     m.kill,
-				"reclaim":  m.reclaim,
-				"cancel":   m.cancel,
-				"retry":    m.retry,
-				"delete":   m.delete,
-				"purge":    m.purge,
-				"advance":  m.advanceAll,
-				"recheck":  m.recheck,
-				"tick":     m.tick,
-				"recount":  m.recount,
+				"":          m.check,
+				"enqueue":   m.enqueue,
+				"schedule":  m.schedule,
+				"due":       m.due,
+				"expire":    m.expire,
+				"reserve":   m.reserve,
+				"reserve2":  m.reserve, // more often than others: what follows needs it
+				"adopt":     m.adopt,
+				"start":     m.start,
+				"settle":    m.settle,
+				"settle2":   m.settle,
+				"stale":     m.stale,
+				"repeat":    m.repeat,
+				"release":   m.release,
+				"kill":      m.kill,
+				"reclaim":   m.reclaim,
+				"cancel":    m.cancel,
+				"retry":     m.retry,
+				"delete":    m.delete,
+				"purge":     m.purge,
+				"tick":      m.tick,
+				"advance":   m.advanceAll,
+				"recheck":   m.recheck,
+				"recount":   m.recount,
+				"subscribe": m.subscribe,
+				"publish":   m.publish,
+				"republish": m.republish,
+				"prune":     m.prune,
 			})
 			failing = false
 		})
@@ -527,6 +533,7 @@ func (m *model) settle(r *rapid.T) {
 		settlement.Requeue, settlement.Delay = action, time.Duration(delay)*time.Second
 	}
 	children := m.children(r, &settlement)
+	m.publications(r, &settlement)
 	node := task.node
 	for repeat := range 2 { // it finds its own mark
 		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
@@ -544,6 +551,9 @@ func (m *model) settle(r *rapid.T) {
 		m.totals["complete"]++
 		m.note(id, 2)
 		m.bearAll(children)
+		for _, p := range settlement.Publications {
+			m.accept(p.ID)
+		}
 		m.complete = append(m.complete, id)
 	case "fail":
 		task.attempts++
@@ -795,6 +805,7 @@ func (m *model) purge(r *rapid.T) {
 
 // check compares Redis with the model.
 func (m *model) check(r *rapid.T) {
+	m.checkTopic(r)
 	ctx, k := m.w.ctx, m.w.keys
 	lists := make(map[string]*redis.StringSliceCmd)
 	want := map[string][]string{k.complete("q"): m.complete, k.failed("q"): m.failed} // oldest first

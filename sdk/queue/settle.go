@@ -30,6 +30,8 @@ type Settlement struct {
 	Delay   time.Duration
 	// Children, 256 at most, are enqueued with the completion of the task or not at all. They ignore the limits of their queues.
 	Children []Child
+	// Publications are accepted with the completion of the task or not at all. Republish, or a host, makes their tasks.
+	Publications []*Publication
 }
 
 // MaxWeight is the most Weight of one Settle.
@@ -39,7 +41,7 @@ const MaxWeight = 128
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
-		weight := 1 + 2*len(s.Children)
+		weight := 1 + 2*(len(s.Children)+len(s.Publications))
 		for _, child := range s.Children {
 			weight += len(child.After)
 		}
@@ -110,11 +112,14 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 			further = []any{s.Delay.Seconds()}
 		case s.Failure != nil:
 			further = []any{string(s.Failure.reason())}
-		case companion != nil || len(s.Children) > 0:
+		case companion != nil || len(s.Children)+len(s.Publications) > 0:
 			further = []any{companion}
 			for _, child := range s.Children {
 				further = append(further, child.Queue)
 				further = child.arguments(further, child.ID, child.Queue, true)
+			}
+			for _, p := range s.Publications {
+				further = p.arguments(append(further, ""), true)
 			}
 		}
 		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)

@@ -187,3 +187,25 @@ local function finish(b)
   end
   if b.wake then announce(CHANNEL_ .. b.queue) end
 end
+
+-- unpublishable(id, topic): an error reply if a publication cannot be kept, because a key is of another type.
+local function unpublishable(id, topic)
+  return mistyped(PUBLICATION_ .. id, 'hash', PUBLISHED_ .. id, 'list', PUBLICATIONS_ .. topic, 'zset', TOPICS, 'zset',
+    TOPIC_ .. topic, 'hash', PUBLISHING, 'zset')
+end
+
+-- accept(at, clock): keeps the publication whose arguments, like those of a task, begin there, unless one of its ID is kept.
+local function accept(at, clock)
+  local id, o = ARGV[at], options(at)
+  if redis.call('EXISTS', PUBLICATION_ .. id) == 1 then return end
+  local fields = { 'parameters', ARGV[at + 1], 'created', clock }
+  for name, value in pairs(o) do
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  redis.call('HSET', PUBLICATION_ .. id, unpack(fields))
+  redis.call('ZADD', PUBLISHING, clock, id)
+  redis.call('ZADD', PUBLICATIONS_ .. o.topic, clock, id)
+  redis.call('ZADD', TOPICS, clock, o.topic)
+  count(TOPIC_ .. o.topic, 'published')
+end

@@ -316,11 +316,12 @@ local function fail(queue, id, clock, reason, text, ...)
   redis.call('LPUSH', FAILED_TASKS_ .. queue, id)
   count(STATS_ .. queue, 'failed')
   count(STATS_ .. queue, 'failed:' .. reason)
-  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for', 'awaited')
+  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for', 'awaited', 'dead_queue')
+  local dead = h[8] or h[2]
   if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
   if h[7] then noteend(id, 1) end
   if h[5] and not h[6] then unlock(queue, id, h[5]) end
-  if h[2] and h[2] ~= '' and h[2] ~= queue and reason ~= 'cancelled' then bury(id, clock, h[2], h[3] or '0', h[4]) end
+  if dead and dead ~= '' and dead ~= queue and reason ~= 'cancelled' and reason ~= 'dependency' then bury(id, clock, dead, h[3] or '0', h[4]) end
   announce(DONE_ .. id)
 end
 

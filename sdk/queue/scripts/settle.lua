@@ -6,7 +6,8 @@
 --         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
 --         error as text, number of further values, and these:
 --         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
---         with it, each as queue and what batch.lua has; when it failed: reason; else: delay in seconds
+--         with it, each as queue and what batch.lua has, and its publications, with "" for the queue; when it failed: reason;
+--         else: delay in seconds
 -- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
@@ -85,7 +86,11 @@ end
 -- shut(at): the first queue that refuses tasks, among those of the children of the task at this index.
 local known = {}
 local function shut(at)
-  return children(at, function(name)
+  return children(at, function(name, place)
+    if name == '' then
+      local topic = options(place).topic
+      return unpublishable(ARGV[place], topic) and topic
+    end
     if known[name] == nil then known[name] = closed(name) and name or false end
     return known[name]
   end)
@@ -94,6 +99,7 @@ end
 -- Children in one queue are created together, after all tasks are settled.
 local batches, order = {}, {}
 local function bear(name, place)
+  if name == '' then return accept(place, clock) end
   if not batches[name] then
     batches[name] = batch(name, clock)
     order[#order + 1] = name

@@ -112,6 +112,21 @@ def enqueue(
     return _ask(f"enqueue to {_text(queue)}", "enqueue", queue, _host.encoded(body), encoded)
 
 
+def publish(topic: Name, body: Any = b"", *, id: str = "", attributes: Optional[Mapping[str, str]] = None) -> str:
+    """Publishes to a topic and returns the publication's ID: each subscription that matches gets a task with the body, when this
+    task completes, or with after: call in the manifest at once.
+
+    Attributes are those of CloudEvents, such as type, and others of a-z and 0-9. If a publication of that ID is kept, nothing is
+    published.
+    """
+    options: dict[str, Any] = {"topic": _text(topic)}
+    if id:
+        options["id"] = id
+    if attributes:
+        options["attributes"] = dict(attributes)
+    return _ask(f"publish to {_text(topic)}", "enqueue", "", _host.encoded(body), _host.to_json(options))
+
+
 def _text(name: Name) -> str:
     return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
