@@ -124,6 +124,13 @@ func parseAccess(text []byte) (*accessFile, error) {
 	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return nil, err
+	}
+	if err := emptyTenants(&root); err != nil {
+		return nil, err
+	}
 	seen, named := map[string]bool{}, map[string]bool{}
 	once := func(p *Principal) error {
 		if err := p.validate(); err != nil {
@@ -166,6 +173,25 @@ func parseAccess(text []byte) (*accessFile, error) {
 		return nil, errors.New("it has no tokens, certificates and oidc: nobody could do anything; add the lines that `quern admin token` prints")
 	}
 	return file, nil
+}
+
+// emptyTenants refuses a list of tenants that is there and has none, as a template may render it: decoded it would mean all.
+func emptyTenants(n *yaml.Node) error {
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Value == "tenants" {
+			value := n.Content[i+1]
+			if value.Alias != nil {
+				value = value.Alias
+			}
+			if len(value.Content) == 0 {
+				return fmt.Errorf("line %d: tenants is empty: name some, or leave tenants out for all", child.Line)
+			}
+		}
+		if err := emptyTenants(child); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Access is who may do what. It is safe for concurrent use.
