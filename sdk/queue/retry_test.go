@@ -417,7 +417,8 @@ func TestRetryByHand(t *testing.T) {
 		again := w.reserve(t, node, "q", true)
 		w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: again.Run}})
 		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
-		if len(history) != 2 || history[0].Outcome != string(Failed) || history[0].Failure.Reason != ReasonTrap || history[1].Outcome != string(Complete) {
+		if len(history) != 2 || history[0].Outcome != string(Failed) || history[0].Ended.Unix() != 1700000000 ||
+			history[0].Failure.Reason != ReasonTrap || history[1].Outcome != string(Complete) {
 			t.Errorf("%+v", history)
 		}
 		if err := q.Retry(w.ctx, id); !errors.Is(err, ErrStatus) {
