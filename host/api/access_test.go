@@ -112,7 +112,9 @@ func TestTokens(t *testing.T) {
 	})
 	w.token = admin
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not any more")
-	must(t, os.WriteFile(path, []byte("tokens: 7"), 0o600))
+	damaged := path + ".new" // not written in place: for a moment the file would be empty
+	must(t, os.WriteFile(damaged, []byte("tokens: 7"), 0o600))
+	must(t, os.Rename(damaged, path))
 	w.token = fresh
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -122,6 +124,12 @@ func TestTokens(t *testing.T) {
 			t.Fatalf("with a damaged file: %d %s", got.status, got.body)
 		}
 	}
+
+	// Without an entry there is nobody left.
+	must(t, os.WriteFile(path, []byte("tokens: []"), 0o600))
+	expecttest.Eventually(t, "the end of the last token", func() bool {
+		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusUnauthorized
+	})
 }
 
 // A stream ends when its token is taken out of the file.
