@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	Name string
 	// Version is the program's version, which the host publishes.
 	Version string
+	// Tracer makes the spans of tasks; it stays the caller's (default: none).
+	Tracer *trace.Tracer
 	// Logger receives the host's log (default: none).
 	Logger hclog.Logger
 }

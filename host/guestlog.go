@@ -154,7 +154,7 @@ func (g *guestLog) write(level hclog.Level, text string, more ...any) {
 		more = append(more, "fields", object)
 	}
 	t := g.task
-	g.logger.Log(level, "plugin says", append([]any{"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "line", text}, more...)...)
+	g.logger.Log(level, "plugin says", append(t.logged("line", text), more...)...)
 }
 
 // cutFields cuts a JSON object off the end of a line. It leaves one there that escapes characters which cannot be printed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -32,22 +33,26 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.tasks.begin(t, stop)
+	begun := time.Now()
+	if tracer := r.config.Tracer; tracer != nil {
+		t.span = tracer.Begin(t.traced(r.access, begun))
+		t.Headers = t.span.Headers()
+	}
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
 		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, t.Traceparent, wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
-		logger.Debug("task started", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
-			"digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)
+		logger.Debug("task started", t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)...)
 	}
-	begun := time.Now()
 	e := &ended{task: t, outcome: r.call(ctx, t)}
 	// Counted now, not when it is settled, which may be long after, or never.
 	r.metrics.TaskRan(t.served.tenant, t.served.queue, t.version.Name, e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
 	e.took = now.Sub(begun)
 	e.settlement = settlement(e, r.config.Retry)
+	t.span.Ran(reasonOf(e.settlement.Failure), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
 	if t.Large || t.Run > 1 {
@@ -58,6 +63,29 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	r.settler.put(e)
 	r.tasks.ran()
 	return next
+}
+
+// traced is the task as its span shows it.
+func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
+	since := t.taken
+	if due := t.Since(); !due.IsZero() {
+		since = since.Add(-max(0, t.reserved.Sub(due))) // by this host's clock
+	}
+	if since.IsZero() {
+		since = begun
+	}
+	return trace.Task{
+		Tenant: t.served.tenant, Queue: t.served.queue, ID: t.ID, Plugin: t.version.Name, Version: t.version.Manifest.Version,
+		Digest: t.version.Digest, Listener: access.node.ID(), Attempt: t.Attempts + 1, Size: t.Size, Headers: t.Headers, Since: since,
+	}
+}
+
+// reasonOf is why a run failed, "" if it did not.
+func reasonOf(f *queue.Failure) string {
+	if f == nil {
+		return ""
+	}
+	return string(f.Reason)
 }
 
 // giveBack hands a task to the settler that is to go back to its queue without a run.
@@ -93,13 +121,12 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		Progress: func(fraction float64, message string) {
 			t.progress.Store(&queue.ProgressReport{Claim: t.Claim(), Queue: t.served.queue, Fraction: fraction, Message: message})
 		},
-		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Traceparent, Headers: t.Headers,
+		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent], Headers: t.Headers,
 		Ending:   r.draining,
 		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
-			r.access.logger.Warn("a host function was refused", "task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name,
-				"function", function, "error", reason)
+			r.access.logger.Warn("a host function was refused", t.logged("function", function, "error", reason)...)
 		},
 		Log: func(line string) {
 			said.add(line)

@@ -18,7 +18,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
 		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.access.logger,
 	})
-	return services
+	return t.span.Services(services)
 }
 
 // SaveCheckpoint implements guest.Host, as do AdmitQueue, Enqueue and Publish.

@@ -357,6 +357,7 @@ func (s *settler) report(e *ended, outcome string, err error) {
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
 	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, t.Traceparent, e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
+	t.span.Settled(outcome, reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
 		m.ResultRefused(t.served.tenant, t.served.queue)
 	}
@@ -370,10 +371,8 @@ func (s *settler) report(e *ended, outcome string, err error) {
 
 func (s *settler) log(e *ended, outcome, reason string, err error) {
 	t := e.task
-	fields := []any{
-		"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name, "digest", t.version.Digest, "attempt", t.Attempts + 1, "run", t.Run,
-		"outcome", outcome, "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel,
-	}
+	fields := t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run,
+		"outcome", outcome, "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel)
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
 		text, trace, _ := strings.Cut(e.outcome.Err.Error(), "\n")

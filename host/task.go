@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/redact"
@@ -39,6 +40,24 @@ type task struct {
 	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
 	children *guest.Children                      // nil before the task runs, and of commands
 	secrets  redact.Secrets                       // that it was given
+	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
+}
+
+// traceID is the task's trace, for the log; "" if it has none.
+func (t *task) traceID() string {
+	if header := t.Headers[queue.HeaderTraceparent]; queue.ValidTraceparent(header) {
+		return header[3:35]
+	}
+	return ""
+}
+
+// logged are fields of a line of the log about the task, with its trace if it has one.
+func (t *task) logged(fields ...any) []any {
+	all := append([]any{"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name}, fields...)
+	if id := t.traceID(); id != "" {
+		all = append(all, "trace_id", id)
+	}
+	return all
 }
 
 // permissions are what the tenant's tasks of its plugin may do.

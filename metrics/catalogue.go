@@ -46,6 +46,7 @@ const (
 	queuesHidden
 	scheduleTicks
 	scheduleLate
+	destinationsOff
 	buildInfo
 
 	queueDepth
@@ -102,7 +103,7 @@ var catalogue = [...]family{
 	},
 	queueDeadLetters: {
 		"quern_queue_dead_letters", gauge, "", "tenant queue",
-		"Dead letters that wait: pending and scheduled tasks in the queue that the manifest of the plugin names as dead. No series for a queue whose plugin names none.",
+		"Dead letters that wait: pending and scheduled tasks in a queue that the manifest of a plugin here names as dead. No series for other queues.",
 	},
 	queuesHidden: {
 		"quern_queues_hidden", gauge, "", "tenant",
@@ -147,6 +148,10 @@ var catalogue = [...]family{
 	scheduleTicks: {
 		"quern_schedule_ticks_total", counter, "", "tenant result",
 		"Ticks of schedules that this host ended, by result: fired, skipped because the task before had not finished, or missed while no host was there.",
+	},
+	destinationsOff: {
+		"quern_webhook_destinations_off", gauge, "", "tenant",
+		"Destinations of webhooks that this host has switched off because they failed, until a delivery finds them back.",
 	},
 	scheduleLate: {
 		"quern_schedule_late_seconds", histogram, "seconds", "tenant",

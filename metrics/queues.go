@@ -32,7 +32,7 @@ type QueueSample struct {
 	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
 	Quarantined bool
 	Paused      bool
-	// DeadLetters is how many dead letters wait, nil if the plugin that serves the queue here leaves none.
+	// DeadLetters is how many dead letters wait in the queue, nil if no plugin here names it as dead.
 	DeadLetters *int64
 }
 

@@ -30,6 +30,7 @@ type backend interface {
 
 	Queue(name string) queueBackend
 	Queues(context.Context) (map[string]int64, error)
+	BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error)
 	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
 
 	Task(ctx context.Context, id string) (*queue.Task, error)
@@ -228,6 +229,9 @@ func connectServer(cmd *cobra.Command, config queue.Config) (backend, error) {
 	c, err := client.New(flag.Value.String(), token, config.Tenant)
 	if err != nil {
 		return nil, usagef("%s: %w", origin(flag), trimInvalid(err))
+	}
+	c.Withheld = func(t *api.Task) {
+		note(cmd, "the token may not see what producers and handlers wrote of task %s: parameters of %d bytes, a result of %d bytes, headers, message and errors", t.ID, t.ParametersSize, t.ResultSize)
 	}
 	if u, err := url.Parse(c.Address()); err == nil && u.Scheme == "http" && token != "" && !isLoopback(u.Hostname()) {
 		note(cmd, "the token crosses the network to %s unencrypted: use https://", u.Host)

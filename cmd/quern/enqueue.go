@@ -41,7 +41,7 @@ func newEnqueue(env environment) *cobra.Command {
 			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts. It\n" +
 			"names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with\n" +
 			"--id or a new UUID as ID: the same command with the same --id enqueues no line twice while its task\n" +
-			"exists. If it is interrupted, or Redis is away for 30s, it says how to go on with --id and --skip.\n\n" +
+			"exists. If it is interrupted, or Redis or the server is away for 30s, it says how to go on with --id and --skip.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or timed out.",
 		Example: "  quern enqueue mail '{\"to\": \"ada@example.com\"}' --max-attempts 5 --backoff-max 10m\n" +
 			"  quern enqueue reports 2026-01 --unique --unique-for 1h\n" +
@@ -58,6 +58,7 @@ func newEnqueue(env environment) *cobra.Command {
 		if err := o.complete(cmd.Flags()); err != nil {
 			return err
 		}
+		inheritTrace(env, &o.task)
 		if o.file != "" && len(args) > 1 {
 			return usagef("both --file and parameters: the file's lines have them, leave the parameters out")
 		}
@@ -87,7 +88,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	pairFlag(f, &o.task.Labels, "label", "a label of your own, `NAME=VALUE`; up to 16 times")
 	pairFlag(f, &o.task.Headers, "header", "a header that the handler gets with the parameters, `NAME=VALUE`, the name in lower case; up to 32 times")
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
-	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it")
+	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it (default that of the variable TRACEPARENT)")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
 	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
 	o.task.Priority = new(int)

@@ -86,6 +86,9 @@ func (l *taskLine) set(o *queue.Options) error {
 	if l.Deadline > 0 {
 		o.Deadline = moments(l.Deadline)
 	}
+	if l.Headers[queue.HeaderTraceparent] != "" && l.Traceparent == "" {
+		o.Traceparent = "" // the line's overrides that of the flags
+	}
 	o.Labels, o.Headers = merged(o.Labels, l.Labels), merged(o.Headers, l.Headers)
 	return nil
 }

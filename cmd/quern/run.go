@@ -63,7 +63,7 @@ func newRoot(env environment) *cobra.Command {
 	newText(flags, new(string), "URL", "redis", "`URL` of Redis: redis://, rediss://, unix:// (or QUERN_REDIS_URL; default that of a running quern dev, else "+defaultRedis+")")
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(
-		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env), newAdmin(env),
+		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env), newTop(env), newAdmin(env),
 		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		clientGroup("queue", "Show queues, pause, limit and purge them",
@@ -72,7 +72,7 @@ func newRoot(env environment) *cobra.Command {
 			newTopicLs(env), newTopicShow(env), newTopicPublish(env)),
 		clientGroup("subscription", "Subscribe queues and webhooks to topics, pause and delete subscriptions",
 			newSubscriptionCreate(env), newSubscriptionLs(env), newSubscriptionShow(env), newSubscriptionUpdate(env),
-			newSubscriptionPause(env), newSubscriptionResume(env), newSubscriptionDelete(env)),
+			newSubscriptionPause(env), newSubscriptionResume(env), newSubscriptionDelete(env), newSubscriptionDeliveries(env), newSubscriptionReplay(env)),
 		clientGroup("publication", "Show what was published and what became of it", newPublicationLs(env), newPublicationShow(env)),
 		clientGroup("schedule", "Make recurring tasks, show, pause, run and delete them",
 			newScheduleCreate(env), newScheduleLs(env), newScheduleShow(env), newSchedulePause(env), newScheduleResume(env), newScheduleRun(env),

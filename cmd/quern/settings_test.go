@@ -262,6 +262,7 @@ QUERN_HANDLER int32_t handle(void) {
 		urls       []string
 	}{
 		{"proxy", "serve --check", proxies},
+		{"otlp", "serve --check", proxies},
 		{"proxy", "plugin run " + plugin, proxies},
 		{"proxy", "plugin test " + plugin, proxies},
 		{"redis", "serve --check", redis},

@@ -170,7 +170,7 @@ func newTaskRetry(env environment) *cobra.Command {
 		switch {
 		case errors.Is(err, queue.ErrUnique):
 			return notUnique(err)
-		case errors.Is(err, queue.ErrStatus):
+		case errors.Is(err, queue.ErrStatus) && retried != nil: // else the server says so
 			return refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
 		}
 		if err == nil && retried.ID != task.ID {
@@ -217,7 +217,10 @@ func (o *failedTasks) retry(cmd *cobra.Command, client backend) error {
 		errs.add(err)
 		if err == nil || errors.Is(err, queue.ErrLetterStays) {
 			retried++
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), task.ID); err != nil {
+			if task != nil {
+				id = task.ID // of a dead letter: that of the task for which it stands
+			}
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
 				return fmt.Errorf("write ID of task %s: %w", id, err)
 			}
 		}

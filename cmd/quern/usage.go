@@ -24,7 +24,7 @@ var hostGroups = []flagGroup{
 	{"Finished tasks", []string{"keep", "keep-tasks", "purge-foreign"}},
 	{"Redis", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file"}},
 	{"Isolation and compilation", []string{"confine", "reset", "cache", "compile-memory", "compile-time"}},
-	{"Log and metrics", []string{"log-level", "log-format", "http", "native-histograms"}},
+	{"Log, metrics and traces", []string{"log-level", "log-format", "http", "native-histograms", "otlp"}},
 	{"API", []string{"admin", "tokens", "admin-cert", "admin-key", "admin-ca", "base-path"}},
 }
 

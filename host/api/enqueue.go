@@ -50,17 +50,17 @@ type RequestTrace struct {
 
 // pass gives the trace to a task that has none. A header without a valid form is none, as W3C Trace Context has it.
 func (t RequestTrace) pass(o *queue.Options) {
-	if _, ok := o.Headers[queue.HeaderTraceparent]; ok || o.Traceparent != "" || !queue.ValidTraceparent(t.TraceHeader) {
-		return
+	if o.Traceparent == "" {
+		o.Headers = queue.InheritTrace(map[string]string{queue.HeaderTraceparent: t.TraceHeader, queue.HeaderTracestate: t.StateHeader}, o.Headers)
 	}
-	o.Traceparent = t.TraceHeader
-	if t.StateHeader != "" && queue.ValidHeader(queue.HeaderTracestate, t.StateHeader) == nil {
-		o.Headers = maps.Clone(o.Headers)
-		if o.Headers == nil {
-			o.Headers = make(map[string]string, 1)
-		}
-		o.Headers[queue.HeaderTracestate] = t.StateHeader
+}
+
+// or is a publication's own traceparent, or else that of the request.
+func (t RequestTrace) or(own string) string {
+	if own == "" && queue.ValidTraceparent(t.TraceHeader) {
+		return t.TraceHeader
 	}
+	return own
 }
 
 // OptionsOf are the options as the API takes them, without labels and priority.
@@ -104,7 +104,7 @@ type EnqueueRaw struct {
 	RequestTrace
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
-	Header         []string `query:"header,explode" maxItems:"32" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
+	Header         []string `query:"header,explode" maxItems:"33" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
 	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
@@ -150,8 +150,9 @@ type Events struct {
 	SentEvents
 }
 
-// SentEvents is a CloudEvent, or a batch of them.
+// SentEvents is a CloudEvent, or a batch of them, in the trace of the request.
 type SentEvents struct {
+	RequestTrace
 	ContentType string `header:"Content-Type" doc:"application/cloudevents+json, application/cloudevents-batch+json, or that of the data of an event whose attributes are headers ce-NAME."`
 	RawBody     []byte `contentType:"application/cloudevents+json"`
 	header      http.Header
@@ -186,6 +187,9 @@ func (s *service) describeEnqueue() {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
 					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
+				}
+				if _, twice := options.Headers[name]; twice {
+					return nil, failed(http.StatusBadRequest, "two headers %q: give one of them", name)
 				}
 				if options.Headers == nil {
 					options.Headers = make(map[string]string, len(in.Header))
@@ -234,6 +238,7 @@ func (s *service) describeEnqueue() {
 					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent, Headers: e.headers,
 					Labels: map[string]string{"ce-type": e.Type, "ce-source": e.Source},
 				}}
+				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
 			return &ListOf[Receipt]{List[Receipt]{Items: receiptShapes(t, q, receipts)}}, err
@@ -314,16 +319,13 @@ func attributes(whole json.RawMessage) (map[string]string, error) {
 		added := len(header) + len(value)
 		switch {
 		case name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null":
-		case len(headers) == queue.MaxHeaders-1 || size+added > maxAttributes || queue.ValidHeader(header, value) != nil:
+		case len(headers) == queue.MaxHeaders || size+added > queue.MaxHeaderBytes || queue.ValidHeader(header, value) != nil:
 		default:
 			headers[header], size = value, size+added
 		}
 	}
 	return headers, nil
 }
-
-// maxAttributes leaves room for a traceparent.
-const maxAttributes = queue.MaxHeaderBytes - 512
 
 const (
 	eventType = "application/cloudevents+json"
@@ -375,6 +377,9 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		headers, err := attributes(part)
 		if err != nil {
 			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		if e.Traceparent == "" {
+			delete(headers, queue.HeaderTracestate) // which belongs to it
 		}
 		e.json, e.headers = part, headers
 	}

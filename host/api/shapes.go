@@ -68,6 +68,7 @@ type Task struct {
 	DeadID         string            `json:"dead_id,omitempty" doc:"Of a failed task: its dead letter."`
 	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
 	CheckpointSize int64             `json:"checkpoint_size,omitempty" doc:"Bytes."`
+	Withheld       bool              `json:"withheld,omitempty" doc:"You may not see its parameters, result, headers, message and its handler's errors."`
 	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
 }
 
@@ -110,7 +111,9 @@ func Moment(seconds float64) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-func period(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+func period(seconds float64) time.Duration {
+	return time.Duration(math.Round(seconds * float64(time.Second)))
+}
 
 // NewTask shows all of a task.
 func NewTask(tenant string, t *queue.Task, history []queue.Attempt) Task {
@@ -136,7 +139,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		shape.Parameters, shape.ParametersBase64 = payload(t.Parameters, limit)
 		shape.Result, shape.ResultBase64 = payload(t.Result, limit)
 	} else {
-		shape.Message = ""
+		shape.Message, shape.Withheld = "", true
 	}
 	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		shape.MaxAttempts = t.Retry.Attempts()

@@ -201,9 +201,7 @@ func (s *service) describeTopics() {
 				}
 				o.Attributes[name] = value
 			}
-			if o.Traceparent == "" && queue.ValidTraceparent(in.TraceHeader) {
-				o.Traceparent = in.TraceHeader
-			}
+			o.Traceparent = in.or(o.Traceparent)
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
 			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
 		})
@@ -221,6 +219,7 @@ func (s *service) describeTopics() {
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "event %d: %v", i, err)
 				}
+				o.Traceparent = in.or(o.Traceparent)
 				published, err := t.Publish(ctx, in.Topic, payload, o)
 				if err != nil {
 					return nil, err

@@ -61,7 +61,7 @@ type check struct {
 	find func(p *patient) []Finding
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, topicChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, topicChecks, webhookChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -39,7 +38,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {
 		return "", err
 	}
-	asked.Headers = inherit(t.Headers, asked.Headers)
+	asked.Headers = queue.InheritTrace(t.Headers, asked.Headers)
 	child, err := newChild(c.grant, asked, t.ID)
 	switch {
 	case err != nil:
@@ -64,20 +63,6 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		c.giveBack(&child)
 	}
 	return id, err
-}
-
-// inherit adds a task's trace to the headers of a child that names no other one.
-func inherit(task, child map[string]string) map[string]string {
-	trace, traced := task[queue.HeaderTraceparent]
-	if _, own := child[queue.HeaderTraceparent]; own || !traced {
-		return child
-	}
-	all := map[string]string{queue.HeaderTraceparent: trace}
-	if state, ok := task[queue.HeaderTracestate]; ok {
-		all[queue.HeaderTracestate] = state
-	}
-	maps.Copy(all, child)
-	return all
 }
 
 // take counts a child against the grant, or returns an error that wraps service.ErrLimit.

@@ -45,7 +45,7 @@ func tenant() Dashboard {
 					"Pending tasks of the ten queues with most.",
 					ask(top(s.alike("tenant, queue", "quern_queue_depth", `state="pending"`)), "{{tenant}}/{{queue}}")).leadsTo("queue", "tenant", "queue"),
 				chart("Dead letters", Count,
-					"Tasks that failed for good, and whose dead letter nobody has handled.",
+					"Tasks that failed for good and whose dead letter nobody has handled, by the queue of the letters.",
 					ask(orZero(top(s.alike("tenant, queue", "quern_queue_dead_letters"))), "{{tenant}}/{{queue}}")).leadsTo("queue", "tenant", "queue"),
 				chart("Publications", PerSecond,
 					"To topics; dropped ones had no subscriber.",
@@ -81,6 +81,9 @@ func tenant() Dashboard {
 				chart("Late renewals of leases", Count,
 					"Renewals that came later than two thirds of the lease.",
 					ask(s.increase("tenant", "quern_lease_renewals_late_total"), "{{tenant}}")),
+				chart("Webhook destinations switched off", Count,
+					"Their deliveries failed in a row, and wait. Each host decides for itself.",
+					ask("max by (tenant) ("+s.of("quern_webhook_destinations_off")+")", "{{tenant}}")),
 			}},
 		},
 	}

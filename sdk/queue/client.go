@@ -30,7 +30,7 @@ type Config struct {
 	Replicas       int
 	ReplicaTimeout time.Duration
 	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). It
-	// passes on the trace of the context's span:
+	// passes on the trace of the context's span, if it has one:
 	//
 	//	Headers: func(ctx context.Context) map[string]string {
 	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
@@ -225,6 +225,15 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 		}
 	}
 	return queues, wrap("list queues in "+c.keys.queues(), err)
+}
+
+// BusiestQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
+func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+	p := c.rdb.Pipeline()
+	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, int64(most)-1), p.ZCard(ctx, c.keys.queues())
+	_, err = p.Exec(ctx)
+	names = slices.DeleteFunc(listed.Val(), func(name string) bool { return ValidQueue(name) != nil })
+	return names, count.Val(), wrap("list queues in "+c.keys.queues(), err)
 }
 
 // Lease is how long a listener counts as alive after its last renewal.

@@ -104,13 +104,13 @@ func formatSample(counted map[string]Stats) string {
 	return text.String()
 }
 
-// parseSample reads what formatSample wrote, and skips other lines.
+// parseSample reads what formatSample wrote, in lines of other releases too, which may have less or more behind the age.
 func parseSample(text string, most int) map[string]Stats {
 	counted := make(map[string]Stats)
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		numbers := 1 + len(Statuses()) // where those behind the statuses begin
-		if len(words) != numbers+3 || ValidQueue(words[0]) != nil || len(counted) >= most {
+		if len(words) < numbers+2 || ValidQueue(words[0]) != nil || len(counted) >= most {
 			continue
 		}
 		s := Stats{Depth: make(map[Status]int64, len(Statuses()))}
@@ -118,7 +118,7 @@ func parseSample(text string, most int) map[string]Stats {
 			s.Depth[status] = asInt(words[1+i])
 		}
 		s.Listeners, s.OldestPendingAge = asInt(words[numbers]), time.Duration(asInt(words[numbers+1]))*time.Microsecond
-		s.Paused = words[numbers+2] == "1"
+		s.Paused = len(words) > numbers+2 && words[numbers+2] == "1"
 		counted[words[0]] = s
 	}
 	return counted

@@ -23,6 +23,8 @@ const (
 	KindQuern  = "quern"
 	KindGo     = "go"
 	KindPython = "python"
+	// KindWebhook is the listener of a host that delivers webhooks.
+	KindWebhook = "webhook"
 )
 
 // NodeInfo is a listener, what it reports of itself, and its tasks.

@@ -20,10 +20,9 @@ const maxPage = pageTasks
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status, and Labels only those with all of these labels.
-	// At most 100,000 tasks are searched: of the key, in the order of their IDs, or else of the list.
-	Key    string
-	Labels map[string]string
+	// Key lists only tasks of this key, newest first whatever their status. At most 100,000 tasks are searched: of the key, in
+	// the order of their IDs, or else of the list.
+	Key string
 	// Match lists only tasks for which it returns true, of as many.
 	Match func(*Task) bool
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
@@ -55,7 +54,7 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
 		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
 	}
-	if len(o.Labels) == 0 && o.Match == nil {
+	if o.Match == nil {
 		ids, err := q.ids(ctx, o)
 		if err != nil {
 			return nil, err
@@ -81,18 +80,13 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	return pageOf(found, o), nil
 }
 
-// filter reads the tasks that have the options' status and labels, and match.
+// filter reads the tasks that have the options' status and match.
 func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
 	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(tasks, func(t *Task) bool {
-		for name, value := range o.Labels {
-			if is, ok := t.Labels[name]; !ok || is != value {
-				return true
-			}
-		}
 		return o.Match != nil && !o.Match(t)
 	}), nil
 }

@@ -92,10 +92,10 @@ const textHeaders = 8
 
 // headerLines writes the headers as a host does.
 func headerLines(t *Task) string {
-	headers := maps.Clone(t.Headers)
+	headers := make(map[string]string, len(t.Headers)+1)
+	maps.Copy(headers, t.Headers)
 	if t.Traceparent != "" {
-		headers = map[string]string{"traceparent": t.Traceparent}
-		maps.Copy(headers, t.Headers)
+		headers["traceparent"] = t.Traceparent
 	}
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

@@ -1,0 +1,66 @@
+// Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which change as it
+// is looked at. What it shows comes from a Source, whose texts may be anybody's: they reach the terminal without control
+// characters.
+package top
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Source reads a tenant, and changes its tasks. Each read is bounded, however many queues and tasks there are.
+type Source interface {
+	// Look reads what a view shows.
+	Look(ctx context.Context, want Want) (*Look, error)
+	// Task reads one task: queue.ErrNoTask if there is none.
+	Task(ctx context.Context, id string) (*Task, error)
+	// Cancel cancels a task, and tells whether it has ended: a running one is only asked to.
+	Cancel(ctx context.Context, queue, id string) (done bool, err error)
+	// Retry makes a failed task wait in its queue again.
+	Retry(ctx context.Context, id string) error
+}
+
+// View is what is shown.
+type View int
+
+// The views, in the order of their keys.
+const (
+	Queues View = iota
+	Running
+	Failures
+	Hosts
+	inQueue // the tasks of one queue
+	inTask
+)
+
+// Want is what to read: View, or the tasks of a status in a queue if it is named ("": of any).
+type Want struct {
+	View   View
+	Queue  string
+	Status queue.Status
+}
+
+// Look is what was read at a time by Redis's clock.
+type Look struct {
+	Clock  time.Time
+	Queues []Queue
+	All    int64 // queues of the tenant, which may be more than were read
+	Tasks  []*queue.Task
+	Hosts  []api.Node
+}
+
+// Queue is a queue with its counts.
+type Queue struct {
+	Name string
+	queue.Stats
+}
+
+// Task is one task with its past.
+type Task struct {
+	*queue.Task
+	History []queue.Attempt
+	Log     []queue.LogLine
+}

@@ -1,0 +1,194 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// column is one of a table. On a narrow screen the columns with the highest drop go first; one with drop 0 stays.
+type column struct {
+	title string
+	most  int  // columns of the screen that it takes at most; 0: what is left
+	right bool // aligned there, as numbers are
+	drop  int
+}
+
+// cell is one value: its text, and what it is sorted by if it is a number.
+type cell struct {
+	text   string
+	number float64
+	colour string // SGR parameters, "" for none
+}
+
+// row is a line of a table. key is the same as long as it stands for the same thing.
+type row struct {
+	key, queue string // queue is that of a task, or of a queue itself
+	cells      []cell
+}
+
+// table is what a view shows.
+type table struct {
+	columns []column
+	rows    []row
+}
+
+// clean replaces what would control a terminal, or turn the text around. Names and messages are anybody's.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return '·'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "·"))
+}
+
+func text(s string) cell { return cell{text: clean(s)} }
+
+func coloured(s, colour string) cell { return cell{text: clean(s), colour: colour} }
+
+// number is a count, which is empty if it is 0.
+func number(n float64) cell {
+	if n == 0 {
+		return cell{}
+	}
+	return cell{text: fmt.Sprintf("%.0f", n), number: n}
+}
+
+// rate is a number in a second.
+func rate(n float64) cell {
+	switch {
+	case n == 0:
+		return cell{}
+	case n < 10:
+		return cell{text: fmt.Sprintf("%.1f", n), number: n}
+	}
+	return cell{text: fmt.Sprintf("%.0f", n), number: n}
+}
+
+// age is a duration as people read it.
+func age(d time.Duration) cell {
+	return cell{text: period(d), number: d.Seconds()}
+}
+
+func period(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return ""
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0fm", d.Minutes())
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%.0fh", d.Hours())
+	}
+	return fmt.Sprintf("%.0fd", d.Hours()/24)
+}
+
+// sort orders rows by a column, numbers before texts, and equal ones by their keys.
+func (t *table) sort(by int, descending bool) {
+	slices.SortFunc(t.rows, func(a, b row) int {
+		x, y := a.cells[by], b.cells[by]
+		order := cmp.Or(cmp.Compare(x.number, y.number), strings.Compare(x.text, y.text))
+		if descending {
+			order = -order
+		}
+		return cmp.Or(order, strings.Compare(a.key, b.key))
+	})
+}
+
+// filter leaves the rows in which a text occurs, whatever its case.
+func (t *table) filter(by string) {
+	if by = strings.ToLower(by); by == "" {
+		return
+	}
+	t.rows = slices.DeleteFunc(t.rows, func(r row) bool {
+		return !slices.ContainsFunc(r.cells, func(c cell) bool { return strings.Contains(strings.ToLower(c.text), by) })
+	})
+}
+
+const gap = 2 // columns of the screen between those of a table
+
+// widths are those of the columns on a screen of that width; 0 for one that is not shown.
+func (t *table) widths(screen int) []int {
+	widths := make([]int, len(t.columns))
+	for i, c := range t.columns {
+		widths[i] = ansi.StringWidth(c.title) + 1 // for the arrow of the order
+		for _, r := range t.rows {
+			widths[i] = max(widths[i], ansi.StringWidth(r.cells[i].text))
+		}
+		if c.most > 0 {
+			widths[i] = min(widths[i], c.most)
+		}
+	}
+	total := func() (sum int) {
+		for _, w := range widths {
+			if w > 0 {
+				sum += w + gap
+			}
+		}
+		return sum - gap
+	}
+	least := func(i int) int {
+		few := 12
+		if i == 0 { // by which people know the line
+			few = 24
+		}
+		return min(widths[i], max(few, ansi.StringWidth(t.columns[i].title)+1))
+	}
+	for total() > screen {
+		widest, last := -1, -1
+		for i, c := range t.columns {
+			if widths[i] > 0 && c.most == 0 && widths[i] > least(i) && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+			if widths[i] > 0 && c.drop > 0 && (last < 0 || c.drop > t.columns[last].drop) {
+				last = i
+			}
+		}
+		switch {
+		case widest >= 0:
+			widths[widest] = max(least(widest), widths[widest]-(total()-screen))
+		case last >= 0:
+			widths[last] = 0
+		default:
+			return widths // lines are cut
+		}
+	}
+	return widths
+}
+
+// line lays cells out. Each comes with its colour, unless plain.
+func (t *table) line(cells []cell, widths []int, plain bool) string {
+	var b strings.Builder
+	for i, c := range cells {
+		if widths[i] == 0 {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(strings.Repeat(" ", gap))
+		}
+		shown := ansi.Truncate(c.text, widths[i], "…")
+		space := strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(shown)))
+		if !plain && c.colour != "" {
+			shown = "\x1b[" + c.colour + "m" + shown + "\x1b[m"
+		}
+		if t.columns[i].right {
+			shown = space + shown
+		} else {
+			shown += space
+		}
+		b.WriteString(shown)
+	}
+	return b.String()
+}

@@ -1,0 +1,216 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// maxCalls is how many calls of one run have spans: a guest that makes a million would crowd out the spans of others.
+const maxCalls = 128
+
+// Services are the services of the run's guest, whose calls are spans of it.
+func (s *Span) Services(services service.Services) service.Services {
+	if s == nil {
+		return services
+	}
+	if services.HTTP != nil {
+		services.HTTP = tracedHTTP{s, services.HTTP}
+	}
+	if services.KV != nil {
+		services.KV = tracedKV{s, services.KV}
+	}
+	if services.Enqueue != nil {
+		services.Enqueue = tracedEnqueuer{s, services.Enqueue}
+	}
+	return services
+}
+
+// call begins the span of a call. After too many of them there is none: what the call sends belongs to the run's span.
+func (s *Span) call(name string, kind oteltrace.SpanKind, about ...attribute.KeyValue) (ctx context.Context, span oteltrace.Span, end func(error)) {
+	ctx = oteltrace.ContextWithSpan(context.Background(), s.run)
+	if s.calls++; s.calls > maxCalls {
+		s.untraced++
+		return ctx, noop.Span{}, func(error) {}
+	}
+	ctx, span = s.tracer.tracer.Start(ctx, name, oteltrace.WithSpanKind(kind), oteltrace.WithAttributes(about...))
+	return ctx, span, func(err error) {
+		fail(span, kindOf(err))
+		span.End()
+	}
+}
+
+// kinds are what calls fail for.
+var kinds = []struct {
+	err  error
+	word string
+}{
+	{service.ErrInvalid, "invalid"},
+	{service.ErrDenied, "denied"},
+	{service.ErrTooBig, "too_big"},
+	{service.ErrQuota, "quota"},
+	{service.ErrLost, "lost"},
+	{service.ErrUnavailable, "unavailable"},
+	{service.ErrLimit, "limit"},
+	{context.Canceled, "cancelled"},
+	{context.DeadlineExceeded, "timeout"},
+}
+
+// kindOf is the word for an error, "" for none, and for what is an answer like others: not found, or a conflict.
+func kindOf(err error) string {
+	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, service.ErrConflict) {
+		return ""
+	}
+	for _, kind := range kinds {
+		if errors.Is(err, kind.err) {
+			return kind.word
+		}
+	}
+	return "_OTHER"
+}
+
+// methods are those that may be in the name of a span.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+type tracedHTTP struct {
+	span *Span
+	service.HTTP
+}
+
+// Do sends the request with the trace of its own span, unless the guest has set a traceparent.
+func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return h.HTTP.Do(ctx, r)
+	}
+	name := r.Method
+	if !slices.Contains(methods, name) {
+		name = "HTTP"
+	}
+	traced, span, end := h.span.call(name, oteltrace.SpanKindClient, attribute.String("http.request.method", cutTo(r.Method, 20)),
+		attribute.String("server.address", cutTo(u.Hostname(), 255)), attribute.String("url.scheme", u.Scheme))
+	if port, err := strconv.Atoi(u.Port()); err == nil {
+		span.SetAttributes(attribute.Int("server.port", port))
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Headers)), func(name string) bool { return strings.EqualFold(name, queue.HeaderTraceparent) }) {
+		carrier := make(propagation.MapCarrier, 2)
+		h.span.tracer.propagator.Inject(traced, carrier)
+		r.Headers = maps.Clone(r.Headers)
+		if r.Headers == nil {
+			r.Headers = make(map[string][]string, len(carrier))
+		}
+		for name, value := range carrier {
+			r.Headers[name] = []string{value}
+		}
+	}
+	response, err := h.HTTP.Do(ctx, r)
+	if err == nil {
+		span.SetAttributes(attribute.Int("http.response.status_code", response.Status))
+		if response.Status >= http.StatusBadRequest {
+			fail(span, strconv.Itoa(response.Status))
+		}
+	}
+	end(err)
+	return response, err
+}
+
+// cutTo bounds what a guest has written.
+func cutTo(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+type tracedEnqueuer struct {
+	span *Span
+	service.Enqueuer
+}
+
+// Enqueue gives the child the trace of the span that sends it, unless the guest has set another one.
+func (e tracedEnqueuer) Enqueue(ctx context.Context, child service.Child) (string, error) {
+	if queue.ValidQueue(child.Queue) != nil {
+		return e.Enqueuer.Enqueue(ctx, child)
+	}
+	traced, span, end := e.span.call("send "+child.Queue, oteltrace.SpanKindProducer,
+		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", child.Queue),
+		attribute.String("messaging.operation.name", "send"), attribute.String("messaging.operation.type", "send"),
+		attribute.Int("messaging.message.body.size", len(child.Body)))
+	if _, own := child.Headers[queue.HeaderTraceparent]; !own {
+		child.Headers = e.span.tracer.inject(traced, child.Headers)
+	}
+	id, err := e.Enqueuer.Enqueue(ctx, child)
+	if err == nil {
+		span.SetAttributes(attribute.String("messaging.message.id", id))
+	}
+	end(err)
+	return id, err
+}
+
+type tracedKV struct {
+	span *Span
+	service.KV
+}
+
+// call begins the span of a call of the store. Keys and values are nobody's business but the handler's.
+func (k tracedKV) call(operation, bucket string) func(error) {
+	bucket = cutTo(bucket, 256)
+	_, _, end := k.span.call(operation+" "+bucket, oteltrace.SpanKindClient,
+		attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", operation), attribute.String("db.collection.name", bucket))
+	return end
+}
+
+func (k tracedKV) Get(ctx context.Context, bucket, key string) ([]byte, error) {
+	end := k.call("get", bucket)
+	value, err := k.KV.Get(ctx, bucket, key)
+	end(err)
+	return value, err
+}
+
+func (k tracedKV) Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error {
+	end := k.call("set", bucket)
+	err := k.KV.Set(ctx, bucket, key, value, ttl)
+	end(err)
+	return err
+}
+
+func (k tracedKV) Delete(ctx context.Context, bucket, key string) (bool, error) {
+	end := k.call("delete", bucket)
+	was, err := k.KV.Delete(ctx, bucket, key)
+	end(err)
+	return was, err
+}
+
+func (k tracedKV) Increment(ctx context.Context, bucket, key string, delta int64) (int64, error) {
+	end := k.call("increment", bucket)
+	sum, err := k.KV.Increment(ctx, bucket, key, delta)
+	end(err)
+	return sum, err
+}
+
+func (k tracedKV) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) ([]byte, error) {
+	end := k.call("swap", bucket)
+	present, err := k.KV.Swap(ctx, bucket, key, old, value, ttl)
+	end(err)
+	return present, err
+}
+
+func (k tracedKV) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
+	end := k.call("list", bucket)
+	keys, err := k.KV.List(ctx, bucket, prefix, after, limit)
+	end(err)
+	return keys, err
+}

@@ -1,0 +1,139 @@
+package trace
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// Task is a task whose run begins.
+type Task struct {
+	Tenant, Queue, ID       string
+	Plugin, Version, Digest string
+	Listener                string
+	Attempt                 int   // from 1
+	Size                    int64 // of its parameters, in bytes
+	// Headers are the task's; traceparent and tracestate name the producer's span.
+	Headers map[string]string
+	// Since is when it was due, by this process's clock.
+	Since time.Time
+}
+
+// Span is one run of a task, from its beginning to its settlement. It belongs to one goroutine at a time.
+type Span struct {
+	tracer               *Tracer
+	process, run, settle oteltrace.Span
+	about                []attribute.KeyValue
+	queue                string
+	headers              map[string]string
+	calls, untraced      int
+}
+
+// Begin begins the span of a run; nil if the tracer is nil.
+func (t *Tracer) Begin(task Task) *Span {
+	if t == nil {
+		return nil
+	}
+	now := time.Now()
+	s := &Span{tracer: t, queue: task.Queue, about: []attribute.KeyValue{
+		attribute.String("messaging.system", "quern"),
+		attribute.String("messaging.destination.name", task.Queue),
+		attribute.String("messaging.message.id", task.ID),
+		attribute.String("messaging.client.id", task.Listener),
+		attribute.String("quern.tenant", task.Tenant),
+	}}
+	ctx := t.propagator.Extract(context.Background(), propagation.MapCarrier(task.Headers))
+	ctx, receive := t.tracer.Start(ctx, "receive "+task.Queue, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
+		oteltrace.WithTimestamp(task.Since), s.operation("receive"))
+	receive.End(oteltrace.WithTimestamp(now))
+	ctx, s.process = t.tracer.Start(ctx, "process "+task.Queue, oteltrace.WithSpanKind(oteltrace.SpanKindConsumer),
+		oteltrace.WithTimestamp(now), s.operation("process"))
+	if s.process.IsRecording() {
+		s.process.SetAttributes(
+			attribute.Int64("messaging.message.body.size", task.Size),
+			attribute.Int("quern.attempt", task.Attempt),
+		)
+	}
+	ctx, s.run = t.tracer.Start(ctx, "run "+task.Plugin, oteltrace.WithTimestamp(now))
+	if s.run.IsRecording() {
+		s.run.SetAttributes(attribute.String("quern.plugin", task.Plugin), attribute.String("quern.digest", task.Digest))
+		if task.Version != "" {
+			s.run.SetAttributes(attribute.String("quern.plugin.version", task.Version))
+		}
+	}
+	s.headers = t.inject(ctx, task.Headers)
+	return s
+}
+
+// operation is the attributes of a span of the queue.
+func (s *Span) operation(name string) oteltrace.SpanStartEventOption {
+	return oteltrace.WithAttributes(append(s.about[:len(s.about):len(s.about)],
+		attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", name))...)
+}
+
+// inject returns headers with the trace of the context's span.
+func (t *Tracer) inject(ctx context.Context, headers map[string]string) map[string]string {
+	traced := maps.Clone(headers)
+	if traced == nil {
+		traced = make(map[string]string, 2)
+	}
+	for _, name := range t.propagator.Fields() {
+		delete(traced, name)
+	}
+	t.propagator.Inject(ctx, propagation.MapCarrier(traced))
+	return traced
+}
+
+// Headers are the task's, with the trace that its guest finds and its children inherit.
+func (s *Span) Headers() map[string]string { return s.headers }
+
+// Ran ends the span of the guest: it failed for a reason, or "" if it is complete.
+func (s *Span) Ran(reason string, cpu time.Duration, fuel int64) {
+	if s == nil {
+		return
+	}
+	now := time.Now()
+	if s.run.IsRecording() {
+		s.run.SetAttributes(attribute.Float64("quern.cpu_seconds", cpu.Seconds()), attribute.Int64("quern.fuel", fuel))
+		if s.untraced > 0 {
+			s.run.SetAttributes(attribute.Int("quern.untraced_calls", s.untraced))
+		}
+		fail(s.run, reason)
+	}
+	s.run.End(oteltrace.WithTimestamp(now))
+	_, s.settle = s.tracer.tracer.Start(oteltrace.ContextWithSpan(context.Background(), s.process), "settle "+s.queue,
+		oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithTimestamp(now), s.operation("settle"))
+}
+
+// Settled ends the span: what became of the task, as quern_tasks_total counts it, and why if it failed. After it the span may
+// not be used.
+func (s *Span) Settled(outcome, reason string) {
+	if s == nil {
+		return
+	}
+	if s.settle == nil {
+		s.Ran(reason, 0, 0)
+	}
+	if outcome == "lost" {
+		fail(s.settle, outcome)
+	}
+	s.settle.End()
+	if s.process.IsRecording() {
+		s.process.SetAttributes(attribute.String("quern.outcome", outcome))
+		fail(s.process, reason)
+	}
+	s.process.End()
+}
+
+// fail marks a span as failed unless the reason is "".
+func fail(span oteltrace.Span, reason string) {
+	if reason != "" && span.IsRecording() {
+		span.SetAttributes(attribute.String("error.type", reason))
+		span.SetStatus(codes.Error, reason)
+	}
+}

@@ -1,0 +1,151 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/go-hclog"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// Config says where spans go. What it leaves out, OpenTelemetry's environment variables say (OTEL_EXPORTER_OTLP_…,
+// OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), or its defaults.
+type Config struct {
+	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or grpcs for
+	// gRPC (default: that of the environment).
+	Endpoint string
+	// Protocol is http/protobuf or grpc for an endpoint of the environment (default http/protobuf).
+	Protocol string
+	// Version and Name are the program's version and the host's name for people.
+	Version, Name string
+	// Logger tells of a collector that cannot be reached (default: nobody is told).
+	Logger hclog.Logger
+}
+
+// Tracer makes spans; nil makes none.
+type Tracer struct {
+	provider   *sdktrace.TracerProvider
+	tracer     oteltrace.Tracer
+	propagator propagation.TraceContext
+	abandon    func() // ends exports that are under way, and those after them
+}
+
+// CheckEndpoint tells what is wrong with a Config's Endpoint.
+func CheckEndpoint(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil || u.Host == "":
+		return errors.New("not the URL of a collector: use one like http://localhost:4318 or grpc://localhost:4317")
+	case u.User != nil:
+		return errors.New("a user or password: leave it out, and set OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20…")
+	}
+	switch u.Scheme {
+	case "http", "https":
+		return nil
+	case "grpc", "grpcs":
+		if u.Path != "" && u.Path != "/" {
+			return errors.New("a path, which gRPC has not: leave it out, or use http or https")
+		}
+		return nil
+	}
+	return fmt.Errorf("scheme %q: use http or https for OTLP over HTTP, grpc or grpcs for gRPC", u.Scheme)
+}
+
+// CheckProtocol tells what is wrong with a Config's Protocol.
+func CheckProtocol(protocol string) error {
+	switch protocol {
+	case "", httpProtobuf, grpcProtocol:
+		return nil
+	}
+	return fmt.Errorf("use %s or %s", httpProtobuf, grpcProtocol)
+}
+
+const (
+	httpProtobuf = "http/protobuf"
+	grpcProtocol = "grpc"
+)
+
+// New makes a tracer, which sends spans until Shutdown. It connects to nothing yet.
+func New(ctx context.Context, config Config) (*Tracer, error) {
+	if config.Logger == nil {
+		config.Logger = hclog.NewNullLogger()
+	}
+	exporter, err := newExporter(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	host, _ := os.Hostname()
+	about := []attribute.KeyValue{
+		attribute.String("service.name", "quern"), attribute.String("service.version", config.Version),
+		attribute.String("service.instance.id", uuid.NewString()), attribute.String("host.name", host),
+	}
+	if config.Name != "" {
+		about = append(about, attribute.String("quern.host", config.Name))
+	}
+	described, err := resource.New(ctx, resource.WithAttributes(about...), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		config.Logger.Warn("traces lack a part of OTEL_RESOURCE_ATTRIBUTES", "error", err)
+	}
+	living, abandon := context.WithCancel(context.Background())
+	reporter := &reporter{SpanExporter: exporter, logger: config.Logger, living: living}
+	// The SDK has one handler of errors for the process; those of exports end in the reporter.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { config.Logger.Warn("traces", "error", err) }))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(reporter), sdktrace.WithResource(described))
+	return &Tracer{provider: provider, tracer: provider.Tracer("github.com/quern-project/quern"), abandon: abandon}, nil
+}
+
+func newExporter(ctx context.Context, config Config) (sdktrace.SpanExporter, error) {
+	if config.Endpoint == "" {
+		if err := CheckProtocol(config.Protocol); err != nil {
+			return nil, fmt.Errorf("protocol %q: %w", config.Protocol, err)
+		}
+		if config.Protocol == grpcProtocol {
+			return otlptracegrpc.New(ctx)
+		}
+		return otlptracehttp.New(ctx)
+	}
+	if err := CheckEndpoint(config.Endpoint); err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", config.Endpoint, err)
+	}
+	u, err := url.Parse(config.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "grpc":
+		u.Scheme = "http"
+		return otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(u.String()))
+	case "grpcs":
+		u.Scheme = "https"
+		return otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(u.String()))
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(u.String()))
+}
+
+// Shutdown sends the spans that wait, until ctx ends. The tracer makes none afterwards.
+func (t *Tracer) Shutdown(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	defer t.abandon()
+	defer context.AfterFunc(ctx, t.abandon)()
+	err := t.provider.Shutdown(context.WithoutCancel(ctx)) // which would leave its goroutine at the end of ctx
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
