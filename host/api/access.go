@@ -117,11 +117,20 @@ type oidcEntry struct {
 	Rate         float64 `yaml:"rate"`
 }
 
+var errNobody = errors.New("it has no tokens, certificates and oidc: nobody can do anything; add the lines that `quern admin token` prints")
+
 func parseAccess(text []byte) (*accessFile, error) {
 	file := &accessFile{}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return nil, err
+	}
+	if err := emptyTenants(&root); err != nil {
 		return nil, err
 	}
 	seen, named := map[string]bool{}, map[string]bool{}
@@ -163,9 +172,28 @@ func parseAccess(text []byte) (*accessFile, error) {
 		return nil, errors.New("oidc: issuer and audience are both needed")
 	}
 	if len(file.Tokens)+len(file.Certificates) == 0 && file.OIDC == nil {
-		return nil, errors.New("it has no tokens, certificates and oidc: nobody could do anything; add the lines that `quern admin token` prints")
+		return nil, errNobody
 	}
 	return file, nil
+}
+
+// emptyTenants refuses a list of tenants that is there and has none, as a template may render it: decoded it would mean all.
+func emptyTenants(n *yaml.Node) error {
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Value == "tenants" {
+			value := n.Content[i+1]
+			if value.Alias != nil {
+				value = value.Alias
+			}
+			if len(value.Content) == 0 {
+				return fmt.Errorf("line %d: tenants is empty: name some, or leave tenants out for all", child.Line)
+			}
+		}
+		if err := emptyTenants(child); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Access is who may do what. It is safe for concurrent use.
@@ -185,7 +213,8 @@ type Access struct {
 // accessAge is how old the content of the file may be when a request is decided by it.
 const accessAge = time.Second
 
-// LoadAccess reads the file. It is read again when it has changed; while it cannot be used the last content counts.
+// LoadAccess reads the file. It is read again when it has changed; while it cannot be used the last content counts. One that
+// becomes empty admits nobody: the last entry was revoked.
 func LoadAccess(path string, logger hclog.Logger) (*Access, error) {
 	a := &Access{path: path, logger: logger}
 	_, err := a.load()
@@ -203,6 +232,9 @@ func (a *Access) load() (changed bool, err error) {
 	}
 	file, err := parseAccess(text)
 	a.text, a.wrong = text, err
+	if errors.Is(err, errNobody) {
+		a.file, a.issuer = &accessFile{}, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -223,7 +255,11 @@ func (a *Access) current() (*accessFile, *issuer) {
 		switch {
 		case err != nil && err.Error() != a.told:
 			a.told = err.Error()
-			a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path, "error", err)
+			if errors.Is(err, errNobody) {
+				a.logger.Warn("the file of tokens admits nobody now", "file", a.path, "error", err)
+			} else {
+				a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path, "error", err)
+			}
 		case changed:
 			a.told = ""
 			a.logger.Info("read the changed file of tokens", "file", a.path)

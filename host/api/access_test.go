@@ -112,7 +112,9 @@ func TestTokens(t *testing.T) {
 	})
 	w.token = admin
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not any more")
-	must(t, os.WriteFile(path, []byte("tokens: 7"), 0o600))
+	damaged := path + ".new" // not written in place: for a moment the file would be empty
+	must(t, os.WriteFile(damaged, []byte("tokens: 7"), 0o600))
+	must(t, os.Rename(damaged, path))
 	w.token = fresh
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -122,6 +124,12 @@ func TestTokens(t *testing.T) {
 			t.Fatalf("with a damaged file: %d %s", got.status, got.body)
 		}
 	}
+
+	// Without an entry there is nobody left.
+	must(t, os.WriteFile(path, []byte("tokens: []"), 0o600))
+	expecttest.Eventually(t, "the end of the last token", func() bool {
+		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusUnauthorized
+	})
 }
 
 // A stream ends when its token is taken out of the file.
@@ -160,6 +168,9 @@ func TestWrongTokenFiles(t *testing.T) {
 		"tokens: [{name: a, role: admin, tenants: [A_B], sha256: " + hash + "}]":                                      "A_B",
 		"tokens: [{name: a, role: admin, sha256: " + hash + "}]\ncertificates: [{name: a, role: viewer, subject: s}]": "same name",
 		"tokens: [{name: 'oidc:ada', role: admin, sha256: " + hash + "}]":                                             "choose another",
+		"tokens: [{name: a, role: admin, tenants: [], sha256: " + hash + "}]":                                         "line 1: tenants is empty",
+		"tokens:\n- name: a\n  role: admin\n  tenants:\n  sha256: " + hash:                                            "line 4: tenants is empty",
+		"certificates: [{name: a, role: admin, subject: s, tenants: ~}]":                                              "tenants is empty",
 		"certificates: [{name: a, role: admin}]":                                                                      "subject is missing",
 		"oidc: {issuer: https://example.com}":                                                                         "both needed",
 		"tokens: [{name: a, role: admin, rate: -1, sha256: " + hash + "}]":                                            "rate",

@@ -162,6 +162,7 @@ func newService(config Config) *service {
 		"sizes bytes; missing values are left out. Names in paths are percent-encoded."
 	about.OpenAPIPath, about.DocsPath, about.SchemasPath = "/v1/openapi", "", ""
 	about.CreateHooks = nil // no $schema in bodies
+	about.Transformers = []huma.Transformer{shorten}
 	about.RejectUnknownQueryParameters = true
 	about.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}}
 	about.Components.SecuritySchemes["certificate"] = &huma.SecurityScheme{Type: "mutualTLS"}

@@ -31,6 +31,22 @@ func TestBodyLimits(t *testing.T) {
 	refused(t, w.do(t, request{method: http.MethodPut, path: "/queues/q/limit", body: big[:2<<20]}), http.StatusRequestEntityTooLarge, "")
 }
 
+// What is wrong with a body is told in few words, without the body.
+func TestWrongBodies(t *testing.T) {
+	w := setup(t)
+	for name, body := range map[string]string{
+		"no JSON":          strings.Repeat("secret\x01", 100_000),
+		"wrong type":       `{"tasks": "` + strings.Repeat("secret", 100_000) + `"}`,
+		"unknown property": `{"tasks": [{"parameters": "secret", "` + strings.Repeat("x", 500_000) + `": 1}]}`,
+		"many errors":      `{"tasks": [{"x": "secret"}` + strings.Repeat(`, {"x": "secret"}`, 50_000) + `]}`,
+	} {
+		got := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte(body), header: map[string]string{"Content-Type": "application/json"}})
+		if got.status/100 != 4 || len(got.body) > 8<<10 || bytes.Contains(got.body, []byte("secret")) {
+			t.Errorf("%s: %d, %d bytes: %.300s", name, got.status, len(got.body), got.body)
+		}
+	}
+}
+
 // dial is a connection of a client that does what it wants.
 func dial(t *testing.T, w *world) net.Conn {
 	t.Helper()

@@ -20,6 +20,28 @@ func failed(status int, format string, args ...any) error {
 	return huma.NewError(status, fmt.Sprintf(format, args...))
 }
 
+// shorten bounds what a problem says of a wrong request: it must not send the request back, which may be large, and holds payloads
+// that the client may log.
+func shorten(_ huma.Context, _ string, answer any) (any, error) {
+	const most, longest = 20, 200
+	model, ok := answer.(*huma.ErrorModel)
+	if !ok {
+		return answer, nil
+	}
+	if more := len(model.Errors) - most; more > 0 {
+		model.Errors = append(model.Errors[:most:most], &huma.ErrorDetail{Message: fmt.Sprintf("and %d more", more)})
+	}
+	for _, e := range model.Errors {
+		e.Value = nil
+		for _, text := range []*string{&e.Message, &e.Location} {
+			if len(*text) > longest {
+				*text = strings.ToValidUTF8((*text)[:longest], "") + "…"
+			}
+		}
+	}
+	return answer, nil
+}
+
 // typed gives a problem its type.
 func typed(name string, err error) error {
 	if model, ok := errors.AsType[*huma.ErrorModel](err); ok {

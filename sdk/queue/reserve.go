@@ -67,9 +67,9 @@ type Reservation struct {
 	ID   string
 	Run  int64 // a part of its Claim
 	born string
-	// Created and ETA are when the task was enqueued and due; zero if unknown.
-	Created, ETA          time.Time
-	Attempts, MaxAttempts int
+	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
+	Created, ETA, RetriedAt time.Time
+	Attempts, MaxAttempts   int
 	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none), Deadline when it must be
 	// done, and Expires until when it may be tried again (zero: none).
 	Retry                Retry
@@ -88,12 +88,15 @@ type Reservation struct {
 	Large      bool
 }
 
-// Since is when the task began to wait: when it was enqueued, or due if that is later.
+// Since is when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
 func (r *Reservation) Since() time.Time {
-	if r.ETA.After(r.Created) {
-		return r.ETA
+	since := r.Created
+	for _, later := range [...]time.Time{r.ETA, r.RetriedAt} {
+		if later.After(since) {
+			since = later
+		}
 	}
-	return r.Created
+	return since
 }
 
 // Claim is what the node settles the task with.
@@ -215,6 +218,8 @@ func readReservation(v *values) (r Reservation) {
 			r.born, r.Created = bornAt(text), parseSeconds(text)
 		case "eta":
 			r.ETA = parseSeconds(text)
+		case "retried_at":
+			r.RetriedAt = parseSeconds(text)
 		case "attempts":
 			r.Attempts = int(asInt(text))
 		case "max_attempts":

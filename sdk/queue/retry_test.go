@@ -415,9 +415,13 @@ func TestRetryByHand(t *testing.T) {
 			t.Errorf("the old run: %v, %v", errs, err)
 		}
 		again := w.reserve(t, node, "q", true)
+		if again.Since().Unix() != 1700000100 {
+			t.Errorf("it waits since %v, before it was retried", again.Since())
+		}
 		w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: again.Run}})
 		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
-		if len(history) != 2 || history[0].Outcome != string(Failed) || history[0].Failure.Reason != ReasonTrap || history[1].Outcome != string(Complete) {
+		if len(history) != 2 || history[0].Outcome != string(Failed) || history[0].Ended.Unix() != 1700000000 ||
+			history[0].Failure.Reason != ReasonTrap || history[1].Outcome != string(Complete) {
 			t.Errorf("%+v", history)
 		}
 		if err := q.Retry(w.ctx, id); !errors.Is(err, ErrStatus) {

@@ -13,7 +13,7 @@ if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after')
+  'dead_id', 'awaited', 'after', 'finished_at', 'updated')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
 local d = h[11] and dependencies(h[11])
 if d and d.state == 'released' then d = nil end
@@ -24,7 +24,7 @@ local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
 if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', ARGV[5]) end
-if h[6] then record(id, clock, 'failed', h[2] or '') end -- otherwise it never ran
+if h[6] then record(id, moment(h[12], moment(h[13], clock)), 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= tonumber(ARGV[4]) then
   redis.call('LREM', FAILED_TASKS_ .. queue, 0, id)
   redis.call('HDEL', key, 'stale')
