@@ -72,6 +72,8 @@ type PluginInfo struct {
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
+	// Subscriptions are the IDs of those that its manifest has for the tenant.
+	Subscriptions []string `json:"subscriptions,omitempty"`
 	// Schedules are the IDs of those that its manifest has for the tenant.
 	Schedules []string `json:"schedules,omitempty"`
 	// Grants are what it may use beyond a task of the tenant.

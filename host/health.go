@@ -28,8 +28,12 @@ const (
 	opControl   = "control"
 	opPurge     = "purge"
 	opTally     = "tally"
-	opTick      = "tick"
-	opDeclare   = "declare"
+	opPublish   = "publish"
+	opAdvance   = "advance"
+
+	opDeclareSubscription = "declare_subscription"
+	opTick                = "tick"
+	opDeclare             = "declare"
 )
 
 // health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an

@@ -63,6 +63,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	}
 	m.Slots(config.Concurrency)
 	m.CollectTenants(h.up)
+	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
 	m.CollectRefused(h.catalog.refused)
 	m.CollectMemory(h.scheduler.admission.sample)
@@ -162,6 +163,7 @@ func (h *Host) followPlugins(ctx context.Context) {
 			s := t.session.Load()
 			s.registrar.follow()
 			s.declarer.ask()
+			s.subscriber.ask()
 		}
 	}
 }
@@ -191,11 +193,16 @@ func (h *Host) showQueues(shown map[place]bool) {
 
 // about is what the host publishes in a tenant's node hash: nothing of other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	list, schedules := []PluginInfo{}, h.catalog.schedules(t.name)
+	list, schedules, subscriptions := []PluginInfo{}, h.catalog.schedules(t.name), h.catalog.subscriptions(t.name)
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
+			}
+			for _, id := range slices.Sorted(maps.Keys(subscriptions)) {
+				if subscriptions[id].Plugin == s.Plugin {
+					info.Subscriptions = append(info.Subscriptions, id)
+				}
 			}
 			for _, declared := range schedules {
 				if declared.PluginOwner() == s.Plugin && s.State == plugins.StateServing {
@@ -227,6 +234,18 @@ func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMill
 func jsonText(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
+}
+
+// topicSamples are the topics of all tenants, as their sessions last read them.
+func (h *Host) topicSamples() (all []metrics.TopicSample) {
+	for _, t := range h.tenants {
+		if s := t.session.Load(); s != nil {
+			if topics := s.publisher.topics.Load(); topics != nil {
+				all = append(all, *topics...)
+			}
+		}
+	}
+	return all
 }
 
 // up tells for each tenant that is not drained whether Redis lets the host serve it.

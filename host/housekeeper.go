@@ -18,7 +18,7 @@ const housekeepingInterval = time.Minute
 // recountQueues is how many queues are looked at in one round trip.
 const recountQueues = 1000
 
-// housekeeper purges finished tasks that are old or too many, forgets empty queues, and corrects the counts of listeners, of
+// housekeeper purges finished tasks and publications that are old or too many, forgets empty queues, and corrects the counts of listeners, of
 // the whole tenant. One host of the fleet does it in each interval.
 type housekeeper struct {
 	duty
@@ -45,6 +45,13 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	mine, err := k.access.node.TakeDuty(ctx, "purge", housekeepingInterval)
 	if err != nil || !mine {
 		return err
+	}
+	if k.purge.OlderThan > 0 || k.purge.Keep > 0 {
+		if n, err := k.access.client.Fleet().PurgePublications(ctx, k.purge); n > 0 {
+			k.access.logger.Info("purged publications", "publications", n)
+		} else if err != nil {
+			return err
+		}
 	}
 	queues, err := k.access.client.Queues(ctx)
 	if err != nil {

@@ -46,7 +46,7 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		}
 		begun := time.Now()
 		drain, err := k.node.Renew(ctx, k.about())
-		if k.renewed(begun, time.Now(), err) || errors.Is(err, queue.ErrLeaseLost) {
+		if k.renewed(begun, time.Now(), err) || errors.Is(err, queue.ErrLeaseLost) { // which ends this keeper: it counts once
 			k.late()
 		}
 		if drain {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,30 @@ func TestShortTasksGetAsManySlotsAsTheyCanUse(t *testing.T) {
 		r.leave(r.queues[0])
 		r.giveUp()
 	}
+}
+
+// Beside long tasks, which keep places busy as well, as many short ones more have slots and wait at the gate.
+func TestShortTasksBesideLongOnes(t *testing.T) {
+	t.Parallel()
+	const slots, places, long, took = 16, 2, 5, 100 * time.Microsecond
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	r.drain(t, places, slots, took, 0)
+	r.endAll(took, 0)
+	short := r.running
+	var others []*share
+	for range long {
+		others = append(others, r.takeSlot(&served{source: r.source}, short[0].version, r.now))
+	}
+	begun := r.pickNow().begun
+	if len(short) != places || len(begun) != long {
+		t.Errorf("%d short tasks have slots, and %d more beside long ones, want %d and %d", len(short), len(begun), places, long)
+	}
+	for _, other := range others {
+		r.freeSlot(&served{}, short[0].version, other)
+	}
+	r.running = slices.Concat(short, begun)
+	r.leave(r.queues[0])
+	r.giveUp()
 }
 
 // Short tasks do not wait for a long one of theirs while slots are free.

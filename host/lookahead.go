@@ -125,7 +125,7 @@ func (s *scheduler) dropLate(now time.Time) {
 		return
 	}
 	next := aheadWait
-	if s.inUse < s.slots && s.load.full(now) {
+	if s.inUse < s.slots && s.load.full(now, s.inUse) {
 		next = aheadTime - now.Sub(s.load.shares[0].since) // then it may not be full any more
 	}
 	for _, q := range s.queues {

@@ -89,7 +89,7 @@ func TestMetricsOfWhatIsWrong(t *testing.T) {
 	n.enqueueMany("exit", 2, "1")
 	n.count("exit", queue.Failed, 2)
 	n.eventually("dead letters show, and the pause no longer", func() bool {
-		return n.metric("quern_queue_dead_letters", "queue", "exit") == 2 && n.metric("quern_queue_paused") == 0
+		return n.metric("quern_queue_dead_letters", "queue", "exit.dead") == 2 && n.metric("quern_queue_paused") == 0
 	})
 	for name, bounds := range map[string][2]float64{
 		"quern_redis_memory_max_bytes": {1 << 30, 1 << 30}, "quern_redis_memory_used_bytes": {1, 1 << 30},

@@ -24,7 +24,7 @@ type registrar struct {
 	duty
 	access    *tenantAccess
 	desired   func() map[string]bool // the queues that the session should listen to
-	watch     *queue.Subscription
+	watch     *queue.Watch
 	scheduler *scheduler
 	source    source
 	publish   func() // called after changes

@@ -21,12 +21,15 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 		samples []metrics.QueueSample
 		missing error
 	)
-	looked := make(map[string]bool) // at a Redis, by its address: tenants share it
+	servers := make(map[string][]*queue.Client) // by address: tenants share them
+	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {
+		client := h.tenants[name].session.Load().access.client
+		servers[client.Address()] = append(servers[client.Address()], client)
+	}
+	for address, clients := range servers {
+		reading.Go(func() { h.metrics.RedisSampled(address, sampleRedis(ctx, clients)) })
+	}
 	for _, t := range h.tenants {
-		if client := t.session.Load().access.client; !looked[client.Address()] {
-			looked[client.Address()] = true
-			reading.Go(func() { h.sampleRedis(ctx, client) })
-		}
 		reading.Go(func() {
 			of, err := h.samplesOf(ctx, t.session.Load().access)
 			mu.Lock()
@@ -38,29 +41,39 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	return samples, missing
 }
 
-// sampleRedis looks at the Redis of the client.
-func (h *Host) sampleRedis(ctx context.Context, client *queue.Client) {
-	begun := time.Now()
-	clock, err := client.Clock(ctx)
-	if err != nil {
-		h.metrics.RedisSampled(client.Address(), nil)
-		return
+// sampleRedis looks at a Redis by its clients, whose users may differ in what they may ask; nil if it answers none of them.
+func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.RedisSample) {
+	for _, client := range clients {
+		begun := time.Now()
+		clock, err := client.Clock(ctx)
+		if err != nil {
+			continue
+		}
+		if sample == nil {
+			trip := time.Since(begun)
+			sample = &metrics.RedisSample{RoundTrip: trip, ClockSkew: begun.Add(trip / 2).Sub(clock)}
+		}
+		if info, err := client.Info(ctx, "memory"); err == nil {
+			sample.MemoryKnown = true
+			sample.MemoryUsed, _ = strconv.ParseInt(info["used_memory"], 10, 64)
+			sample.MemoryMax, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
+			break
+		}
 	}
-	trip := time.Since(begun)
-	sample := metrics.RedisSample{RoundTrip: trip, ClockSkew: begun.Add(trip / 2).Sub(clock)}
-	if info, err := client.Info(ctx, "memory"); err == nil { // not every user of Redis may ask
-		sample.MemoryKnown = true
-		sample.MemoryUsed, _ = strconv.ParseInt(info["used_memory"], 10, 64)
-		sample.MemoryMax, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
-	}
-	h.metrics.RedisSampled(client.Address(), &sample)
+	return sample
 }
 
 // samplesOf reads the queues of one tenant.
 func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metrics.QueueSample, err error) {
 	tenant := a.client.Tenant()
 	served := h.catalog.queues(tenant)
-	stats, err := a.node.FleetStats(ctx, h.config.MaxQueues, slices.Collect(maps.Keys(served)))
+	own, dead := maps.Clone(served), make(map[string]bool)
+	for name := range served {
+		if _, letters := h.catalog.expiry(tenant, name); letters != "" {
+			own[letters], dead[letters] = true, true
+		}
+	}
+	stats, err := a.node.FleetStats(ctx, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
 	if err != nil {
 		return nil, err
 	}
@@ -75,9 +88,9 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 	if err != nil { // one damaged key must not hide all queues
 		a.logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 	}
-	names := slices.Sorted(maps.Keys(served)) // those served here, though nothing was ever enqueued, and others up to the bound
+	names := slices.Sorted(maps.Keys(own)) // those served here, though nothing was ever enqueued, and others up to the bound
 	for _, name := range slices.Sorted(maps.Keys(stats)) {
-		if !served[name] && len(names) < h.config.MaxQueues {
+		if !own[name] && len(names) < h.config.MaxQueues {
 			names = append(names, name)
 		}
 	}
@@ -91,26 +104,18 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		for status, n := range stat.Depth {
 			depth[string(status)] = n
 		}
-		samples = append(samples, metrics.QueueSample{
+		depth["blocked"] = stat.Blocked // a state of its own here, so that the sum of all is right
+		depth[string(queue.Scheduled)] -= stat.Blocked
+		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,
 			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
 			Quarantined: h.catalog.quarantined(tenant, name, quarantines), Paused: stat.Paused,
-			DeadLetters: h.deadLetters(tenant, name, served, stats),
-		})
+		}
+		if dead[name] {
+			waiting := stat.Depth[queue.Pending] + stat.Depth[queue.Scheduled]
+			sample.DeadLetters = &waiting
+		}
+		samples = append(samples, sample)
 	}
 	return samples, nil
-}
-
-// deadLetters counts what waits in the queue of dead letters of a queue's plugin; nil if it has none, or is not served here.
-func (h *Host) deadLetters(tenant, name string, served map[string]bool, stats map[string]queue.Stats) *int64 {
-	if !served[name] {
-		return nil
-	}
-	_, dead := h.catalog.expiry(tenant, name)
-	if dead == "" {
-		return nil
-	}
-	depth := stats[dead].Depth
-	waiting := depth[queue.Pending] + depth[queue.Scheduled]
-	return &waiting
 }

@@ -137,7 +137,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	allocations := make(map[*served]*allocation)
 	pick(slices.Clone(open), quota, func(q *served) bool {
 		switch {
-		case q.short() && q.mayWait && s.load.full(now):
+		case q.short() && q.mayWait && s.load.full(now, s.inUse):
 			return false
 		case len(q.ahead) == 0:
 			return s.give(q, allocations, now)
@@ -297,7 +297,7 @@ func (s *scheduler) ended(of *slot, result int, took, waited time.Duration, now 
 	q.unsettled++
 	running := s.running.Add(-1)
 	goesOn := s.sole == q || s.many && of.share.turn == q.turn
-	if goesOn && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots && !s.load.full(now) {
+	if goesOn && len(q.ahead) > 0 && q.short() && !q.left && !q.blocked && q.heldBack() <= s.slots && !s.load.full(now, s.inUse) {
 		next = s.giveAhead(q, now)
 	}
 	if next == nil {

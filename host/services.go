@@ -21,7 +21,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	return t.span.Services(services)
 }
 
-// SaveCheckpoint implements guest.Host, as do AdmitQueue and Enqueue.
+// SaveCheckpoint implements guest.Host, as do AdmitQueue, Enqueue and Publish.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
@@ -34,4 +34,11 @@ func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 		return "", err
 	}
 	return receipts[0].ID, nil
+}
+
+func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
+	_, err := t.tenant.client.Publish(ctx, p.Topic, p.Payload, queue.PublishOptions{
+		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent,
+	})
+	return err
 }

@@ -24,23 +24,26 @@ const (
 // the parts that work for it, none of which knows the session, and leads them.
 type session struct {
 	*common
-	access    *tenantAccess
-	tasks     *taskSet
-	health    *health
-	lease     *leaseKeeper
-	intake    *intake
-	settler   *settler
-	registrar *registrar
-	poller    *poller
-	recovery  *recovery
-	housework *housekeeper
-	shipper   *shipper
-	tally     *tally
-	canceller *canceller
-	ticker    *ticker
-	declarer  *declarer
-	watch     *queue.Subscription
-	joined    atomic.Bool // known to Redis: it must leave
+	access     *tenantAccess
+	tasks      *taskSet
+	health     *health
+	lease      *leaseKeeper
+	intake     *intake
+	settler    *settler
+	registrar  *registrar
+	poller     *poller
+	recovery   *recovery
+	housework  *housekeeper
+	shipper    *shipper
+	tally      *tally
+	publisher  *publisher
+	subscriber *subscriber
+	canceller  *canceller
+	advancer   *advancer
+	ticker     *ticker
+	declarer   *declarer
+	watch      *queue.Watch
+	joined     atomic.Bool // known to Redis: it must leave
 }
 
 // common is what the sessions of all tenants share.
@@ -62,7 +65,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Subscribe()}
+	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Watch()}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
@@ -70,8 +73,13 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.tally = &tally{duty: duty{health: health}, node: access.node}
+	s.subscriber = &subscriber{
+		duty: duty{health: health, op: opDeclareSubscription}, access: access, serves: func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
+		declared: func() map[string]queue.Subscription { return c.catalog.subscriptions(tenant) },
+	}
+	s.publisher = &publisher{duty: duty{health: health, op: opPublish}, access: access}
 	s.settler = &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, health: health, ended: c.config.Ended,
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, publisher: s.publisher, health: health, ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
 	}
 	s.recovery = &recovery{
@@ -104,6 +112,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
+	s.advancer = &advancer{duty: duty{health: health, op: opAdvance}, access: access, interval: c.config.Poll}
 	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
 	}}
@@ -134,6 +143,9 @@ func (s *session) work(ctx context.Context) error {
 		if err := s.watch.Control(ctx, func() { s.canceller.ask(); s.ticker.ask() }); err != nil && ctx.Err() == nil {
 			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
+		if err := s.watch.Ended(ctx, s.advancer.ask); err != nil && ctx.Err() == nil {
+			s.health.failedQuietly(opSubscribe, err)
+		}
 		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
 	})
 	defer loops.Wait()
@@ -148,11 +160,14 @@ func (s *session) work(ctx context.Context) error {
 	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
+	defer s.advancer.start(ctx, 0, s.advancer.runOnce)()
 	defer s.ticker.start(ctx, 0, s.ticker.runOnce)()
 	defer s.declarer.start(ctx, 0, s.declarer.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()
+	defer s.subscriber.start(ctx, 0, s.subscriber.runOnce)()
+	defer s.publisher.start(ctx, publishInterval/2, s.publisher.runOnce)()
 	defer end()
 	return s.lease.Run(ctx)
 }

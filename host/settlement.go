@@ -70,7 +70,7 @@ func settlement(e *ended, host queue.Retry) queue.Settlement {
 	t := e.task
 	s := queue.Settlement{Claim: t.Claim(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	if s.Failure == nil {
-		s.Children = t.children.Waiting()
+		s.Children, s.Publications = t.children.Waiting(), t.children.Publications()
 		return s
 	}
 	policy, attempt := t.policy(host), t.Attempts+1

@@ -40,6 +40,7 @@ type settler struct {
 	scheduler *scheduler
 	shipper   *shipper
 	tally     *tally
+	publisher *publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
 	ended     func(Ended)   // of the Config; may be nil
@@ -317,6 +318,7 @@ func (s *settler) written(e *ended, err error) {
 		outcome = "lost"
 	case e.settlement.Failure == nil:
 		outcome = "complete"
+		s.publisher.accept(e.settlement.Publications)
 	case e.settlement.Requeue == queue.RequeueRetry:
 		outcome = "retried"
 	case e.settlement.Requeue == queue.RequeueReschedule:

@@ -46,6 +46,7 @@ const (
 	queuesHidden
 	scheduleTicks
 	scheduleLate
+	destinationsOff
 	buildInfo
 
 	queueDepth
@@ -63,6 +64,8 @@ const (
 	runtimeHeld
 	hostCalls
 	hostCallBytes
+	topicPublications
+	topicTasks
 )
 
 // firstScraped is the first family that is made at the scrape.
@@ -100,7 +103,7 @@ var catalogue = [...]family{
 	},
 	queueDeadLetters: {
 		"quern_queue_dead_letters", gauge, "", "tenant queue",
-		"Dead letters that wait: pending and scheduled tasks in the queue that the manifest of the plugin names as dead. No series for a queue whose plugin names none.",
+		"Dead letters that wait: pending and scheduled tasks in a queue that the manifest of a plugin here names as dead. No series for other queues.",
 	},
 	queuesHidden: {
 		"quern_queues_hidden", gauge, "", "tenant",
@@ -145,6 +148,10 @@ var catalogue = [...]family{
 	scheduleTicks: {
 		"quern_schedule_ticks_total", counter, "", "tenant result",
 		"Ticks of schedules that this host ended, by result: fired, skipped because the task before had not finished, or missed while no host was there.",
+	},
+	destinationsOff: {
+		"quern_webhook_destinations_off", gauge, "", "tenant",
+		"Destinations of webhooks that this host has switched off because they failed, until a delivery finds them back.",
 	},
 	scheduleLate: {
 		"quern_schedule_late_seconds", histogram, "seconds", "tenant",
@@ -210,6 +217,14 @@ var catalogue = [...]family{
 		"quern_host_call_bytes_total", counter, "bytes", "function",
 		"Bytes moved by these calls, in and out.",
 	},
+	topicPublications: {
+		"quern_topic_publications_total", counter, "", "tenant topic result",
+		"Publications to the topic in Redis, by result: published, or dropped without a subscriber; the 100 topics of a tenant that were last published to. Every host shows the same value: use max, not sum.",
+	},
+	topicTasks: {
+		"quern_topic_tasks_total", counter, "", "tenant topic",
+		"Tasks that these publications made, one for each subscriber.",
+	},
 	redisErrors: {
 		"quern_redis_errors_total", counter, "", "op",
 		"Failed calls to Redis, by purpose.",
@@ -240,13 +255,13 @@ var catalogue = [...]family{
 	},
 }
 
-// states are the values of the label state: Blueque's six statuses.
-var states = [...]string{"scheduled", "pending", "reserved", "started", "complete", "failed"}
+// states are the values of the label state: Blueque's six statuses, and those of the scheduled tasks that wait for others.
+var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started", "complete", "failed"}
 
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "tally", "tick", "declare", opScrape,
+	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", opScrape,
 }
 
 // opScrape is the op of the queue gauges.

@@ -52,6 +52,7 @@ func exercise(m *Metrics) {
 	m.CollectRuntime(func() RuntimeSample {
 		return RuntimeSample{Idle: 3, Busy: 1, Code: 10 << 20, Snapshots: 4 << 20, Instances: 1 << 20, Stacks: 8 << 10}
 	})
+	m.CollectTopics(func() []TopicSample { return []TopicSample{{"acme", "orders", 12, 2, 30}} })
 	m.CollectHostCalls(func(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
 		calls("kv_get", "ok", 12)
 		calls("kv_get", "EDENIED", 1)
@@ -169,7 +170,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
-		"function", "op", "reset_mode", "kind", "redis", // and of quern_build_info:
+		"function", "op", "reset_mode", "kind", "redis", "topic", // and of quern_build_info:
 		"host", "revision", "go",
 	}
 	for _, row := range catalogue {

@@ -70,6 +70,23 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	})
 }
 
+// TopicSample is what was published to a topic, of which Dropped had no subscriber, and how many tasks came of it.
+type TopicSample struct {
+	Tenant, Topic             string
+	Published, Dropped, Tasks int64
+}
+
+// CollectTopics sets the source of the counters of topics. Each scrape calls it; it must not block.
+func (m *Metrics) CollectTopics(read func() []TopicSample) {
+	m.topics.use(func(emit emitter) {
+		for _, s := range read() {
+			emit(topicPublications, float64(s.Published-s.Dropped), s.Tenant, s.Topic, "published")
+			emit(topicPublications, float64(s.Dropped), s.Tenant, s.Topic, "dropped")
+			emit(topicTasks, float64(s.Tasks), s.Tenant, s.Topic)
+		}
+	})
+}
+
 // CollectRefused sets the source of quern_plugin_refused: it reports each refused plugin. Each scrape calls it; it must not
 // block.
 func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string))) {

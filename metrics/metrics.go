@@ -39,7 +39,7 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, refused, memory, runtime, calls *collector
+	queues, tenants, refused, memory, runtime, calls, topics *collector
 
 	sampler *queueSampler // the source of queues
 
@@ -67,11 +67,13 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		memory:  newCollector(memoryLimit, memoryReserved, memoryWait),
 		runtime: newCollector(instances, runtimeHeld),
 		calls:   newCollector(hostCalls, hostCallBytes),
+		topics:  newCollector(topicPublications, topicTasks),
 		serving: map[[5]string]struct{}{},
 		tasks:   map[[3]string]*taskSeries{},
 	}
 	scraped := map[int]prometheus.Collector{
 		queueDepth: m.queues, tenantUp: m.tenants, pluginRefused: m.refused, memoryLimit: m.memory, instances: m.runtime, hostCalls: m.calls,
+		topicPublications: m.topics,
 	}
 	var failed error
 	for row, f := range catalogue {
@@ -97,7 +99,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues[:]...)
 	m.vacant(true, ofProblems[:]...)
-	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, redisMemoryUsed, redisMemoryMax,
+	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff, redisMemoryUsed, redisMemoryMax,
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
 	m.CollectRefused(func(func(tenant, plugin string)) {})
@@ -204,8 +206,9 @@ func (m *Metrics) TenantServed(tenant string) {
 	}
 	m.histograms[scheduleLate].WithLabelValues(text(tenant))
 	m.count(leaseRenewalsLate, 0, tenant)
+	m.DestinationsOff(tenant, 0)
 	m.QueuesHidden(tenant, 0)
-	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate)
+	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff)
 }
 
 // ScheduleTicks counts n ticks of schedules that this host ended; result is fired, skipped or missed.
@@ -216,6 +219,11 @@ func (m *Metrics) ScheduleTicks(tenant, result string, n int) {
 // ScheduleLate records how long after its tick a task was enqueued.
 func (m *Metrics) ScheduleLate(tenant string, late time.Duration) {
 	m.histograms[scheduleLate].WithLabelValues(text(tenant)).Observe(max(0, late).Seconds())
+}
+
+// DestinationsOff sets how many destinations of the tenant's webhooks are switched off.
+func (m *Metrics) DestinationsOff(tenant string, n int) {
+	m.gauges[destinationsOff].WithLabelValues(text(tenant)).Set(float64(n))
 }
 
 // QueuesHidden sets how many of the tenant's queues in Redis the source of the queue gauges leaves out.

@@ -23,8 +23,8 @@ var errNoSample = errors.New("no answer before the scrape's time-out")
 // QueueSample is the state of one queue in Redis.
 type QueueSample struct {
 	Tenant, Queue string
-	// Depth is the number of tasks by state: scheduled, pending, reserved, started, complete, failed. A missing state
-	// has none.
+	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending, reserved,
+	// started, complete, failed. A missing state has none.
 	Depth map[string]int64
 	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration
@@ -32,7 +32,7 @@ type QueueSample struct {
 	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
 	Quarantined bool
 	Paused      bool
-	// DeadLetters is how many dead letters wait, nil if the plugin that serves the queue here leaves none.
+	// DeadLetters is how many dead letters wait in the queue, nil if no plugin here names it as dead.
 	DeadLetters *int64
 }
 

@@ -33,6 +33,11 @@ type EnqueueOptions struct {
 	// Unique prevents a second task of the same kind; nil does not. With after: call, Enqueue then returns the ID of
 	// the first task; else it returns the ID of a new task that will not be created.
 	Unique *Unique
+	// After are the IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them
+	// and no body, its body is that one's result. When is what must become of them: "complete" (all, the default), "ended"
+	// (all, however), "any" (one is complete), or "failed" (one has failed).
+	After []string
+	When  string
 }
 
 // Unique defines which tasks of a queue are the same, and for how long.
@@ -57,6 +62,38 @@ func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id strin
 	return id, asking(err, "enqueue to ", "", queue)
 }
 
+// PublishOptions are the options of a publication.
+type PublishOptions struct {
+	// ID is the publication's ID; "" lets the host make one. If a publication of that ID is kept, nothing is published: an ID
+	// derived from the task's keeps a second attempt from publishing twice.
+	ID string
+	// Attributes are CloudEvents attributes, such as type and source, and any others, such as tenant: subscriptions filter by
+	// them, and their tasks have them as headers that begin with ce-. Names are of a-z and 0-9.
+	Attributes map[string]string
+}
+
+// Publish publishes to a topic of the same tenant and returns the publication's ID: each subscription that matches gets a task
+// with the payload. The manifest must grant it. Options may be nil.
+//
+// It is published when this task completes, together with its result: a task that fails publishes nothing. With after: call
+// in the manifest, it is published at once.
+//
+// Errors are those of [Enqueue], about a topic.
+func Publish(topic string, payload []byte, options *PublishOptions) (id string, err error) {
+	id, err = services().Publish(topic, payload, options)
+	return id, asking(err, "publish to ", "", topic)
+}
+
+// json returns a publication's options, with its topic, as quern_v1 takes them.
+func (o *PublishOptions) json(topic string) string {
+	to := appendJSON(appendName([]byte{'{'}, "topic"), topic)
+	if o != nil {
+		to = appendText(to, "id", o.ID)
+		to = appendTexts(to, "attributes", o.Attributes)
+	}
+	return string(append(to, '}'))
+}
+
 // json returns the options as quern_v1 takes them, without unset ones.
 func (o *EnqueueOptions) json() string {
 	if o == nil {
@@ -78,6 +115,17 @@ func (o *EnqueueOptions) json() string {
 		to = strconv.AppendInt(appendName(to, "max_attempts"), int64(o.MaxAttempts), 10)
 	}
 	to = appendMilliseconds(to, "timeout_ms", o.Timeout)
+	if len(o.After) > 0 {
+		to = append(appendName(to, "after"), '[')
+		for i, id := range o.After {
+			if i > 0 {
+				to = append(to, ',')
+			}
+			to = appendJSON(to, id)
+		}
+		to = append(to, ']')
+	}
+	to = appendText(to, "when", o.When)
 	if o.Unique != nil {
 		to = append(appendName(to, "unique"), '{')
 		to = appendText(to, "key", o.Unique.Key)

@@ -116,3 +116,15 @@ func TestErrNoHost(t *testing.T) {
 		t.Error("somebody has answered")
 	}
 }
+
+func TestPublishOptions(t *testing.T) {
+	t.Parallel()
+	for want, options := range map[string]*PublishOptions{
+		`{"topic":"a\"b"}`: nil,
+		`{"topic":"a\"b","id":"p","attributes":{"tenant":"acme","type":"made"}}`: {ID: "p", Attributes: map[string]string{"type": "made", "tenant": "acme"}},
+	} {
+		if got := options.json(`a"b`); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

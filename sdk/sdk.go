@@ -79,6 +79,7 @@
 //	Secret                                      capabilities.secrets     secrets of the tenant
 //	Bucket.Get, Set, Delete, Increment, …       capabilities.kv          a key-value store of the tenant
 //	Enqueue                                     capabilities.enqueue     another task, created with this one's result
+//	Publish                                     capabilities.publish     a task for each subscriber of a topic, likewise
 //	fetch.Do, Get, Post                         capabilities.http        HTTP
 //	SaveCheckpoint, Checkpoint                                           resuming in the task's next run
 //	Log, Progress                                                        also in a command, as lines of standard error

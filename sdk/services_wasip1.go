@@ -178,6 +178,11 @@ func (guestServices) Enqueue(queue string, parameters []byte, options *EnqueueOp
 	return guest.View(id), err
 }
 
+func (guestServices) Publish(topic string, payload []byte, options *PublishOptions) (string, error) {
+	id, err := slot(enqueue("", guest.View(payload), options.json(topic)))
+	return guest.View(id), err
+}
+
 func (guestServices) TaskText(field uint32) string {
 	value, _ := text(field)
 	return value

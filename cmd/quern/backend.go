@@ -42,6 +42,20 @@ type backend interface {
 	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
 	List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error)
 	Retry(ctx context.Context, id string) (*queue.Task, error)
+	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
+	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
+
+	Topics(context.Context) ([]queue.Topic, error)
+	Topic(ctx context.Context, name string) (queue.Topic, error)
+	Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error)
+	Publication(ctx context.Context, id string) (*queue.Publication, error)
+	PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]queue.PublishedTask, error)
+	Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error)
+	Subscriptions(context.Context) ([]queue.Subscription, error)
+	Subscription(ctx context.Context, id string) (queue.Subscription, error)
+	Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error)
+	ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error)
+	Unsubscribe(ctx context.Context, id string) error
 
 	Nodes(context.Context) ([]api.Node, error)
 	Drain(ctx context.Context, listener string) error
@@ -67,6 +81,8 @@ type queueBackend interface {
 	DeadLetters(context.Context) (waiting, failed int64, err error)
 	HasListener(context.Context) (bool, error)
 	EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error)
+	Await(ctx context.Context, id string, after ...string) error
+	Close(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) (done bool, err error)
 	Delete(ctx context.Context, id string) error
 	Purge(ctx context.Context, o queue.PurgeOptions) (int, error)
@@ -217,6 +233,9 @@ func connectServer(cmd *cobra.Command, config queue.Config) (backend, error) {
 	c, err := client.New(flag.Value.String(), token, config.Tenant)
 	if err != nil {
 		return nil, usagef("%s: %w", origin(flag), trimInvalid(err))
+	}
+	c.Withheld = func(t *api.Task) {
+		note(cmd, "the token may not see what producers and handlers wrote of task %s: parameters of %d bytes, a result of %d bytes, headers, message and errors", t.ID, t.ParametersSize, t.ResultSize)
 	}
 	if u, err := url.Parse(c.Address()); err == nil && u.Scheme == "http" && token != "" && !isLoopback(u.Hostname()) {
 		note(cmd, "the token crosses the network to %s unencrypted: use https://", u.Host)

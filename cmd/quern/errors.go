@@ -118,7 +118,7 @@ func explain(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	var timeout net.Error
-	if away, ok := errors.AsType[*client.UnreachableError](err); ok {
+	if away, ok := errors.AsType[*client.ServerError](err); ok {
 		return explainServer(away, err)
 	}
 	switch {
@@ -131,7 +131,7 @@ func explain(err error) error {
 	case errors.As(err, &reply):
 		word, _, _ := strings.Cut(reply.Error(), " ")
 		remedy = replyRemedies[word]
-	case isStatus(err, http.StatusUnauthorized):
+	case errors.Is(err, client.ErrNoToken):
 		remedy = "give the token with --token-file, or in QUERN_TOKEN"
 	case isStatus(err, http.StatusForbidden):
 		remedy = "use a token that may, or ask an admin for one"
@@ -149,7 +149,7 @@ func explain(err error) error {
 }
 
 // explainServer adds the remedy to an error of a server that does not answer as its API does.
-func explainServer(away *client.UnreachableError, err error) error {
+func explainServer(away *client.ServerError, err error) error {
 	var noTLS tls.RecordHeaderError
 	var timeout net.Error
 	remedy := ""

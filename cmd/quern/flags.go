@@ -135,6 +135,19 @@ func newAttempts(flags *pflag.FlagSet, value *int, usage string) {
 	flags.Var(&parsed[int]{value, "number", parse, show}, "max-attempts", usage)
 }
 
+// retryFlags add the flags of a retry policy.
+func retryFlags(f *pflag.FlagSet, retry *queue.Retry, noJitter *bool) {
+	newAttempts(f, &retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
+	newChoice(f, &retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential", "linear")
+	newLasting(f, &retry.Base, "backoff-base", "the first delay, which grows")
+	newLasting(f, &retry.Min, "backoff-min", "shortest delay before a retry")
+	newLasting(f, &retry.Max, "backoff-max", "longest delay before a retry")
+	f.BoolVar(noJitter, "no-jitter", false, "do not shorten the delay at random")
+	newLasting(f, &retry.MaxAge, "max-age", "begin no attempt later than this after it was due: then it fails as expired")
+	newCount(f, &retry.MaxReschedules, "max-reschedules", "how often it may reschedule itself")
+	notSettings(f, "max-attempts")
+}
+
 // newSize adds a flag that takes a size from least to mostMemory.
 func newSize(flags *pflag.FlagSet, value *int64, name, usage string, least int64) {
 	parse := func(text string) (int64, error) {

@@ -111,7 +111,7 @@ func (m *monitored) dashboards(t *testing.T) {
 	if err != nil || len(files) < 5 {
 		t.Fatalf("dashboards %v: %v", files, err)
 	}
-	variable := strings.NewReplacer("$job", ".+", "$tenant", ".+", "$queue", ".+", "$plugin", ".+", "$instance", ".+", "$__rate_interval", "10s", "$__range", "1m")
+	variable := strings.NewReplacer("$job", ".+", "$tenant", ".+", "$queue", ".+", "$plugin", ".+", "$instance", ".+", "$__rate_interval", "10s", "$__interval", "10s", "$__range", "1m")
 	// What does not go wrong here has no series: a panel shows 0 then, and the test takes that for an answer.
 	healthy := regexp.MustCompile(`quern_(results_refused|tasks_dropped|log_lines_dropped|host_calls?_\w+|queue_quarantined|plugin_refused)|ALERTS`)
 	unanswered := map[string]string{} // the dashboards, by query

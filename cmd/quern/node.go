@@ -25,6 +25,7 @@ import (
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/web"
+	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -47,6 +48,7 @@ type node struct {
 	compiler string // of plugins
 	closers  []func()
 
+	deliveries []*webhook.Runner       // of webhooks, one for each tenant
 	background []func(context.Context) // runs beside the host, until the last task has ended
 }
 
@@ -110,7 +112,34 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if err != nil {
 		return nil, wrongUsage(err)
 	}
+	n.deliver(outside, config)
 	return n, nil
+}
+
+// deliver makes what delivers webhooks. Their requests have connections of their own, which no handler waits for.
+func (n *node) deliver(outside egress.Config, config host.Config) {
+	places := n.options.webhooks
+	if places == 0 {
+		return
+	}
+	destination := max(1, places/8) // as the client bounds all connections of a tenant
+	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, webhook.MaxTimeout
+	client := egress.New(outside)
+	n.closers = append(n.closers, client.Close)
+	for _, tenant := range n.clients {
+		grants := n.options.plugins.Grants.Of(tenant.Tenant())
+		var ceiling *egress.Ceiling
+		if grants.Ceiling != nil {
+			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Place: grants.Place}
+		}
+		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
+			HTTP: client, Ceiling: ceiling, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
+			Secret: func(name string) ([]byte, error) {
+				return guest.ReadSecret(n.options.secrets, tenant.Tenant(), name, grants.Secrets)
+			},
+			Version: config.Version, Name: config.Name, Metrics: n.metrics, Logger: n.logger.Named("webhooks"),
+		}))
+	}
 }
 
 // observe makes the metrics and the logger. No task waits for a log line to be written.
@@ -259,6 +288,9 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 	}
 	for _, run := range n.background {
 		group.Go(func() error { run(living); return nil })
+	}
+	for _, runner := range n.deliveries {
+		group.Go(func() error { runner.Run(term, hurry); return nil })
 	}
 	group.Go(func() error {
 		defer end() // /readyz answers until the last task has ended

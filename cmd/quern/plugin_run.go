@@ -84,9 +84,9 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
-	if outcome.Kind == runtime.Complete || p.manifest.Capabilities.Enqueue.AfterCall() {
-		for _, child := range children {
-			note(cmd, "enqueued %s", child)
+	for _, line := range children {
+		if outcome.Kind == runtime.Complete || line.atOnce {
+			note(cmd, "%s", line.text)
 		}
 	}
 	if failure := host.Failure(outcome); failure != nil {
@@ -158,16 +158,16 @@ func (l *loaded) close() {
 	}
 }
 
-// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued. The call
+// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and published. The call
 // has its input, and what takes its log and progress. run also logs what the plugin was denied at its start, which is in no
 // task's log.
-func (l *loaded) run(ctx context.Context, call runtime.Call) (outcome runtime.Outcome, enqueued []string) {
+func (l *loaded) run(ctx context.Context, call runtime.Call) (outcome runtime.Outcome, sent []sentLine) {
 	l.embedded.FlushAll()
 	task := &localTask{}
 	call.Services, task.children = l.services.For(guest.Task{
 		ID: localID, Tenant: l.local.tenant, Asked: &l.manifest.Capabilities, Permissions: l.permissions, Host: task,
 	})
-	call.Services.Enqueue = numberedChildren{task}
+	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
 	call.TaskID, call.Queue, call.Plugin, call.Attempt, call.Secrets = localID, l.manifest.Queues[0], l.name, 1, &secrets
 	var said, denied []string
@@ -186,9 +186,31 @@ func (l *loaded) run(ctx context.Context, call runtime.Call) (outcome runtime.Ou
 		}
 	}
 	for _, child := range task.enqueued() {
-		enqueued = append(enqueued, describe(child, &secrets))
+		sent = append(sent, sentLine{"enqueued " + describe(child, &secrets), l.manifest.Capabilities.Enqueue.AfterCall()})
 	}
-	return outcome, enqueued
+	for _, p := range task.publications() {
+		sent = append(sent, sentLine{"published " + describePublication(p, &secrets), l.manifest.Capabilities.Publish.AfterCall()})
+	}
+	return outcome, sent
+}
+
+// sentLine describes what a task enqueued or published, and tells whether that happened at once.
+type sentLine struct {
+	text   string
+	atOnce bool
+}
+
+// describePublication describes a publication to the author of the handler, without secrets.
+func describePublication(p *queue.Publication, secrets *redact.Secrets) string {
+	head := fmt.Sprintf("%s to topic %s", p.ID, p.Topic)
+	if len(p.Attributes) > 0 {
+		head += ", " + pairs(p.Attributes).String()
+	}
+	body := p.Payload
+	if secrets.In(body) {
+		body = []byte(secrets.Text(body))
+	}
+	return oneLine(secrets.Text([]byte(head)) + ": " + preview(body))
 }
 
 // describe describes a task that was enqueued to the author of the handler, without secrets.

@@ -78,14 +78,20 @@ func (l *loaded) openBuckets() (*kv.Store, error) {
 
 // localTask is the guest.Host of a task, and notes what the task enqueues.
 type localTask struct {
-	children *guest.Children
-	atOnce   []queue.Child
+	children  *guest.Children
+	atOnce    []queue.Child
+	published []*queue.Publication // at once
 }
 
 // enqueued are the task's children in their order.
 func (t *localTask) enqueued() []queue.Child { return append(t.atOnce, t.children.Waiting()...) }
 
-// numberedChildren numbers children, so that their IDs are the same in every run.
+// publications are what the task publishes, in its order.
+func (t *localTask) publications() []*queue.Publication {
+	return append(t.published, t.children.Publications()...)
+}
+
+// numberedChildren numbers children and publications, so that their IDs are the same in every run.
 type numberedChildren struct{ *localTask }
 
 func (t numberedChildren) Enqueue(ctx context.Context, child service.Child) (string, error) {
@@ -93,6 +99,13 @@ func (t numberedChildren) Enqueue(ctx context.Context, child service.Child) (str
 		child.ID = fmt.Sprintf("%s-%d", localID, len(t.enqueued())+1)
 	}
 	return t.children.Enqueue(ctx, child)
+}
+
+func (t numberedChildren) Publish(ctx context.Context, p service.Publication) (string, error) {
+	if p.ID == "" {
+		p.ID = fmt.Sprintf("%s-publication-%d", localID, len(t.publications())+1)
+	}
+	return t.children.Publish(ctx, p)
 }
 
 // SaveCheckpoint implements guest.Host: no other run would load the value.
@@ -105,4 +118,10 @@ func (*localTask) AdmitQueue(string) error { return nil }
 func (t *localTask) Enqueue(_ context.Context, child queue.Child) (string, error) {
 	t.atOnce = append(t.atOnce, child)
 	return child.ID, nil
+}
+
+// Publish implements guest.Host.
+func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
+	t.published = append(t.published, p)
+	return nil
 }

@@ -54,12 +54,12 @@ func TestServerTokens(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"queue ls":                                     "no token: send the header Authorization: Bearer TOKEN, or a client certificate: give the token with --token-file, or in QUERN_TOKEN",
-		"queue ls --token wrong":                       "the token is not known here, or not any more: ask for a new one",
-		"queue pause mail --token VIEWER":              "viewer is a viewer: pause-queue needs the role operator: use a token that may, or ask an admin for one",
-		"audit --token OPERATOR":                       "operator is a operator: read-audit needs the role admin",
+		"queue ls":                                     "no token, and no client certificate: the server wants one of them: give the token with --token-file, or in QUERN_TOKEN\n",
+		"queue ls --token wrong":                       "the token is not known here, or not any more: ask for a new one\n",
+		"queue pause mail --token VIEWER":              "viewer has the role viewer: pause-queue needs the role operator: use a token that may, or ask an admin for one",
+		"audit --token OPERATOR":                       "operator has the role operator: read-audit needs the role admin",
 		"queue ls --token VIEWER --tenant other":       `viewer may not see tenant "other": it has ` + tenant,
-		"task delete one --token OPERATOR":             "operator is a operator: delete-task needs the role admin",
+		"task delete one --token OPERATOR":             "operator has the role operator: delete-task needs the role admin",
 		"queue ls --token VIEWER --token-file F":       "both --token and --token-file are set: leave one of them out",
 		"queue ls --token= ":                           "--token or --token-file is empty",
 		"queue ls --token-file none":                   "--token-file: open none: no such file or directory: name a file with the token",
@@ -69,6 +69,7 @@ func TestServerTokens(t *testing.T) {
 		"queue ls --server http://x?ca=f":              "ca needs https://",
 		"queue ls --server https://x?ac=f":             `parameter "ac": use ca, cert and key, which name files`,
 		"queue ls --server https://x?ca=none":          `ca "none": name a readable PEM file`,
+		"queue ls --server http://x/#/queues":          "leave out what begins with #",
 		"queue ls --server= ":                          "--server",
 		"queue ls --redis redis://x --server http://y": "both --server and --redis are set: leave one of them out",
 		"enqueue mail --replicas 1 --token VIEWER":     "the API does not wait for replicas: use --redis",
@@ -130,6 +131,10 @@ func TestServerAway(t *testing.T) {
 			http.Redirect(w, r, "http://example.com/", http.StatusFound)
 		case "/proxy/v1/tenants/blueque/queues":
 			w.WriteHeader(http.StatusBadGateway)
+		case "/login/v1/tenants/blueque/queues":
+			w.WriteHeader(http.StatusUnauthorized)
+		case "/busy/v1/tenants/blueque/queues":
+			w.WriteHeader(http.StatusTooManyRequests)
 		default:
 			fmt.Fprint(w, "<html>")
 		}
@@ -146,10 +151,32 @@ func TestServerAway(t *testing.T) {
 		other.URL:            "the answer is none of the API",
 		other.URL + "/moved": "it answers with a redirect to http://example.com/: name that, if you trust it",
 		other.URL + "/proxy": "it answers HTTP 502 Bad Gateway",
+		other.URL + "/login": "it answers HTTP 401 Unauthorized, which is no answer of Quern's API: a proxy before it lets you not pass",
+		other.URL + "/busy":  "it answers HTTP 429 Too Many Requests, which is no answer of Quern's API: try again",
 		strings.Replace(other.URL, "http:", "https:", 1): "it speaks no TLS there: use http:// instead of https://",
 	} {
 		if r := u.run("queue", "ls", "--server", url); r.status != exitRefused || r.stdout != "" || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %+v, expected %q", url, r, want)
+		}
+	}
+}
+
+// A page that some proxy shows, with status 200, is no success of any command.
+func TestServerIsAnother(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/queues/json/") {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, "{}")
+			return
+		}
+		fmt.Fprint(w, "<html>")
+	}))
+	defer other.Close()
+	for _, args := range []string{"queue pause mail", "queue limit mail 3", "kv get bucket key", "enqueue mail hello", "enqueue json hello", "task delete one"} {
+		r := newUser(t, "").run(append(strings.Fields(args), "--server", other.URL)...)
+		if r.status != exitRefused || r.stdout != "" || !strings.Contains(r.stderr, "the answer is none of the API") {
+			t.Errorf("%s: %+v", args, r)
 		}
 	}
 }

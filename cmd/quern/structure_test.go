@@ -29,20 +29,21 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":   {"host", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
-	"host":        {"host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
-	"host/api":    {"host", "host/doctor", "host/kv", "sdk/queue", "plugins", "runtime"},
-	"host/doctor": {"sdk/queue"},
-	"host/guest":  {"host/kv", "sdk/queue", "plugins", "runtime"},
-	"host/kv":     {"sdk/queue", "runtime"},
-	"host/trace":  {"sdk/queue", "runtime"},
-	"plugins":     {"runtime"},
-	"runtime":     {},
-	"sdk":         {},
-	"sdk/queue":   {},
-	"metrics":     {},
-	"examples":    {"sdk", "sdk/queue"},
-	"internal":    {}, // for tests of every folder
+	"cmd/quern":    {"host", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"host":         {"host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
+	"host/api":     {"host", "host/doctor", "host/kv", "sdk/queue", "plugins", "runtime"},
+	"host/doctor":  {"sdk/queue"},
+	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},
+	"host/kv":      {"sdk/queue", "runtime"},
+	"host/trace":   {"sdk/queue", "runtime"},
+	"host/webhook": {"sdk/queue", "runtime"},
+	"plugins":      {"runtime"},
+	"runtime":      {},
+	"sdk":          {},
+	"sdk/queue":    {},
+	"metrics":      {},
+	"examples":     {"sdk", "sdk/queue"},
+	"internal":     {}, // for tests of every folder
 }
 
 // confined says which folders alone may import a module of others.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	apiclient "github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -93,8 +95,15 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 	ctx, giveUp := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		if err := awaitOutage(ctx, client, outage); err != nil {
-			giveUp(refusedf("cannot wait for task %s, Redis has been away for %s: %w: continue with `quern task wait %s`", id, outage, err, shellWord(id)))
+		switch err := awaitOutage(ctx, client, outage); {
+		case err != nil && !queue.IsUnavailable(err):
+			giveUp(fmt.Errorf("cannot wait for task %s: %w", id, err))
+		case err != nil:
+			away := "Redis"
+			if _, ok := errors.AsType[*apiclient.ServerError](err); ok {
+				away = "the server"
+			}
+			giveUp(refusedf("cannot wait for task %s, %s has been away for %s: %w: continue with `quern task wait %s`", id, away, outage, err, shellWord(id)))
 		}
 	})
 	defer watching.Wait()
@@ -118,7 +127,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitOutage returns an error when Redis has been away for longer than outage, nil when ctx ends.
+// awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when ctx ends.
 func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
 	ticker := time.NewTicker(min(outage, outageInterval))
 	defer ticker.Stop()
@@ -133,7 +142,7 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 		switch {
 		case err == nil:
 			there = time.Now()
-		case ctx.Err() == nil && time.Since(there) >= outage:
+		case ctx.Err() == nil && (time.Since(there) >= outage || isStatus(err, http.StatusUnauthorized) || isStatus(err, http.StatusForbidden)):
 			return err
 		}
 	}

@@ -344,7 +344,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	case tenant != "" && !who.sees(tenant):
 		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q: it has %s", who.Name, tenant, strings.Join(who.Tenants, ", "))
 	case slices.Index(roles, who.Role) < slices.Index(roles, o.role):
-		s.refuse(ctx, http.StatusForbidden, "%s is a %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
+		s.refuse(ctx, http.StatusForbidden, "%s has the role %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
 	case o.payloads && !who.reads():
 		s.refuse(ctx, http.StatusForbidden, "%s may not see parameters, results, logs and values of handlers (payloads: false)", who.Name)
 	case tenant != "" && s.tenants[tenant] == nil: // operations rely on it

@@ -40,6 +40,9 @@ type TaskOptions struct {
 	Unique             bool          `query:"unique" json:"unique,omitempty" doc:"Enqueue nothing if the queue has a task with the same unique_key, or without one the same parameters."`
 	UniqueKey          string        `query:"unique_key" json:"unique_key,omitempty" maxLength:"16384" doc:"With unique."`
 	UniqueForSeconds   float64       `query:"unique_for_seconds" json:"unique_for_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"With unique: for this time, finished or not; missing: until it is finished."`
+	After              []string      `query:"after,explode" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
+	When               queue.When    `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
+	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
 // RequestTrace is the trace of a request in the headers of W3C Trace Context: that of its tasks, unless they have another.
@@ -50,17 +53,17 @@ type RequestTrace struct {
 
 // pass gives the trace to a task that has none. A header without a valid form is none, as W3C Trace Context has it.
 func (t RequestTrace) pass(o *queue.Options) {
-	if _, ok := o.Headers[queue.HeaderTraceparent]; ok || o.Traceparent != "" || !queue.ValidTraceparent(t.TraceHeader) {
-		return
+	if o.Traceparent == "" {
+		o.Headers = queue.InheritTrace(map[string]string{queue.HeaderTraceparent: t.TraceHeader, queue.HeaderTracestate: t.StateHeader}, o.Headers)
 	}
-	o.Traceparent = t.TraceHeader
-	if t.StateHeader != "" && queue.ValidHeader(queue.HeaderTracestate, t.StateHeader) == nil {
-		o.Headers = maps.Clone(o.Headers)
-		if o.Headers == nil {
-			o.Headers = make(map[string]string, 1)
-		}
-		o.Headers[queue.HeaderTracestate] = t.StateHeader
+}
+
+// or is a publication's own traceparent, or else that of the request.
+func (t RequestTrace) or(own string) string {
+	if own == "" && queue.ValidTraceparent(t.TraceHeader) {
+		return t.TraceHeader
 	}
+	return own
 }
 
 // OptionsOf are the options as the API takes them, without labels and priority.
@@ -70,6 +73,7 @@ func OptionsOf(o *queue.Options) TaskOptions {
 		Deadline: stamp(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
 		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
 		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
+		After: o.After, When: o.When, Open: o.Open,
 	}
 	if o.Unique != nil {
 		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
@@ -81,6 +85,7 @@ func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Opt
 	q := queue.Options{
 		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
 		At: Moment(o.At), Deadline: Moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
+		After: o.After, When: o.When, Open: o.Open,
 		Retry: queue.Retry{
 			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds), Min: period(o.BackoffMinSeconds),
 			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
@@ -104,7 +109,7 @@ type EnqueueRaw struct {
 	RequestTrace
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
-	Header         []string `query:"header,explode" maxItems:"32" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
+	Header         []string `query:"header,explode" maxItems:"33" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
 	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
@@ -144,16 +149,22 @@ type Enqueued struct {
 	Body     Receipt
 }
 
-// Events is a CloudEvent, or a batch of them.
+// Events are CloudEvents for a queue.
 type Events struct {
 	InQueue
+	SentEvents
+}
+
+// SentEvents is a CloudEvent, or a batch of them, in the trace of the request.
+type SentEvents struct {
+	RequestTrace
 	ContentType string `header:"Content-Type" doc:"application/cloudevents+json, application/cloudevents-batch+json, or that of the data of an event whose attributes are headers ce-NAME."`
 	RawBody     []byte `contentType:"application/cloudevents+json"`
 	header      http.Header
 }
 
 // Resolve takes the attributes of an event in binary mode from the headers.
-func (e *Events) Resolve(ctx huma.Context) []error {
+func (e *SentEvents) Resolve(ctx huma.Context) []error {
 	e.header = make(http.Header)
 	ctx.EachHeader(func(name, value string) { e.header.Add(name, value) })
 	return nil
@@ -181,6 +192,9 @@ func (s *service) describeEnqueue() {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
 					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
+				}
+				if _, twice := options.Headers[name]; twice {
+					return nil, failed(http.StatusBadRequest, "two headers %q: give one of them", name)
 				}
 				if options.Headers == nil {
 					options.Headers = make(map[string]string, len(in.Header))
@@ -229,6 +243,7 @@ func (s *service) describeEnqueue() {
 					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent, Headers: e.headers,
 					Labels: map[string]string{"ce-type": e.Type, "ce-source": e.Source},
 				}}
+				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
 			return &ListOf[Receipt]{List[Receipt]{Items: receiptShapes(t, q, receipts)}}, err
@@ -309,16 +324,13 @@ func attributes(whole json.RawMessage) (map[string]string, error) {
 		added := len(header) + len(value)
 		switch {
 		case name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null":
-		case len(headers) == queue.MaxHeaders-1 || size+added > maxAttributes || queue.ValidHeader(header, value) != nil:
+		case len(headers) == queue.MaxHeaders || size+added > queue.MaxHeaderBytes || queue.ValidHeader(header, value) != nil:
 		default:
 			headers[header], size = value, size+added
 		}
 	}
 	return headers, nil
 }
-
-// maxAttributes leaves room for a traceparent.
-const maxAttributes = queue.MaxHeaderBytes - 512
 
 const (
 	eventType = "application/cloudevents+json"
@@ -370,6 +382,9 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		headers, err := attributes(part)
 		if err != nil {
 			return nil, fmt.Errorf("event %d: %w", i, err)
+		}
+		if e.Traceparent == "" {
+			delete(headers, queue.HeaderTracestate) // which belongs to it
 		}
 		e.json, e.headers = part, headers
 	}

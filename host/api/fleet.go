@@ -17,7 +17,7 @@ import (
 type Node struct {
 	Listener   string              `json:"listener"`
 	Tenant     string              `json:"tenant"`
-	Kind       string              `json:"kind" doc:"quern, go or python."`
+	Kind       string              `json:"kind" doc:"quern, go, python, or webhook: what delivers webhooks."`
 	Version    string              `json:"version,omitempty"`
 	LeaseEnds  float64             `json:"lease_ends,omitempty" doc:"Missing: it has no lease, or its tasks are being reclaimed."`
 	Alive      bool                `json:"alive" doc:"Its lease has not ended, or it is a Python listener, of which nobody knows."`
@@ -247,10 +247,14 @@ func (s *service) describeStore() {
 		func(ctx context.Context, in *TenantPage) (*ListOf[Bucket], error) {
 			t := s.tenants[in.Tenant]
 			all, err := Buckets(ctx, t.Client, t.store)
-			if err != nil && len(all) == 0 {
+			if err != nil && (len(all) == 0 || queue.IsUnavailable(err)) {
 				return nil, err // else one damaged bucket does not hide the others
 			}
-			return cut(all, in.Paging, func(b Bucket) string { return b.Bucket }), nil
+			out := cut(all, in.Paging, func(b Bucket) string { return b.Bucket })
+			if err != nil {
+				out.Body.Error = err.Error()
+			}
+			return out, nil
 		})
 	type listKeys struct {
 		InBucket

@@ -45,13 +45,13 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		who, err := s.config.Access.identify(r)
-		if errors.Is(err, errTooManyTokens) {
-			s.write(w, http.StatusTooManyRequests, "%v", err)
-			return
-		}
 		if err != nil {
 			if s.strangers.Allow() {
 				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", r.Method, "path", r.URL.Path, "error", err)
+			}
+			if errors.Is(err, errTooManyTokens) {
+				s.write(w, http.StatusTooManyRequests, "%v", err)
+				return
 			}
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.write(w, http.StatusUnauthorized, "%v", err)

@@ -26,6 +26,7 @@ func TestTaskHeaders(t *testing.T) {
 		"?header=traceparent=" + other:            {traced, map[string]string{"traceparent": other}},
 		"?header=x-id=10":                         {map[string]string{"Traceparent": "nonsense"}, map[string]string{"x-id": "10"}},
 		"?header=tracestate=b=2&header=x-id=here": {traced, map[string]string{"traceparent": trace, "tracestate": "a=1", "x-id": "here"}},
+		"?header=x-id=11":                         {map[string]string{"Traceparent": trace, "Tracestate": "a=\u2028"}, map[string]string{"traceparent": trace, "x-id": "11"}},
 	} {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks" + path, header: c.header})
 		id := decode[api.Receipt](t, a, http.StatusOK).ID
@@ -34,8 +35,8 @@ func TestTaskHeaders(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"?header=x-id": "NAME=VALUE", "?header=X-Id=7": "lower case: x-id", "?header=a=%0A": "printable",
-		"?header=traceparent=" + other + "&traceparent=" + trace: "give one of them", "?" + strings.Repeat("header=a=b&", 33): "",
+		"?header=x-id": "NAME=VALUE", "?header=X-Id=7": "lower case: x-id", "?header=a=%0A": "printable", "?header=a=1&header=a=2": "two headers",
+		"?header=traceparent=" + other + "&traceparent=" + trace: "give one of them", "?" + strings.Repeat("header=a=b&", 34): "",
 	} {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks" + path})
 		if a.status < 400 || a.status >= 500 || !strings.Contains(string(a.body), want) {
@@ -59,11 +60,13 @@ func TestEventsWithOddAttributes(t *testing.T) {
 	w := setup(t)
 	body := `{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "large": "` + strings.Repeat("x", queue.MaxHeaderBytes) +
 		`", "lines": "a\nb", "number": 7, "yes": true, "nothing": null, "tracestate": "a=1", "traceparent": "nonsense", "data": {"a": 1}}`
-	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: []byte(body), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
+	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: []byte(body), header: map[string]string{
+		"Content-Type": "application/cloudevents+json", "Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate": "b=2",
+	}})
 	id := decode[api.List[api.Receipt]](t, a, http.StatusOK).Items[0].ID
 	task, err := w.Task(w.ctx, id)
 	must(t, err)
-	want := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-number": "7", "ce-yes": "true", "tracestate": "a=1"}
+	want := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-number": "7", "ce-yes": "true", "tracestate": "b=2", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	if !maps.Equal(task.Headers, want) || string(task.Parameters) != body {
 		t.Errorf("%v of %s", task.Headers, task.Parameters)
 	}

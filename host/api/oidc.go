@@ -28,10 +28,11 @@ type issuer struct {
 	known    map[[sha256.Size]byte]checked
 }
 
-// checked is the holder of a token whose signature was right a moment ago.
+// checked is the holder of a token whose signature was right.
 type checked struct {
-	who   *Principal
-	until time.Time
+	who    *Principal
+	until  time.Time // it is not checked again
+	expiry time.Time
 }
 
 const (
@@ -39,8 +40,9 @@ const (
 	issuerPause   = 5 * time.Second
 	// issuerBurst is how often the issuer is asked in a row, and then every issuerPause: anybody can send tokens of unknown keys.
 	issuerBurst = 3
-	// checkRate is how many signatures a second are checked for one address: whoever sends tokens that were never signed costs no
-	// more. A token that was right is not checked again for checkLife, or until it expires.
+	// checkRate is how many signatures of unknown tokens a second are checked for one address: whoever sends tokens that were never
+	// signed costs no more. A token that was right is not checked again for checkLife, and counts as known until it expires: many
+	// users come from the address of a proxy.
 	checkRate = 100
 	checkLife = time.Minute
 	mostKnown = 10_000
@@ -66,10 +68,11 @@ func (i *issuer) identify(ctx context.Context, token, address string, logger hcl
 	i.mu.Lock()
 	before, ok := i.known[sum]
 	i.mu.Unlock()
-	if ok && time.Now().Before(before.until) {
+	now := time.Now()
+	if ok && now.Before(before.until) {
 		return before.who, nil
 	}
-	if !i.checks.allow(&Principal{Name: address, Rate: checkRate}) {
+	if isKnown := ok && now.Before(before.expiry); !isKnown && !i.checks.allow(&Principal{Name: address, Rate: checkRate}) {
 		return nil, errTooManyTokens
 	}
 	who, expiry, err := i.check(ctx, token, logger)
@@ -85,7 +88,7 @@ func (i *issuer) identify(ctx context.Context, token, address string, logger hcl
 	if expiry.Before(until) {
 		until = expiry
 	}
-	i.known[sum] = checked{who, until}
+	i.known[sum] = checked{who, until, expiry}
 	return who, nil
 }
 

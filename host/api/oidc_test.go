@@ -148,13 +148,17 @@ func TestForgedTokensAreCheckedRarely(t *testing.T) {
 	i := newIssuer(t)
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern, role_claim: groups, tenants_claim: quern_tenants}"), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	log := &lockedBuffer{}
+	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path), func(c *api.Config) {
+		c.Logger = hclog.New(&hclog.LoggerOptions{Output: log})
+	})
 	known := i.sign(t, i.key, nil)
 	w.token = known
 	get[api.Principal](t, w, "/v1/me")
 	parts := strings.Split(known, ".")
 	statuses := make(map[int]int)
-	for n := 0; n < 5000 && statuses[http.StatusTooManyRequests] == 0; n++ {
+	logged := func() bool { return strings.Contains(log.String(), "tokens a second that are not known") }
+	for n := 0; n < 50_000 && !logged(); n++ {
 		w.token = fmt.Sprintf("%s.%s.%x%s", parts[0], parts[1], n, parts[2][8:])
 		a := w.do(t, request{method: http.MethodGet, path: "/v1/me"})
 		if statuses[a.status]++; a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "" {
@@ -163,6 +167,9 @@ func TestForgedTokensAreCheckedRarely(t *testing.T) {
 	}
 	if statuses[http.StatusUnauthorized] == 0 || statuses[http.StatusTooManyRequests] == 0 || len(statuses) != 2 {
 		t.Errorf("%v", statuses)
+	}
+	if !logged() {
+		t.Errorf("the log does not tell of it: %.2000s", log.String())
 	}
 	w.token = known
 	get[api.Principal](t, w, "/v1/me")

@@ -40,6 +40,10 @@ var kinds = []struct {
 }{
 	{"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
 	{"no-node", queue.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
+	{"no-topic", queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it"},
+	{"no-subscription", queue.ErrNoSubscription, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/subscriptions"},
+	{"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged"},
+	{"exists", queue.ErrExists, http.StatusConflict, ""},
 	{noQueue, ErrNoQueue, http.StatusNotFound, ""},
 	{"no-value", guest.ErrNotFound, http.StatusNotFound, ""},
 	{"no-schedule", queue.ErrNoSchedule, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/schedules"},
@@ -49,6 +53,7 @@ var kinds = []struct {
 	{"invalid", guest.ErrInvalid, http.StatusBadRequest, ""},
 	{"not-unique", queue.ErrUnique, http.StatusConflict, ""},
 	{"status", queue.ErrStatus, http.StatusConflict, ""},
+	{"dependency", queue.ErrDependency, http.StatusConflict, ""},
 	{"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
 	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},

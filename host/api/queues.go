@@ -27,6 +27,7 @@ type TenantPage struct {
 type List[T any] struct {
 	Items   []T    `json:"items"`
 	Next    string `json:"next,omitempty" doc:"The cursor of the next page; missing: this is the last."`
+	Error   string `json:"error,omitempty" doc:"What is wrong with entries that are missing or incomplete."`
 	Partial bool   `json:"partial,omitempty" doc:"The search ended before it had seen everything, to spare Redis: go on with next."`
 }
 
@@ -86,11 +87,15 @@ type Purge struct {
 // Purged is how many tasks are deleted.
 type Purged struct {
 	Body struct {
-		Tenant string `json:"tenant"`
-		Queue  string `json:"queue"`
-		Purged int    `json:"purged"`
+		Tenant  string `json:"tenant"`
+		Queue   string `json:"queue"`
+		Purged  int    `json:"purged"`
+		Partial bool   `json:"partial,omitempty" doc:"There may be more of them: repeat the request."`
 	}
 }
+
+// mostPurged is after how many tasks a purge answers: one takes about a millisecond.
+const mostPurged = 10_000
 
 func (s *service) describeQueues() {
 	add(s, looking("/tenants", "list-tenants", "List the tenants that you may see"),
@@ -136,6 +141,9 @@ func (s *service) describeQueues() {
 	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
 		func(ctx context.Context, in *show) (*QueueOf, error) {
 			out, err := s.showQueue(ctx, in.InQueue)
+			if err == nil && !out.Body.Paused && out.Body.Limit == 0 && out.Body.Error == "" {
+				err = s.tenants[in.Tenant].known(ctx, in.Queue)
+			}
 			if err != nil || !in.DeadLetters {
 				return out, err
 			}
@@ -180,17 +188,11 @@ func (t *tenant) queues(ctx context.Context, names []string) ([]Queue, error) {
 	return shapes, nil
 }
 
-// showQueue shows a queue, also one that nobody has used if it was paused or limited.
+// showQueue shows a queue, also one that nobody has used.
 func (s *service) showQueue(ctx context.Context, in InQueue) (*QueueOf, error) {
-	t := s.tenants[in.Tenant]
-	shapes, err := t.queues(ctx, []string{in.Queue})
+	shapes, err := s.tenants[in.Tenant].queues(ctx, []string{in.Queue})
 	if err != nil {
 		return nil, err
-	}
-	if q := shapes[0]; !q.Paused && q.Limit == 0 && q.Error == "" {
-		if err := t.known(ctx, in.Queue); err != nil {
-			return nil, err
-		}
 	}
 	return &QueueOf{shapes[0]}, nil
 }
@@ -204,12 +206,13 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
 	}
 	purged, err := t.Queue(in.Queue).Purge(ctx, queue.PurgeOptions{
-		Status: queue.Status(in.Status), OlderThan: period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign,
+		Status: queue.Status(in.Status), OlderThan: period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,
 	})
 	if err != nil {
 		return nil, err
 	}
 	out := &Purged{}
 	out.Body.Tenant, out.Body.Queue, out.Body.Purged = t.Tenant(), in.Queue, purged
+	out.Body.Partial = purged >= mostPurged
 	return out, nil
 }

@@ -20,7 +20,7 @@ func fill(t *testing.T, v reflect.Value, n *int) {
 		v.Set(reflect.ValueOf(time.UnixMicro(1_700_000_000_123_000 + int64(*n)*1e6)))
 		return
 	case time.Duration:
-		v.SetInt(int64(*n) * int64(time.Second))
+		v.SetInt(int64(*n)*int64(time.Second) + int64(time.Millisecond)) // of which float64 has no exact value
 		return
 	}
 	switch v.Kind() {

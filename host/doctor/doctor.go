@@ -61,7 +61,7 @@ type check struct {
 	find func(p *patient) []Finding
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, topicChecks, webhookChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -90,6 +90,10 @@ type patient struct {
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
 	schedules   []*queue.Schedule
+
+	topics        []queue.Topic // but those of which all subscriptions are active
+	subscriptions []queue.Subscription
+	unpublished   []string // publications that nobody goes on with
 }
 
 // plugin is what one host published of one plugin.
@@ -183,6 +187,16 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
 			return err
 		}},
+		reading{"the topics", func() error {
+			topics, err := client.Topics(ctx)
+			if err != nil {
+				return err
+			}
+			subscriptions, err := client.Subscriptions(ctx)
+			p.readTopics(topics, subscriptions)
+			return err
+		}},
+		reading{"the publications", func() (err error) { p.unpublished, err = client.Fleet().Unpublished(ctx); return err }},
 	)
 	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
 	p.stats, p.queues = p.stats[:known], p.queues[:known]

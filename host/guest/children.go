@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -14,13 +13,16 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Children are the tasks that one task enqueues. They belong to the goroutine of its call until that has ended.
+// Children are the tasks that one task enqueues, and what it publishes. They belong to the goroutine of its call until that has ended.
 type Children struct {
 	task    *Task
 	grant   *manifest.EnqueueGrant
 	tasks   int   // how many more it may enqueue
 	bytes   int64 // how many these may have together
+	after   int   // for how many tasks these wait together
 	waiting []queue.Child
+
+	published publications
 }
 
 // Waiting are the children that are enqueued when the task completes.
@@ -37,7 +39,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {
 		return "", err
 	}
-	asked.Headers = inherit(t.Headers, asked.Headers)
+	asked.Headers = queue.InheritTrace(t.Headers, asked.Headers)
 	child, err := newChild(c.grant, asked, t.ID)
 	switch {
 	case err != nil:
@@ -64,32 +66,22 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	return id, err
 }
 
-// inherit adds a task's trace to the headers of a child that names no other one.
-func inherit(task, child map[string]string) map[string]string {
-	trace, traced := task[queue.HeaderTraceparent]
-	if _, own := child[queue.HeaderTraceparent]; own || !traced {
-		return child
-	}
-	all := map[string]string{queue.HeaderTraceparent: trace}
-	if state, ok := task[queue.HeaderTracestate]; ok {
-		all[queue.HeaderTracestate] = state
-	}
-	maps.Copy(all, child)
-	return all
-}
-
 // take counts a child against the grant, or returns an error that wraps service.ErrLimit.
 func (c *Children) take(child *queue.Child) error {
 	size, permissions := sizeOf(child), c.task.Permissions
 	switch {
 	case c.tasks == 0:
 		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks, permissions.RaiseEnqueue("tasks"))
+	case c.after+len(child.After) > queue.MaxChildDependencies:
+		return fmt.Errorf("%w: the tasks that one task enqueues may wait for %d tasks together: let them wait for one that waits for the others",
+			service.ErrLimit, queue.MaxChildDependencies)
 	case size > c.bytes:
 		return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",
 			service.ErrLimit, units.FormatSize(c.grant.Bytes), units.FormatSize(size), permissions.RaiseEnqueue("bytes"))
 	}
 	c.tasks--
 	c.bytes -= size
+	c.after += len(child.After)
 	return nil
 }
 
@@ -97,6 +89,7 @@ func (c *Children) take(child *queue.Child) error {
 func (c *Children) giveBack(child *queue.Child) {
 	c.tasks++
 	c.bytes += sizeOf(child)
+	c.after -= len(child.After)
 }
 
 func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
@@ -112,6 +105,8 @@ func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, e
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
 		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
+	case errors.Is(err, queue.ErrDependency):
+		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
 	case errors.Is(err, queue.ErrDamaged):
 		t.Logger.Warn("a task cannot enqueue", "task_id", t.ID, "plugin", t.Plugin, "error", err)
 		fallthrough
@@ -136,7 +131,7 @@ func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) 
 	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
 		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
-		Parent: parent,
+		Parent: parent, After: asked.After, When: queue.When(asked.When),
 	}}}
 	if err := child.Validate(); err != nil {
 		return queue.Child{}, invalid(err)

@@ -101,7 +101,7 @@ func TestChildrenInheritTheTrace(t *testing.T) {
 		"untraced":  {map[string]string{"tracestate": "a=1", "x-id": "7"}, map[string]string{"x": "1"}, map[string]string{"x": "1"}},
 		"trace":     {parent, nil, map[string]string{"traceparent": trace, "tracestate": "a=1"}},
 		"others":    {parent, map[string]string{"x": "1"}, map[string]string{"traceparent": trace, "tracestate": "a=1", "x": "1"}},
-		"own state": {parent, map[string]string{"tracestate": "b=2"}, map[string]string{"traceparent": trace, "tracestate": "b=2"}},
+		"own state": {parent, map[string]string{"tracestate": "b=2"}, map[string]string{"traceparent": trace, "tracestate": "a=1"}},
 		"own trace": {parent, map[string]string{"traceparent": other}, map[string]string{"traceparent": other}},
 	} {
 		children := enqueuing(t, "", Task{ID: "parent", Headers: c.parent, Host: accepting{}})

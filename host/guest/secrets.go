@@ -44,7 +44,12 @@ func (s *secrets) read(name string) ([]byte, error) {
 	if !slices.Contains(permissions.Capabilities.Secrets, name) {
 		return nil, &service.Denial{What: fmt.Sprintf("secret %q is not granted", name), Add: fmt.Sprintf("secrets: [%q]", name)}
 	}
-	if secret, ok := permissions.Secrets[name]; ok {
+	return ReadSecret(dir, s.task.Tenant, name, permissions.Secrets)
+}
+
+// ReadSecret reads a secret of a tenant where the host's grants define it, else in the folder of secrets, "" for none.
+func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([]byte, error) {
+	if secret, ok := granted[name]; ok {
 		value, err := secret.Read()
 		return value, unreadable(name, err)
 	}
@@ -56,7 +61,7 @@ func (s *secrets) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	file, err := root.OpenFile(path.Join(s.task.Tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	file, err := root.OpenFile(path.Join(tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
 	if err != nil {
 		return nil, unreadable(name, err)
 	}

@@ -66,6 +66,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	grant := cmp.Or(t.Permissions.Capabilities.Enqueue, &noQueues)
 	children = &Children{task: &t, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
 	services.Enqueue, services.EnqueueAtOnce = children, grant.AfterCall()
+	services.Publish, services.PublishAtOnce = children, t.Permissions.Capabilities.Publish.AfterCall()
 	return services, children
 }
 

@@ -77,6 +77,8 @@ func TestCeiling(t *testing.T) {
 // accepting is a Host that does all that it is asked.
 type accepting struct{}
 
+func (accepting) Publish(context.Context, *queue.Publication) error { return nil }
+
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (accepting) AdmitQueue(string) error                      { return nil }
 func (accepting) Enqueue(_ context.Context, child queue.Child) (string, error) {

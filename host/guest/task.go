@@ -32,4 +32,6 @@ type Host interface {
 	AdmitQueue(name string) error
 	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
 	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
+	// Publish publishes at once.
+	Publish(ctx context.Context, publication *queue.Publication) error
 }

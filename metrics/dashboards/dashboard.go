@@ -29,6 +29,7 @@ type Panel struct {
 	Unit        Unit
 	Width       int // in columns; 0: 8 for a chart, 4 for a number, 24 for a table
 	Stack       bool
+	Names       bool // a number shows the name of its series, not the value
 	// Warn and Bad are where a value becomes yellow, and red; 0: nowhere.
 	Warn, Bad float64
 	Queries   []Query
@@ -51,6 +52,11 @@ func table(title, description string, queries []Query) Panel {
 
 func (p Panel) wide(columns int) Panel {
 	p.Width = columns
+	return p
+}
+
+func (p Panel) named() Panel {
+	p.Names = true
 	return p
 }
 

@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 )
 
@@ -94,6 +95,11 @@ func (p Panel) json(id int, at object) object {
 		"id": id, "type": p.Kind, "title": p.Title, "description": p.Description, "datasource": source, "gridPos": at,
 		"targets": p.targets(), "fieldConfig": object{"defaults": p.field(), "overrides": []object{}}, "options": options[p.Kind],
 	}
+	if p.Names {
+		named := maps.Clone(options[p.Kind])
+		named["textMode"] = "name"
+		panel["options"] = named
+	}
 	if p.Kind == Table {
 		panel["transformations"] = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true, "Value": true, "__name__": true}}}}
 	}
@@ -122,6 +128,9 @@ func (p Panel) targets() (list []object) {
 		}
 		if p.Kind == Table {
 			target["format"] = "table"
+		}
+		if strings.Contains(q.Expr, "$__interval") {
+			target["interval"] = "1m" // some scrapes at least
 		}
 		list = append(list, target)
 	}

@@ -27,14 +27,15 @@ func (s scope) rate(by, counter string, matchers ...string) string {
 	return sum(by, "rate("+s.of(counter, matchers...)+"[$__rate_interval])")
 }
 
-// increase is by how much a counter has grown between two points of a chart, by labels.
+// increase is by how much a counter has grown since the point before it in a chart, by labels: stacked or summed, the points count
+// each event once. The panel has points a minute apart at least (see Panel.targets).
 func (s scope) increase(by, counter string, matchers ...string) string {
-	return sum(by, "increase("+s.of(counter, matchers...)+"[$__rate_interval])")
+	return sum(by, "increase("+s.of(counter, matchers...)+"[$__interval])")
 }
 
 // alike is a gauge of queues, which every host shows alike, summed by labels.
 func (s scope) alike(by, gauge string, matchers ...string) string {
-	inner := "tenant, queue"
+	inner := "job, tenant, queue" // each job is a fleet of its own
 	if gauge == "quern_queue_depth" {
 		inner += ", state"
 	}

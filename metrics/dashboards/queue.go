@@ -18,7 +18,7 @@ func queue() Dashboard {
 					"How long the task that has waited longest waits.",
 					ask("max("+s.of("quern_queue_oldest_pending_age_seconds")+")", "age")).wide(3).limits(60, 600),
 				now("Listeners", "quern_queue_listeners", `queue!=""`, 0, "Hosts and workers that take tasks. With none, tasks wait."),
-				now("Dead letters", "quern_queue_dead_letters", `queue!=""`, 1, "Tasks that failed for good, and whose dead letter nobody has handled."),
+				now("Dead letters", "quern_queue_dead_letters", `queue!=""`, 1, "What waits in the queue as letters of tasks that failed for good: pick the queue that manifests name as dead."),
 				now("Paused", "quern_queue_paused", `queue!=""`, 1, "Queues that somebody paused: `quern queue resume`."),
 				now("Quarantined", "quern_queue_quarantined", `queue!=""`, 1, "Queues whose plugin ended several hosts: `quern plugin release`."),
 				number("Within the objective, 6 h", Share,

@@ -20,6 +20,8 @@ type Capabilities struct {
 	Secrets []string
 	// Enqueue lets a handler enqueue tasks; nil for none.
 	Enqueue *EnqueueGrant
+	// Publish lets a handler publish to topics; nil for none.
+	Publish *PublishGrant
 }
 
 // FileGrant is a file that a plugin's tasks may read. It is read when the plugin is loaded; other content is another version.
@@ -58,6 +60,42 @@ type EnqueueGrant struct {
 // AfterCall tells whether tasks are enqueued at once.
 func (g *EnqueueGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
+// PublishGrant lets a handler publish to topics. Depth, number and size of publications are bounded as an EnqueueGrant bounds
+// tasks by default.
+type PublishGrant struct {
+	// Topics are those that it may publish to, by name or by pattern: see Allows.
+	Topics []string `json:"topics"`
+	// After is when they are published: with the completion of the task, or at the call.
+	After string `json:"after"`
+}
+
+// AfterCall tells whether it publishes at once.
+func (g *PublishGrant) AfterCall() bool { return g != nil && g.After == afterCall }
+
+// Allows tells whether it may publish to a topic. nil allows none.
+func (g *PublishGrant) Allows(topic string) bool {
+	return g != nil && slices.ContainsFunc(g.Topics, func(pattern string) bool { return matches(pattern, topic) })
+}
+
+// What one run of a task may publish, and how long a chain of tasks may become by it.
+const (
+	MaxPublications     = defaultTasks
+	MaxPublicationBytes = defaultBytes
+	MaxPublicationDepth = defaultDepth
+)
+
+// limitTo returns what both grants allow; nil if that is nothing.
+func (g *PublishGrant) limitTo(ceiling *PublishGrant) *PublishGrant {
+	if g == nil || ceiling == nil || g.AfterCall() && !ceiling.AfterCall() {
+		return nil
+	}
+	topics := commonNames(g.Topics, ceiling.Topics)
+	if len(topics) == 0 {
+		return nil
+	}
+	return &PublishGrant{Topics: topics, After: g.After}
+}
+
 // The words of a bucket's access and of capabilities.enqueue.after.
 const (
 	accessRead    = "r"
@@ -86,6 +124,7 @@ func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
 		return !slices.ContainsFunc(ceiling.Secrets, func(pattern string) bool { return matches(pattern, name) })
 	})
 	c.Enqueue = c.Enqueue.limitTo(ceiling.Enqueue)
+	c.Publish = c.Publish.limitTo(ceiling.Publish)
 	return c
 }
 
@@ -119,17 +158,22 @@ func (g *EnqueueGrant) limitTo(ceiling *EnqueueGrant) *EnqueueGrant {
 	both := &EnqueueGrant{
 		After: g.After, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks), Bytes: min(g.Bytes, ceiling.Bytes),
 	}
-	for _, pattern := range g.Queues {
-		for _, most := range ceiling.Queues {
-			for _, queue := range common(pattern, most) {
-				if !both.Allows(queue) { // it takes the place of those that it covers
-					both.Queues = append(slices.DeleteFunc(both.Queues, func(other string) bool { return matches(queue, other) }), queue)
+	if both.Queues = commonNames(g.Queues, ceiling.Queues); len(both.Queues) == 0 {
+		return nil
+	}
+	return both
+}
+
+// commonNames are the patterns for what both lists of patterns match.
+func commonNames(a, b []string) (both []string) {
+	for _, pattern := range a {
+		for _, most := range b {
+			for _, name := range common(pattern, most) {
+				if !slices.ContainsFunc(both, func(other string) bool { return matches(other, name) }) { // it takes the place of those that it covers
+					both = append(slices.DeleteFunc(both, func(other string) bool { return matches(name, other) }), name)
 				}
 			}
 		}
-	}
-	if len(both.Queues) == 0 {
-		return nil
 	}
 	return both
 }

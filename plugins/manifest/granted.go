@@ -15,6 +15,7 @@ type Granted struct {
 	KV      []GrantedBucket `json:"kv,omitempty"`
 	Secrets []string        `json:"secrets,omitempty"`
 	Enqueue *EnqueueGrant   `json:"enqueue,omitempty"`
+	Publish *PublishGrant   `json:"publish,omitempty"`
 	// Env and Config are names, Files are the paths at which tasks find them.
 	Env    []string `json:"env,omitempty"`
 	Files  []string `json:"files,omitempty"`
@@ -44,7 +45,7 @@ func (c Capabilities) Granted(config map[string]string) *Granted {
 
 func (c Capabilities) granted(config map[string]string) *Granted {
 	g := &Granted{
-		Secrets: c.Secrets, Enqueue: c.Enqueue, Env: slices.Sorted(maps.Keys(c.Env)), Config: slices.Sorted(maps.Keys(config)),
+		Secrets: c.Secrets, Enqueue: c.Enqueue, Publish: c.Publish, Env: slices.Sorted(maps.Keys(c.Env)), Config: slices.Sorted(maps.Keys(config)),
 	}
 	for _, grant := range c.HTTP {
 		methods := grant.Methods()
@@ -82,6 +83,9 @@ func (g *Granted) Lines() (lines []string) {
 	if q := g.Enqueue; q != nil {
 		lines = append(lines, fmt.Sprintf("enqueue %s, after %s, depth %d, tasks %d of %s",
 			strings.Join(q.Queues, ", "), q.After, q.Depth, q.Tasks, units.FormatSize(q.Bytes)))
+	}
+	if p := g.Publish; p != nil {
+		lines = append(lines, fmt.Sprintf("publish %s, after %s", strings.Join(p.Topics, ", "), p.After))
 	}
 	for _, list := range []struct {
 		key   string

@@ -23,7 +23,7 @@ var importGrants = []struct {
 	}},
 	{[]string{"http"}, `http: [{host: "https://HOST", methods: [GET]}]`, func(c *Capabilities) bool { return len(c.HTTP) > 0 }},
 	{[]string{"secret_get"}, "secrets: [NAME]", func(c *Capabilities) bool { return len(c.Secrets) > 0 }},
-	{[]string{"enqueue"}, "enqueue: {queues: [NAME]}", func(c *Capabilities) bool { return c.Enqueue != nil }},
+	{[]string{"enqueue"}, "enqueue: {queues: [NAME]}", func(c *Capabilities) bool { return c.Enqueue != nil || c.Publish != nil }},
 }
 
 // Denied tells which functions that a module imports are denied whatever their arguments, and the line that grants them. That

@@ -90,6 +90,9 @@ func (m *Manifest) keys() []key {
 		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
+		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go some time after the last.", value{
+			read: func(d *decoder, n node) { m.Subscribe = d.subscriptions(n) }, schema: listProperty(maxSubscriptions, objectProperty(new(Subscription).keys())),
+		}},
 		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go soon after the last.", value{
 			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
 		}},
@@ -112,6 +115,12 @@ func (c *Capabilities) keys() []key {
 		}},
 		{"enqueue", "Lets a handler enqueue tasks.", value{
 			read: func(d *decoder, n node) { c.Enqueue = d.enqueue(n) }, schema: objectProperty(new(EnqueueGrant).keys()),
+		}},
+		{"publish", "Lets a handler publish to topics.", value{
+			read: func(d *decoder, n node) {
+				c.Publish = &PublishGrant{After: afterComplete}
+				d.entry(n, c.Publish.keys())
+			}, schema: objectProperty(new(PublishGrant).keys()),
 		}},
 		{"env", "Environment variables; none begins with " + runtime.ReservedEnv + ", which are the host's.", value{
 			read: func(d *decoder, n node) { c.Env = d.env(n) },
@@ -156,7 +165,7 @@ func (g *EnqueueGrant) keys() []key {
 	queues := value{
 		read: func(d *decoder, n node) {
 			d.notEmpty(n, "name one, such as thumbnails.done, or leave out capabilities.enqueue")
-			g.Queues = d.names(n, maxGrants, `[thumbnails.done, "mail.*"]`, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+			g.Queues = d.patterns(n, `[thumbnails.done, "mail.*"]`)
 		},
 		schema: listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
 	}
@@ -166,6 +175,20 @@ func (g *EnqueueGrant) keys() []key {
 		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth))},
 		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks))},
 		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue(&g.Bytes, 1, maxPayload, defaultBytes)},
+	}
+}
+
+func (g *PublishGrant) keys() []key {
+	topics := value{
+		read: func(d *decoder, n node) {
+			d.notEmpty(n, "name one, such as orders, or leave out capabilities.publish")
+			g.Topics = d.patterns(n, `[orders, "mail.*"]`)
+		},
+		schema: listProperty(maxGrants, textProperty(queuePattern, "orders", "mail.*")).names(1),
+	}
+	return []key{
+		{"topics", "The topics: names, or names in which a * stands for any text.", topics.require("write to which topics it may publish, such as topics: [orders]")},
+		{"after", "When it is published: with the completion of the task, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
 	}
 }
 
@@ -243,6 +266,11 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 		}
 	})
 	return names
+}
+
+// patterns reads a list of names that a plugin is granted, each with at most one * for any text.
+func (d *decoder) patterns(n node, example string) []string {
+	return d.names(n, maxGrants, example, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
 }
 
 // notEmpty reports a list of no queues.
@@ -375,6 +403,7 @@ func (d *decoder) tests(n node) (tests []Test) {
 
 // together checks the keys that only make sense together, as far as each is right by itself.
 func (d *decoder) together(m *Manifest) {
+	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
 	}

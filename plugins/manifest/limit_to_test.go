@@ -95,6 +95,9 @@ func someCapabilities(names *rapid.Generator[string]) *rapid.Generator[Capabilit
 				queues, rapid.SampledFrom([]string{afterComplete, afterCall}).Draw(t, "after"), rapid.IntRange(1, 5).Draw(t, "depth"), rapid.IntRange(1, 5).Draw(t, "tasks"), rapid.Int64Range(1, 5).Draw(t, "bytes"),
 			}
 		}
+		if topics := rapid.SliceOfNDistinct(somePattern, 0, 3, rapid.ID).Draw(t, "topics"); len(topics) > 0 {
+			c.Publish = &PublishGrant{topics, rapid.SampledFrom([]string{afterComplete, afterCall}).Draw(t, "after")}
+		}
 		return c
 	})
 }
@@ -124,6 +127,11 @@ func powers(c Capabilities, names []string) map[string]int64 {
 			}
 		}
 	}
+	for _, name := range names {
+		if c.Publish.Allows(name) {
+			most("publish to "+name, 1)
+		}
+	}
 	for _, g := range c.HTTP {
 		for _, method := range g.Methods() {
 			most("http "+method+" "+g.Host(), 1)
@@ -149,6 +157,9 @@ func TestUnder(t *testing.T) {
 		asked, most := powers(manifest, names), powers(one, names)
 		for key, value := range asked {
 			want := min(value, most[key])
+			if strings.HasPrefix(key, "publish ") && manifest.Publish.AfterCall() && !one.Publish.AfterCall() {
+				want = 0
+			}
 			if strings.HasPrefix(key, "enqueue ") && manifest.Enqueue.AfterCall() && !one.Enqueue.AfterCall() {
 				want = 0 // it would not be there when the handler believes so
 			}
@@ -197,6 +208,7 @@ func TestGrantedLines(t *testing.T) {
 	const want = `http https://*.example.com:8443 GET, POST
 kv a rw, quota 1MiB
 enqueue mail.*, after call, depth 3, tasks 1000 of 1MiB
+publish orders, bills.*, after call
 secrets a_b-c.d
 env A
 files /a/b

@@ -41,6 +41,8 @@ type Manifest struct {
 	Config map[string]string
 	// Capabilities are the plugin's grants. Default none.
 	Capabilities Capabilities
+	// Subscribe are topics whose publications make tasks in the plugin's queues. Default none.
+	Subscribe []Subscription
 	// Schedule are the plugin's recurring tasks, for queues that it serves. Default none.
 	Schedule []Schedule
 	// Tests are tasks with the outcome that they should have, in the manifest's order. Default none.

@@ -89,6 +89,7 @@ func (p *Permissions) Reduced() (keys []string) {
 		{"kv", asked.KV, got.KV},
 		{"secrets", asked.Secrets, got.Secrets},
 		{"enqueue", asked.Enqueue, got.Enqueue},
+		{"publish", asked.Publish, got.Publish},
 	} {
 		if !reflect.DeepEqual(key.asked, key.got) {
 			keys = append(keys, key.name)
@@ -160,6 +161,15 @@ func (p *Permissions) DenyQueue(queue string) error {
 		line = "enqueue: {queues: [%q], after: call}"
 	}
 	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, line, queue)
+}
+
+// DenyTopic is the error of publishing to a topic that the manifest grants and the host does not; else nil.
+func (p *Permissions) DenyTopic(topic string) error {
+	line := "publish: {topics: [%q]}"
+	if p.asked.Publish.AfterCall() {
+		line = "publish: {topics: [%q], after: call}"
+	}
+	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, line, topic)
 }
 
 // DenyDepth is the error of enqueueing from a task with that many parents, if the host and not the manifest bounds it; else nil.

@@ -39,6 +39,28 @@ func milliseconds(ms int64) time.Duration {
 // lastMoment is the last Unix time that a guest may write, in milliseconds: the end of the year 9999.
 const lastMoment = 253402300799999
 
+// parsePublication reads the options of a publication: those with a topic. nil is none.
+func parsePublication(queue string, options []byte) (*service.Publication, error) {
+	var fields struct {
+		Topic *string `json:"topic"`
+	}
+	if len(options) == 0 || json.Unmarshal(options, &fields) != nil || fields.Topic == nil {
+		return nil, nil //nolint:nilnil // parseChild tells what is wrong
+	}
+	var of struct {
+		Topic      string            `json:"topic"`
+		ID         string            `json:"id"`
+		Attributes map[string]string `json:"attributes"`
+	}
+	if err := strictly(options, &of); err != nil {
+		return nil, fmt.Errorf("%w: beside topic only id and attributes are allowed", err)
+	}
+	if queue != "" {
+		return nil, fmt.Errorf("both the queue %.200q and the topic %.200q: leave the queue empty to publish", queue, of.Topic)
+	}
+	return &service.Publication{Topic: of.Topic, ID: of.ID, Attributes: of.Attributes}, nil
+}
+
 // parseChild reads the options of a new task.
 func parseChild(options []byte) (service.Child, error) {
 	var fields struct {
@@ -51,6 +73,8 @@ func parseChild(options []byte) (service.Child, error) {
 		At          int64             `json:"at_ms"`
 		MaxAttempts int               `json:"max_attempts"`
 		Timeout     int64             `json:"timeout_ms"`
+		After       []string          `json:"after"`
+		When        string            `json:"when"`
 		Unique      *struct {
 			Key string `json:"key"`
 			For int64  `json:"for_ms"`
@@ -67,6 +91,7 @@ func parseChild(options []byte) (service.Child, error) {
 	child := service.Child{
 		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Headers: fields.Headers, Priority: fields.Priority,
 		Delay: milliseconds(fields.Delay), MaxAttempts: fields.MaxAttempts, Timeout: milliseconds(fields.Timeout),
+		After: fields.After, When: fields.When,
 	}
 	if fields.At != 0 {
 		child.At = time.UnixMilli(fields.At)
@@ -77,29 +102,44 @@ func parseChild(options []byte) (service.Child, error) {
 	return child, nil
 }
 
-// enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID. The host
-// keeps the new task until this one ends, so it counts against the limit of the output.
+// enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID, or with that of a
+// publication if the options name a topic. The host keeps either until this task ends, so it counts against the limit of the
+// output.
 func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	queue, body, options := in.name(), in.bytes(maxBody), in.bytes(maxOptions)
 	if in.wrong != errnoSuccess {
 		return in.wrong
 	}
+	publication, err := parsePublication(queue, options)
+	if err != nil {
+		return s.invalid("the options: %w", err)
+	}
+	if publication != nil {
+		publication.Body = body
+		return s.keep(in, len(body)+len(options), s.Services.PublishAtOnce, s.Services.Publish != nil, func(ctx context.Context) (string, error) {
+			return s.Services.Publish.Publish(ctx, *publication)
+		})
+	}
 	child, err := parseChild(options)
 	if err != nil {
 		return s.invalid("the options: %w", err)
 	}
 	child.Queue, child.Body = queue, body
-	size := len(queue) + len(body) + len(options)
-	if s.Services.EnqueueAtOnce {
+	return s.keep(in, len(queue)+len(body)+len(options), s.Services.EnqueueAtOnce, s.Services.Enqueue != nil, func(ctx context.Context) (string, error) {
+		return s.Services.Enqueue.Enqueue(ctx, child)
+	})
+}
+
+// keep asks for what the host keeps until the task ends, unless it is done at once.
+func (s *System) keep(in *reader, size int, atOnce, served bool, do func(ctx context.Context) (string, error)) errno {
+	if atOnce {
 		size = 0
 	}
 	if !s.Host.Reserve(size) {
 		return errnoTooBig
 	}
-	id, answer := ask(in, "enqueue", s.Services.Enqueue != nil, func(ctx context.Context) (string, error) {
-		return s.Services.Enqueue.Enqueue(ctx, child)
-	})
+	id, answer := ask(in, "enqueue", served, do)
 	if answer != errnoSuccess {
 		s.Host.Reserve(-size)
 		return answer

@@ -212,14 +212,16 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	if response.StatusCode < http.StatusOK {
 		return service.Response{}, fmt.Errorf("the answer ends with status %d", response.StatusCode)
 	}
-	most := p.client.cfg.MaxResponse
-	if request.Method != http.MethodHead && response.Body != http.NoBody && response.ContentLength > int64(most) {
+	most, truncate := p.client.cfg.MaxResponse, p.client.cfg.Truncate
+	if !truncate && request.Method != http.MethodHead && response.Body != http.NoBody && response.ContentLength > int64(most) {
 		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and may have %d", service.ErrTooBig, response.ContentLength, most)
 	}
 	if response.ProtoMajor > 1 {
 		b.spare = connBuffer // data for other streams may arrive before they read it
 	}
-	if err := b.read(response.Body, most); err != nil {
+	if err := b.read(response.Body, most); truncate && errors.Is(err, service.ErrTooBig) {
+		b.bytes = b.bytes[:most]
+	} else if err != nil {
 		return service.Response{}, err
 	}
 	maps.DeleteFunc(response.Header, func(name string, _ []string) bool { return name != "Content-Length" && isOurs(canonical(name)) })

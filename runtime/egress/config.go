@@ -31,6 +31,8 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// MaxRequest and MaxResponse bound bodies, in bytes (default 16 MiB each).
 	MaxRequest, MaxResponse int
+	// Truncate keeps the first MaxResponse bytes of a longer answer, which is an error otherwise.
+	Truncate bool
 	// MaxHeader bounds method, URL and headers of a request, and the headers of an answer, in bytes (default 64 KiB).
 	MaxHeader int
 	// Timeout bounds a request, from its start to the last byte of the answer (default 30 s). A guest may set a shorter

@@ -126,6 +126,18 @@ type Child struct {
 	MaxAttempts int
 	Timeout     time.Duration
 	Unique      *Unique
+	// After are the IDs of tasks that it waits for, and When what must become of them: complete ("" too), ended, any or failed.
+	After []string
+	When  string
+}
+
+// Publication is what a task publishes to a topic.
+type Publication struct {
+	Topic string
+	Body  []byte
+	// ID is the publication's; the host makes one if it is "".
+	ID         string
+	Attributes map[string]string
 }
 
 // Unique prevents a second task like this one.
@@ -144,6 +156,12 @@ type Enqueuer interface {
 	Enqueue(ctx context.Context, child Child) (id string, err error)
 }
 
+// Publisher publishes what one task publishes: at once, or when the task completes, as its grant says.
+type Publisher interface {
+	// Publish returns the publication's ID. Its errors are those of Enqueuer, about a topic.
+	Publish(ctx context.Context, publication Publication) (id string, err error)
+}
+
 // VarsBucket is the bucket that keeps the variables of Extism plugins, if their manifest asks for it.
 const VarsBucket = "vars"
 
@@ -158,6 +176,9 @@ type Services struct {
 	Enqueue Enqueuer
 	// EnqueueAtOnce is set if children do not wait for the task to complete, and so do not count as part of its output.
 	EnqueueAtOnce bool
+	Publish       Publisher
+	// PublishAtOnce is set likewise for publications.
+	PublishAtOnce bool
 	// Config is the configuration from manifest and host, by name.
 	Config map[string]string
 }

@@ -1,4 +1,4 @@
-// New tasks, in the queues that the manifest grants.
+// New tasks and publications, in the queues and topics that the manifest grants.
 import * as sys from "./sys";
 import { bytesOf, slot, textOf, utf8 } from "./bytes";
 import { check, Failure } from "./errors";
@@ -80,6 +80,41 @@ export class Enqueue {
       changetype<usize>(queue), queue.byteLength, changetype<usize>(content), content.byteLength,
       changetype<usize>(options), options.byteLength,
     ), failure, this.queue);
+    return textOf(slot(size));
+  }
+}
+
+/** What is to be published to a topic: `new Publish("orders").attribute("type", "order.made").send(body)`. Each subscription that matches
+ * gets a task. */
+export class Publish {
+  private options: Fields = new Fields();
+  private attributes: Fields | null = null;
+
+  constructor(private topic: string) {
+    this.options.text("topic", topic);
+  }
+
+  /** The publication's ID, without which the host chooses one. If a publication with that ID is kept, nothing is published. */
+  id(id: string): this {
+    this.options.text("id", id);
+    return this;
+  }
+  /** A CloudEvents attribute, such as type, or another one of a-z and 0-9: subscriptions filter by it. */
+  attribute(name: string, value: string): this {
+    this.attributes = (this.attributes || new Fields()).text(name, value);
+    return this;
+  }
+
+  /** Publishes a body, a string or bytes, and returns the publication's ID, when this task completes; with after: call in the manifest at
+   * once. */
+  send<T>(body: T, failure: Failure | null = null): string {
+    const attributes = this.attributes;
+    if (attributes) this.options.object("attributes", attributes);
+    const content = bytesOf(body), options = utf8(this.options.toString());
+    const size = check("publish", sys.enqueue(
+      changetype<usize>(options), 0, changetype<usize>(content), content.byteLength,
+      changetype<usize>(options), options.byteLength,
+    ), failure, this.topic);
     return textOf(slot(size));
   }
 }

@@ -23,7 +23,7 @@ import { found } from "./task";
 
 export { sys };
 export { textOf, utf8 } from "./bytes";
-export { Enqueue } from "./enqueue";
+export { Enqueue, Publish } from "./enqueue";
 export { Errno, Failure, exit, fail, fatal, retry } from "./errors";
 export { Answer, Request } from "./http";
 export { Fields } from "./json";

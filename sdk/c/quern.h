@@ -231,6 +231,10 @@ QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 // (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
 // QUERN_ELIMIT (more than 256, or too long a chain of parents); with `after: call` also QUERN_EQUOTA (the queue is full) and
 // QUERN_EAGAIN (the task may exist or not: repeating the id creates no second one).
+//
+// With an empty queue and the options {"topic": "orders", "id": "text", "attributes": {"type": "order.made"}}, of which the last
+// two are optional, it publishes to a topic instead: a task for each subscription that matches. Slot: the ID of the publication.
+// Needs capabilities.publish.
 QUERN_IMPORT(enqueue)
 int32_t quern_enqueue(const void *queue, uint32_t queue_size, const void *body, uint32_t body_size, const void *options,
 	uint32_t options_size);

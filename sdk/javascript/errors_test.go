@@ -88,7 +88,7 @@ func TestErrors(t *testing.T) {
 		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
 		{
 			"SDK's names", "import * as sdk from '@quern/sdk';\nexport default () => Object.keys(sdk).sort()", runtime.Complete, 0,
-			`["Fatal","QuernError","Retry","checkpoint","config","enqueue","http","kv","log","progress","secrets"]`,
+			`["Fatal","QuernError","Retry","checkpoint","config","enqueue","http","kv","log","progress","publish","secrets"]`,
 		},
 
 		{"Start: throws", "\nconst a = {};\na.b.c = 1;\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: TypeError: cannot set property 'c' of undefined\n    at <anonymous> (handler.js:3:1)"},

@@ -170,6 +170,10 @@ export interface EnqueueOptions {
   labels?: Record<string, string>;
   /** They go with the task apart from its body; names are in lower case. Without a traceparent the task inherits that of this one. */
   headers?: Record<string, string>;
+  /** IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them and no body, its body is that one's result. */
+  after?: string[];
+  /** What must become of these: all are complete (the default), all have ended, one is complete, or one has failed. */
+  when?: "complete" | "ended" | "any" | "failed";
   /** 0 to 100; higher priorities come first. */
   priority?: number;
   /** How long the task waits, in milliseconds. */
@@ -188,6 +192,19 @@ export interface EnqueueOptions {
  * string or bytes, or else becomes JSON.
  */
 export function enqueue(queue: string, body?: unknown, options?: EnqueueOptions): string;
+
+export interface PublishOptions {
+  /** The publication's ID. If a publication with that ID is kept, nothing is published. */
+  id?: string;
+  /** CloudEvents attributes, such as type, and others of a-z and 0-9: subscriptions filter by them. */
+  attributes?: Record<string, string>;
+}
+
+/**
+ * Publishes to a topic and returns the publication's ID: each subscription that matches gets a task with the body, when this task
+ * completes; with after: call in the manifest at once. The body is a string or bytes, or else becomes JSON.
+ */
+export function publish(topic: string, body?: unknown, options?: PublishOptions): string;
 
 /** Secrets of the tenant, which the manifest has to grant. Read them within the task. */
 export const secrets: {

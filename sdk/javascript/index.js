@@ -37,5 +37,6 @@ export const checkpoint = all("checkpoint", "save", "load", "text", "json");
 export const kv = (name) => ({ name, ...all("kv", "get", "text", "json", "set", "delete", "increment", "swap", "list") });
 export const http = noHost("http");
 export const enqueue = noHost("enqueue");
+export const publish = noHost("publish");
 export const secrets = all("secrets", "get", "bytes");
 export const config = all("config", "get");

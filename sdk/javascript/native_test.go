@@ -24,7 +24,7 @@ func TestNative(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `["Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,secrets",5,true,"ESTATE",` +
+	want := `["Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
 		`"kv.get: there is no host: this code does not run in Quern. Pass the function in, or run the plugin with quern plugin test (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)

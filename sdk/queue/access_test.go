@@ -278,6 +278,16 @@ func produce(t *testing.T, w *world) {
 	if err := q.Delete(ctx, "late"); err != nil {
 		t.Error(err)
 	}
+	w.enqueue(t, "q", "", Options{ID: "batch", Open: true})
+	if err := errors.Join(q.Await(ctx, "batch", "bytes"), q.Close(ctx, "batch")); err != nil {
+		t.Error(err)
+	}
+	must[*TreeNode](t)(w.Tree(ctx, "bytes", TreeOptions{}))
+	must[[]Dependency](t)(w.Dependencies(ctx, "batch", 0, 9))
+	if _, err := w.DependencyResult(ctx, "batch", "bytes", 9); !errors.Is(err, ErrNoTask) {
+		t.Error(err)
+	}
+	must[FlowCancelled](t)(w.CancelFlow(ctx, "batch", true))
 }
 
 // workOn is what a worker in Go does with the tasks of "work".
@@ -385,9 +395,21 @@ func host(t *testing.T, w *world) {
 			t.Error(err)
 		}
 	}
-	watch := w.Subscribe()
+	must[Subscription](t)(w.Subscribe(ctx, Subscription{ID: "s", Topic: "t", Queue: "topic"}))
+	must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{ID: "p"}))
+	must[[]PublishedTask](t)(w.PublicationTasks(ctx, "p", 0, 1))
+	must[[]*Publication](t)(w.Publications(ctx, "t", 0, 1))
+	must[[]Topic](t)(w.Topics(ctx))
+	must[Topic](t)(w.Topic(ctx, "t"))
+	must[[]string](t)(w.Fleet().Unpublished(ctx))
+	must[[]string](t)(w.PublicationsSince(ctx, "t", time.Unix(1, 0), 1))
+	must[int](t)(w.Fleet().PurgePublications(ctx, PurgeOptions{Everything: true}))
+	if err := errors.Join(w.Republish(ctx, must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{})).ID), w.Fleet().ForgetUnpublished(ctx, "p"), w.Unsubscribe(ctx, "s")); err != nil {
+		t.Error(err)
+	}
+	watch := w.Watch()
 	defer watch.Close()
-	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
+	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Ended(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)
 	}
 	if n := must[int](t)(q.Purge(ctx, PurgeOptions{Everything: true})); n != 2 {

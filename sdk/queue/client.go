@@ -66,11 +66,12 @@ func (c Config) validate() error {
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
 	store
-	beats   redis.UniversalClient // renews leases: see beatConnection
-	owned   bool
-	config  Config
-	waits   waiters
-	commits committer
+	beats       redis.UniversalClient // renews leases: see beatConnection
+	owned       bool
+	config      Config
+	waits       waiters
+	commits     committer
+	subscribers subscribers
 }
 
 // New connects lazily to the Redis that the URL names (see Connect). Close it after use.

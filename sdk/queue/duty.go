@@ -85,8 +85,8 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, and 1 if
-// it is paused, else 0.
+// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, 1 if it is
+// paused, else 0, and how many tasks are blocked.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
@@ -99,18 +99,18 @@ func formatSample(counted map[string]Stats) string {
 		if s.Paused {
 			paused = 1
 		}
-		fmt.Fprintf(&text, " %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused)
+		fmt.Fprintf(&text, " %d %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused, s.Blocked)
 	}
 	return text.String()
 }
 
-// parseSample reads what formatSample wrote, and skips other lines.
+// parseSample reads what formatSample wrote, in lines of other releases too, which may have less or more behind the age.
 func parseSample(text string, most int) map[string]Stats {
 	counted := make(map[string]Stats)
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		numbers := 1 + len(Statuses()) // where those behind the statuses begin
-		if len(words) != numbers+3 || ValidQueue(words[0]) != nil || len(counted) >= most {
+		if len(words) < numbers+2 || ValidQueue(words[0]) != nil || len(counted) >= most {
 			continue
 		}
 		s := Stats{Depth: make(map[Status]int64, len(Statuses()))}
@@ -118,7 +118,10 @@ func parseSample(text string, most int) map[string]Stats {
 			s.Depth[status] = asInt(words[1+i])
 		}
 		s.Listeners, s.OldestPendingAge = asInt(words[numbers]), time.Duration(asInt(words[numbers+1]))*time.Microsecond
-		s.Paused = words[numbers+2] == "1"
+		s.Paused = len(words) > numbers+2 && words[numbers+2] == "1"
+		if len(words) > numbers+3 {
+			s.Blocked = asInt(words[numbers+3])
+		}
 		counted[words[0]] = s
 	}
 	return counted

@@ -449,3 +449,34 @@ func ExampleClient_Processor() {
 	// <nil>
 	// failed {"reason":"error","message":"no codec for film.mov"} <nil>
 }
+
+// One publication makes a task for each subscriber that it matches; each has its own attempts, result and dead letter.
+func ExampleClient_Publish() {
+	ctx := context.Background()
+	client := connect()
+	defer client.Close()
+	for _, s := range []queue.Subscription{
+		{ID: "index", Topic: "orders.*", Queue: "index"},
+		{ID: "german", Topic: "orders.*", Queue: "mail", Filter: queue.Filter{Data: map[string]any{"/country": "DE"}}, Dead: "mail.dead"},
+	} {
+		if _, err := client.Subscribe(ctx, s); err != nil {
+			fmt.Println(err)
+		}
+	}
+	for _, country := range []string{"DE", "FR"} {
+		published, err := client.Publish(ctx, "orders.made", []byte(`{"country":"`+country+`"}`), queue.PublishOptions{ID: "order-" + country})
+		fmt.Println(published.ID, published.Subscribers, err)
+	}
+	tasks, err := client.PublicationTasks(ctx, "order-DE", 0, 10)
+	for _, task := range tasks {
+		fmt.Println(task.Subscription, task.Queue, task.Status)
+	}
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// order-DE 2 <nil>
+	// order-FR 1 <nil>
+	// german mail pending
+	// index index pending
+}

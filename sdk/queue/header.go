@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// MaxHeaders is the most headers of a task.
+	// MaxHeaders is the most headers of a task beside traceparent, which it may inherit.
 	MaxHeaders = 32
-	// MaxHeaderBytes is the most bytes of their names and values together.
+	// MaxHeaderBytes is the most bytes of the names and values of these together.
 	MaxHeaderBytes = 8 << 10
 )
 
@@ -43,7 +43,7 @@ func ValidHeader(name, value string) error {
 }
 
 // ValidTraceparent tells whether text has the form of the W3C's header of that name: 00-TRACE-PARENT-FLAGS in hexadecimal
-// digits. Versions after 00 may be longer.
+// digits, of which trace and parent are not all 0. Versions after 00 may be longer, and ff is none.
 func ValidTraceparent(text string) bool {
 	const hex, size = "0123456789abcdef", len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(text) < size {
@@ -54,8 +54,11 @@ func ValidTraceparent(text string) bool {
 			return false
 		}
 	}
+	if text[:2] == "ff" || strings.Trim(text[3:35], "0") == "" || strings.Trim(text[36:52], "0") == "" {
+		return false
+	}
 	rest := text[size:]
-	return rest == "" || rest[0] == '-' && len(rest) <= 200 && strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") == ""
+	return rest == "" || text[:2] != "00" && rest[0] == '-' && len(rest) <= 200 && strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") == ""
 }
 
 func invalidTraceparent(text string) error {
@@ -64,15 +67,15 @@ func invalidTraceparent(text string) error {
 
 // validateHeaders checks number, size, names and values, and that there is one traceparent.
 func (o *Options) validateHeaders() error {
-	if len(o.Headers) > MaxHeaders {
-		return fmt.Errorf("%w: %d headers: use at most %d", ErrInvalid, len(o.Headers), MaxHeaders)
+	if n := len(others(o.Headers)); n > MaxHeaders {
+		return fmt.Errorf("%w: %d headers: use at most %d beside traceparent", ErrInvalid, n, MaxHeaders)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
 		if err := ValidHeader(name, o.Headers[name]); err != nil {
 			return err
 		}
 	}
-	size := headerBytes(o.Headers)
+	size := headerBytes(others(o.Headers))
 	trace, ok := o.Headers[HeaderTraceparent]
 	switch {
 	case size > MaxHeaderBytes:
@@ -91,8 +94,39 @@ func headerBytes(headers map[string]string) (size int) {
 	return size
 }
 
-// inheriting returns copies of specs that have these headers as well, unless they have their own. With a traceparent of its own
-// a task takes neither that nor the tracestate.
+// others are the headers without traceparent, which is a field of its own.
+func others(headers map[string]string) map[string]string {
+	if _, ok := headers[HeaderTraceparent]; ok {
+		headers = maps.Clone(headers)
+		delete(headers, HeaderTraceparent)
+	}
+	return headers
+}
+
+// fit tells whether a task may have as many headers.
+func fit(headers map[string]string) bool {
+	headers = others(headers)
+	return len(headers) <= MaxHeaders && headerBytes(headers) <= MaxHeaderBytes
+}
+
+// InheritTrace returns the headers of a task with a trace that it inherits, unless they name their own: traceparent together with
+// tracestate, which belongs to it. from may be of anybody: without a valid traceparent it has no trace, and a tracestate that is
+// invalid, or that does not fit beside the others, is left out. It changes neither map.
+func InheritTrace(from, headers map[string]string) map[string]string {
+	trace, state := from[HeaderTraceparent], from[HeaderTracestate]
+	if _, own := headers[HeaderTraceparent]; own || !ValidTraceparent(trace) {
+		return headers
+	}
+	all := make(map[string]string, len(headers)+2)
+	maps.Copy(all, headers)
+	all[HeaderTraceparent], all[HeaderTracestate] = trace, state
+	if state == "" || ValidHeader(HeaderTracestate, state) != nil || !fit(all) {
+		delete(all, HeaderTracestate)
+	}
+	return all
+}
+
+// inheriting returns copies of specs that have these headers as well, unless they have their own.
 func inheriting(headers map[string]string, specs []Spec) []Spec {
 	if len(headers) == 0 {
 		return specs
@@ -101,36 +135,36 @@ func inheriting(headers map[string]string, specs []Spec) []Spec {
 	for i := range specs {
 		s := &specs[i]
 		all := maps.Clone(headers)
-		if _, own := s.Headers[HeaderTraceparent]; own || s.Traceparent != "" {
-			delete(all, HeaderTraceparent)
-			delete(all, HeaderTracestate)
-		}
+		delete(all, HeaderTraceparent)
+		delete(all, HeaderTracestate)
 		maps.Copy(all, s.Headers)
-		s.Headers = all
+		if s.Headers = all; s.Traceparent == "" {
+			s.Headers = InheritTrace(headers, all)
+		}
 	}
 	return specs
 }
 
-// encodeHeaders is the field of the hash, "" without headers. Traceparent is a field of its own.
+// encodeHeaders is the field of the hash, "" without headers.
 func encodeHeaders(headers map[string]string) string {
-	if _, ok := headers[HeaderTraceparent]; ok {
-		headers = maps.Clone(headers)
-		delete(headers, HeaderTraceparent)
-	}
-	if len(headers) == 0 {
+	if headers = others(headers); len(headers) == 0 {
 		return ""
 	}
 	text, _ := json.Marshal(headers) // a map of strings always can be
 	return string(text)
 }
 
-// parseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out.
+// parseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out, and all if they
+// are more than a task may have.
 func parseHeaders(text, traceparent string) (headers map[string]string) {
 	if text != "" {
 		if json.Unmarshal([]byte(text), &headers) != nil {
 			headers = nil
 		}
 		maps.DeleteFunc(headers, func(name, value string) bool { return ValidHeader(name, value) != nil })
+		if delete(headers, HeaderTraceparent); !fit(headers) {
+			headers = nil
+		}
 	}
 	if ValidTraceparent(traceparent) {
 		if headers == nil {

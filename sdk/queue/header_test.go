@@ -99,9 +99,13 @@ func TestValidateHeaders(t *testing.T) {
 		"separator":    {Options{Headers: map[string]string{"a": "7\u2028b: 8"}}, `header a: "7\u2028b: 8": use printable`},
 		"escape":       {Options{Headers: map[string]string{"a": "\x1b[2J"}}, `header a: "\x1b[2J": use printable`},
 		"not UTF-8":    {Options{Headers: map[string]string{"a": "\xff"}}, `header a: "\xff": use printable`},
-		"many":         {Options{Headers: many}, "33 headers: use at most 32"},
+		"many":         {Options{Headers: many}, "33 headers: use at most 32 beside traceparent"},
 		"large":        {Options{Headers: map[string]string{"a": strings.Repeat("x", MaxHeaderBytes)}}, "headers of 8193 bytes: use at most 8192"},
 		"traceparent":  {Options{Headers: map[string]string{"traceparent": "00-1"}}, `traceparent "00-1": use VERSION-TRACE-PARENT-FLAGS`},
+		"version ff":   {Options{Traceparent: "ff" + aTrace[2:]}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"no trace":     {Options{Traceparent: "00-00000000000000000000000000000000-b7ad6b7169203331-01"}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"no parent":    {Options{Traceparent: aTrace[:36] + "0000000000000000-01"}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"tail":         {Options{Traceparent: aTrace + "-more"}, "use VERSION-TRACE-PARENT-FLAGS"},
 		"two of these": {Options{Traceparent: aTrace, Headers: map[string]string{"traceparent": strings.Replace(aTrace, "a", "b", 1)}}, "give one of them"},
 	} {
 		if err := c.options.validate(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
@@ -109,9 +113,10 @@ func TestValidateHeaders(t *testing.T) {
 		}
 	}
 	delete(many, "h0")
+	inherited := map[string]string{"traceparent": aTrace, "tracestate": "a=1"}
 	for name, o := range map[string]Options{
-		"most":  {Headers: many},
-		"size":  {Headers: map[string]string{"a": strings.Repeat("x", MaxHeaderBytes-1)}},
+		"most":  {Headers: InheritTrace(inherited, many)},
+		"size":  {Headers: InheritTrace(inherited, map[string]string{"a": strings.Repeat("x", MaxHeaderBytes-1)})},
 		"signs": {Headers: map[string]string{"a-b_c.d!#$%&'*+^`|~0": "ä ö 😀 \"<>&\\"}},
 	} {
 		if err := o.validate(); err != nil {
@@ -129,6 +134,7 @@ func TestDamagedHeaders(t *testing.T) {
 			`{"a": "1", "B": "2", "c": "\n"}`:    {"a": "1"},
 			`["a"]`:                              nil,
 			`{"traceparent": "00-1", "a": "ok"}`: {"a": "ok"},
+			`{"a": "` + strings.Repeat("x", MaxHeaderBytes) + `"}`: nil,
 		} {
 			id := w.enqueue(t, "q", "x", Options{Key: "k"})
 			w.rdb.HSet(w.ctx, w.keys.task(id), "headers", text, "traceparent", "x\ny")
@@ -174,9 +180,13 @@ func TestHeadersOfTheContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.enqueue(t, "q", "", Options{ID: "none"})
+	odd := context.WithValue(w.ctx, key{}, map[string]string{"traceparent": aTrace, "tracestate": "a=\n"})
+	if _, err := w.Queue("q").Enqueue(odd, nil, Options{ID: "odd", Headers: map[string]string{"tracestate": "b=2"}}); err != nil {
+		t.Error(err)
+	}
 	for id, want := range map[string]map[string]string{
 		"all": {"traceparent": aTrace, "tracestate": "a=1", "x-id": "7"}, "some": {"traceparent": aTrace, "tracestate": "a=1", "x-id": "8"},
-		"field": {"traceparent": other, "x-id": "7"}, "header": {"traceparent": other, "x-id": "7"}, "none": nil,
+		"field": {"traceparent": other, "x-id": "7"}, "header": {"traceparent": other, "x-id": "7"}, "none": nil, "odd": {"traceparent": aTrace},
 	} {
 		if task := w.task(t, id); !maps.Equal(task.Headers, want) {
 			t.Errorf("%s: %v, want %v", id, task.Headers, want)

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // names, no secrets
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -48,12 +49,25 @@ func (k keys) audit() string               { return k.key("audit") }
 func (k keys) once(id string) string       { return k.key("once", id) }
 func (k keys) minute(number string) string { return k.key("minute", number) }
 func (k keys) hour(number string) string   { return k.key("hour", number) }
+func (k keys) blocked(queue string) string { return k.key("blocked", queue) }
+func (k keys) after(id string) string      { return k.key("after", id) }
+func (k keys) children(id string) string   { return k.key("children", id) }
+func (k keys) ended() string               { return k.key("ended") }
 func (k keys) ticks() string               { return k.key("ticks") }
 func (k keys) schedule(id string) string   { return k.key("schedule", id) }
 func (k keys) jobs() string                { return k.key("jobs") }
 func (k keys) job(id string) string        { return k.key("job", id) }
 func (k keys) jobItems(id string) string   { return k.key("job_items", id) }
 func (k keys) jobEnds(id string) string    { return k.key("job_ends", id) }
+
+func (k keys) subscriptions() string            { return k.key("subscriptions") }
+func (k keys) generation() string               { return k.key("generation") }
+func (k keys) topics() string                   { return k.key("topics") }
+func (k keys) topic(topic string) string        { return k.key("topic", topic) }
+func (k keys) publications(topic string) string { return k.key("publications", topic) }
+func (k keys) publishing() string               { return k.key("publishing") }
+func (k keys) publication(id string) string     { return k.key("publication", id) }
+func (k keys) published(id string) string       { return k.key("published", id) }
 
 func (k keys) level(priority, queue string) string { return k.key("pending", priority, queue) }
 func (k keys) priorities(queue string) string      { return k.key("priorities", queue) }
@@ -67,12 +81,13 @@ var luaNames = func() string {
 	k := keys{} // every name without its tenant, and so beginning with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
 	for _, key := range []string{
-		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(),
+		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(), k.ended(),
 		k.pending(""), k.reserved("", ""), k.started(""), k.complete(""), k.failed(""), k.scheduled(""),
 		k.listeners(""), k.channel(""), k.index(""), k.stats(""), k.purged(""), k.priorities(""), k.expiry(""), k.keyed(""),
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
 		k.minute(""), k.hour(""),
-		k.job(""), k.jobItems(""), k.jobEnds(""),
+		k.job(""), k.jobItems(""), k.jobEnds(""), k.blocked(""), k.after(""), k.children(""),
+		k.subscriptions(), k.generation(), k.topics(), k.topic(""), k.publications(""), k.publishing(), k.publication(""), k.published(""),
 		k.schedule(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
@@ -98,8 +113,20 @@ func ValidQueue(name string) error { return validName("queue", name) }
 // ValidID checks a task ID: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidID(id string) error { return validName("task ID", id) }
 
+// shortened is a name that begins with this prefix and ends with the ID, or, if that is too long for a name, with its SHA-1.
+func shortened(prefix, id string) string {
+	if len(prefix)+len(id) <= maxName {
+		return prefix + id
+	}
+	sum := sha1.Sum([]byte(id)) //nolint:gosec // a name, no secret; scripts know no other
+	return prefix + hex.EncodeToString(sum[:])
+}
+
+// maxName is the most bytes of a name.
+const maxName = 128
+
 func validName(what, name string) error {
-	if len(name) == 0 || len(name) > 128 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(name) == 0 || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%w: %s %q: use 1 to 128 printable ASCII characters without spaces", ErrInvalid, what, name)
 	}
 	return nil

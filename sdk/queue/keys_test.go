@@ -55,12 +55,24 @@ func TestKeys(t *testing.T) {
 		"blueque_once_id":                   k.once("id"),
 		"blueque_minute_28333333":           k.minute("28333333"),
 		"blueque_hour_472222":               k.hour("472222"),
+		"blueque_blocked_q":                 k.blocked("q"),
+		"blueque_after_id":                  k.after("id"),
+		"blueque_children_id":               k.children("id"),
+		"blueque_ended":                     k.ended(),
 		"blueque_ticks":                     k.ticks(),
 		"blueque_schedule_id":               k.schedule("id"),
 		"blueque_jobs":                      k.jobs(),
 		"blueque_job_id":                    k.job("id"),
 		"blueque_job_items_id":              k.jobItems("id"),
 		"blueque_job_ends_id":               k.jobEnds("id"),
+		"blueque_subscriptions":             k.subscriptions(),
+		"blueque_generation":                k.generation(),
+		"blueque_topics":                    k.topics(),
+		"blueque_topic_orders":              k.topic("orders"),
+		"blueque_publications_orders":       k.publications("orders"),
+		"blueque_publishing":                k.publishing(),
+		"blueque_publication_id":            k.publication("id"),
+		"blueque_published_id":              k.published("id"),
 		"{acme}_task_id":                    keys{"{acme}"}.task("id"),
 	} {
 		if got != want {
@@ -76,7 +88,7 @@ func keysInCode(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME", "number": "N"}
+	letters := map[string]string{"priority": "P", "hash": "H", "queue": "Q", "id": "ID", "node": "L", "listener": "L", "name": "NAME", "number": "N", "topic": "T"}
 	var names []string
 	for _, decl := range file.Decls {
 		method, ok := decl.(*ast.FuncDecl)

@@ -20,10 +20,9 @@ const maxPage = pageTasks
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status, and Labels only those with all of these labels.
-	// At most 100,000 tasks are searched: of the key, in the order of their IDs, or else of the list.
-	Key    string
-	Labels map[string]string
+	// Key lists only tasks of this key, newest first whatever their status. At most 100,000 tasks are searched: of the key, in
+	// the order of their IDs, or else of the list.
+	Key string
 	// Match lists only tasks for which it returns true, of as many.
 	Match func(*Task) bool
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
@@ -55,7 +54,7 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
 		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
 	}
-	if len(o.Labels) == 0 && o.Match == nil {
+	if o.Match == nil {
 		ids, err := q.ids(ctx, o)
 		if err != nil {
 			return nil, err
@@ -81,18 +80,13 @@ func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	return pageOf(found, o), nil
 }
 
-// filter reads the tasks that have the options' status and labels, and match.
+// filter reads the tasks that have the options' status and match.
 func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
 	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(tasks, func(t *Task) bool {
-		for name, value := range o.Labels {
-			if is, ok := t.Labels[name]; !ok || is != value {
-				return true
-			}
-		}
 		return o.Match != nil && !o.Match(t)
 	}), nil
 }
@@ -199,7 +193,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 	case "":
 		return rdb.ZRevRange(ctx, k.index(q.name), from, to).Result()
 	case Scheduled:
-		return rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
+		return q.scheduledIDs(ctx, from, to)
 	case Pending:
 		return q.pendingIDs(ctx, from, to)
 	case Complete:
@@ -211,6 +205,23 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 		return pageOf(ids, o), err
 	}
 	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", ErrInvalid, o.Status)
+}
+
+// scheduledIDs pages through the tasks with a time, the next due first, and then through those that wait for others.
+func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
+	k, rdb := q.client.keys, q.client.rdb
+	ids, err := rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
+	if missing := to - from + 1 - int64(len(ids)); err == nil && missing > 0 {
+		var timed int64
+		if timed, err = rdb.ZCard(ctx, k.scheduled(q.name)).Result(); err != nil {
+			return nil, err
+		}
+		var blocked []string
+		from = max(0, from-timed)
+		blocked, err = rdb.ZRange(ctx, k.blocked(q.name), from, from+missing-1).Result()
+		ids = append(ids, blocked...)
+	}
+	return ids, err
 }
 
 // pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
@@ -305,7 +316,7 @@ var summaryFields = []string{
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
 	"dead_id", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "finished_at", "plugin",
 	"digest", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
-	"checkpoint",
+	"checkpoint", "after",
 }
 
 // summaries reads the tasks of a queue's list, without those that are gone or have left that status.

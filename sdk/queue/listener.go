@@ -59,15 +59,15 @@ func (l *Listener) Run(ctx context.Context) error { return l.run(ctx, func() {})
 // run is Run; it also calls notice at each message on the control channel. notice must not block.
 func (l *Listener) run(ctx context.Context, notice func()) error {
 	control := make(chan struct{}, 1)
-	subscription := l.node.client.Subscribe()
+	watch := l.node.client.Watch()
 	var following sync.WaitGroup
 	defer following.Wait()
-	defer subscription.Close()
+	defer watch.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	following.Go(func() {
-		_ = subscription.Control(ctx, func() { notify(control); notice() }) // if it fails, the ticker is left
-		subscription.Run(ctx, func(string) {})
+		_ = watch.Control(ctx, func() { notify(control); notice() }) // if it fails, the ticker is left
+		watch.Run(ctx, func(string) {})
 	})
 	ticker := time.NewTicker(l.node.client.config.Lease / 3)
 	defer ticker.Stop()
@@ -192,15 +192,15 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 	if task != nil || !passing(err) {
 		return task, err // a busy queue needs no subscription
 	}
-	subscription := l.node.client.Subscribe()
+	watch := l.node.client.Watch()
 	wake := make(chan struct{}, 1)
 	var following sync.WaitGroup
 	defer following.Wait()
-	defer subscription.Close()
+	defer watch.Close()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	following.Go(func() { subscription.Run(running, func(string) { notify(wake) }) })
-	_ = subscription.Add(ctx, l.queue) // if it fails, the poll is left
+	following.Go(func() { watch.Run(running, func(string) { notify(wake) }) })
+	_ = watch.Add(ctx, l.queue) // if it fails, the poll is left
 
 	poll := time.NewTicker(l.node.client.poll)
 	defer poll.Stop()

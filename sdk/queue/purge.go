@@ -20,6 +20,8 @@ type PurgeOptions struct {
 	// Foreign also forgets tasks that clients other than Quern's enqueued, which those may still want to read. Without it a
 	// purge skips the oldest ones that a purge of the last hour passed over.
 	Foreign bool
+	// Most ends Queue.Purge when it has forgotten as many, or up to a block more. Default: it ends when there is none left.
+	Most int
 }
 
 func (o PurgeOptions) validate() error {
@@ -107,6 +109,9 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 			passed, done = strconv.FormatInt(v.number(), 10), v.flag()
 			if err = cmp.Or(err, v.err()); err != nil {
 				return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
+			}
+			if options.Most > 0 && total >= options.Most {
+				return total, nil
 			}
 		}
 	}

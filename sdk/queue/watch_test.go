@@ -9,9 +9,9 @@ import (
 )
 
 // watch runs a watch; what it wakes comes on the channel.
-func (w *world) watch(t testing.TB) (*Subscription, <-chan string) {
+func (w *world) watch(t testing.TB) (*Watch, <-chan string) {
 	t.Helper()
-	watch := w.Subscribe()
+	watch := w.Watch()
 	wakes := make(chan string, 1000)
 	ctx, cancel := context.WithCancel(w.ctx)
 	ended := make(chan struct{})
@@ -118,7 +118,7 @@ func TestWatchOverARestart(t *testing.T) {
 
 func TestWatchEndsWhenItIsClosed(t *testing.T) {
 	w := setup(t)
-	watch := w.Subscribe()
+	watch := w.Watch()
 	if err := watch.Add(w.ctx, "q"); err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,16 @@ type Result struct {
 	Checkpoint []byte
 	// Enqueued are the tasks that come into being.
 	Enqueued []Enqueued
+	// Published is what is published.
+	Published []Published
+}
+
+// Published is what the handler has published.
+type Published struct {
+	ID, Topic string
+	Payload   []byte
+	// Options are the handler's.
+	Options sdk.PublishOptions
 }
 
 // Enqueued is a task that the handler has enqueued.

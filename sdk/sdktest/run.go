@@ -36,6 +36,9 @@ func (r *run) end(status int, returned error) *Result {
 		if !r.EnqueueAtOnce {
 			result.Enqueued = nil
 		}
+		if !r.PublishAtOnce {
+			result.Published = nil
+		}
 	}
 	return &result
 }
@@ -89,10 +92,10 @@ const textHeaders = 8
 
 // headerLines writes the headers as a host does.
 func headerLines(t *Task) string {
-	headers := maps.Clone(t.Headers)
+	headers := make(map[string]string, len(t.Headers)+1)
+	maps.Copy(headers, t.Headers)
 	if t.Traceparent != "" {
-		headers = map[string]string{"traceparent": t.Traceparent}
-		maps.Copy(headers, t.Headers)
+		headers["traceparent"] = t.Traceparent
 	}
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -173,6 +176,24 @@ func (r *run) Enqueue(queue string, parameters []byte, options any) (string, err
 		child.ID = cmp.Or(child.Options.ID, fmt.Sprintf("child-%d", len(r.result.Enqueued)+1))
 		r.result.Enqueued = append(r.result.Enqueued, child)
 		return child.ID, nil
+	})
+}
+
+func (r *run) Publish(topic string, payload []byte, options any) (string, error) {
+	return call(r, "enqueue", func() (string, error) {
+		switch {
+		case !slices.ContainsFunc(r.Topics, func(pattern string) bool { return matches(pattern, topic) }):
+			return "", sdk.ErrDenied
+		case len(payload) > maxBody:
+			return "", sdk.ErrTooBig
+		}
+		p := Published{Topic: topic, Payload: slices.Clone(payload)}
+		if given := options.(*sdk.PublishOptions); given != nil {
+			p.Options = *given
+		}
+		p.ID = cmp.Or(p.Options.ID, fmt.Sprintf("publication-%d", len(r.result.Published)+1))
+		r.result.Published = append(r.result.Published, p)
+		return p.ID, nil
 	})
 }
 

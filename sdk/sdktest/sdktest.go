@@ -45,6 +45,9 @@ type Harness struct {
 	Queues []string
 	// EnqueueAtOnce is the manifest's after: call: tasks come into being even if the one that enqueues them fails.
 	EnqueueAtOnce bool
+	// Topics are those that the manifest lets the handler publish to, and PublishAtOnce its after: call, likewise.
+	Topics        []string
+	PublishAtOnce bool
 	// Fault, if not nil, returns the error of a function of quern_v1, such as sdk.ErrUnavailable: checkpoint_save, enqueue,
 	// http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get.
 	Fault func(function string) error

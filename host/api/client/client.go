@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,9 +32,11 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// answerTimeout bounds a call, beyond the time for which it asks the server to wait.
+	// answerTimeout bounds a look, and actTimeout what changes something, which the server gives two minutes; both beyond the time
+	// for which a call asks the server to wait.
 	answerTimeout = 30 * time.Second
-	// maxAnswer bounds an answer: two payloads of what the API shows, as JSON.
+	actTimeout    = 2*time.Minute + dialTimeout
+	// maxAnswer bounds an answer.
 	maxAnswer = 256 << 20
 	// pageSize is how many entries of a list are asked for at a time.
 	pageSize = 1000
@@ -45,6 +48,8 @@ type Client struct {
 	base   *url.URL // above v1
 	token  string
 	tenant string
+	// Withheld is called, if it is set, for each task that Task reads and of which the token's holder may not see all.
+	Withheld func(*api.Task)
 }
 
 // New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The parameters ca, cert and key name PEM files of a
@@ -58,6 +63,8 @@ func New(rawURL, token, tenant string) (*Client, error) {
 		return nil, fmt.Errorf("%w: URL of a server: it has a user: leave that out, and give a token", queue.ErrInvalid)
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
 		return nil, fmt.Errorf("%w: URL of a server %q: use https://HOST:PORT", queue.ErrInvalid, rawURL)
+	case base.Fragment != "":
+		return nil, fmt.Errorf("%w: URL of a server %q: leave out what begins with #, which is a place in the page", queue.ErrInvalid, rawURL)
 	case strings.ContainsAny(token, " \r\n\t"):
 		return nil, fmt.Errorf("%w: the token has a space or a line break in it", queue.ErrInvalid)
 	}
@@ -68,11 +75,11 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	if transport.TLSClientConfig, err = security(base); err != nil {
 		return nil, err
 	}
-	base.RawQuery = ""
+	base.RawQuery, base.ForceQuery, base.RawPath = "", false, ""
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	// A redirect could carry the token to somewhere else.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{&http.Client{Transport: transport, CheckRedirect: stay}, base, token, tenant}, nil
+	return &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}, base: base, token: token, tenant: tenant}, nil
 }
 
 // security reads the files that the parameters of a URL name.
@@ -115,30 +122,37 @@ func (c *Client) Tenant() string { return c.tenant }
 // Address is the URL of the server.
 func (c *Client) Address() string { return c.base.String() }
 
-// UnreachableError is that of a server which does not answer, or not as an API does.
-type UnreachableError struct {
+// ServerError is that of a server which does not answer, or not as an API does.
+type ServerError struct {
 	URL string
 	Err error
 }
 
-func (e *UnreachableError) Error() string { return fmt.Sprintf("ask %s: %v", e.URL, e.Err) }
-func (e *UnreachableError) Unwrap() error { return e.Err }
+func (e *ServerError) Error() string { return fmt.Sprintf("ask %s: %v", e.URL, e.Err) }
+func (e *ServerError) Unwrap() error { return e.Err }
 
-// laterError is a problem that passes by itself. Its methods make it a net.Error, so that queue.IsUnavailable is true for it.
-type laterError struct{ *api.Problem }
+// ErrNoToken is that of a server that refuses a client without a token.
+var ErrNoToken = errors.New("no token, and no client certificate: the server wants one of them")
+
+// laterError is a problem that passes by itself, after some time if the server says so. Its methods make it a net.Error, so that
+// queue.IsUnavailable is true for it.
+type laterError struct {
+	*api.Problem
+	after time.Duration
+}
 
 func (e laterError) Unwrap() error { return e.Problem }
 func (laterError) Timeout() bool   { return false }
 func (laterError) Temporary() bool { return true }
 
-// call is one request. path is that below the tenant, in words that are escaped, unless whole is set.
+// call is one request. path is that below the tenant, in words that are escaped.
 type call struct {
 	method string
 	path   []string
 	above  bool // the path begins below v1
 	query  url.Values
 	body   any           // []byte, or what becomes JSON; nil for none
-	into   any           // *[]byte, or what JSON is decoded into; nil: the answer does not matter
+	into   any           // *[]byte, or what JSON is decoded into; nil: what the API answers does not matter
 	wait   time.Duration // for which the server is asked to wait
 }
 
@@ -149,7 +163,11 @@ func post(into any, path ...string) call {
 }
 
 func (c *Client) do(ctx context.Context, what call) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout+what.wait)
+	timeout := answerTimeout
+	if what.method != http.MethodGet {
+		timeout = actTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout+what.wait)
 	defer cancel()
 	request, err := c.request(ctx, what)
 	if err != nil {
@@ -160,26 +178,50 @@ func (c *Client) do(ctx context.Context, what call) error {
 		if sent, ok := errors.AsType[*url.Error](err); ok {
 			err = sent.Err // the address stands before it
 		}
-		return &UnreachableError{c.Address(), err}
+		return &ServerError{c.Address(), err}
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = fmt.Errorf("the answer has more than %d MiB: read it by Redis", maxAnswer>>20)
+	}
 	if err != nil {
-		return &UnreachableError{c.Address(), err}
+		return &ServerError{c.Address(), err}
 	}
 	if response.StatusCode/100 != 2 {
 		return c.problem(response, body)
 	}
-	switch into := what.into.(type) {
-	case nil:
-	case *[]byte:
-		*into = body
-	default:
-		if err := json.Unmarshal(body, into); err != nil {
-			return &UnreachableError{c.Address(), fmt.Errorf("the answer is none of the API: %w", err)}
-		}
+	if err := decode(response, body, what.into); err != nil {
+		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: %w: mind the port, and the base path behind a proxy", err)}
 	}
 	return nil
+}
+
+// decode reads the answer to a request that was done. What has another type is none of the API, such as the page of a proxy.
+func decode(response *http.Response, body []byte, into any) error {
+	want := "application/json"
+	value, isBytes := into.(*[]byte)
+	if isBytes {
+		want = "application/octet-stream"
+	}
+	if into == nil && response.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	if kind := mediaType(response); kind != want {
+		return fmt.Errorf("its type is %q, where %s belongs", kind, want)
+	}
+	switch {
+	case isBytes:
+		*value = body
+	case into != nil:
+		return json.Unmarshal(body, into)
+	}
+	return nil
+}
+
+func mediaType(response *http.Response) string {
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	return kind
 }
 
 func (c *Client) request(ctx context.Context, what call) (*http.Request, error) {
@@ -227,35 +269,51 @@ func escape(word string) string {
 	return url.PathEscape(word)
 }
 
-// problem reads the answer to a request that failed.
+// problem reads the answer to a request that failed: of the API, or of a proxy before it.
 func (c *Client) problem(response *http.Response, body []byte) error {
 	p := &api.Problem{}
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if kind != "application/problem+json" || json.Unmarshal(body, p) != nil {
-		p = &api.Problem{}
-		if to := response.Header.Get("Location"); to != "" {
-			p.Detail = fmt.Sprintf("it answers with a redirect to %s: name that, if you trust it", to)
-		} else {
-			p.Detail = fmt.Sprintf("it answers HTTP %s, which is no answer of Quern's API: mind the port, and the base path behind a proxy", response.Status)
-		}
-		p.Status = response.StatusCode
-		if p.Status < http.StatusInternalServerError {
-			return &UnreachableError{c.Address(), p}
-		}
+	ours := mediaType(response) == "application/problem+json" && json.Unmarshal(body, p) == nil
+	if !ours {
+		p = &api.Problem{Detail: foreign(response)}
 	}
 	p.Status = response.StatusCode
 	switch p.Status {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return &UnreachableError{c.Address(), laterError{p}}
 	case http.StatusTooManyRequests:
-		if p.Unwrap() == nil { // too many requests, not a full queue
-			return &UnreachableError{c.Address(), laterError{p}}
+		if p.Unwrap() != nil { // a full queue, not too many requests
+			return p
 		}
+		fallthrough
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		return &ServerError{c.Address(), laterError{p, time.Duration(seconds) * time.Second}}
+	}
+	switch {
+	case !ours:
+		return &ServerError{c.Address(), p}
+	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail, "no token"): // else a certificate is refused
+		return ErrNoToken
 	}
 	return p
 }
 
-// pages reads a list to its end, or until visit returns false.
+// foreign says what an answer without a problem of the API is.
+func foreign(response *http.Response) string {
+	if to := response.Header.Get("Location"); to != "" {
+		return fmt.Sprintf("it answers with a redirect to %s: name that, if you trust it", to)
+	}
+	remedy := "mind the port, and the base path behind a proxy"
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+		remedy = "a proxy before it lets you not pass"
+	case http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
+		remedy = "the request is too large for it, or for a proxy before it"
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		remedy = "try again"
+	}
+	return fmt.Sprintf("it answers HTTP %s, which is no answer of Quern's API: %s", response.Status, remedy)
+}
+
+// pages reads a list to its end, or until visit returns false. An error may be that of single entries, beside the others.
 func pages[T any](ctx context.Context, c *Client, what call, visit func([]T) bool) error {
 	if what.query == nil {
 		what.query = url.Values{}
@@ -270,6 +328,9 @@ func pages[T any](ctx context.Context, c *Client, what call, visit func([]T) boo
 			return err
 		}
 		if !visit(page.Items) || page.Next == "" {
+			if page.Error != "" {
+				return errors.New(page.Error)
+			}
 			return nil
 		}
 		what.query.Set("cursor", page.Next)

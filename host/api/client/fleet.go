@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -90,18 +91,18 @@ func (c *Client) Plugins(ctx context.Context) ([]host.Plugin, error) {
 	return all[host.Plugin](ctx, c, get(nil, "plugins"))
 }
 
-// Findings are what the doctor finds in tenants and their Redis.
+// Findings are what the doctor finds in tenants and their Redis, each once.
 func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
 	findings := []doctor.Finding{}
-	for i, tenant := range tenants {
+	for _, tenant := range tenants {
 		var list api.List[doctor.Finding]
 		what := get(&list, "tenants", tenant, "findings")
-		what.above = true
+		what.above, what.wait = true, actTimeout-answerTimeout
 		if err := c.do(ctx, what); err != nil {
 			return nil, err
 		}
 		for _, f := range list.Items {
-			if i == 0 || f.Tenant != "" { // else it is about their Redis, and told already
+			if !slices.ContainsFunc(findings, func(told doctor.Finding) bool { return reflect.DeepEqual(told, f) }) { // tenants may share a Redis
 				findings = append(findings, f)
 			}
 		}
@@ -182,32 +183,20 @@ func (q *Queue) show(ctx context.Context, query url.Values) (shape api.Queue, er
 	return shape, err
 }
 
-// act sends an action on the queue, which may be one that nobody has used.
-func (q *Queue) act(ctx context.Context, what call) error {
-	if err := queue.ValidQueue(q.name); err != nil {
-		return err
-	}
-	err := q.client.do(ctx, what)
-	if errors.Is(err, api.ErrNoQueue) { // it is done, but there is nothing to show
-		return nil
-	}
-	return err
-}
-
 // Pause keeps hosts from taking tasks of the queue.
 func (q *Queue) Pause(ctx context.Context) error {
-	return q.act(ctx, post(nil, "queues", q.name, "pause"))
+	return q.client.do(ctx, post(nil, "queues", q.name, "pause"))
 }
 
 // Resume ends a pause.
 func (q *Queue) Resume(ctx context.Context) error {
-	return q.act(ctx, post(nil, "queues", q.name, "resume"))
+	return q.client.do(ctx, post(nil, "queues", q.name, "resume"))
 }
 
 // SetLimit bounds how many tasks may wait; 0: any number.
 func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	what := call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: map[string]int64{"limit": limit}}
-	return q.act(ctx, what)
+	return q.client.do(ctx, what)
 }
 
 // Limit is how many tasks may wait; 0: any number.
@@ -258,13 +247,21 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 
 // Purge deletes finished tasks, and returns how many.
 func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
-	var got struct{ Purged int }
-	what := post(&got, "queues", q.name, "purge")
-	what.query = queryOf(api.Purge{
+	query := queryOf(api.Purge{
 		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything, Foreign: o.Foreign,
 	})
-	err := q.client.do(ctx, what)
-	return got.Purged, err
+	for total := 0; ; {
+		var got struct {
+			Purged  int
+			Partial bool
+		}
+		what := post(&got, "queues", q.name, "purge")
+		what.query = query
+		err := q.client.do(ctx, what)
+		if total += got.Purged; err != nil || !got.Partial {
+			return total, err
+		}
+	}
 }
 
 // BusiestQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.

@@ -24,10 +24,13 @@ const (
 	waitAtOnce = 30 * time.Second
 	// waitPause is between two attempts to wait, while the server is away.
 	waitPause = time.Second
-	// mostBody is what the API takes of parameters. Batches have mostBatch tasks, and parameters of about mostBatchBytes.
+	// mostBody is what the API takes in a request. Batches have mostBatch tasks of mostBatchBytes, which JSON may make six times as
+	// long.
 	mostBody       = 16 << 20
 	mostBatch      = 1000
-	mostBatchBytes = 4 << 20
+	mostBatchBytes = 2 << 20
+	// mostQuery bounds the query of a task with larger parameters: many proxies take 8 KiB of a request's head.
+	mostQuery = 7 << 10
 )
 
 func (c *Client) show(ctx context.Context, id string, query url.Values, wait time.Duration) (*api.Task, error) {
@@ -70,6 +73,9 @@ func (c *Client) Task(ctx context.Context, id string) (*queue.Task, error) {
 	if err != nil {
 		return nil, err
 	}
+	if shape.Withheld && c.Withheld != nil {
+		c.Withheld(shape)
+	}
 	return c.whole(ctx, shape, false)
 }
 
@@ -99,12 +105,18 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(waitPause):
+			case <-time.After(pauseOf(err)):
 			}
 		case err != nil || task != nil:
 			return task, err
 		}
 	}
+}
+
+// pauseOf is for how long to leave the server alone after an error.
+func pauseOf(err error) time.Duration {
+	later, _ := errors.AsType[laterError](err)
+	return min(max(waitPause, later.after), waitAtOnce)
 }
 
 // History reads the last runs of a task that have ended, oldest first.
@@ -140,19 +152,16 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]stri
 	return page.Items[:min(most, len(page.Items))], err
 }
 
-// Retry retries a failed task, or that of a dead letter, and returns it as it was before: queue.ErrStatus if it has not failed.
+// Retry retries a failed task, or that of a dead letter, and returns it as it is then: queue.ErrStatus if it has not failed.
 func (c *Client) Retry(ctx context.Context, id string) (*queue.Task, error) {
-	task, err := c.Summary(ctx, id)
-	if err == nil && task.LiveID != "" {
-		origin, gone := c.Summary(ctx, task.LiveID)
-		if !errors.Is(gone, queue.ErrNoTask) {
-			task, err = origin, gone
-		}
-	}
-	if err != nil {
+	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	return task, c.do(ctx, post(nil, "tasks", id, "retry"))
+	var shape api.Task
+	if err := c.do(ctx, post(&shape, "tasks", id, "retry")); err != nil {
+		return nil, err
+	}
+	return shape.Task(), nil
 }
 
 // List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first), without their parameters and
@@ -219,7 +228,12 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Re
 	}
 	for from := 0; from < len(specs); {
 		n := batch(specs[from:])
-		err := q.enqueue(ctx, specs[from:from+n], receipts[from:from+n])
+		var err error
+		if n > 0 {
+			err = q.enqueue(ctx, specs[from:from+n], receipts[from:from+n])
+		} else {
+			n, err = 1, q.enqueueLarge(ctx, specs[from], &receipts[from])
+		}
 		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) { // the API may say so itself
 			err = fmt.Errorf("%s%w", what, err)
 		}
@@ -231,39 +245,55 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Re
 	return receipts, nil
 }
 
-// batch is how many of the first tasks go together.
+// batch is how many of the first tasks go together; 0 if the first one is too large for a batch.
 func batch(specs []queue.Spec) (n int) {
 	for size := 0; n < len(specs) && n < mostBatch; n++ {
-		if size += len(specs[n].Parameters); size > mostBatchBytes {
+		if size += (&queue.Child{Spec: specs[n]}).Size(); size > mostBatchBytes {
 			break
 		}
 	}
-	return max(n, 1)
+	return n
+}
+
+// enqueueLarge sends a task whose parameters are a body of their own.
+func (q *Queue) enqueueLarge(ctx context.Context, spec queue.Spec, receipt *queue.Receipt) error {
+	var got api.Receipt
+	what := post(&got, "queues", q.name, "tasks")
+	options := api.OptionsOf(&spec.Options)
+	options.ID = receipt.ID
+	what.query, what.body = queryOf(options), spec.Parameters
+	for name, value := range spec.Labels {
+		if name == "" || strings.Contains(name, "=") {
+			return fmt.Errorf("%w: label %q beside parameters of %d bytes: use a name without =", queue.ErrInvalid, name, len(spec.Parameters))
+		}
+		what.query.Add("label", name+"="+value)
+	}
+	for name, value := range spec.Headers {
+		what.query.Add("header", name+"="+value)
+	}
+	if spec.Priority != nil {
+		what.query.Set("priority", fmt.Sprint(*spec.Priority))
+	}
+	if size := len(what.query.Encode()); size > mostQuery {
+		return fmt.Errorf("%w: key, labels and headers of %d bytes beside parameters of %d: the API takes %d: enqueue it by Redis", queue.ErrInvalid, size, len(spec.Parameters), mostQuery)
+	}
+	if err := q.client.do(ctx, what); err != nil {
+		return err
+	}
+	return q.client.receive(receipt, got)
+}
+
+// receive takes the receipt of a task, which it must be.
+func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
+	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
+		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID)}
+	}
+	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed}
+	return nil
 }
 
 // enqueue sends some tasks, whose receipts have their IDs.
 func (q *Queue) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
-	if len(specs) == 1 { // of any bytes and size
-		var got api.Receipt
-		what := post(&got, "queues", q.name, "tasks")
-		options := api.OptionsOf(&specs[0].Options)
-		options.ID = receipts[0].ID
-		what.query, what.body = queryOf(options), append([]byte{}, specs[0].Parameters...)
-		for name, value := range specs[0].Labels {
-			what.query.Add("label", name+"="+value)
-		}
-		for name, value := range specs[0].Headers {
-			what.query.Add("header", name+"="+value)
-		}
-		if specs[0].Priority != nil {
-			what.query.Set("priority", fmt.Sprint(*specs[0].Priority))
-		}
-		err := q.client.do(ctx, what)
-		if err == nil {
-			receipts[0] = queue.Receipt{ID: got.ID, Existed: got.Existed}
-		}
-		return err
-	}
 	var body struct {
 		Tasks []api.TaskLine `json:"tasks"`
 	}
@@ -283,8 +313,11 @@ func (q *Queue) enqueue(ctx context.Context, specs []queue.Spec, receipts []queu
 	if err := q.client.do(ctx, what); err != nil {
 		return err
 	}
-	for i, r := range got.Items[:min(len(got.Items), len(receipts))] {
-		receipts[i] = queue.Receipt{ID: r.ID, Existed: r.Existed}
+	got.Items = append(got.Items, make([]api.Receipt, len(specs))...) // those that are missing
+	for i := range receipts {
+		if err := q.client.receive(&receipts[i], got.Items[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

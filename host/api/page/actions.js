@@ -83,8 +83,14 @@ export function queueActions(queue) {
       verb: "Delete them", danger: true,
       run: async (form) => {
         const age = form.elements.age.value;
-        const { purged } = await post(query(`${to}/purge`, { status: form.elements.status.value, ...(age === "0" ? { all: true } : { older_than_seconds: age }) }));
-        announce(`${many(purged, "task")} deleted.`);
+        const purge = query(`${to}/purge`, { status: form.elements.status.value, ...(age === "0" ? { all: true } : { older_than_seconds: age }) });
+        let total = 0;
+        for (let partial = true; partial;) {
+          let purged;
+          ({ purged, partial } = await post(purge));
+          total += purged;
+        }
+        announce(`${many(total, "task")} deleted.`);
       },
     }), true));
 }

@@ -15,7 +15,7 @@ const trouble = document.querySelector("#trouble");
 const menu = [
   ["", "Overview", "o", views.overview], ["queues", "Queues", "q", views.queues], ["search", "Search", "s", views.search],
   ["dead", "Dead letters", "d", views.dead], ["nodes", "Nodes", "n", views.nodes], ["plugins", "Plugins", "p", views.plugins],
-  ["schedules", "Schedules", "c", views.schedules], ["jobs", "Jobs", "j", views.jobs], ["store", "Store", "k", views.buckets], ["audit", "Audit", "a", views.audit],
+  ["schedules", "Schedules", "c", views.schedules], ["topics", "Topics", "t", views.topics], ["jobs", "Jobs", "j", views.jobs], ["store", "Store", "k", views.buckets], ["audit", "Audit", "a", views.audit],
 ];
 const single = { queues: views.queue, tasks: task, jobs: views.job };
 

@@ -59,6 +59,10 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	w.past(t)
 	_, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "nightly", Queue: "reports", Cron: "30 6 * * MON-FRI", Timezone: "Europe/Berlin"}, false)
 	must(t, err)
+	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "index", Topic: "orders.*", Queue: "orders-index", Filter: queue.Filter{Attributes: map[string]string{"tenant": "acme"}}})
+	must(t, err)
+	_, err = w.Publish(w.ctx, "orders.made", nil, queue.PublishOptions{})
+	must(t, err)
 	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
 	return bad, running
 }
@@ -98,6 +102,7 @@ func TestViews(t *testing.T) {
 		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},
 		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0"}},
 		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
+		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", `{"tenant":"acme"}`, "active"}},
 		{"store", "/store", "Store", "", []string{"The buckets"}},
 		{"audit", "/audit", "Audit", "", []string{"pause-queue", "queue paused", "ada"}},
 		{"schedules", "/schedules", "Schedules", "", []string{"nightly", "30 6 * * MON-FRI", "Europe/Berlin", "Run now"}},

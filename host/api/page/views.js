@@ -391,6 +391,36 @@ export function buckets({ tenant }) {
   };
 }
 
+export function topics({ tenant }) {
+  return {
+    title: "Topics",
+    load: async (signal) => {
+      const [topics, subscriptions] = await Promise.all([
+        get(path`/tenants/${tenant}/topics`, {}, signal), get(path`/tenants/${tenant}/subscriptions`, { limit: 1000 }, signal)]);
+      return { topics: topics.items, subscriptions: subscriptions.items };
+    },
+    show: ({ topics, subscriptions }) => [
+      table("What was published", [
+        { head: "Topic", cell: (t) => t.topic },
+        { head: "Subscriptions", number: true, cell: (t) => t.subscriptions },
+        { head: "Active", number: true, cell: (t) => t.active },
+        { head: "Published", number: true, cell: (t) => t.published },
+        { head: "Dropped", number: true, cell: (t) => (t.dropped ? badge(t.dropped, "failed") : 0) },
+        { head: "Tasks", number: true, cell: (t) => t.tasks },
+        { head: "Last", cell: (t) => (t.last_published ? clock(t.last_published) : "") },
+      ], topics),
+      table("Subscriptions", [
+        { head: "Subscription", cell: (s) => s.id },
+        { head: "Topic", cell: (s) => s.topic },
+        { head: "Filter", cell: (s) => (s.filter ? JSON.stringify({ ...s.filter.attributes, ...s.filter.data }) : "") },
+        { head: "Tasks go to", cell: (s) => link(s.queue, tenant, "queues", s.queue) },
+        { head: "Webhook", cell: (s) => (s.webhook ? s.webhook.url : "") },
+        { head: "Plugin", cell: (s) => s.plugin || "" },
+        { head: "State", cell: (s) => (s.active ? badge("active", "complete") : [badge("paused", "failed"), " ", s.reason || ""]) },
+      ], subscriptions)],
+  };
+}
+
 export function audit({ tenant, search: asked }) {
   return {
     title: "Audit",

@@ -33,6 +33,7 @@ type Host interface {
 
 	// Enqueue gets an *sdk.EnqueueOptions, which may be nil: package sdk imports this one.
 	Enqueue(queue string, parameters []byte, options any) (string, error)
+	Publish(topic string, payload []byte, options any) (string, error)
 }
 
 var lent atomic.Pointer[Host]

@@ -119,6 +119,8 @@ const enqueueOptions = {
   key: ["key", String],
   labels: ["labels", (labels) => labels],
   headers: ["headers", (headers) => headers],
+  after: ["after", (ids) => ids],
+  when: ["when", String],
   priority: ["priority", Number],
   delay: ["delay_ms", (ms) => milliseconds(ms, "delay")],
   at: ["at_ms", (time) => milliseconds(time instanceof Date ? time.getTime() : time, "at")],
@@ -141,6 +143,13 @@ function enqueue(queue, body, options) {
   return asking(queue, () => native.enqueue(String(queue), isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded));
 }
 
+function publish(topic, body, options = {}) {
+  const { id, attributes, ...others } = options;
+  for (const name of Object.keys(others)) throw new TypeError(`publish: ${name}: options are id, attributes`);
+  const encoded = JSON.stringify({ topic: String(topic), id, attributes });
+  return asking(topic, () => native.enqueue("", isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded));
+}
+
 const secrets = {
   get(name) { return native.decode(secrets.bytes(name)); },
   bytes(name) { return asking(name, () => native.secretGet(String(name))); },
@@ -148,4 +157,4 @@ const secrets = {
 
 const config = { get(name) { return native.configGet(String(name)); } };
 
-export const sdk = { Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, secrets, config };
+export const sdk = { Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config };

@@ -6,7 +6,8 @@
 --         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
 --         error as text, number of further values, and these:
 --         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
---         with it, each as queue and what batch.lua has; when it failed: reason; else: delay in seconds
+--         with it, each as queue and what batch.lua has, and its publications, with "" for the queue; when it failed: reason;
+--         else: delay in seconds
 -- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
@@ -38,6 +39,7 @@ end
 local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', h[2], 'result', text,
     'attempts', following(h[5]))
+  if h[10] then noteend(id, 2) end
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
   if h[6] then expiring[#expiring + 1] = id end
@@ -84,7 +86,11 @@ end
 -- shut(at): the first queue that refuses tasks, among those of the children of the task at this index.
 local known = {}
 local function shut(at)
-  return children(at, function(name)
+  return children(at, function(name, place)
+    if name == '' then
+      local topic = options(place).topic
+      return unpublishable(ARGV[place], topic) and topic
+    end
     if known[name] == nil then known[name] = closed(name) and name or false end
     return known[name]
   end)
@@ -93,6 +99,7 @@ end
 -- Children in one queue are created together, after all tasks are settled.
 local batches, order = {}, {}
 local function bear(name, place)
+  if name == '' then return accept(place, clock) end
   if not batches[name] then
     batches[name] = batch(name, clock)
     order[#order + 1] = name
@@ -104,7 +111,7 @@ local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique')
+  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
   local closes = hold == 'held' and action == 'complete' and more ~= '0' and shut(at)
   if hold == 'done' then
     out[#out + 1] = 'ok'

@@ -1,6 +1,47 @@
 use crate::{json::Object, millis, slot_text, HostError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// What is to be published: `Publish::new("orders", body).attribute("type", "order.made").send()?`. Each subscription of the topic that
+/// matches gets a task. The manifest has to grant the topic.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is published before send"]
+pub struct Publish {
+    topic: String,
+    body: Vec<u8>,
+    options: Object,
+    attributes: Object,
+}
+
+impl Publish {
+    pub fn new(topic: impl Into<String>, body: impl Into<Vec<u8>>) -> Publish {
+        let topic = topic.into();
+        let mut options = Object::new();
+        options.text("topic", &topic);
+        Publish { topic, body: body.into(), options, attributes: Object::new() }
+    }
+
+    /// The publication's ID, without which the host chooses one. If a publication with that ID is kept, nothing is published.
+    pub fn id(mut self, id: &str) -> Publish {
+        self.options.text("id", id);
+        self
+    }
+    /// A CloudEvents attribute, such as type, or another one of a-z and 0-9: subscriptions filter by it.
+    pub fn attribute(mut self, name: &str, value: &str) -> Publish {
+        self.attributes.text(name, value);
+        self
+    }
+
+    /// Publishes and returns the publication's ID, when this task completes; with `after: call` in the manifest at once.
+    pub fn send(mut self) -> Result<String, HostError> {
+        if !self.attributes.is_empty() {
+            self.options.object("attributes", self.attributes);
+        }
+        let (topic, body, options) = (self.topic, self.body, self.options.end());
+        // Safety: the ranges are those of slices.
+        slot_text(call!(unsafe { enqueue("".as_ptr(), 0, body.as_ptr(), body.len(), options.as_ptr(), options.len()) })).map_err(|err| err.about("", &topic))
+    }
+}
+
 /// A task to be enqueued: `Enqueue::new("mail", body).key("welcome").send()?`. The manifest has to grant the queue.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is enqueued before send"]

@@ -42,7 +42,7 @@ mod task;
 pub mod test;
 mod time;
 
-pub use enqueue::Enqueue;
+pub use enqueue::{Enqueue, Publish};
 pub use error::{Error, ErrorKind, HostError, ResultExt};
 #[cfg(feature = "serde")]
 pub use json::Json;

@@ -35,6 +35,7 @@ pub type Kv = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
 pub struct Task {
     input: Vec<u8>,
     texts: [String; 9],
+    headers: BTreeMap<String, String>,
     numbers: [i64; 4],
     cancelled: bool,
     config: BTreeMap<String, String>,
@@ -61,6 +62,7 @@ impl Task {
         Task {
             input: input.into(),
             texts: ["test", "test", "default", "test", "", "", "", "", ""].map(String::from),
+            headers: BTreeMap::new(),
             numbers: [1, 0, 0, i64::MAX],
             cancelled: false,
             config: BTreeMap::new(),
@@ -77,7 +79,7 @@ impl Task {
 
     /// Adds a header of the task.
     pub fn header(mut self, name: &str, value: &str) -> Task {
-        self.texts[8] += &format!("{name}: {value}\n");
+        self.headers.insert(name.into(), value.into());
         self
     }
     pub fn attempt(mut self, attempt: u32) -> Task {
@@ -140,7 +142,11 @@ impl Task {
     }
 
     /// Runs the handler.
-    pub fn run<T: Output>(self, handler: impl FnOnce(crate::Task) -> std::result::Result<T, Error>) -> Result {
+    pub fn run<T: Output>(mut self, handler: impl FnOnce(crate::Task) -> std::result::Result<T, Error>) -> Result {
+        if !self.texts[7].is_empty() {
+            self.headers.insert("traceparent".into(), self.texts[7].clone());
+        }
+        self.texts[8] = self.headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
         Host::run(self, || crate::__run(handler))
     }
 }

@@ -129,6 +129,8 @@ func (g *sandbox) run(t *testing.T, input string) runtime.Outcome {
 // idle is a host that keeps nothing of its tasks.
 type idle struct{}
 
+func (idle) Publish(context.Context, *queue.Publication) error { return nil }
+
 func (idle) SaveCheckpoint(context.Context, []byte) error                { return nil }
 func (idle) AdmitQueue(string) error                                     { return nil }
 func (idle) Enqueue(context.Context, queue.Child) (id string, err error) { return "", nil }

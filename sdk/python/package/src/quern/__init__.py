@@ -11,7 +11,7 @@ def. An exception fails the task, with its traceback in the task's log.
 """
 
 from . import checkpoint, http
-from ._services import DEBUG, ERROR, INFO, TRACE, WARNING, Bucket, Unique, config, enqueue, kv, log, progress, secret
+from ._services import DEBUG, ERROR, INFO, TRACE, WARNING, Bucket, Unique, config, enqueue, kv, log, progress, publish, secret
 from ._task import Task
 from .errors import (
     ConflictError,
@@ -33,5 +33,5 @@ from .errors import (
 __all__ = [
     "Bucket", "ConflictError", "DEBUG", "DeniedError", "ERROR", "Failure", "Fatal", "HostError", "INFO", "InvalidError",
     "LimitError", "LostError", "NoHostError", "NotFoundError", "QuotaError", "Retry", "TRACE", "Task", "TooBigError",
-    "UnavailableError", "Unique", "WARNING", "checkpoint", "config", "enqueue", "http", "kv", "log", "progress", "secret",
+    "UnavailableError", "Unique", "WARNING", "checkpoint", "config", "enqueue", "http", "kv", "log", "progress", "publish", "secret",
 ]

@@ -39,6 +39,7 @@ class Run:
     log: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     progress: list[tuple[float, str]] = field(default_factory=list)
     enqueued: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
+    published: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
 
 
 current: Any = None
@@ -267,6 +268,8 @@ def http(head: bytes, body: Any) -> tuple[bytes, bytes]:
 
 def enqueue(queue: Any, body: Any, options: bytes) -> str:
     run, queue, chosen = _run(), _name(queue), json.loads(options) if options else {}
+    if "topic" in chosen and queue == "":
+        return _publish(run, chosen, bytes(body))
     if not _PRINTABLE.fullmatch(queue):
         raise _errors.InvalidError(f"queue {queue!r}: expected 1 to 128 printable ASCII characters without spaces")
     if run.host.queues is not None and not any(fnmatch.fnmatchcase(queue, pattern) for pattern in run.host.queues):
@@ -274,6 +277,17 @@ def enqueue(queue: Any, body: Any, options: bytes) -> str:
     _check_options(chosen)
     id = chosen.pop("id", "") or str(uuid.uuid4())
     run.enqueued.append((queue, bytes(body), {"id": id, **chosen}))
+    return id
+
+
+def _publish(run: Run, chosen: dict[str, Any], body: bytes) -> str:
+    topic = chosen.pop("topic")
+    if not _PRINTABLE.fullmatch(topic) or "*" in topic:
+        raise _errors.InvalidError(f"topic {topic!r}: expected 1 to 128 printable ASCII characters without spaces and *")
+    if run.host.topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in run.host.topics):
+        raise _errors.DeniedError(f"topic {topic!r}: grant it to the test, topics=[{topic!r}]")
+    id = chosen.pop("id", "") or str(uuid.uuid4())
+    run.published.append((topic, body, {"id": id, **chosen}))
     return id
 
 

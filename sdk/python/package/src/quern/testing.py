@@ -42,10 +42,14 @@ class Host:
     """Answers requests: http(method, url, headers, body) returns status, headers and body."""
     queues: Optional[Sequence[str]] = None
     """The queues to which tasks may enqueue, as patterns such as "mail.*"; None for all."""
+    topics: Optional[Sequence[str]] = None
+    """The topics to which tasks may publish, as patterns; None for all."""
     checkpoints: dict[str, bytes] = field(default_factory=dict)
     """By the ID of the task."""
     enqueued: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
     """Queue, body and options of what completed tasks have enqueued."""
+    published: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
+    """Topic, body and options of what completed tasks have published."""
 
     def run(
         self,
@@ -79,9 +83,11 @@ class Host:
         complete = status == "complete"
         if complete:
             self.enqueued += run.enqueued
+            self.published += run.published
         return Result(
             status=status, output=run.output if complete else b"", error=run.error, traceback=trace, delay=run.delay, log=run.log,
-            progress=run.progress, enqueued=run.enqueued if complete else [], checkpoint=self.checkpoints.get(id),
+            progress=run.progress, enqueued=run.enqueued if complete else [],
+            published=run.published if complete else [], checkpoint=self.checkpoints.get(id),
             kv={name: {key: bytes(_host.encoded(value)) for key, value in values.items()} for name, values in self.kv.items()},
         )
 
@@ -103,6 +109,8 @@ class Result:
     progress: list[tuple[float, str]]
     enqueued: list[tuple[str, bytes, dict[str, Any]]]
     """New tasks: queue, body, options. There are none if the task failed."""
+    published: list[tuple[str, bytes, dict[str, Any]]]
+    """Publications likewise: topic, body, options."""
     checkpoint: Optional[bytes]
     kv: dict[str, dict[str, bytes]]
 

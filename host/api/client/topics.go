@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Topics lists the topics, the one last published to first.
+func (c *Client) Topics(ctx context.Context) ([]queue.Topic, error) {
+	var list api.List[api.Topic]
+	err := c.do(ctx, get(&list, "topics"))
+	topics := make([]queue.Topic, len(list.Items))
+	for i, t := range list.Items {
+		topics[i] = topicOf(t)
+	}
+	return topics, err
+}
+
+// Topic reads one topic.
+func (c *Client) Topic(ctx context.Context, name string) (queue.Topic, error) {
+	if err := queue.ValidTopic(name); err != nil {
+		return queue.Topic{}, err
+	}
+	var shape api.Topic
+	err := c.do(ctx, get(&shape, "topics", name))
+	return topicOf(shape), err
+}
+
+func topicOf(t api.Topic) queue.Topic {
+	return queue.Topic{
+		Name: t.Topic, Published: t.Published, Dropped: t.Dropped, Tasks: t.Tasks, Kept: t.Kept, Last: api.Moment(t.LastPublished),
+		Subscriptions: t.Subscriptions, Active: t.Active,
+	}
+}
+
+// Publish publishes to a topic.
+func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error) {
+	if err := queue.ValidTopic(topic); err != nil {
+		return queue.Published{}, err
+	}
+	if o.ID == "" {
+		o.ID = queue.NewID() // so that it can be repeated
+	}
+	query := url.Values{"id": {o.ID}}
+	for name, value := range o.Attributes {
+		query.Add("attribute", name+"="+value)
+	}
+	for name, value := range map[string]string{"parent": o.Parent, "traceparent": o.Traceparent} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	var shape api.Published
+	if payload == nil {
+		payload = []byte{}
+	}
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"topics", topic, "publications"}, query: query, body: payload, into: &shape})
+	return queue.Published{ID: o.ID, Existed: shape.Existed, Subscribers: shape.Subscribers}, err
+}
+
+// Subscriptions lists the subscriptions, by ID.
+func (c *Client) Subscriptions(ctx context.Context) ([]queue.Subscription, error) {
+	list, err := all[api.Subscription](ctx, c, get(nil, "subscriptions"))
+	subscriptions := make([]queue.Subscription, len(list))
+	for i := range list {
+		if err == nil {
+			subscriptions[i], err = list[i].Subscription()
+		}
+	}
+	return subscriptions, err
+}
+
+// Subscription reads one.
+func (c *Client) Subscription(ctx context.Context, id string) (s queue.Subscription, err error) {
+	return c.subscription(ctx, call{method: http.MethodGet, path: []string{"subscriptions", id}})
+}
+
+// subscription does something that answers with a subscription.
+func (c *Client) subscription(ctx context.Context, what call) (s queue.Subscription, err error) {
+	var shape api.Subscription
+	what.into = &shape
+	if err = c.do(ctx, what); err == nil {
+		s, err = shape.Subscription()
+	}
+	return s, err
+}
+
+// Subscribe makes a subscription: queue.ErrExists if there is one of this ID.
+func (c *Client) Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error) {
+	return c.put(ctx, s, "only_new")
+}
+
+func (c *Client) put(ctx context.Context, s queue.Subscription, flags ...string) (queue.Subscription, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return s, err
+	}
+	query := url.Values{}
+	for _, flag := range flags {
+		query.Set(flag, "true")
+	}
+	return c.subscription(ctx, call{method: http.MethodPut, path: []string{"subscriptions", s.ID}, query: query, body: json.RawMessage(text)})
+}
+
+// ChangeSubscription changes a subscription by a function. What others change between its look and its write is lost.
+func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error) {
+	before, err := c.Subscription(ctx, id)
+	if err != nil {
+		return before, err
+	}
+	after := before
+	if err := change(&after); err != nil {
+		return after, err
+	}
+	if after.Active == before.Active && after.Reason == before.Reason {
+		return c.put(ctx, after)
+	}
+	action, query := "resume", url.Values{}
+	if !after.Active {
+		action, query = "pause", url.Values{"reason": {after.Reason}}
+	}
+	return c.subscription(ctx, call{method: http.MethodPost, path: []string{"subscriptions", id, action}, query: query})
+}
+
+// Unsubscribe deletes a subscription.
+func (c *Client) Unsubscribe(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: []string{"subscriptions", id}})
+}
+
+// Publication reads a publication.
+func (c *Client) Publication(ctx context.Context, id string) (*queue.Publication, error) {
+	var shape api.Publication
+	err := c.do(ctx, get(&shape, "publications", id))
+	return publicationOf(&shape), err
+}
+
+func publicationOf(shape *api.Publication) *queue.Publication {
+	p := &queue.Publication{
+		ID: shape.ID, Topic: shape.Topic, State: queue.PublicationState(shape.State), Payload: shape.PayloadBase64, Attributes: shape.Attributes,
+		Created: api.Moment(shape.Created), Parent: shape.Parent, Traceparent: shape.Traceparent,
+		Subscribers: shape.Subscribers, Tasks: shape.Tasks, Refused: shape.Refused,
+	}
+	if shape.Payload != nil {
+		p.Payload = []byte(*shape.Payload)
+	}
+	return p
+}
+
+// PublicationTasks reads a page of a publication's tasks, of the first 1,000.
+func (c *Client) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]queue.PublishedTask, error) {
+	var shape api.Publication
+	err := c.do(ctx, get(&shape, "publications", id))
+	tasks := make([]queue.PublishedTask, len(shape.List))
+	for i, t := range shape.List {
+		tasks[i] = queue.PublishedTask{Subscription: t.Subscription, ID: t.ID, Queue: t.Queue, Reason: queue.Reason(t.Reason)}
+		if t.Queue != "" {
+			tasks[i].Status = queue.Status(t.Status)
+		}
+	}
+	from := min(int(offset), len(tasks))
+	return slices.Clone(tasks[from:min(from+int(limit), len(tasks))]), err
+}
+
+// Publications reads a page of the publications of a topic, newest first.
+func (c *Client) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
+	if err := queue.ValidTopic(topic); err != nil {
+		return nil, err
+	}
+	var list api.List[api.Publication]
+	what := get(&list, "topics", topic, "publications")
+	what.query = url.Values{"offset": {fmt.Sprint(offset)}, "limit": {fmt.Sprint(limit)}}
+	err := c.do(ctx, what)
+	publications := make([]*queue.Publication, len(list.Items))
+	for i := range list.Items {
+		publications[i] = publicationOf(&list.Items[i])
+	}
+	return publications, err
+}

@@ -1,0 +1,402 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// InTopic is in every path below a topic.
+type InTopic struct {
+	InTenant
+	Topic string `path:"topic" minLength:"1" maxLength:"128" doc:"The topic."`
+}
+
+// InSubscription is in every path below a subscription.
+type InSubscription struct {
+	InTenant
+	ID string `path:"subscription" minLength:"1" maxLength:"128" doc:"The subscription."`
+}
+
+// Topic is a topic.
+type Topic struct {
+	Tenant        string         `json:"tenant"`
+	Topic         string         `json:"topic"`
+	Subscriptions int            `json:"subscriptions" doc:"That match it."`
+	Active        int            `json:"active" doc:"Of these."`
+	Published     int64          `json:"published"`
+	Dropped       int64          `json:"dropped" doc:"Publications without a subscriber."`
+	Tasks         int64          `json:"tasks"`
+	Kept          int64          `json:"kept" doc:"Publications that can be read."`
+	LastPublished float64        `json:"last_published,omitempty"`
+	List          []Subscription `json:"list,omitempty" doc:"Its subscriptions; not in lists."`
+}
+
+// Subscription is a subscription, as the command line prints it by -o json.
+type Subscription struct {
+	ID             string              `json:"id,omitempty" maxLength:"128"`
+	Topic          string              `json:"topic" maxLength:"128" doc:"Or a pattern with one * for any text."`
+	Filter         *SubscriptionFilter `json:"filter,omitempty" doc:"What a publication must be like; missing: all of the topic."`
+	Queue          string              `json:"queue,omitempty" maxLength:"128" doc:"Of the handler; that of a webhook begins with webhook. and may be missing."`
+	Webhook        *Webhook            `json:"webhook,omitempty"`
+	MaxAttempts    int                 `json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound; missing: the manifest decides."`
+	Retry          *Retry              `json:"retry,omitempty"`
+	TimeoutSeconds float64             `json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	Priority       *int                `json:"priority,omitempty" minimum:"0" maximum:"100"`
+	Dead           string              `json:"dead,omitempty" maxLength:"128" doc:"The queue of dead letters; missing: the manifest decides."`
+	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
+	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`
+	Plugin         string              `json:"plugin,omitempty" doc:"The plugin whose manifest declares it."`
+	UnservedSince  float64             `json:"unserved_since,omitempty" doc:"Since when no live host has had that plugin."`
+	CreatedAt      float64             `json:"created_at,omitempty"`
+	UpdatedAt      float64             `json:"updated_at,omitempty"`
+}
+
+// SubscriptionFilter is the filter of a subscription.
+type SubscriptionFilter struct {
+	Attributes map[string]string `json:"attributes,omitempty" doc:"Patterns with at most one * by the attribute's name."`
+	Data       map[string]any    `json:"data,omitempty" doc:"JSON values by the JSON pointer to them in the payload."`
+}
+
+// Webhook is how publications are delivered to an URL.
+type Webhook struct {
+	URL            string            `json:"url" maxLength:"4096"`
+	Method         string            `json:"method,omitempty" enum:"POST,PUT,PATCH"`
+	Headers        map[string]string `json:"headers,omitempty"`
+	SecretHeaders  map[string]string `json:"secret_headers,omitempty" doc:"Headers whose values are secrets of the hosts, by the header's name."`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" minimum:"0" maximum:"600" doc:"Missing: 20."`
+	Body           string            `json:"body,omitempty" enum:"payload,cloudevent"`
+	Secrets        []string          `json:"secrets,omitempty" maxItems:"4" doc:"Names of the secrets of the hosts that sign each request."`
+	Expect         []int             `json:"expect,omitempty" doc:"Statuses that mean success; missing: 200 to 299."`
+	Final          bool              `json:"final,omitempty" doc:"A status of 4xx, except 408, 410 and 429, fails the delivery for good."`
+}
+
+// PausedSubscription is a subscription that is to be paused.
+type PausedSubscription struct {
+	InSubscription
+	Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
+}
+
+// SubscriptionOf is an answer with a subscription.
+type SubscriptionOf struct{ Body Subscription }
+
+// PutSubscription makes or replaces a subscription.
+type PutSubscription struct {
+	InSubscription
+	OnlyNew bool `query:"only_new" doc:"Refuse it if there is one."`
+	Body    Subscription
+}
+
+// Publication is a publication.
+type Publication struct {
+	ID            string            `json:"id"`
+	Tenant        string            `json:"tenant"`
+	Topic         string            `json:"topic"`
+	State         string            `json:"state" enum:"accepted,publishing,published,dropped"`
+	Created       float64           `json:"created"`
+	Subscribers   int               `json:"subscribers" doc:"Subscriptions that matched."`
+	Tasks         int               `json:"tasks" doc:"How many of them have their task."`
+	Refused       int               `json:"refused,omitempty" doc:"Those of which the queue takes no tasks."`
+	Attributes    map[string]string `json:"attributes,omitempty"`
+	Parent        string            `json:"parent,omitempty"`
+	Traceparent   string            `json:"traceparent,omitempty"`
+	Payload       *string           `json:"payload,omitempty" doc:"Of at most 64 KiB; not in lists."`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"Instead of payload, if it is not UTF-8."`
+	Summary       map[string]int    `json:"summary,omitempty" doc:"Tasks by status; gone: those that do not exist (any more). Not in lists."`
+	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
+}
+
+// InPublication is in the path of a publication.
+type InPublication struct {
+	InTenant
+	ID string `path:"publication" minLength:"1" maxLength:"128" doc:"The publication."`
+}
+
+// PublicationOf is an answer with a publication.
+type PublicationOf struct{ Body Publication }
+
+// PublicationsPage asks for some publications of a topic.
+type PublicationsPage struct {
+	InTopic
+	Limit  int64 `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Offset int64 `query:"offset" minimum:"0" doc:"How many to skip, from the newest."`
+}
+
+// PublishedTask is the task that a publication made for a subscription.
+type PublishedTask struct {
+	Subscription string `json:"subscription"`
+	ID           string `json:"id"`
+	Queue        string `json:"queue,omitempty"`
+	Status       string `json:"status" enum:"scheduled,pending,reserved,started,complete,failed,gone"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// Published is what became of a publication; `quern topic publish -o json` prints these names.
+type Published struct {
+	ID          string `json:"id"`
+	Tenant      string `json:"tenant"`
+	Topic       string `json:"topic"`
+	Existed     bool   `json:"existed" doc:"It was published before, and nothing is published now."`
+	Subscribers int    `json:"subscribers" doc:"0: it is dropped."`
+}
+
+// PublishRaw is a publication whose payload is the body, of any kind.
+type PublishRaw struct {
+	InTopic
+	RequestTrace
+	ID          string   `query:"id" maxLength:"128" doc:"The publication's ID; missing: a new UUID. If it is kept, nothing is published."`
+	Parent      string   `query:"parent" maxLength:"128" doc:"The task that it comes from."`
+	Traceparent string   `query:"traceparent" maxLength:"300" doc:"Its trace; missing: that of the request."`
+	Attribute   []string `query:"attribute,explode" maxItems:"24" doc:"NAME=VALUE: a CloudEvents attribute, for filters and handlers."`
+	RawBody     []byte   `contentType:"application/octet-stream"`
+}
+
+// TopicEvents is a CloudEvent for a topic, or a batch of them.
+type TopicEvents struct {
+	InTopic
+	SentEvents
+}
+
+func (s *service) describeTopics() {
+	add(s, looking("/tenants/{tenant}/topics", "list-topics", "List topics with what was published, the one last published to first"),
+		func(ctx context.Context, in *InTenant) (*ListOf[Topic], error) {
+			topics, err := s.tenants[in.Tenant].Topics(ctx)
+			shapes := make([]Topic, len(topics))
+			for i, t := range topics {
+				shapes[i] = topicShape(in.Tenant, t)
+			}
+			return &ListOf[Topic]{List[Topic]{Items: shapes}}, err
+		})
+	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
+		func(ctx context.Context, in *InTopic) (*struct{ Body Topic }, error) {
+			t := s.tenants[in.Tenant]
+			topic, err := t.Topic(ctx, in.Topic)
+			if err != nil {
+				return nil, err
+			}
+			all, err := t.Subscriptions(ctx)
+			out := &struct{ Body Topic }{topicShape(in.Tenant, topic)}
+			for i := range all {
+				if all[i].OfTopic(in.Topic) {
+					out.Body.List = append(out.Body.List, subscriptionShape(&all[i]))
+				}
+			}
+			return out, err
+		})
+	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
+		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
+			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent}
+			for _, pair := range in.Attribute {
+				name, value, ok := strings.Cut(pair, "=")
+				if !ok {
+					return nil, failed(http.StatusBadRequest, "attribute %q: use NAME=VALUE", pair)
+				}
+				if o.Attributes == nil {
+					o.Attributes = make(map[string]string, len(in.Attribute))
+				}
+				o.Attributes[name] = value
+			}
+			o.Traceparent = in.or(o.Traceparent)
+			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
+			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
+		})
+	add(s, topicPath("events", "publish-events", "Publish CloudEvents 1.0, structured, binary or batched: each source and id once, as long as the publication is kept. "+
+		"The tasks' parameters are the event's data, and their headers its attributes"),
+		func(ctx context.Context, in *TopicEvents) (*ListOf[Published], error) {
+			events, err := parseEvents(in.ContentType, in.header, in.RawBody)
+			if err != nil {
+				return nil, failed(http.StatusBadRequest, "%v", err)
+			}
+			t := s.tenants[in.Tenant]
+			out := &ListOf[Published]{}
+			for i := range events {
+				payload, o, err := events[i].publication(t.Queue(in.Topic).OnceID("event", events[i].Source, events[i].ID))
+				if err != nil {
+					return nil, failed(http.StatusBadRequest, "event %d: %v", i, err)
+				}
+				o.Traceparent = in.or(o.Traceparent)
+				published, err := t.Publish(ctx, in.Topic, payload, o)
+				if err != nil {
+					return nil, err
+				}
+				out.Body.Items = append(out.Body.Items, publishedShape(in.Tenant, in.Topic, published))
+			}
+			return out, nil
+		})
+	s.describePublications()
+	s.describeSubscriptions()
+}
+
+// topicPath is an operation that publishes.
+func topicPath(path, name, summary string) operation {
+	return enqueueing("/tenants/{tenant}/topics/{topic}/"+path, name, summary)
+}
+
+// publication is the payload and the options of an event that is published.
+func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
+	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Attributes: make(map[string]string)}
+	for name, value := range e.headers {
+		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok && value != "" {
+			o.Attributes[attribute] = value
+		}
+	}
+	payload := []byte(e.Data)
+	var err error
+	if e.DataBase64 != nil {
+		err = json.Unmarshal(fmt.Appendf(nil, "%q", *e.DataBase64), &payload)
+	} else if strings.HasPrefix(string(e.Data), `"`) {
+		var text string
+		err = json.Unmarshal(e.Data, &text)
+		payload = []byte(text)
+	}
+	return payload, o, err
+}
+
+func (s *service) describePublications() {
+	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
+		func(ctx context.Context, in *PublicationsPage) (*ListOf[Publication], error) {
+			all, err := s.tenants[in.Tenant].Publications(ctx, in.Topic, in.Offset, in.Limit)
+			shapes := make([]Publication, len(all))
+			for i, p := range all {
+				shapes[i] = publicationShape(in.Tenant, p, principal(ctx))
+			}
+			return &ListOf[Publication]{List[Publication]{Items: shapes}}, err
+		})
+	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
+		func(ctx context.Context, in *InPublication) (*PublicationOf, error) {
+			t := s.tenants[in.Tenant]
+			p, err := t.Publication(ctx, in.ID)
+			if err != nil {
+				return nil, err
+			}
+			tasks, err := t.PublicationTasks(ctx, in.ID, 0, queue.MaxSubscriptions)
+			shape := publicationShape(in.Tenant, p, principal(ctx))
+			if principal(ctx).reads() {
+				shape.Payload, shape.PayloadBase64 = payload(p.Payload, 64<<10)
+			}
+			shape.Summary = make(map[string]int)
+			for i, task := range tasks {
+				status := string(task.Status)
+				if task.Queue == "" {
+					status = "gone"
+				}
+				if shape.Summary[status]++; i < 1000 {
+					shape.List = append(shape.List, PublishedTask{task.Subscription, task.ID, task.Queue, status, string(task.Reason)})
+				}
+			}
+			return &PublicationOf{shape}, err
+		})
+}
+
+func (s *service) describeSubscriptions() {
+	const path = "/tenants/{tenant}/subscriptions/{subscription}"
+	add(s, looking("/tenants/{tenant}/subscriptions", "list-subscriptions", "List subscriptions, by ID"),
+		func(ctx context.Context, in *TenantPage) (*ListOf[Subscription], error) {
+			all, err := s.tenants[in.Tenant].Subscriptions(ctx)
+			if all == nil {
+				return nil, err // else damaged ones do not hide the others
+			}
+			shapes := make([]Subscription, len(all))
+			for i := range all {
+				shapes[i] = subscriptionShape(&all[i])
+			}
+			return cut(shapes, in.Paging, func(one Subscription) string { return one.ID }), nil
+		})
+	add(s, looking(path, "show-subscription", "Show a subscription"),
+		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
+			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
+			return &SubscriptionOf{subscriptionShape(&one)}, err
+		})
+	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
+		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
+			wanted, err := in.Body.wanted(in.ID)
+			if err != nil {
+				return nil, err
+			}
+			t := s.tenants[in.Tenant]
+			made, err := t.Subscribe(ctx, wanted)
+			if errors.Is(err, queue.ErrExists) && !in.OnlyNew {
+				made, err = t.ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
+					wanted.Active, wanted.Reason, wanted.Plugin, wanted.CreatedAt = is.Active, is.Reason, is.Plugin, is.CreatedAt
+					*is = wanted
+					return nil
+				})
+			}
+			return &SubscriptionOf{subscriptionShape(&made)}, err
+		})
+	for action, active := range map[string]bool{"pause": false, "resume": true} {
+		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
+		add(s, acting(Operator, http.MethodPost, path+"/"+action, action+"-subscription", summary),
+			func(ctx context.Context, in *PausedSubscription) (*SubscriptionOf, error) {
+				one, err := s.tenants[in.Tenant].ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
+					is.Active, is.Reason = active, ""
+					if !active {
+						is.Reason = in.Reason
+					}
+					return nil
+				})
+				return &SubscriptionOf{subscriptionShape(&one)}, err
+			})
+	}
+	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
+		func(ctx context.Context, in *InSubscription) (*struct{}, error) {
+			return nil, s.tenants[in.Tenant].Unsubscribe(ctx, in.ID)
+		})
+}
+
+func topicShape(tenant string, t queue.Topic) Topic {
+	return Topic{
+		Tenant: tenant, Topic: t.Name, Subscriptions: t.Subscriptions, Active: t.Active, Published: t.Published, Dropped: t.Dropped,
+		Tasks: t.Tasks, Kept: t.Kept, LastPublished: stamp(t.Last),
+	}
+}
+
+func publicationShape(tenant string, p *queue.Publication, who *Principal) Publication {
+	shape := Publication{
+		ID: p.ID, Tenant: tenant, Topic: p.Topic, State: string(p.State), Created: stamp(p.Created), Subscribers: p.Subscribers,
+		Tasks: p.Tasks, Refused: p.Refused, Parent: p.Parent, Traceparent: p.Traceparent,
+	}
+	if who.reads() {
+		shape.Attributes = p.Attributes
+	}
+	return shape
+}
+
+func publishedShape(tenant, topic string, p queue.Published) Published {
+	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
+}
+
+// subscriptionShape and Subscription convert by way of the JSON, which has the same names.
+func subscriptionShape(s *queue.Subscription) (shape Subscription) {
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(text, &shape)
+	}
+	if err != nil {
+		shape.Reason = err.Error()
+	}
+	return shape
+}
+
+// wanted is what a request says of the subscription.
+func (s Subscription) wanted(id string) (queue.Subscription, error) {
+	if s.ID != "" && s.ID != id {
+		return queue.Subscription{}, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
+	}
+	s.ID, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, 0, 0, 0, ""
+	return s.Subscription()
+}
+
+// Subscription is the subscription of sdk/queue that the shape shows.
+func (s Subscription) Subscription() (wanted queue.Subscription, err error) {
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(text, &wanted)
+	}
+	return wanted, err
+}

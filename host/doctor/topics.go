@@ -1,0 +1,53 @@
+package doctor
+
+import (
+	"slices"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// mostTopics is how many topics a finding is made of; others are like them.
+const mostTopics = 20
+
+var topicChecks = []check{
+	{"topic-paused", func(p *patient) (f []Finding) {
+		for _, t := range p.topics {
+			if t.Subscriptions > 0 && t.Active == 0 {
+				f = append(f, found(Warning, "end the pause of one by `quern subscription resume ID`", "all %d subscriptions of topic %s are paused: what is published is dropped", t.Subscriptions, t.Name).
+					by("topic", "show", t.Name))
+			}
+		}
+		return f[:min(len(f), mostTopics)]
+	}},
+	{"topic-dropped", func(p *patient) (f []Finding) {
+		for _, t := range p.topics {
+			if t.Subscriptions == 0 && t.Dropped > 0 {
+				f = append(f, found(Warning, "subscribe to it, or publish to another", "%d publications to topic %s had no subscriber, and nobody subscribes to it", t.Dropped, t.Name).
+					by("publication", "ls", t.Name))
+			}
+		}
+		return f[:min(len(f), mostTopics)]
+	}},
+	{"subscription-unserved", func(p *patient) (f []Finding) {
+		for _, s := range p.subscriptions {
+			if s.Active && s.Webhook == nil && !p.served[s.Queue] {
+				f = append(f, found(Warning, "start a host whose plugins serve it, or correct the queue", "the subscription %s makes tasks in queue %s, which no listener serves", s.ID, s.Queue).
+					in(s.Queue).by("subscription", "show", s.ID))
+			}
+		}
+		return f[:min(len(f), mostTopics)]
+	}},
+	{"publication-unfinished", func(p *patient) []Finding {
+		if len(p.unpublished) == 0 {
+			return nil
+		}
+		return []Finding{found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot", "%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
+			by("publication", "show", p.unpublished[0])}
+	}},
+}
+
+// readTopics is what the checks of topics look at.
+func (p *patient) readTopics(topics []queue.Topic, subscriptions []queue.Subscription) {
+	p.topics = slices.DeleteFunc(topics, func(t queue.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
+	p.subscriptions = subscriptions
+}

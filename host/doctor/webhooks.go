@@ -1,0 +1,42 @@
+package doctor
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// off is a destination of webhooks that a listener has switched off, as it publishes it.
+type off struct {
+	Destination string  `json:"destination"`
+	Failures    int     `json:"failures"`
+	Until       float64 `json:"until"`
+	Error       string  `json:"error"`
+}
+
+var webhookChecks = []check{
+	{"webhook-off", func(p *patient) (f []Finding) {
+		for _, node := range p.nodes {
+			var destinations []off
+			if node.Kind != queue.KindWebhook || !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["destinations_off"]), &destinations) != nil {
+				continue
+			}
+			for _, d := range destinations {
+				f = append(f, found(Warning, "mend the server, or pause the subscriptions to it; their deliveries wait and lose no attempt",
+					"%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
+					node.ID, d.Destination, d.Failures, d.Error, max(0, time.Unix(int64(d.Until), 0).Sub(p.now)).Round(time.Second)))
+			}
+		}
+		return f
+	}},
+	{"webhook-inactive", func(p *patient) (f []Finding) {
+		for _, s := range p.subscriptions {
+			if s.Webhook != nil && !s.Active && s.Reason != "" {
+				f = append(f, found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID, s.Reason).
+					by("subscription", "resume", s.ID).in(s.Queue))
+			}
+		}
+		return f
+	}},
+}

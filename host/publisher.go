@@ -1,0 +1,97 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// publishInterval is how often one host of the fleet looks for publications that nobody goes on with.
+const publishInterval = 10 * time.Second
+
+// publisher makes the tasks of publications: of those that tasks of this session published with their completion, at once, and
+// of those that dead publishers left, one host for the fleet.
+type publisher struct {
+	duty
+	access *tenantAccess
+
+	mu       sync.Mutex
+	accepted []string // of this session; guarded by mu
+
+	topics atomic.Pointer[[]metrics.TopicSample] // for the metrics
+}
+
+// shownTopics is how many topics of a tenant have series.
+const shownTopics = 100
+
+// accept goes on with publications that were accepted just now.
+func (p *publisher) accept(publications []*queue.Publication) {
+	if len(publications) == 0 {
+		return
+	}
+	p.mu.Lock()
+	for _, publication := range publications {
+		p.accepted = append(p.accepted, publication.ID)
+	}
+	p.mu.Unlock()
+	p.ask()
+}
+
+func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	p.mu.Lock()
+	ids := p.accepted
+	p.accepted = nil
+	p.mu.Unlock()
+	if err := p.publish(ctx, ids); err != nil {
+		return 0, 0, err // whoever has the duty goes on with them
+	}
+	if err := p.count(ctx); err != nil {
+		return 0, 0, err
+	}
+	mine, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
+	if err != nil || !mine {
+		return 0, publishInterval, err
+	}
+	left, err := p.access.client.Fleet().Unpublished(ctx)
+	if err == nil {
+		err = p.publish(ctx, left)
+	}
+	return 0, publishInterval, err
+}
+
+// count reads what was published to the topics that were last published to.
+func (p *publisher) count(ctx context.Context) error {
+	topics, err := p.access.client.BusyTopics(ctx, shownTopics)
+	if err != nil {
+		return err
+	}
+	samples := make([]metrics.TopicSample, len(topics))
+	for i, t := range topics {
+		samples[i] = metrics.TopicSample{Tenant: p.access.client.Tenant(), Topic: t.Name, Published: t.Published, Dropped: t.Dropped, Tasks: t.Tasks}
+	}
+	p.topics.Store(&samples)
+	return nil
+}
+
+// publish makes tasks until Redis does not serve. One publication that cannot be published does not hold up the others.
+func (p *publisher) publish(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		err := p.access.client.Republish(ctx, id)
+		switch {
+		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
+			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)
+		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
+			p.health.failed(opPublish, "", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
+	MaxAnswer = 64 << 10
+	maxShown  = 2 << 10
+	// MaxTimeout is the longest time that a subscription may wait for a response.
+	MaxTimeout = 10 * time.Minute
+	// leastDelay to mostDelay bounds what a server may ask for by Retry-After; without one it is standardDelay.
+	leastDelay    = time.Second
+	mostDelay     = time.Hour
+	standardDelay = 30 * time.Second
+	// SecretPrefix begins the names of the secrets that a subscription may name: else whoever makes subscriptions could have the
+	// secrets of handlers sent anywhere.
+	SecretPrefix = "webhook."
+
+	signingPrefix = "whsec_"
+)
+
+// Answer is the result of a delivery.
+type Answer struct {
+	Status     int                 `json:"status"`
+	Headers    map[string][]string `json:"headers,omitempty"`
+	Body       string              `json:"body,omitempty"` // the first 64 KiB
+	BodyBase64 []byte              `json:"body_base64,omitempty"`
+}
+
+// parcel is a task that is to be delivered.
+type parcel struct {
+	webhook *queue.Webhook
+	id      string            // the same with every attempt, and when it is delivered again
+	headers map[string]string // of the task
+	payload []byte
+}
+
+// request is the HTTP request of a delivery. secret reads one by its name.
+func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)) (service.Request, error) {
+	w := p.webhook
+	r := service.Request{Method: w.Method, URL: w.URL, Timeout: w.Timeout, Body: p.payload, Headers: map[string][]string{
+		"Content-Type": {p.contentType()}, "User-Agent": {"Quern"},
+	}}
+	if w.Body == queue.WebhookCloudEvent {
+		r.Body = p.cloudEvent()
+		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}
+	} else {
+		for name, value := range p.headers {
+			if strings.HasPrefix(name, "ce-") {
+				r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
+			}
+		}
+	}
+	for name, value := range w.Headers {
+		r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
+	}
+	if trace := p.headers[queue.HeaderTraceparent]; trace != "" {
+		r.Headers["Traceparent"] = []string{trace}
+	}
+	for name, named := range w.SecretHeaders {
+		value, err := readSecret(secret, named)
+		if err != nil {
+			return r, err
+		}
+		r.Headers[http.CanonicalHeaderKey(name)] = []string{string(value)}
+	}
+	timestamp := strconv.FormatInt(now.Unix(), 10)
+	r.Headers["Webhook-Id"], r.Headers["Webhook-Timestamp"] = []string{p.id}, []string{timestamp}
+	var signatures []string
+	for _, name := range w.Secrets {
+		value, err := readSecret(secret, name)
+		if err != nil {
+			return r, err
+		}
+		key, err := signingKey(value)
+		if err != nil {
+			return r, fmt.Errorf("secret %s: %w", name, err)
+		}
+		signatures = append(signatures, "v1,"+sign(key, p.id, timestamp, r.Body))
+	}
+	if len(signatures) > 0 {
+		r.Headers["Webhook-Signature"] = []string{strings.Join(signatures, " ")}
+	}
+	return r, nil
+}
+
+func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
+	if !strings.HasPrefix(name, SecretPrefix) {
+		return nil, fmt.Errorf("secret %s: those of webhooks have names that begin with %s: rename it", name, SecretPrefix)
+	}
+	value, err := read(name)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s: %w", name, err)
+	}
+	return value, nil
+}
+
+// signingKey reads a secret as Standard Webhooks writes it: whsec_ and the key in base64.
+func signingKey(secret []byte) ([]byte, error) {
+	text := strings.TrimPrefix(strings.TrimSpace(string(secret)), signingPrefix)
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(key) < 16 {
+		return nil, fmt.Errorf("it is no key: write %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
+	}
+	return key, nil
+}
+
+// sign is the signature of Standard Webhooks.
+func sign(key []byte, id, timestamp string, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s.%s.", id, timestamp)
+	mac.Write(body)
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// contentType is the type of the payload.
+func (p *parcel) contentType() string {
+	switch {
+	case p.headers["content-type"] != "":
+		return p.headers["content-type"]
+	case json.Valid(p.payload):
+		return "application/json"
+	}
+	return "application/octet-stream"
+}
+
+// cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task.
+func (p *parcel) cloudEvent() []byte {
+	event := map[string]any{"specversion": "1.0", "id": p.id}
+	for name, value := range p.headers {
+		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
+			event[attribute] = value
+		}
+	}
+	kind := p.contentType()
+	event["datacontenttype"] = kind
+	media, _, _ := mime.ParseMediaType(kind)
+	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
+	switch {
+	case len(p.payload) == 0:
+	case isJSON && json.Valid(p.payload):
+		event["data"] = json.RawMessage(p.payload)
+	case utf8.Valid(p.payload):
+		event["data"] = string(p.payload)
+	default:
+		event["data_base64"] = p.payload
+	}
+	text, _ := json.Marshal(event) // texts, and what is JSON
+	return text
+}
+
+// verdict is what a response means for a delivery.
+type verdict struct {
+	done  bool
+	gone  bool          // the subscription is to be switched off
+	final bool          // it fails for good
+	later time.Duration // when to try again without counting an attempt; 0: by the policy
+	sick  bool          // it counts against the destination
+}
+
+// judge judges a response.
+func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
+	asked, named := retryAfter(r.Headers, now)
+	switch status := r.Status; {
+	case slices.Contains(w.Expect, status), len(w.Expect) == 0 && status >= 200 && status < 300:
+		return verdict{done: true}
+	case status == http.StatusGone:
+		return verdict{gone: true, final: true}
+	case status == http.StatusTooManyRequests:
+		return verdict{later: asked}
+	case status == http.StatusServiceUnavailable && named:
+		return verdict{later: asked, sick: true}
+	case status >= 500:
+		return verdict{sick: true}
+	case w.Final && status >= 400 && status != http.StatusRequestTimeout:
+		return verdict{final: true}
+	}
+	return verdict{}
+}
+
+// retryAfter reads the header of that name, within bounds.
+func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration, named bool) {
+	text := http.Header(headers).Get("Retry-After")
+	delay = standardDelay
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		delay, named = time.Duration(min(max(seconds, 0), mostDelay.Seconds())*float64(time.Second)), true
+	} else if at, err := http.ParseTime(text); err == nil {
+		delay, named = at.Sub(now), true
+	}
+	return min(max(delay, leastDelay), mostDelay), named
+}
+
+// answer is a response as a result.
+func answer(r service.Response) []byte {
+	a := Answer{Status: r.Status, Headers: maps.Clone(r.Headers)}
+	body := r.Body[:min(len(r.Body), MaxAnswer)]
+	if utf8.Valid(body) {
+		a.Body = string(body)
+	} else {
+		a.BodyBase64 = body
+	}
+	text, _ := json.Marshal(a) // it always can be
+	return text
+}
+
+// refusal tells of a response that is none that is expected.
+func refusal(r service.Response) string {
+	body := strings.ToValidUTF8(string(r.Body[:min(len(r.Body), maxShown)]), "\ufffd")
+	return strings.TrimSpace(fmt.Sprintf("the server answered %d %s\n%s", r.Status, http.StatusText(r.Status), body))
+}

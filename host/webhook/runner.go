@@ -1,0 +1,349 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// PluginName is what tasks and metrics name as the plugin of a delivery.
+const PluginName = "webhook"
+
+const (
+	// lookInterval is how often a runner looks for subscriptions that are new, changed or gone.
+	lookInterval = time.Second
+	// joinPause to maxJoinPause is the wait after a session that ended by itself.
+	joinPause    = time.Second
+	maxJoinPause = 30 * time.Second
+)
+
+// DefaultRetry is the policy of deliveries whose subscription has none: over a day.
+var DefaultRetry = queue.Retry{MaxAttempts: 16, Base: 5 * time.Second, Max: 6 * time.Hour} //nolint:gochecknoglobals // read only
+
+// Config of a Runner. HTTP, Secret and Metrics are required.
+type Config struct {
+	// HTTP sends the requests. It is not that of handlers, whose connections a slow server must not take; and it keeps the
+	// beginning of long answers.
+	HTTP *egress.Client
+	// Ceiling is the most that the host grants the tenant; nil for no bound.
+	Ceiling *egress.Ceiling
+	// Secret reads a secret of the tenant.
+	Secret func(name string) ([]byte, error)
+	// Places is how many deliveries run at a time (default 400), and Destination how many of them to one destination (default
+	// 50).
+	Places, Destination int
+	// Grace is how long running deliveries may go on when the runner is to end (default 30 s).
+	Grace time.Duration
+	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
+	Poll time.Duration
+	// Version is the program's, and Name the host's for people: both are published.
+	Version, Name string
+	Metrics       Metrics
+	Logger        hclog.Logger // default: none
+}
+
+// Metrics counts deliveries like tasks.
+type Metrics interface {
+	QueueServed(tenant, queue, plugin string)
+	TaskStarted(tenant, queue, plugin, traceparent string, wait time.Duration)
+	TaskDone(tenant, queue, plugin, outcome, reason, traceparent string, d time.Duration)
+	DestinationsOff(tenant string, n int)
+}
+
+func (c Config) withDefaults() Config {
+	c.Places = cmp.Or(c.Places, 400)
+	c.Destination = cmp.Or(c.Destination, 50)
+	c.Grace = cmp.Or(c.Grace, 30*time.Second)
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return c
+}
+
+// Runner delivers the webhooks of a tenant.
+type Runner struct {
+	client *queue.Client
+	config Config
+	logger hclog.Logger
+
+	mu           sync.Mutex              // guards what follows
+	hooks        map[string]hook         // by queue
+	destinations map[string]*destination // by name; they outlive sessions
+	running      map[string]*delivery    // by task ID
+}
+
+// hook is a subscription with a webhook.
+type hook struct {
+	subscription queue.Subscription
+	destination  string
+}
+
+// delivery is a task that runs.
+type delivery struct {
+	queue.Reservation
+	queue string
+	stop  context.CancelCauseFunc
+	ahead time.Duration // by how much Redis's clock is ahead
+}
+
+// New makes a runner for the tenant of the client, which it does not own.
+func New(client *queue.Client, config Config) *Runner {
+	config = config.withDefaults()
+	return &Runner{
+		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
+		hooks: make(map[string]hook), destinations: make(map[string]*destination), running: make(map[string]*delivery),
+	}
+}
+
+// Run delivers until ctx ends. Then it takes nothing more, waits for running deliveries for the grace period, and gives the rest
+// back, sooner when hurry ends. It is a listener only while the tenant has a webhook, and none any more after somebody drained it.
+func (r *Runner) Run(ctx, hurry context.Context) {
+	pause := joinPause
+	for ctx.Err() == nil {
+		if err := r.look(ctx); err != nil || len(r.queues()) == 0 {
+			sleep(ctx, lookInterval+r.config.Poll/5)
+			continue
+		}
+		begun := time.Now()
+		err := newSession(r).run(ctx, hurry)
+		if ctx.Err() != nil || errors.Is(err, errDrain) {
+			return
+		}
+		if time.Since(begun) > maxJoinPause {
+			pause = joinPause
+		}
+		if err != nil {
+			r.logger.Warn("deliveries of webhooks pause; retrying", "error", err)
+			sleep(ctx, pause)
+			pause = min(2*pause, maxJoinPause)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// look reads the subscriptions. The queue of a webhook is served, unless it was switched off for a reason: then its tasks wait.
+func (r *Runner) look(ctx context.Context) error {
+	all, err := r.client.Subscriptions(ctx)
+	if err != nil && all == nil {
+		return err
+	}
+	hooks := make(map[string]hook)
+	for _, s := range all {
+		if s.Webhook != nil && (s.Active || s.Reason == "") {
+			hooks[s.Queue] = hook{s, destinationOf(s.Webhook.URL)}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range hooks {
+		if _, known := r.hooks[name]; !known {
+			r.config.Metrics.QueueServed(r.client.Tenant(), name, PluginName)
+		}
+	}
+	r.hooks = hooks
+	return nil
+}
+
+// destinationOf is the scheme and host of an URL.
+func destinationOf(text string) string {
+	to, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return to.Scheme + "://" + to.Host
+}
+
+// queues are those that are served, in order.
+func (r *Runner) queues() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.hooks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// take takes places for deliveries of a queue, as many as there are.
+func (r *Runner) take(name string, now time.Time) (places int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, served := r.hooks[name]
+	if !served {
+		return 0
+	}
+	d := r.destinations[h.destination]
+	if d == nil {
+		d = &destination{name: h.destination}
+		r.destinations[h.destination] = d
+	}
+	all := 0
+	for _, other := range r.destinations {
+		all += other.open
+	}
+	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-all, queue.MaxReserve))
+	d.begin(places)
+	return places
+}
+
+// free gives places of a queue's destination back that were not needed.
+func (r *Runner) free(name string, places int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := r.destinations[r.hooks[name].destination]; d != nil && places > 0 {
+		d.open -= places
+		d.probing = false
+	}
+}
+
+// ended gives the place of a delivery back, and tells of a destination that was switched off or on by it.
+func (r *Runner) ended(name string, well, sick bool, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.destinations[name]
+	off, on := d.end(well, sick, why, time.Now())
+	switch {
+	case off:
+		r.logger.Warn("destination of webhooks is switched off: its deliveries wait and lose no attempt", "destination", name,
+			"failures", d.failures, "for", d.off, "error", why)
+	case on:
+		r.logger.Info("destination of webhooks is back", "destination", name)
+	case !d.since.IsZero() && sick:
+		r.logger.Info("destination of webhooks is still not back", "destination", name, "for", d.off, "error", why)
+	}
+	count := 0
+	for _, other := range r.destinations {
+		if !other.since.IsZero() {
+			count++
+		}
+	}
+	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
+	if d.open == 0 && d.failures == 0 {
+		delete(r.destinations, name)
+	}
+}
+
+// off are the destinations that are switched off.
+func (r *Runner) off() (list []Off) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list = []Off{}
+	for _, d := range r.destinations {
+		if !d.since.IsZero() {
+			list = append(list, Off{d.name, d.failures, float64(d.since.Unix()), float64(d.until.Unix()), d.why})
+		}
+	}
+	slices.SortFunc(list, func(a, b Off) int { return cmp.Compare(a.Destination, b.Destination) })
+	return list
+}
+
+// deliver sends the request of a task and says how the task ends.
+func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
+	s := queue.Settlement{Claim: d.Claim()}
+	response, err := r.send(ctx, d, h)
+	now := time.Now()
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, queue.ErrCancelled):
+		r.ended(h.destination, false, false, "")
+		s.Failure = &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"}
+		return s
+	case cause != nil && err != nil: // it is given back
+		r.ended(h.destination, false, false, "")
+		return s
+	case err != nil:
+		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid)
+		r.ended(h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
+		return r.failed(d, s, queue.Failure{Message: err.Error()}, denied)
+	}
+	v := judge(h.subscription.Webhook, response, now)
+	failure := queue.Failure{Message: refusal(response)}
+	r.ended(h.destination, !v.sick, v.sick, failure.Headline())
+	policy := d.Retry.WithDefaults(DefaultRetry)
+	switch {
+	case v.done:
+		s.Result = answer(response)
+		return s
+	case v.gone:
+		r.switchOff(ctx, h.subscription.ID)
+		return r.failed(d, s, failure, true)
+	case v.later > 0 && d.Reschedules < policy.Reschedules():
+		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later
+		return s.NoLaterThan(d.Expires, now.Add(d.ahead))
+	}
+	return r.failed(d, s, failure, v.final)
+}
+
+// send makes the request and sends it.
+func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response service.Response, err error) {
+	if d.Large {
+		if d.Parameters, err = r.client.Parameters(ctx, d.ID); err != nil {
+			return response, err
+		}
+	}
+	// A receiver tells by the ID what it has had: that of the publication for the subscription, whichever task delivers it.
+	id := d.ID
+	if publication, subscription := d.Headers[queue.HeaderPublication], d.Headers[queue.HeaderSubscription]; publication != "" && subscription != "" {
+		id = queue.PublishedID(publication, subscription)
+	}
+	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
+	request, err := p.request(time.Now(), r.config.Secret)
+	if err != nil {
+		return response, err
+	}
+	grant, err := egress.ParseGrant(h.destination, []string{request.Method})
+	if err != nil {
+		return response, fmt.Errorf("%w: url %q: %w", service.ErrInvalid, request.URL, err)
+	}
+	if d.Timeout > 0 {
+		request.Timeout = min(request.Timeout, d.Timeout)
+	}
+	return r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling).Do(ctx, request)
+}
+
+// failed ends an attempt by the policy of the task, or for good.
+func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, final bool) queue.Settlement {
+	s.Failure = &failure
+	policy, attempt := d.Retry.WithDefaults(DefaultRetry), d.Attempts+1
+	switch {
+	case final:
+		return s
+	case policy.AttemptsLeft(attempt):
+		s.Requeue, s.Delay = queue.RequeueRetry, policy.JitteredDelay(attempt)
+	case policy.Attempts() > 1:
+		s.Failure = queue.Exhausted(failure, attempt)
+	}
+	return s.NoLaterThan(d.Expires, time.Now().Add(d.ahead))
+}
+
+// switchOff ends a subscription whose server answers that it is gone.
+func (r *Runner) switchOff(ctx context.Context, id string) {
+	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), id, func(s *queue.Subscription) error {
+		s.Active, s.Reason = false, "the server answered 410 Gone"
+		return nil
+	})
+	if err != nil && !errors.Is(err, queue.ErrNoSubscription) {
+		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", id, "error", err)
+		return
+	}
+	r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", id)
+}

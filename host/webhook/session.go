@@ -1,0 +1,391 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// leaveTimeout bounds giving back and leaving.
+const leaveTimeout = 5 * time.Second
+
+// errDrained is the cause with which deliveries end that outlast the grace period, and errLost when the lease is lost.
+var (
+	errDrained = errors.New("the runner ends")
+	errLost    = errors.New("the lease is lost")
+	errDrain   = errors.New("somebody drains the listener")
+)
+
+// session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Its loop alone takes tasks.
+type session struct {
+	*Runner
+	node    *queue.Node
+	watch   *queue.Watch
+	serves  map[string]bool // queues that the listener is registered for
+	ready   map[string]bool // queues that may have tasks
+	doubt   map[string]bool // queues whose reserve was not answered
+	looked  time.Time       // when subscriptions were read, and polled when backlogs, audited when reserved lists
+	polled  time.Time
+	audited time.Time
+
+	mu    sync.Mutex
+	woken map[string]bool // by messages; guarded by mu
+	marks bool            // a message on the control channel; guarded by mu
+	wake  chan struct{}   // has a token when there is something to do; never closed
+	work  sync.WaitGroup  // deliveries
+}
+
+func newSession(r *Runner) *session {
+	return &session{
+		Runner: r, node: r.client.Node(), watch: r.client.Watch(), serves: make(map[string]bool), ready: make(map[string]bool),
+		doubt: make(map[string]bool), woken: make(map[string]bool), wake: make(chan struct{}, 1), audited: time.Now(),
+	}
+}
+
+func (s *session) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run takes tasks until ctx ends, somebody drains the listener (errDrain), or the lease is lost. hurry ends the wait for running
+// deliveries.
+func (s *session) run(ctx, hurry context.Context) error {
+	defer s.watch.Close()
+	if err := s.node.Join(ctx); err != nil {
+		return err
+	}
+	living, end := context.WithCancelCause(context.WithoutCancel(ctx)) // outlives the intake
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer end(nil)
+	lost := make(chan error, 1) // the loop below reads the first one
+	loops.Go(func() {
+		err := s.renew(living)
+		for lost <- err; errors.Is(err, errDrain); err = s.renew(living) { // it goes on until the listener has left
+			sleep(living, s.client.Lease()/3)
+		}
+	})
+	loops.Go(func() {
+		_ = s.watch.Control(living, s.noticed) // without it the poll reads the marks
+		s.watch.Run(living, s.announced)
+	})
+	s.logger.Info("delivering webhooks", "listener", s.node.ID())
+	var err error
+	ticker := time.NewTicker(lookInterval / 2)
+	defer ticker.Stop()
+	for ctx.Err() == nil && err == nil {
+		s.step(ctx, living)
+		select {
+		case <-ctx.Done():
+		case err = <-lost:
+		case <-s.wake:
+		case <-ticker.C:
+		}
+	}
+	if errors.Is(err, queue.ErrLeaseLost) { // others have the tasks
+		s.stopAll(errLost)
+		s.work.Wait()
+		return err
+	}
+	return errors.Join(err, s.finish(living, hurry))
+}
+
+// finish waits for deliveries for the grace period, stops the rest, and leaves.
+func (s *session) finish(living, hurry context.Context) error {
+	done := make(chan struct{})
+	go func() { s.work.Wait(); close(done) }()
+	grace := time.NewTimer(s.config.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	case <-hurry.Done():
+	}
+	s.stopAll(errDrained)
+	<-done
+	ctx, cancel := context.WithTimeout(living, leaveTimeout)
+	defer cancel()
+	return s.node.Leave(ctx)
+}
+
+func (s *session) stopAll(why error) {
+	s.Runner.mu.Lock()
+	defer s.Runner.mu.Unlock()
+	for _, d := range s.running {
+		d.stop(why)
+	}
+}
+
+// announced notes that a queue may have tasks.
+func (s *session) announced(name string) {
+	s.mu.Lock()
+	s.woken[name] = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// noticed notes that tasks may be marked.
+func (s *session) noticed() {
+	s.mu.Lock()
+	s.marks = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// renew renews the lease until ctx ends; an error means that it is lost, or that somebody drains the listener.
+func (s *session) renew(ctx context.Context) error {
+	for ctx.Err() == nil {
+		drain, err := s.node.Renew(ctx, s.about())
+		switch {
+		case errors.Is(err, queue.ErrLeaseLost):
+			return err
+		case drain:
+			return errDrain
+		}
+		sleep(ctx, s.client.Lease()/3)
+	}
+	return nil
+}
+
+// about is what the listener publishes.
+func (s *session) about() map[string]string {
+	s.Runner.mu.Lock()
+	running := len(s.running)
+	s.Runner.mu.Unlock()
+	queues, _ := json.Marshal(append([]string{}, s.queues()...))
+	off, _ := json.Marshal(s.off())
+	return map[string]string{
+		"kind": queue.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues), "destinations_off": string(off),
+		"slots": strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(running),
+	}
+}
+
+// step does what there is to do now. What fails because Redis is away is tried again with a later step.
+func (s *session) step(ctx, living context.Context) {
+	now := time.Now()
+	s.mu.Lock()
+	woken, marks := s.woken, s.marks
+	s.woken, s.marks = make(map[string]bool), false
+	s.mu.Unlock()
+	if now.Sub(s.looked) > lookInterval {
+		if s.look(ctx) == nil && s.register(ctx) == nil {
+			s.looked = now
+		}
+	}
+	for name := range woken {
+		s.ready[name] = true
+	}
+	if now.Sub(s.polled) > s.config.Poll {
+		if s.poll(ctx) == nil {
+			s.polled, marks = now, true
+		}
+	}
+	if marks {
+		s.readMarks(ctx)
+	}
+	if len(s.doubt) > 0 || now.Sub(s.audited) > s.client.Lease() {
+		s.audit(ctx, living)
+	}
+	s.reserve(ctx, living, now)
+}
+
+// register makes the listener serve what it should, and leave what has no running deliveries.
+func (s *session) register(ctx context.Context) error {
+	wanted := s.queues()
+	var coming []string
+	for _, name := range wanted {
+		if !s.serves[name] {
+			coming = append(coming, name)
+		}
+	}
+	for i, err := range s.node.RegisterAll(ctx, coming) {
+		if queue.IsUnavailable(err) {
+			return err
+		}
+		s.serves[coming[i]], s.ready[coming[i]] = true, true
+	}
+	if len(coming) > 0 {
+		_ = s.watch.Add(ctx, coming...) // the poll finds what is not announced
+	}
+	for name := range s.serves {
+		if slices.Contains(wanted, name) {
+			continue
+		}
+		if err := s.node.Unregister(ctx, name); err != nil {
+			return err
+		}
+		delete(s.serves, name)
+		delete(s.ready, name)
+		_ = s.watch.Remove(ctx, name)
+	}
+	return nil
+}
+
+// poll finds tasks that nobody announced.
+func (s *session) poll(ctx context.Context) error {
+	found, err := s.client.Fleet().Backlogs(ctx, slices.Sorted(maps.Keys(s.serves)))
+	for _, one := range found.Queues {
+		if one.Pending > 0 {
+			s.ready[one.Queue] = true
+		}
+	}
+	return err
+}
+
+// readMarks stops the deliveries that somebody cancelled.
+func (s *session) readMarks(ctx context.Context) {
+	s.Runner.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.running))
+	s.Runner.mu.Unlock()
+	cancelled, _, _ := s.node.Marks(ctx, ids) // the next poll reads them again
+	s.Runner.mu.Lock()
+	defer s.Runner.mu.Unlock()
+	for _, id := range cancelled {
+		if d := s.running[id]; d != nil {
+			d.stop(queue.ErrCancelled)
+		}
+	}
+}
+
+// reserve takes tasks for the places that there are. The queue that comes first differs: destinations share places.
+func (s *session) reserve(ctx, living context.Context, now time.Time) {
+	var requests []queue.ReserveRequest
+	for name := range s.ready {
+		if places := s.take(name, now); places > 0 {
+			requests = append(requests, s.request(name, places))
+		}
+	}
+	if len(requests) == 0 || ctx.Err() != nil {
+		for _, request := range requests {
+			s.free(request.Queue, request.Count)
+		}
+		return
+	}
+	again := false
+	for i, reply := range s.node.Reserve(context.WithoutCancel(ctx), requests) {
+		name, count := requests[i].Queue, requests[i].Count
+		if reply.Err != nil { // tasks may be reserved all the same
+			s.doubt[name] = true
+		}
+		if len(reply.Tasks) < count && reply.Dropped+reply.Passed == 0 && reply.Err == nil {
+			delete(s.ready, name)
+		} else {
+			again = true
+		}
+		s.free(name, count-len(reply.Tasks))
+		s.begin(living, name, reply)
+	}
+	if again {
+		s.poke()
+	}
+}
+
+func (s *session) request(name string, places int) queue.ReserveRequest {
+	return queue.ReserveRequest{Queue: name, Count: places, Start: true, Plugin: PluginName}
+}
+
+// audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was lost.
+func (s *session) audit(ctx, living context.Context) {
+	held, err := s.node.HeldAll(ctx, slices.Sorted(maps.Keys(s.serves)))
+	if err != nil {
+		return
+	}
+	s.audited, s.doubt = time.Now(), make(map[string]bool)
+	for name, ids := range held {
+		s.Runner.mu.Lock()
+		ids = slices.DeleteFunc(ids, func(id string) bool { return s.running[id] != nil })
+		s.Runner.mu.Unlock()
+		for part := range slices.Chunk(ids, queue.MaxClaims) {
+			reply := s.node.Adopt(ctx, s.request(name, 0), part)
+			if reply.Err != nil {
+				s.doubt[name] = true
+				continue
+			}
+			s.adopted(name, len(reply.Tasks))
+			s.begin(living, name, reply)
+		}
+	}
+}
+
+// adopted takes places for tasks that are held already, whether there are some or not.
+func (s *session) adopted(name string, n int) {
+	s.Runner.mu.Lock()
+	defer s.Runner.mu.Unlock()
+	h := s.hooks[name]
+	if s.destinations[h.destination] == nil {
+		s.destinations[h.destination] = &destination{name: h.destination}
+	}
+	s.destinations[h.destination].open += n
+}
+
+// begin delivers the tasks of a reply.
+func (s *session) begin(living context.Context, name string, reply queue.ReserveReply) {
+	s.Runner.mu.Lock()
+	h := s.hooks[name]
+	s.Runner.mu.Unlock()
+	for _, task := range reply.Tasks {
+		ctx, stop := context.WithCancelCause(living)
+		d := &delivery{Reservation: task, queue: name, stop: stop, ahead: time.Until(reply.Clock)}
+		s.Runner.mu.Lock()
+		s.running[task.ID] = d
+		s.Runner.mu.Unlock()
+		wait := reply.Clock.Sub(task.Since())
+		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, task.Traceparent, wait)
+		s.work.Go(func() {
+			defer stop(nil)
+			begun := time.Now()
+			settlement := s.deliver(ctx, d, h)
+			outcome, reason := s.settle(living, ctx, d, settlement)
+			s.Runner.mu.Lock()
+			delete(s.running, d.ID)
+			s.Runner.mu.Unlock()
+			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, d.Traceparent, time.Since(begun))
+			s.poke()
+		})
+	}
+}
+
+// settle writes what became of a delivery, or gives it back, again and again while Redis is away.
+func (s *session) settle(living, run context.Context, d *delivery, settlement queue.Settlement) (outcome, reason string) {
+	back := settlement.Failure == nil && settlement.Result == nil
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		if errors.Is(context.Cause(run), errLost) {
+			return "lost", ""
+		}
+		var errs []error
+		var err error
+		if back {
+			errs, err = s.node.Release(living, d.queue, []queue.Claim{d.Claim()})
+		} else {
+			errs, err = s.node.Settle(living, d.queue, []queue.Settlement{settlement})
+		}
+		if err == nil {
+			err = errs[0]
+		}
+		switch {
+		case queue.IsUnavailable(err) && living.Err() == nil:
+			sleep(living, pause)
+		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
+			return "lost", ""
+		case back:
+			return "released", ""
+		case settlement.Failure == nil:
+			return "complete", ""
+		case settlement.Requeue == queue.RequeueRetry:
+			return "retried", string(queue.ReasonError)
+		case settlement.Requeue != "":
+			return "rescheduled", string(queue.ReasonError)
+		default:
+			return "failed", string(settlement.Failure.Reason)
+		}
+	}
+}

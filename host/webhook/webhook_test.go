@@ -1,0 +1,432 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/host/webhook"
+	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestMain(m *testing.M) {
+	code := queuetest.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			println(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// world is a tenant with a runner and a server that answers as the test says.
+type world struct {
+	*queue.Client
+	t      *testing.T
+	ctx    context.Context
+	server *httptest.Server
+	stop   func() // ends the runner
+
+	mu       sync.Mutex
+	requests []request
+	answer   func(w http.ResponseWriter, r request)
+}
+
+type request struct {
+	*http.Request
+	body []byte
+}
+
+var secrets = map[string]string{
+	"webhook.old": "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")),
+	"webhook.new": "whsec_" + base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwx")),
+	"webhook.key": "Bearer s3cret", "webhook.bad": "???", "api_key": "of a handler",
+}
+
+func setup(t *testing.T, change func(*webhook.Config)) *world {
+	t.Helper()
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	client, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant(), Lease: 2 * time.Second})
+	check(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	check(t, client.Prepare(ctx))
+	w := &world{Client: client, t: t, ctx: ctx, answer: func(http.ResponseWriter, request) {}}
+	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got := request{r, body}
+		w.mu.Lock()
+		w.requests = append(w.requests, got)
+		answer := w.answer
+		w.mu.Unlock()
+		answer(rw, got)
+	}))
+	t.Cleanup(w.server.Close)
+	sender := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, MaxResponse: 64 << 10, Truncate: true, MaxConns: 100})
+	t.Cleanup(sender.Close)
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{})
+	check(t, err)
+	config := webhook.Config{HTTP: sender, Metrics: m, Secret: func(name string) ([]byte, error) {
+		value, ok := secrets[name]
+		if !ok {
+			return nil, errors.New("there is none")
+		}
+		return []byte(value), nil
+	}}
+	if change != nil {
+		change(&config)
+	}
+	run, end := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() { defer close(done); webhook.New(client, config).Run(run, run) }()
+	moved := make(chan struct{})
+	go func() { defer close(moved); w.move(run) }()
+	w.stop = func() { end(); <-done; <-moved }
+	t.Cleanup(w.stop)
+	return w
+}
+
+// move does what hosts do for tasks that are due.
+func (w *world) move(ctx context.Context) {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		queues, _ := w.Queues(ctx)
+		for name := range queues {
+			_, _ = w.Queue(name).EnqueueDue(ctx)
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) answers(answer func(rw http.ResponseWriter, r request)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
+}
+
+func (w *world) seen() []request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.requests)
+}
+
+func (w *world) subscribe(id string, hook queue.Webhook, retry queue.Retry) {
+	w.t.Helper()
+	if hook.URL == "" {
+		hook.URL = w.server.URL + "/hook"
+	}
+	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: id, Topic: "orders", Webhook: &hook, Retry: retry})
+	check(w.t, err)
+}
+
+func (w *world) publish(payload string) {
+	w.t.Helper()
+	_, err := w.Publish(w.ctx, "orders", []byte(payload), queue.PublishOptions{Attributes: map[string]string{"type": "made"}})
+	check(w.t, err)
+}
+
+// task is the only delivery of a subscription, when it is finished.
+func (w *world) task(subscription string) *queue.Task {
+	w.t.Helper()
+	var ids []*queue.Task
+	w.eventually("there is a delivery", func() bool {
+		var err error
+		ids, err = w.Queue("webhook."+subscription).List(w.ctx, queue.ListOptions{Limit: 10})
+		return err == nil && len(ids) == 1
+	})
+	task, err := w.Wait(w.ctx, ids[0].ID)
+	check(w.t, err)
+	return task
+}
+
+func (w *world) eventually(what string, condition func() bool) {
+	w.t.Helper()
+	if !expecttest.Until(w.ctx, condition) {
+		w.t.Fatalf("never: %s", what)
+	}
+}
+
+var fast = queue.Retry{MaxAttempts: 3, Base: time.Millisecond, Min: time.Millisecond}
+
+// The request has the payload and what signs it, by all secrets; the response is the result.
+func TestDelivery(t *testing.T) {
+	w := setup(t, nil)
+	w.answers(func(rw http.ResponseWriter, _ request) {
+		rw.Header().Set("X-Seen", "yes")
+		rw.WriteHeader(http.StatusAccepted)
+		_, _ = rw.Write([]byte(strings.Repeat("x", 100_000)))
+	})
+	w.subscribe("s", queue.Webhook{
+		Method: "PUT", Headers: map[string]string{"X-Own": "1"}, SecretHeaders: map[string]string{"Authorization": "webhook.key"}, Secrets: []string{"webhook.old", "webhook.new"},
+	}, queue.Retry{})
+	w.publish(`{"id":7}`)
+	task := w.task("s")
+	var result webhook.Answer
+	check(t, json.Unmarshal(task.Result, &result))
+	if task.Status != queue.Complete || result.Status != http.StatusAccepted || len(result.Body) != 64<<10 || result.Headers["X-Seen"][0] != "yes" || task.Plugin != webhook.PluginName {
+		t.Errorf("%s, %d, %d bytes, %v", task.Status, result.Status, len(result.Body), result.Headers)
+	}
+	r := w.seen()[0]
+	header := func(name, want string) {
+		t.Helper()
+		if got := r.Header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	header("Webhook-Id", task.ID)
+	header("X-Own", "1")
+	header("Authorization", "Bearer s3cret")
+	header("Content-Type", "application/json")
+	header("Ce-Type", "made")
+	if r.Method != "PUT" || r.URL.Path != "/hook" || string(r.body) != `{"id":7}` {
+		t.Errorf("%s %s %s", r.Method, r.URL, r.body)
+	}
+	if signed := strings.Fields(r.Header.Get("Webhook-Signature")); len(signed) != 2 || !strings.HasPrefix(signed[0], "v1,") || signed[0] == signed[1] {
+		t.Errorf("signatures %q", signed)
+	}
+	if second, err := strconv.ParseInt(r.Header.Get("Webhook-Timestamp"), 10, 64); err != nil || time.Since(time.Unix(second, 0)).Abs() > time.Minute {
+		t.Errorf("timestamp %q", r.Header.Get("Webhook-Timestamp"))
+	}
+}
+
+func TestCloudEvent(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
+	w.publish(`{"id":7}`)
+	w.task("s")
+	var event map[string]any
+	r := w.seen()[0]
+	check(t, json.Unmarshal(r.body, &event))
+	if r.Header.Get("Content-Type") != "application/cloudevents+json" || event["specversion"] != "1.0" || event["type"] != "made" || event["id"] == "" ||
+		fmt.Sprint(event["data"]) != "map[id:7]" {
+		t.Errorf("%v %v", r.Header, event)
+	}
+}
+
+// What becomes of a delivery follows from the status.
+func TestAnswers(t *testing.T) {
+	w := setup(t, nil)
+	for name, hook := range map[string]queue.Webhook{
+		"retried": {}, "never": {}, "limited": {}, "final": {Final: true}, "later": {Final: true}, "expected": {Expect: []int{302}},
+	} {
+		hook.URL = w.server.URL + "/" + name
+		w.subscribe(name, hook, fast)
+	}
+	counts := map[string]*atomic.Int64{}
+	answers := map[string][]int{"retried": {500, 302, 204}, "never": {500}, "limited": {429, 429, 503, 200}, "final": {404}, "later": {408, 200}, "expected": {200, 302}}
+	for name := range answers {
+		counts[name] = &atomic.Int64{}
+	}
+	w.answers(func(rw http.ResponseWriter, r request) {
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		n := int(counts[name].Add(1)) - 1
+		status := answers[name][min(n, len(answers[name])-1)]
+		if status == 429 || status == 503 {
+			rw.Header().Set("Retry-After", "0")
+		}
+		rw.WriteHeader(status)
+	})
+	w.publish("x")
+	for name, want := range map[string]struct {
+		status   queue.Status
+		attempts int
+		says     string
+	}{
+		"retried": {queue.Complete, 3, `"status":204`}, "never": {queue.Failed, 3, "500 Internal Server Error"}, "limited": {queue.Complete, 1, `"status":200`},
+		"final": {queue.Failed, 1, "404 Not Found"}, "later": {queue.Complete, 2, `"status":200`}, "expected": {queue.Complete, 2, `"status":302`},
+	} {
+		task := w.task(name)
+		if task.Status != want.status || task.Attempts != want.attempts || !strings.Contains(string(task.Result)+task.Error, want.says) {
+			t.Errorf("%s: %s after %d attempts: %s%s", name, task.Status, task.Attempts, task.Result, task.Error)
+		}
+	}
+}
+
+// A server that is gone ends the subscription, and says so.
+func TestGone(t *testing.T) {
+	w := setup(t, nil)
+	w.answers(func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusGone) })
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("x")
+	if task := w.task("s"); task.Status != queue.Failed || task.Attempts != 1 {
+		t.Errorf("%s after %d attempts", task.Status, task.Attempts)
+	}
+	w.eventually("switched off", func() bool {
+		s, err := w.Subscription(w.ctx, "s")
+		return err == nil && !s.Active && strings.Contains(s.Reason, "410 Gone")
+	})
+}
+
+// What can not be sent fails for good or is tried again, and says what to do.
+func TestErrDelivery(t *testing.T) {
+	w := setup(t, nil)
+	for id, hook := range map[string]queue.Webhook{
+		"private": {URL: "http://10.0.0.1/"}, "handler": {Secrets: []string{"api_key"}}, "missing": {Secrets: []string{"webhook.none"}}, "bad": {Secrets: []string{"webhook.bad"}},
+		"refused": {URL: "http://127.0.0.1:1/"},
+	} {
+		w.subscribe(id, hook, queue.Retry{MaxAttempts: 1})
+	}
+	w.publish("x")
+	for id, want := range map[string]string{
+		"private": "--allow-networks", "handler": "begin with webhook.", "missing": "there is none", "bad": "openssl rand -base64 32", "refused": "connection refused",
+	} {
+		if task := w.task(id); task.Status != queue.Failed || !strings.Contains(task.Error, want) {
+			t.Errorf("%s: %s %s, want %q", id, task.Status, task.Error, want)
+		}
+	}
+	if n := len(w.seen()); n != 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+}
+
+// A destination that fails again and again is switched off: its deliveries wait, lose no attempt, and others are delivered.
+func TestBreaker(t *testing.T) {
+	w := setup(t, nil)
+	w.answers(func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusInternalServerError) })
+	w.subscribe("sick", queue.Webhook{}, queue.Retry{MaxAttempts: 1})
+	for range 30 {
+		w.publish("x")
+	}
+	q := w.Queue("webhook.sick")
+	w.eventually("switched off", func() bool {
+		nodes, err := w.Fleet().Nodes(w.ctx)
+		return err == nil && len(nodes) == 1 && nodes[0].Kind == queue.KindWebhook && strings.Contains(nodes[0].About["destinations_off"], w.server.URL)
+	})
+	stats, err := q.Stats(w.ctx)
+	check(t, err)
+	if failed := stats.Depth[queue.Failed]; failed < 10 || failed+stats.Depth[queue.Pending] != 30 {
+		t.Errorf("%v", stats.Depth)
+	}
+	well := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer well.Close()
+	w.subscribe("well", queue.Webhook{URL: well.URL}, fast)
+	w.publish("x")
+	if task := w.task("well"); task.Status != queue.Complete {
+		t.Errorf("%s: %s", task.Status, task.Error)
+	}
+}
+
+// A slow server holds its own deliveries and no others: these take no place while it is asked by as many as may be.
+func TestSlowServer(t *testing.T) {
+	count, delay, full := 300, time.Second, os.Getenv("QUERN_WEBHOOKS") == "full"
+	if full {
+		count, delay = 10_000, 10*time.Second
+	}
+	w := setup(t, func(c *webhook.Config) { c.Places, c.Destination, c.Grace = 400, 100, time.Second })
+	var open, most atomic.Int64
+	w.answers(func(_ http.ResponseWriter, r request) {
+		if n := open.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer open.Add(-1)
+		select {
+		case <-time.After(delay):
+		case <-r.Context().Done():
+		}
+	})
+	w.subscribe("slow", queue.Webhook{}, fast)
+	var producers sync.WaitGroup
+	for range 10 {
+		producers.Go(func() {
+			for range count / 10 {
+				if _, err := w.Publish(w.ctx, "orders", []byte("x"), queue.PublishOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	producers.Wait()
+	w.eventually("the server is busy", func() bool { return open.Load() >= 50 })
+	fast := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer fast.Close()
+	w.subscribe("fast", queue.Webhook{URL: fast.URL}, queue.Retry{})
+	w.publish("x")
+	task := w.task("fast")
+	if task.Status != queue.Complete {
+		t.Errorf("%s", task.Status)
+	}
+	t.Logf("%d deliveries to a server that takes %s; another one began after %s", count, delay, task.StartedAt.Sub(task.Created))
+	stats, err := w.Queue("webhook.slow").Stats(w.ctx)
+	check(t, err)
+	if stats.Depth[queue.Complete] >= int64(count) {
+		t.Errorf("the slow server was done first: %v", stats.Depth)
+	}
+	if full { // it takes a thousand seconds
+		return
+	}
+	w.eventually("all are delivered", func() bool {
+		stats, err := w.Queue("webhook.slow").Stats(w.ctx)
+		return err == nil && stats.Depth[queue.Complete] == int64(count)+1
+	})
+	if most.Load() > 100 {
+		t.Errorf("%d requests at a time", most.Load())
+	}
+}
+
+// A runner that ends gives back what outlasts the grace period, and leaves; a cancelled delivery stops.
+func TestEnd(t *testing.T) {
+	w := setup(t, func(c *webhook.Config) { c.Grace = time.Millisecond })
+	release := make(chan struct{})
+	w.answers(func(_ http.ResponseWriter, r request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(release)
+	w.subscribe("s", queue.Webhook{}, queue.Retry{})
+	w.publish("a")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
+	ids, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	check(t, err)
+	if _, err := w.Queue("webhook.s").Cancel(w.ctx, ids[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if task, err := w.Wait(w.ctx, ids[0].ID); err != nil || task.Reason != queue.ReasonCancelled {
+		t.Errorf("%+v, %v", task, err)
+	}
+	w.publish("b")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 2 })
+	w.stop()
+	stats, err := w.Queue("webhook.s").Stats(w.ctx)
+	check(t, err)
+	nodes, err := w.Fleet().Nodes(w.ctx)
+	if err != nil || len(nodes) != 0 || stats.Depth[queue.Pending] != 1 || stats.Depth[queue.Started] != 0 {
+		t.Errorf("%v, %v, %v", stats.Depth, nodes, err)
+	}
+}

@@ -1,0 +1,113 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the plugin.
+type Subscription struct {
+	// Topic is a name, or a pattern with one * for any text.
+	Topic string
+	// Queue gets the tasks: one that the plugin serves. Default the first of them.
+	Queue string
+	// Attributes are patterns by the name of an attribute, and Data values by the JSON pointer to them: all must match.
+	Attributes map[string]string
+	Data       map[string]any
+}
+
+const (
+	maxSubscriptions = 100 // of one plugin
+	maxFilter        = 32
+	attributePattern = "^[a-z0-9]{1,64}$"
+)
+
+func (s *Subscription) keys() []key {
+	topic := value{
+		read: func(d *decoder, n node) {
+			if d.word(n) && d.pattern(n) {
+				s.Topic = n.Value
+			}
+		},
+		schema: textProperty(queuePattern, "orders", "orders.*"),
+	}
+	return []key{
+		{"topic", "The topic: a name, or one in which a * stands for any text.", topic.require("write the topic, such as topic: orders")},
+		{"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.", wordValue(&s.Queue, "orders")},
+		{"filter", "What publications must be like. Default: all of the topic.", section(
+			key{"attributes", "Patterns, with at most one * for any text, by the name of an attribute.", value{
+				read: func(d *decoder, n node) { s.Attributes = d.attributes(n) },
+				schema: &property{
+					Type: "object", Additional: textProperty(""), PropertyNames: &property{Pattern: attributePattern},
+				},
+			}},
+			key{"data", "Values by the JSON pointer to what must equal them in the payload.", value{
+				read:   func(d *decoder, n node) { s.Data = d.pointers(n) },
+				schema: &property{Type: "object", Additional: &property{}, PropertyNames: &property{Pattern: "^(/.*)?$"}},
+			}},
+		)},
+	}
+}
+
+func (d *decoder) attributes(n node) map[string]string {
+	attributes := map[string]string{}
+	d.entries(n, func(name string, keyNode, value node) {
+		ok := d.text(value, "write a text, or one with a * for any text")
+		switch {
+		case name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+			d.bad(keyNode, "is no name of an attribute", "use a-z and 0-9")
+		case ok && value.Value == "":
+			d.wrong(value, "is empty", "write a text, or * for any")
+		case ok && d.pattern(value):
+			attributes[name] = value.Value
+		}
+	})
+	return attributes
+}
+
+func (d *decoder) pointers(n node) map[string]any {
+	data := map[string]any{}
+	d.entries(n, func(name string, keyNode, value node) {
+		var is any
+		switch err := value.Decode(&is); {
+		case name != "" && name[0] != '/':
+			d.bad(keyNode, "is no JSON pointer", "write one such as /customer/country")
+		case err != nil || value.Kind == yaml.AliasNode:
+			d.wrong(value, "is no JSON value", "write a text, a number, true or false")
+		default:
+			data[name] = is
+		}
+	})
+	return data
+}
+
+func (d *decoder) subscriptions(n node) (all []Subscription) {
+	d.list(n, maxSubscriptions, "[{topic: orders}]", "write", func(at node) {
+		var s Subscription
+		d.entry(at, s.keys())
+		if len(s.Attributes)+len(s.Data) > maxFilter {
+			d.wrong(at, fmt.Sprintf("filters by more than %d attributes and pointers", maxFilter), "use fewer")
+		}
+		if slices.ContainsFunc(all, func(other Subscription) bool { return other.Topic == s.Topic && s.Topic != "" }) {
+			d.wrong(d.values[at.path+".topic"], Quote(s.Topic)+" is in the list already", "subscribe to a topic once")
+		}
+		all = append(all, s)
+	})
+	return all
+}
+
+// ownSubscriptions gives the subscriptions their queues, which must be the plugin's: no plugin gives others work unasked.
+func (d *decoder) ownSubscriptions(m *Manifest) {
+	for i := range m.Subscribe {
+		s := &m.Subscribe[i]
+		if s.Queue == "" && len(m.Queues) > 0 {
+			s.Queue = m.Queues[0]
+		}
+		if n, ok := d.values[fmt.Sprintf("subscribe[%d].queue", i)]; ok && !slices.Contains(m.Queues, s.Queue) {
+			d.bad(n, "is no queue that the plugin serves", "name one of "+strings.Join(m.Queues, ", ")+", or leave it out")
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// PublicationState is where a publication stands.
+type PublicationState string
+
+// The life of a publication: accepted with the completion of the task that published it, subscribers chosen but not all with a
+// task yet, and then one of the others.
+const (
+	PublicationAccepted   PublicationState = "accepted"
+	PublicationUnfinished PublicationState = "publishing"
+	PublicationDone       PublicationState = "published"
+	PublicationDropped    PublicationState = "dropped" // nobody subscribed to it
+)
+
+// Publication is what was published to a topic.
+type Publication struct {
+	ID, Topic   string
+	State       PublicationState
+	Payload     []byte
+	Attributes  map[string]string
+	Created     time.Time
+	Parent      string // the task that published it
+	Depth       int    // as in Options
+	Traceparent string
+	// Subscribers is how many subscriptions matched, Tasks how many of them have their task, and Refused those of which the queue
+	// takes none.
+	Subscribers, Tasks, Refused int
+}
+
+// Publication reads a publication: ErrNoPublication if it is not kept (any more).
+func (c *Client) Publication(ctx context.Context, id string) (*Publication, error) {
+	if err := validName("publication", id); err != nil {
+		return nil, err
+	}
+	hash, err := c.rdb.HGetAll(ctx, c.keys.publication(id)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read publication %s: %w", id, err)
+	}
+	if len(hash) == 0 {
+		return nil, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
+	}
+	return newPublication(id, hash), nil
+}
+
+func newPublication(id string, hash map[string]string) *Publication {
+	p := &Publication{
+		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
+		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"],
+		Subscribers: int(asInt(hash["subscribers"])), Tasks: int(asInt(hash["tasks"])), Refused: int(asInt(hash["refused"])),
+	}
+	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged ones are none
+	switch {
+	case hash["subscribers"] == "":
+		p.State = PublicationAccepted
+	case p.Tasks < p.Subscribers:
+		p.State = PublicationUnfinished
+	case p.Subscribers == 0:
+		p.State = PublicationDropped
+	default:
+		p.State = PublicationDone
+	}
+	return p
+}
+
+// PublishedTask is a subscription's task of a publication.
+type PublishedTask struct {
+	Subscription string
+	ID           string
+	Queue        string // "" if the task does not exist (any more), as the next two
+	Status       Status
+	Reason       Reason // why it failed
+}
+
+// PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Those of an unfinished
+// publication may not exist yet.
+func (c *Client) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
+	ids, err := c.rdb.LRange(ctx, c.keys.published(id), offset, offset+limit-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read tasks of publication %s: %w", id, err)
+	}
+	tasks := make([]PublishedTask, len(ids))
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, subscription string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.task(PublishedID(id, subscription)), "queue", "status", "reason")
+	})
+	for i, cmd := range cmds {
+		tasks[i] = PublishedTask{Subscription: ids[i], ID: PublishedID(id, ids[i])}
+		if h := cmd.Val(); len(h) == 3 {
+			tasks[i].Queue, tasks[i].Status, tasks[i].Reason = asString(h[0]), Status(asString(h[1])), Reason(asString(h[2]))
+		}
+	}
+	return tasks, wrap("read tasks of publication "+id, err)
+}
+
+// Publications reads a page of the publications that are kept of a topic, newest first, without their payloads.
+func (c *Client) Publications(ctx context.Context, topic string, offset, limit int64) ([]*Publication, error) {
+	if err := ValidTopic(topic); err != nil {
+		return nil, err
+	}
+	if limit < 1 || limit > maxPage || offset < 0 {
+		return nil, fmt.Errorf("%w: page of %d publications from %d: use a limit of 1 to %d and an offset from 0", ErrInvalid, limit, offset, maxPage)
+	}
+	ids, err := c.rdb.ZRevRange(ctx, c.keys.publications(topic), offset, offset+limit-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
+	}
+	fields := []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "subscribers", "tasks", "refused"}
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.publication(id), fields...)
+	})
+	var all []*Publication
+	for i, cmd := range cmds {
+		hash := make(map[string]string)
+		for j, value := range cmd.Val() {
+			if text := asString(value); text != "" {
+				hash[fields[j]] = text
+			}
+		}
+		if hash["topic"] == topic { // else it was purged meanwhile
+			all = append(all, newPublication(ids[i], hash))
+		}
+	}
+	return all, wrap(fmt.Sprintf("list publications of %q", topic), err)
+}
+
+// Topic is what a tenant has of a topic.
+type Topic struct {
+	Name string
+	// Published, Dropped and Tasks count publications, those of them without a subscriber, and tasks, since its publications were
+	// last all purged.
+	Published, Dropped, Tasks int64
+	Kept                      int64     // publications that are kept
+	Last                      time.Time // of the last publication that is kept; zero for none
+	// Subscriptions is how many match the topic, and Active how many of them are active.
+	Subscriptions, Active int
+}
+
+// maxTopics is the most topics that Topics reads.
+const maxTopics = 10_000
+
+// Topics lists the topics that have publications, the one last published to first, at most 10,000, and then those that only
+// subscriptions name.
+func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+	subscriptions, _, _, err := c.readSubscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, last, err := c.busyTopics(ctx, maxTopics)
+	if err != nil {
+		return nil, err
+	}
+	unused := make(map[string]bool)
+	for _, s := range subscriptions {
+		if ValidTopic(s.Topic) == nil && last[s.Topic].IsZero() {
+			unused[s.Topic] = true
+		}
+	}
+	names = append(names, slices.Sorted(maps.Keys(unused))...)
+	topics, err := c.readTopics(ctx, names, subscriptions)
+	for i := range topics {
+		topics[i].Last = last[topics[i].Name]
+	}
+	return topics, err
+}
+
+// BusyTopics reads at most this many topics, the ones last published to first, without their subscriptions.
+func (c *Client) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
+	names, last, err := c.busyTopics(ctx, most)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	topics, err := c.readTopics(ctx, names, nil)
+	for i := range topics {
+		topics[i].Last = last[topics[i].Name]
+	}
+	return topics, err
+}
+
+// busyTopics are the names of topics with publications, and when each had its last one.
+func (c *Client) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
+	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.topics(), 0, most-1).Result()
+	last = make(map[string]time.Time)
+	for _, z := range scored {
+		name, _ := z.Member.(string)
+		names, last[name] = append(names, name), time.UnixMicro(int64(z.Score*1e6))
+	}
+	return names, last, wrap("list topics", err)
+}
+
+// readTopics reads the counts of topics, in this order.
+func (c *Client) readTopics(ctx context.Context, names []string, subscriptions []Subscription) ([]Topic, error) {
+	type read struct {
+		counts *redis.SliceCmd
+		kept   *redis.IntCmd
+	}
+	cmds, err := pipelined(ctx, &c.store, names, func(p redis.Pipeliner, name string) read {
+		return read{p.HMGet(ctx, c.keys.topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.keys.publications(name))}
+	})
+	topics := make([]Topic, len(cmds))
+	for i, cmd := range cmds {
+		topics[i] = Topic{Name: names[i], Kept: cmd.kept.Val()}
+		if counts := cmd.counts.Val(); len(counts) == 3 {
+			topics[i].Published, topics[i].Dropped, topics[i].Tasks = asInt(counts[0]), asInt(counts[1]), asInt(counts[2])
+		}
+		for j := range subscriptions {
+			if s := &subscriptions[j]; matches(s.Topic, names[i]) {
+				topics[i].Subscriptions++
+				if s.Active {
+					topics[i].Active++
+				}
+			}
+		}
+	}
+	return topics, wrap("read topics", err)
+}
+
+// Topic reads one topic: ErrNoTopic if nobody published to it, as far as publications are kept, or subscribed to it.
+func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
+	if err := ValidTopic(name); err != nil {
+		return Topic{}, err
+	}
+	subscriptions, _, _, err := c.readSubscriptions(ctx)
+	if err != nil {
+		return Topic{}, err
+	}
+	topics, err := c.readTopics(ctx, []string{name}, subscriptions)
+	if err != nil {
+		return Topic{}, err
+	}
+	score, err := c.rdb.ZScore(ctx, c.keys.topics(), name).Result()
+	if isNil(err) {
+		if topics[0].Subscriptions == 0 {
+			return Topic{}, fmt.Errorf("topic %s: %w", name, ErrNoTopic)
+		}
+		return topics[0], nil
+	}
+	topics[0].Last = time.UnixMicro(int64(score * 1e6))
+	return topics[0], wrap("read topic "+name, err)
+}
+
+// publishingPause is how long a publication may stand still before others go on with it.
+const publishingPause = 5 * time.Second
+
+// Unpublished lists publications whose tasks are not all enqueued, and of which no task was for 5 s, or which were only accepted
+// as long ago: at most 100, those first that wait longest.
+func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
+	c := f.client
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.rdb.ZRangeByScore(ctx, c.keys.publishing(), &redis.ZRangeBy{
+		Min: "-inf", Max: seconds(now.Add(-publishingPause)), Count: 100,
+	}).Result()
+	return ids, wrap("list publications under way", err)
+}
+
+// ForgetUnpublished removes a publication from those that Unpublished lists: one that is not kept any more.
+func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
+	return wrap("forget publication "+id, f.client.rdb.ZRem(ctx, f.client.keys.publishing(), id).Err())
+}
+
+// PurgePublications forgets publications of all topics by these options, of which the statuses do not matter, and returns how
+// many. Their tasks stay. It may be interrupted and repeated at any time.
+func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) (total int, err error) {
+	if err := options.validate(); err != nil {
+		return 0, err
+	}
+	c := f.client
+	age, keep := options.limits()
+	topics, err := c.rdb.ZRange(ctx, c.keys.topics(), 0, -1).Result()
+	if err != nil {
+		return 0, fmt.Errorf("list topics: %w", err)
+	}
+	for _, topic := range topics {
+		for {
+			reply, err := c.eval(ctx, newCall("prune", c.keys.publications(topic), c.clock, topic, purgeTasks, age, keep))
+			n := int(asInt(reply))
+			total += n
+			if err != nil {
+				return total, fmt.Errorf("purge publications of %q: %w", topic, err)
+			}
+			if n < purgeTasks {
+				break
+			}
+		}
+	}
+	return total, nil
+}
+
+// PublicationsSince lists the IDs of publications that are kept of all topics that a pattern matches, from a time on, oldest
+// first, at most this many.
+func (c *Client) PublicationsSince(ctx context.Context, pattern string, since time.Time, most int) ([]string, error) {
+	topics, err := c.rdb.ZRange(ctx, c.keys.topics(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	topics = slices.DeleteFunc(topics, func(topic string) bool { return !matches(pattern, topic) })
+	cmds, err := pipelined(ctx, &c.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
+		return p.ZRangeByScoreWithScores(ctx, c.keys.publications(topic), &redis.ZRangeBy{Min: seconds(since), Max: "+inf", Count: int64(most)})
+	})
+	var found []redis.Z
+	for _, cmd := range cmds {
+		found = append(found, cmd.Val()...)
+	}
+	slices.SortStableFunc(found, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
+	var ids []string
+	for _, z := range found[:min(most, len(found))] {
+		id, _ := z.Member.(string)
+		ids = append(ids, id)
+	}
+	return ids, wrap("list publications since "+since.Format(time.RFC3339), err)
+}

@@ -1,0 +1,314 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1" //nolint:gosec // names, no secrets
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// publishTasks and publishBytes bound the tasks and payloads that one script call of a publication writes.
+	publishTasks = 1000
+	publishBytes = 4 << 20
+	// publishTries is how often the subscriptions may change while subscribers are chosen.
+	publishTries = 100
+)
+
+// The headers of a task that a publication made; its attributes are headers too, with this prefix.
+const (
+	HeaderTopic        = "quern-topic"
+	HeaderPublication  = "quern-publication"
+	HeaderSubscription = "quern-subscription"
+	HeaderAttribute    = "ce-"
+)
+
+// PublishOptions of a publication; the zero value works.
+type PublishOptions struct {
+	// ID is the publication's ID (default: a new UUID). If one of that ID is kept nothing is published: a Publish without an
+	// answer may be repeated.
+	ID string
+	// Attributes are what filters look at, and what the tasks have as headers: CloudEvents attributes, such as type and source,
+	// and any others, such as tenant and group. 24 at most, of 6 KiB together.
+	Attributes map[string]string
+	// Parent, Depth and Traceparent are those of the tasks, as in Options.
+	Parent      string
+	Depth       int
+	Traceparent string
+}
+
+// validate refuses what could not be published.
+func (o *PublishOptions) validate(topic string) error {
+	if err := cmp.Or(ValidTopic(topic), validAttributes(o.Attributes)); err != nil {
+		return err
+	}
+	if o.ID != "" {
+		if err := validName("publication", o.ID); err != nil {
+			return err
+		}
+	}
+	tasks := Options{Parent: o.Parent, Depth: o.Depth, Traceparent: o.Traceparent}
+	return tasks.validate()
+}
+
+// Validate refuses a publication that could not be published.
+func (p *Publication) Validate() error {
+	o := PublishOptions{ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent}
+	return errors.Join(validName("publication", p.ID), o.validate(p.Topic))
+}
+
+// Published is what became of a Publish.
+type Published struct {
+	ID string
+	// Existed: nothing was published, because a publication of that ID is kept.
+	Existed bool
+	// Subscribers is how many subscriptions matched when it was published: 0 means that it is dropped. Each has its task.
+	Subscribers int
+}
+
+// Publish makes one task for each active subscription that the publication matches, and keeps the publication with the list of
+// them. Up to 1,000 tasks and 4 MiB of payloads come into being together or not at all; the others of a larger publication
+// follow, and come into being even if the caller dies: a host, or the next Publish of the same ID, goes on. The ID is
+// returned also with an error: publishing it again doubles nothing.
+//
+// ErrQueueFull or ErrDamaged, nothing is published: a subscriber's queue is full, or takes no tasks. NotReplicatedError: it is
+// published, but fewer replicas answered than Config.Replicas.
+func (c *Client) Publish(ctx context.Context, topic string, payload []byte, options PublishOptions) (Published, error) {
+	if err := options.validate(topic); err != nil {
+		return Published{}, err
+	}
+	p := &Publication{
+		ID: cmp.Or(options.ID, NewID()), Topic: topic, Payload: payload, Attributes: options.Attributes,
+		Parent: options.Parent, Depth: options.Depth, Traceparent: options.Traceparent,
+	}
+	published, err := c.publish(ctx, p)
+	return published, wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
+}
+
+// Republish goes on with a publication whose tasks are not all enqueued; ErrNoPublication if it is not kept (any more).
+func (c *Client) Republish(ctx context.Context, id string) error {
+	p, err := c.Publication(ctx, id)
+	if err == nil && p.State != PublicationDone && p.State != PublicationDropped {
+		_, err = c.publish(ctx, p)
+	}
+	return wrap("go on with publication "+id, err)
+}
+
+// publish writes a publication, or goes on with one, until each of its subscribers has a task.
+func (c *Client) publish(ctx context.Context, p *Publication) (Published, error) {
+	out := Published{ID: p.ID}
+	var lacking error
+	for {
+		answer, err := c.publishBlock(ctx, p)
+		if errors.Is(err, ErrNotReplicated) {
+			lacking = cmp.Or(lacking, err)
+		} else if err != nil {
+			return out, err
+		}
+		switch answer.word {
+		case "gone":
+			return out, ErrNoPublication // purged meanwhile
+		case "elsewhere":
+			return out, fmt.Errorf("%w: it was published to topic %q: choose another ID", ErrExists, answer.topic)
+		case "old", "accepted":
+			out.Existed = out.Existed || p.State == ""
+		}
+		out.Subscribers = answer.subscribers
+		if answer.word != "accepted" && answer.tasks >= answer.subscribers {
+			return out, lacking
+		}
+		if p, err = c.Publication(ctx, p.ID); err != nil { // also what others have done meanwhile
+			return out, err
+		}
+	}
+}
+
+// publishAnswer is that of publish.lua.
+type publishAnswer struct {
+	word, topic        string
+	subscribers, tasks int
+}
+
+// publishBlock runs publish.lua for the next subscribers. While they are not chosen it chooses them anew until they are those of
+// the present subscriptions.
+func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswer, error) {
+	for range publishTries {
+		chosen, generation, err := c.choose(ctx, p)
+		if err != nil {
+			return publishAnswer{}, err
+		}
+		answer, err := c.evalPublish(ctx, c.publishCall(p, chosen, generation), p.ID)
+		if answer.word != "stale" {
+			return answer, err
+		}
+		if _, _, _, err := c.readSubscriptions(ctx); err != nil {
+			return publishAnswer{}, err
+		}
+	}
+	return publishAnswer{}, fmt.Errorf("the subscriptions changed %d times meanwhile: try again", publishTries)
+}
+
+// chosen are the subscribers of a publication that get their tasks in one call, and how many there are before and in all.
+type chosen struct {
+	all    []string // their IDs, if they were chosen now
+	before int      // -1: all were chosen now
+	total  int
+	next   []*Subscription // nil: deleted meanwhile
+}
+
+// choose chooses the subscribers, or reads those that are next of a publication that has some.
+func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, error) {
+	most := max(1, min(publishTasks, publishBytes/(len(p.Payload)+1)))
+	all, generation, err := c.cachedSubscriptions(ctx)
+	if err != nil {
+		return chosen{}, "", err
+	}
+	if p.State != PublicationUnfinished {
+		out := chosen{before: -1}
+		e := &event{topic: p.Topic, attributes: p.Attributes, payload: p.Payload}
+		for i := range all {
+			if s := &all[i]; s.Active && s.matches(e) {
+				out.all = append(out.all, s.ID)
+				if len(out.next) < most {
+					out.next = append(out.next, s)
+				}
+			}
+		}
+		out.total = len(out.all)
+		return out, generation, nil
+	}
+	if all, generation, _, err = c.readSubscriptions(ctx); err != nil {
+		return chosen{}, "", err
+	}
+	byID := make(map[string]*Subscription, len(all))
+	for i := range all {
+		byID[all[i].ID] = &all[i]
+	}
+	out := chosen{before: p.Tasks, total: p.Subscribers}
+	ids, err := c.rdb.LRange(ctx, c.keys.published(p.ID), int64(p.Tasks), int64(p.Tasks+most-1)).Result()
+	for _, id := range ids {
+		out.next = append(out.next, byID[id])
+	}
+	if err == nil && len(ids) == 0 { // the list is damaged
+		out.next = make([]*Subscription, p.Subscribers-p.Tasks)
+	}
+	return out, generation, err
+}
+
+// publishCall is the call of publish.lua for these subscribers.
+func (c *Client) publishCall(p *Publication, to chosen, generation string) call {
+	text, companion := encodeValue(p.Payload)
+	marker := optional(companion != nil, text)
+	from, after := optional(p.State == PublicationAccepted, "-"), len(to.next)
+	if to.before >= 0 {
+		from, after = strconv.Itoa(to.before), to.before+len(to.next)
+	}
+	args := []any{c.clock, p.Topic, generation, to.total, from, after, marker}
+	args = p.arguments(args, p.State == "")
+	args = named(to.all, args...)
+	for _, s := range to.next {
+		if s == nil {
+			continue
+		}
+		spec := p.spec(s)
+		args = append(args, s.Queue)
+		begin := len(args)
+		args = spec.arguments(args, spec.ID, s.Queue, true)
+		if marker != "" { // the payload is sent once for all: see publish.lua
+			options := append([]any{"bytes", ""}, args[begin+3:]...)
+			args = append(args[:begin+3], options...)
+			args[begin+2] = len(options)
+		}
+	}
+	return newCall("publish", c.keys.publication(p.ID), args...)
+}
+
+// evalPublish runs publish.lua and waits for replicas, as Enqueue does.
+func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishAnswer, error) {
+	wanted := c.config.Replicas
+	cmds, got, waited := c.evalReplicated(ctx, []call{one}, wanted, c.config.ReplicaTimeout)
+	text, err := cmds[0].Text()
+	switch {
+	case redis.HasErrorPrefix(err, "QUEUEFULL"):
+		return publishAnswer{}, fmt.Errorf("%w: %w", ErrQueueFull, err)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return publishAnswer{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	case err != nil:
+		return publishAnswer{}, err
+	}
+	var a publishAnswer
+	words := append(strings.Fields(text), "", "")
+	if a.word = words[0]; a.word == "elsewhere" {
+		a.topic = words[1]
+		return a, nil
+	}
+	a.subscribers, a.tasks = int(asInt(words[1])), int(asInt(words[2]))
+	if (a.word == "new" || a.word == "old") && got < wanted {
+		return a, &NotReplicatedError{IDs: []string{id}, Wanted: wanted, Got: got, Err: waited}
+	}
+	return a, nil
+}
+
+// arguments adds those of the publication, as batch.lua takes them; the payload only if it is not kept yet.
+func (p *Publication) arguments(args []any, payload bool) []any {
+	var attributes []byte
+	if len(p.Attributes) > 0 {
+		attributes, _ = json.Marshal(p.Attributes) // a map of strings always can be
+	}
+	var value any = ""
+	if payload {
+		value = p.Payload
+	}
+	args = append(args, p.ID, value, 0)
+	begin := len(args)
+	args = appendFields(args,
+		"topic", p.Topic,
+		"attributes", string(attributes),
+		"parent", p.Parent,
+		"depth", optional(p.Depth > 0, strconv.Itoa(p.Depth)),
+		"traceparent", p.Traceparent,
+	)
+	args[begin-1] = len(args) - begin
+	return args
+}
+
+// spec is the task of a publication for one subscription, without the payload.
+func (p *Publication) spec(s *Subscription) Spec {
+	spec := Spec{Options: s.options()}
+	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
+	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID}
+	for name, value := range p.Attributes {
+		spec.Headers[HeaderAttribute+name] = value
+	}
+	spec.ID = PublishedID(p.ID, s.ID)
+	return spec
+}
+
+// PublishedID is the ID of the task that a publication makes for a subscription.
+func PublishedID(publication, subscription string) string {
+	sum := sha1.Sum([]byte(publication + " " + subscription)) //nolint:gosec // a name, no secret
+	return "pub-" + hex.EncodeToString(sum[:])
+}
+
+// Redeliver enqueues a publication's payload once more for one subscription, whether it matched or not, as a task of its own, and
+// returns the task's ID. ErrNoPublication or ErrNoSubscription if there is none.
+func (c *Client) Redeliver(ctx context.Context, publication, subscription string) (string, error) {
+	p, err := c.Publication(ctx, publication)
+	if err != nil {
+		return "", err
+	}
+	s, err := c.Subscription(ctx, subscription)
+	if err != nil {
+		return "", err
+	}
+	spec := p.spec(&s)
+	spec.ID = ""
+	return c.Queue(s.Queue).Enqueue(ctx, p.Payload, spec.Options)
+}

@@ -1,0 +1,195 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// subscribers is what a client knows of the tenant's subscriptions. Each change of any of them gives them another generation.
+type subscribers struct {
+	mu         sync.Mutex // guards what follows
+	known      bool
+	generation string
+	all        []Subscription // by ID; never changed in place
+	damaged    []string       // IDs of those that cannot be read
+}
+
+// Subscriptions lists the tenant's subscriptions, by ID. It reads them only if they have changed since this client last did. The
+// error names damaged ones; the others are listed all the same.
+func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
+	all, _, damaged, err := c.readSubscriptions(ctx)
+	if err == nil && len(damaged) > 0 {
+		err = fmt.Errorf("subscriptions %.100q in %s: %w: delete them", damaged, c.keys.subscriptions(), ErrInvalid)
+	}
+	return slices.Clone(all), err
+}
+
+// readSubscriptions is what Subscriptions lists, with their generation.
+func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
+	// The generation comes first: what changes before the subscriptions are read makes them look older than they are.
+	generation, err = c.rdb.Get(ctx, c.keys.generation()).Result()
+	if isNil(err) {
+		generation, err = "0", nil
+	}
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("read generation of subscriptions: %w", err)
+	}
+	s := &c.subscribers
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known && s.generation == generation {
+		return s.all, generation, s.damaged, nil
+	}
+	texts, err := c.rdb.HGetAll(ctx, c.keys.subscriptions()).Result()
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("read subscriptions: %w", err)
+	}
+	s.all, s.damaged = make([]Subscription, 0, len(texts)), nil
+	for id, text := range texts {
+		one, err := parseSubscription(id, text)
+		if err != nil {
+			s.damaged = append(s.damaged, id)
+			continue
+		}
+		s.all = append(s.all, one)
+	}
+	slices.SortFunc(s.all, func(a, b Subscription) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(s.damaged)
+	s.known, s.generation = true, generation
+	return s.all, generation, s.damaged, nil
+}
+
+// cachedSubscriptions is what this client read last, or reads now if it has read none.
+func (c *Client) cachedSubscriptions(ctx context.Context) ([]Subscription, string, error) {
+	s := &c.subscribers
+	s.mu.Lock()
+	all, generation, known := s.all, s.generation, s.known
+	s.mu.Unlock()
+	if known {
+		return all, generation, nil
+	}
+	all, generation, _, err := c.readSubscriptions(ctx)
+	return all, generation, err
+}
+
+func parseSubscription(id, text string) (Subscription, error) {
+	var s Subscription
+	err := json.Unmarshal([]byte(text), &s)
+	s.text = text
+	if err == nil && s.ID != id {
+		err = fmt.Errorf("%w: subscription %q says that it is %q", ErrInvalid, id, s.ID)
+	}
+	return s, cmp.Or(err, s.validate())
+}
+
+// Subscription reads one: ErrNoSubscription if there is none.
+func (c *Client) Subscription(ctx context.Context, id string) (Subscription, error) {
+	text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result()
+	if isNil(err) {
+		return Subscription{}, fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
+	}
+	if err != nil {
+		return Subscription{}, fmt.Errorf("read subscription %s: %w", id, err)
+	}
+	return parseSubscription(id, text)
+}
+
+// Subscribe makes a subscription, which is active at once, and returns it with its defaults: ErrExists if there is one of this
+// ID, ErrInvalid if it is not right or the tenant has MaxSubscriptions.
+func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
+	s.Active, s.Reason, s.CreatedAt, s.text = true, "", time.Time{}, ""
+	err := c.writeSubscription(ctx, &s)
+	if errors.Is(err, errChanged) {
+		return s, fmt.Errorf("subscription %s: %w", s.ID, ErrExists)
+	}
+	return s, err
+}
+
+// ChangeSubscription changes a subscription by a function, and returns it: ErrNoSubscription if there is none. If somebody else
+// changes it meanwhile, the function gets it as it is then. Its ID stays.
+func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(s *Subscription) error) (Subscription, error) {
+	for {
+		s, err := c.Subscription(ctx, id)
+		if err != nil {
+			return s, err
+		}
+		text := s.text
+		if err := change(&s); err != nil {
+			return s, err
+		}
+		s.ID, s.text = id, text
+		if err = c.writeSubscription(ctx, &s); !errors.Is(err, errChanged) {
+			return s, err
+		}
+	}
+}
+
+// Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
+func (c *Client) Unsubscribe(ctx context.Context, id string) error {
+	for {
+		text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result() // it may be damaged
+		if isNil(err) {
+			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
+		}
+		if err == nil {
+			err = c.replaceSubscription(ctx, id, text, "")
+		}
+		if !errors.Is(err, errChanged) {
+			return wrap("delete subscription "+id, err)
+		}
+	}
+}
+
+// errChanged is the answer of a change to what others have changed.
+var errChanged = errors.New("changed meanwhile")
+
+// writeSubscription writes a subscription with its defaults in the place of what was read.
+func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
+	*s = s.withDefaults()
+	if err := s.validate(); err != nil {
+		return err
+	}
+	now, err := c.now(ctx)
+	if err != nil {
+		return err
+	}
+	s.CreatedAt, s.UpdatedAt = cmpTime(s.CreatedAt, now), now
+	text, err := json.Marshal(s)
+	if err != nil || len(text) > maxSubscription {
+		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
+	}
+	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text)); err == nil {
+		s.text = string(text)
+	}
+	return wrap("write subscription "+s.ID, err)
+}
+
+func cmpTime(t, otherwise time.Time) time.Time {
+	if t.IsZero() {
+		return otherwise
+	}
+	return t
+}
+
+func (c *Client) replaceSubscription(ctx context.Context, id, old, text string) error {
+	answer, err := c.eval(ctx, newCall("subscribe", c.keys.subscriptions(), id, old, text, MaxSubscriptions))
+	switch {
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	case err != nil:
+		return err
+	case asString(answer) == "changed":
+		return errChanged
+	case asString(answer) == "full":
+		return fmt.Errorf("%w: the tenant has %d subscriptions: delete some", ErrInvalid, MaxSubscriptions)
+	}
+	return nil
+}
