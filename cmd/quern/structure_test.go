@@ -58,6 +58,7 @@ var confined = map[string][]string{
 	"github.com/netresearch/go-cron":      {"plugins"},
 	"github.com/danielgtaylor/huma":       {"host/api"},
 	"go.opentelemetry.io/otel":            {"host/trace"},
+	"charm.land/bubbletea":                {"cmd/quern"},
 	"github.com/coreos/go-oidc":           {"host/api"},
 }
 

@@ -152,7 +152,9 @@ func (m *model) otherStatus(next bool) tea.Cmd {
 
 // choose opens what is under the cursor, or asks whether to change it.
 func (m *model) choose(key string) tea.Cmd {
-	of, id, status := m.at.queue, m.at.task, queue.Status("")
+	var of string
+	var status queue.Status
+	id := m.at.task
 	if m.at.view == inTask {
 		if m.task == nil {
 			return nil

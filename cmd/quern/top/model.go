@@ -264,7 +264,7 @@ func (m *model) paint(text, sgr string) string {
 }
 
 func (m *model) heading() string {
-	state := ""
+	var state string
 	switch {
 	case m.paused:
 		state = "paused, Space goes on"

@@ -47,10 +47,18 @@ func rates(before, now *Look) map[string][2]float64 {
 
 func queuesTable(l *Look, rates map[string][2]float64) table {
 	t := table{columns: []column{
-		{title: "QUEUE"}, {title: "PENDING", most: 9, right: true}, {title: "RUNNING", most: 8, right: true}, {title: "OLDEST", most: 7, right: true},
-		{title: "DONE/S", most: 8, right: true, drop: 2}, {title: "FAIL/S", most: 8, right: true, drop: 1}, {title: "FAILED", most: 9, right: true, drop: 3},
-		{title: "SCHEDULED", most: 10, right: true, drop: 5}, {title: "RESERVED", most: 9, right: true, drop: 6}, {title: "COMPLETE", most: 9, right: true, drop: 7},
-		{title: "LISTENERS", most: 10, right: true, drop: 4}, {title: "STATE", most: 8, drop: 1},
+		{title: "QUEUE"},
+		{title: "PENDING", most: 9, right: true},
+		{title: "RUNNING", most: 8, right: true},
+		{title: "OLDEST", most: 7, right: true},
+		{title: "DONE/S", most: 8, right: true, drop: 2},
+		{title: "FAIL/S", most: 8, right: true, drop: 1},
+		{title: "FAILED", most: 9, right: true, drop: 3},
+		{title: "SCHEDULED", most: 10, right: true, drop: 5},
+		{title: "RESERVED", most: 9, right: true, drop: 6},
+		{title: "COMPLETE", most: 9, right: true, drop: 7},
+		{title: "LISTENERS", most: 10, right: true, drop: 4},
+		{title: "STATE", most: 8, drop: 1},
 	}}
 	for _, q := range l.Queues {
 		state := cell{}
@@ -83,8 +91,14 @@ func since(now, then time.Time) cell {
 
 func runningTable(l *Look) table {
 	t := table{columns: []column{
-		{title: "TASK"}, {title: "QUEUE", most: 24}, {title: "RUNS", most: 7, right: true}, {title: "PROGRESS", most: 9, right: true, drop: 3},
-		{title: "ATTEMPT", most: 8, right: true, drop: 4}, {title: "PLUGIN", most: 24, drop: 5}, {title: "LISTENER", most: 32, drop: 6}, {title: "MESSAGE", drop: 2},
+		{title: "TASK"},
+		{title: "QUEUE", most: 24},
+		{title: "RUNS", most: 7, right: true},
+		{title: "PROGRESS", most: 9, right: true, drop: 3},
+		{title: "ATTEMPT", most: 8, right: true, drop: 4},
+		{title: "PLUGIN", most: 24, drop: 5},
+		{title: "LISTENER", most: 32, drop: 6},
+		{title: "MESSAGE", drop: 2},
 	}}
 	for _, task := range l.Tasks {
 		progress := cell{}
@@ -104,8 +118,12 @@ func runningTable(l *Look) table {
 
 func failuresTable(l *Look) table {
 	t := table{columns: []column{
-		{title: "TASK"}, {title: "QUEUE", most: 24}, {title: "AGO", most: 6, right: true}, {title: "REASON", most: 10, drop: 2},
-		{title: "ATTEMPTS", most: 9, right: true, drop: 3}, {title: "ERROR", drop: 1},
+		{title: "TASK"},
+		{title: "QUEUE", most: 24},
+		{title: "AGO", most: 6, right: true},
+		{title: "REASON", most: 10, drop: 2},
+		{title: "ATTEMPTS", most: 9, right: true, drop: 3},
+		{title: "ERROR", drop: 1},
 	}}
 	for _, task := range l.Tasks {
 		failure := task.Failure()
@@ -118,8 +136,13 @@ func failuresTable(l *Look) table {
 
 func tasksTable(l *Look) table {
 	t := table{columns: []column{
-		{title: "TASK"}, {title: "STATUS", most: 10}, {title: "CREATED", most: 8, right: true}, {title: "PRIORITY", most: 9, right: true, drop: 4},
-		{title: "ATTEMPTS", most: 9, right: true, drop: 3}, {title: "KEY", most: 24, drop: 5}, {title: "MESSAGE", drop: 1},
+		{title: "TASK"},
+		{title: "STATUS", most: 10},
+		{title: "CREATED", most: 8, right: true},
+		{title: "PRIORITY", most: 9, right: true, drop: 4},
+		{title: "ATTEMPTS", most: 9, right: true, drop: 3},
+		{title: "KEY", most: 24, drop: 5},
+		{title: "MESSAGE", drop: 1},
 	}}
 	for _, task := range l.Tasks {
 		message := task.Message
@@ -137,8 +160,13 @@ func tasksTable(l *Look) table {
 
 func hostsTable(l *Look) table {
 	t := table{columns: []column{
-		{title: "LISTENER"}, {title: "STATE", most: 9}, {title: "HOLDS", most: 6, right: true}, {title: "SLOTS", most: 9, right: true, drop: 2},
-		{title: "UP", most: 6, right: true, drop: 3}, {title: "VERSION", most: 16, drop: 4}, {title: "QUEUES", drop: 1},
+		{title: "LISTENER"},
+		{title: "STATE", most: 9},
+		{title: "HOLDS", most: 6, right: true},
+		{title: "SLOTS", most: 9, right: true, drop: 2},
+		{title: "UP", most: 6, right: true, drop: 3},
+		{title: "VERSION", most: 16, drop: 4},
+		{title: "QUEUES", drop: 1},
 	}}
 	for _, n := range l.Hosts {
 		state := coloured("alive", green)
