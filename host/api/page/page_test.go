@@ -46,6 +46,8 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	for range 3 {
 		w.enqueue(t, "stuck", "waits", queue.Options{})
 	}
+	w.enqueue(t, "reports", "part", queue.Options{ID: "part-1", Parent: running, Delay: time.Hour})
+	w.enqueue(t, "reports", "sum", queue.Options{ID: "sum-1", After: []string{running}})
 	w.enqueue(t, "paused", "waits", queue.Options{})
 	must(t, w.Queue("paused").Pause(w.ctx))
 	var waits queue.Waits
@@ -96,7 +98,7 @@ func TestViews(t *testing.T) {
 		{"queue", "/queues/mail", "Queue mail", "page-queue.png", []string{"Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
 		{"queue", "/queues/stuck", "Queue stuck", "", []string{"None: no host with a plugin for it runs", "pending (3)"}},
 		{"task", "/tasks/" + bad, "Task " + bad, "page-task.png", []string{"main.deliver", "dialing", "bob@example.com", "The task is failed: the log is complete.", "a1a1a1a1a1a1"}},
-		{"running", "/tasks/" + running, "Task " + running, "", []string{"40 % 16 of 40 files", "reading 40 files", "running"}},
+		{"running", "/tasks/" + running, "Task " + running, "", []string{"40 % 16 of 40 files", "reading 40 files", "running", "part-1 scheduled in reports", "sum-1 waits for it scheduled in reports, 0 of 1 ended"}},
 		{"search", "/search?status=failed", "Search", "", []string{"connect to the mail server", "Retry all failed ones"}},
 		{"dead", "/dead", "Dead letters", "", []string{"Each stands for a task that failed for good"}},
 		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},

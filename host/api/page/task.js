@@ -12,7 +12,11 @@ export function task({ tenant }, id) {
   return {
     title: `Task ${id}`,
     every: 2000,
-    load: (signal) => call(query(to, { payload_limit: shownBytes }), { signal }),
+    load: async (signal) => {
+      const [shape, tree] = await Promise.all([
+        call(query(to, { payload_limit: shownBytes }), { signal }), call(query(`${to}/tree`, { total: mostInTree }), { signal })]);
+      return { ...shape, tree };
+    },
     show: (t) => [
       h("p", null, badge(t.status), " ", t.reason && badge(t.reason, "failed"), " ", t.cancel_asked && badge("to be cancelled", "warning"), " in ", link(t.queue, tenant, "queues", t.queue)),
       taskActions(t),
@@ -20,6 +24,7 @@ export function task({ tenant }, id) {
       t.error && section("Why it failed", failure(t.error)),
       !t.error && t.last_error && section("Why its last run did not finish it", failure(t.last_error)),
       section("About it", about(t)),
+      (t.parent || t.tree.children) && section("Tree", t.parent && h("p", null, "It comes from ", taskOf(t.tenant, t.parent), "."), h("ul", { class: "tree" }, branch(t.tenant, t.tree, true))),
       section("Attempts", attempts(t)),
       me.payloads ? [
         section("Parameters", payload(t, "parameters", to)),
@@ -30,6 +35,21 @@ export function task({ tenant }, id) {
     start: (main, signal) => me.payloads && showLog(main, to, signal),
   };
 }
+
+const mostInTree = 200; // tasks
+
+const taskOf = (tenant, id) => link(h("span", { class: "code" }, id), tenant, "tasks", id);
+
+/** branch is a task of the tree, with those that it enqueued and those that wait for it. */
+const branch = (tenant, node, root) => {
+  const t = node.task;
+  return h("li", null,
+    root ? h("strong", null, "This task") : [taskOf(tenant, node.id), node.dependent ? " waits for it" : ""], " ",
+    t ? [badge(t.status), t.reason && ` ${t.reason}`, ` in ${t.queue}`] : badge("deleted", ""),
+    t?.after?.blocked && `, ${count(t.after.ended ?? 0)} of ${count(t.after.of)} ended`, node.again && " (shown elsewhere, too)",
+    (node.children || node.left_out) && h("ul", null, (node.children ?? []).map((child) => branch(tenant, child)),
+      node.left_out && h("li", { class: "faint" }, `${count(node.left_out)} more`)));
+};
 
 const failure = (f) => [
   h("p", null, badge(f.reason, "failed"), " ", f.exit_code != null && `exit code ${f.exit_code} `, f.limit && `limit ${f.limit}`),
