@@ -29,6 +29,7 @@ const (
 	opPurge     = "purge"
 	opTally     = "tally"
 	opPublish   = "publish"
+	opAdvance   = "advance"
 
 	opDeclareSubscription = "declare_subscription"
 	opTick                = "tick"

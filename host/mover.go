@@ -20,9 +20,10 @@ const (
 )
 
 // moves are what is to be done in a queue.
-type moves struct{ due, expired bool }
+type moves struct{ due, expired, unseen bool }
 
-// mover moves the scheduled tasks that are due to the pending lists, and fails the waiting ones that have expired. It goes
+// mover moves the scheduled tasks that are due to the pending lists, fails the waiting ones that have expired, and looks at what
+// blocked ones wait for. It goes
 // round the queues that have such tasks, a block of each at a time: no queue waits until another one is done.
 type mover struct {
 	duty
@@ -44,7 +45,7 @@ func (m *mover) add(name string, what moves) {
 	}
 	m.mu.Lock()
 	is, known := m.moves[name]
-	m.moves[name] = moves{is.due || what.due, is.expired || what.expired}
+	m.moves[name] = moves{is.due || what.due, is.expired || what.expired, is.unseen || what.unseen}
 	if !known {
 		m.order = append(m.order, name)
 	}
@@ -110,7 +111,7 @@ func yieldDuty(ctx context.Context, node *queue.Node, name string) error {
 func (m *mover) move(ctx context.Context, name string, what moves) error {
 	q := m.access.client.Queue(name)
 	var left moves // to do in this queue
-	var due, expired error
+	var due, expired, unseen error
 	if what.due {
 		block, err := q.EnqueueDue(ctx)
 		left.due, due = m.moved(name, block), err
@@ -120,7 +121,10 @@ func (m *mover) move(ctx context.Context, name string, what moves) error {
 		block, err := q.Expire(ctx, maxAge, dead)
 		left.expired, expired = m.moved(name, block), err
 	}
-	switch err := cmp.Or(expired, due); {
+	if what.unseen && !queue.IsUnavailable(cmp.Or(due, expired)) {
+		_, unseen = q.Recheck(ctx) // what it leaves is looked at after the next poll: it is much work for a rare case
+	}
+	switch err := cmp.Or(expired, due, unseen); {
 	case err == nil:
 		m.health.succeeded(opDue, name)
 	case ctx.Err() != nil || queue.IsUnavailable(err):

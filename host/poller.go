@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // pollPause is the least time between two polls, however many tasks fall due.
@@ -52,6 +54,7 @@ func (p *poller) poll(ctx context.Context) error {
 	}
 	for _, look := range poll.Queues {
 		at, what := p.access.place(look.Queue), moves{due: p.isOver(look.NextETA, poll.Clock), expired: p.isOver(look.NextExpiry, poll.Clock)}
+		what.unseen = !look.Looked.IsZero() && poll.Clock.Sub(look.Looked) >= queue.RecheckAge
 		if look.Pending > 0 {
 			if p.scheduler.found(at) && p.interval > lookInterval {
 				p.lookout.begin()

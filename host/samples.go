@@ -104,6 +104,8 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		for status, n := range stat.Depth {
 			depth[string(status)] = n
 		}
+		depth["blocked"] = stat.Blocked // a state of its own here, so that the sum of all is right
+		depth[string(queue.Scheduled)] -= stat.Blocked
 		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,
 			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,

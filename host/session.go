@@ -39,6 +39,7 @@ type session struct {
 	publisher  *publisher
 	subscriber *subscriber
 	canceller  *canceller
+	advancer   *advancer
 	ticker     *ticker
 	declarer   *declarer
 	watch      *queue.Watch
@@ -111,6 +112,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
+	s.advancer = &advancer{duty: duty{health: health, op: opAdvance}, access: access, interval: c.config.Poll}
 	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
 	}}
@@ -141,6 +143,9 @@ func (s *session) work(ctx context.Context) error {
 		if err := s.watch.Control(ctx, func() { s.canceller.ask(); s.ticker.ask() }); err != nil && ctx.Err() == nil {
 			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
+		if err := s.watch.Ended(ctx, s.advancer.ask); err != nil && ctx.Err() == nil {
+			s.health.failedQuietly(opSubscribe, err)
+		}
 		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
 	})
 	defer loops.Wait()
@@ -155,6 +160,7 @@ func (s *session) work(ctx context.Context) error {
 	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
 	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
 	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
+	defer s.advancer.start(ctx, 0, s.advancer.runOnce)()
 	defer s.ticker.start(ctx, 0, s.ticker.runOnce)()
 	defer s.declarer.start(ctx, 0, s.declarer.runOnce)()
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()

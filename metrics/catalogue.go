@@ -255,13 +255,13 @@ var catalogue = [...]family{
 	},
 }
 
-// states are the values of the label state: Blueque's six statuses.
-var states = [...]string{"scheduled", "pending", "reserved", "started", "complete", "failed"}
+// states are the values of the label state: Blueque's six statuses, and those of the scheduled tasks that wait for others.
+var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started", "complete", "failed"}
 
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "tally", "tick", "declare", "publish", "declare_subscription", opScrape,
+	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", opScrape,
 }
 
 // opScrape is the op of the queue gauges.

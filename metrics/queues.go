@@ -23,8 +23,8 @@ var errNoSample = errors.New("no answer before the scrape's time-out")
 // QueueSample is the state of one queue in Redis.
 type QueueSample struct {
 	Tenant, Queue string
-	// Depth is the number of tasks by state: scheduled, pending, reserved, started, complete, failed. A missing state
-	// has none.
+	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending, reserved,
+	// started, complete, failed. A missing state has none.
 	Depth map[string]int64
 	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration

@@ -33,6 +33,11 @@ type EnqueueOptions struct {
 	// Unique prevents a second task of the same kind; nil does not. With after: call, Enqueue then returns the ID of
 	// the first task; else it returns the ID of a new task that will not be created.
 	Unique *Unique
+	// After are the IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them
+	// and no body, its body is that one's result. When is what must become of them: "complete" (all, the default), "ended"
+	// (all, however), "any" (one is complete), or "failed" (one has failed).
+	After []string
+	When  string
 }
 
 // Unique defines which tasks of a queue are the same, and for how long.
@@ -110,6 +115,17 @@ func (o *EnqueueOptions) json() string {
 		to = strconv.AppendInt(appendName(to, "max_attempts"), int64(o.MaxAttempts), 10)
 	}
 	to = appendMilliseconds(to, "timeout_ms", o.Timeout)
+	if len(o.After) > 0 {
+		to = append(appendName(to, "after"), '[')
+		for i, id := range o.After {
+			if i > 0 {
+				to = append(to, ',')
+			}
+			to = appendJSON(to, id)
+		}
+		to = append(to, ']')
+	}
+	to = appendText(to, "when", o.When)
 	if o.Unique != nil {
 		to = append(appendName(to, "unique"), '{')
 		to = appendText(to, "key", o.Unique.Key)

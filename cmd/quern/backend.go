@@ -42,6 +42,8 @@ type backend interface {
 	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
 	List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error)
 	Retry(ctx context.Context, id string) (*queue.Task, error)
+	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
+	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
 
 	Topics(context.Context) ([]queue.Topic, error)
 	Topic(ctx context.Context, name string) (queue.Topic, error)
@@ -79,6 +81,8 @@ type queueBackend interface {
 	DeadLetters(context.Context) (waiting, failed int64, err error)
 	HasListener(context.Context) (bool, error)
 	EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error)
+	Await(ctx context.Context, id string, after ...string) error
+	Close(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) (done bool, err error)
 	Delete(ctx context.Context, id string) error
 	Purge(ctx context.Context, o queue.PurgeOptions) (int, error)

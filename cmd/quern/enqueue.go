@@ -25,6 +25,8 @@ type enqueueOptions struct {
 	waitTimeout time.Duration
 	file        string
 	skip        int
+	then        string
+	thenInput   string
 }
 
 func newEnqueue(env environment) *cobra.Command {
@@ -38,15 +40,22 @@ func newEnqueue(env environment) *cobra.Command {
 			"settings. If none does, there is one attempt.\n\n" +
 			"With --file each line of a file is a task: a JSON object with parameters (the text of a string, or\n" +
 			"any other value as JSON) or parameters_base64, and with what differs from the flags: id, key, labels,\n" +
-			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts. It\n" +
-			"names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are ID-LINE, with\n" +
-			"--id or a new UUID as ID: the same command with the same --id enqueues no line twice while its task\n" +
-			"exists. If it is interrupted, or Redis or the server is away for 30s, it says how to go on with --id and --skip.\n\n" +
+			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts,\n" +
+			"after, when. It names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are\n" +
+			"ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no line twice while\n" +
+			"its task exists. If it is interrupted, or Redis or the server is away for 30s, it says how to go on with\n" +
+			"--id and --skip.\n\n" +
+			"With --after the task waits for others, which must exist; those that have ended count. By default it\n" +
+			"runs when all are complete, and fails as soon as one has failed; --when says otherwise. With one of\n" +
+			"them and no PARAMETERS, its input is that one's result. With --then all tasks of a file are a batch:\n" +
+			"the task ID-then, in another queue, runs when they have ended as --when says.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused, not reachable, deleted, or timed out.",
 		Example: "  quern enqueue mail '{\"to\": \"ada@example.com\"}' --max-attempts 5 --backoff-max 10m\n" +
 			"  quern enqueue reports 2026-01 --unique --unique-for 1h\n" +
 			"  quern enqueue thumbnails - --wait < photo.jpg > thumb.jpg\n" +
 			"  quern enqueue mail --file tasks.jsonl --id import-7 --max-attempts 5\n" +
+			"  quern enqueue report --after import-1,import-2 --when ended\n" +
+			"  quern enqueue imports --file tasks.jsonl --then report --when ended\n" +
 			"  jq -c '{parameters: .}' orders.jsonl | quern enqueue orders --file -",
 		Args: arguments(1, 2),
 	}
@@ -91,6 +100,12 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it (default that of the variable TRACEPARENT)")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
 	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
+	f.StringSliceVar(&o.task.After, "after", nil, "`ID,...` of tasks to wait for")
+	newChoice(f, &o.task.When, "when", "with --after or --then: run when all are complete, all have ended, any is complete, or one has failed (default complete)",
+		"complete", "ended", "any", "failed")
+	f.BoolVar(&o.task.Open, "open", false, "wait until it is closed by quern task await, which also adds tasks to wait for")
+	f.StringVar(&o.then, "then", "", "with --file: the `QUEUE` of a task that runs when all of the file have ended, as --when says")
+	f.StringVar(&o.thenInput, "then-parameters", "", "`PARAMETERS` of that task")
 	o.task.Priority = new(int)
 	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
 	retryFlags(f, &o.task.Retry, &o.noJitter)
@@ -104,7 +119,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
 	newCount(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning")
-	notSettings(f, "file", "skip")
+	notSettings(f, "file", "skip", "after", "when", "open", "then", "then-parameters")
 }
 
 // sameParameters is the value of --unique without a key.
@@ -112,7 +127,7 @@ const sameParameters = "true"
 
 // complete checks the flags and completes the task's options.
 func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
-	for _, name := range []string{"id", "parent", "traceparent", "file"} { // a script's variable may not be set
+	for _, name := range []string{"id", "parent", "traceparent", "file", "then"} { // a script's variable may not be set
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return usagef("--%s is empty: give it a value, or leave it out", name)
 		}
@@ -131,6 +146,14 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 		return usagef("both --unique=KEY and --file: all lines would be the same task; use --unique, which compares their parameters")
 	case o.skip != 0 && o.file == "":
 		return usagef("--skip without --file: add --file, or leave it out")
+	case o.then != "" && o.file == "":
+		return usagef("--then without --file: add --file, or wait for tasks with `quern enqueue %s --after ID`", shellWord(o.then))
+	case o.thenInput != "" && o.then == "":
+		return usagef("--then-parameters without --then: add --then, or leave it out")
+	case flags.Changed("when") && len(o.task.After) == 0 && !o.task.Open && o.then == "":
+		return usagef("--when without --after, --then or --open: name the tasks to wait for, or leave it out")
+	case o.task.Open && o.file != "":
+		return usagef("both --open and --file: use --then for a task that waits for those of the file")
 	case o.uniqueFor != 0 && !unique:
 		return usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
 	}
@@ -171,6 +194,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
 		return refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, shellWord(name))
+	case errors.Is(err, queue.ErrDependency):
+		return refusedf("%w", err)
 	case errors.As(err, &lacking):
 		err = refusedf("task %s is enqueued, but only %d of %d replicas confirmed it: see Redis's `INFO replication`, or ask for fewer with --replicas",
 			receipts[0].ID, lacking.Got, lacking.Wanted)

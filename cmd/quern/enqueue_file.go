@@ -32,6 +32,7 @@ type taskFile struct {
 	queue, id string
 	options   queue.Options
 	skip      int // lines
+	batch     *batch
 	reader    *bufio.Reader
 	size      int64 // of a regular file, else 0
 }
@@ -57,6 +58,9 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name st
 		return err
 	}
 	f := &taskFile{queue: name, id: o.task.ID, options: o.task, skip: o.skip}
+	if o.then != "" {
+		f.options.When = ""
+	}
 	if f.id == "" {
 		f.id = queue.NewID()
 		note(cmd, "the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s", f.id, shellWord(f.id))
@@ -77,6 +81,12 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name st
 	}
 	f.reader = bufio.NewReaderSize(input, 1<<18)
 
+	if o.then != "" {
+		f.batch = &batch{client.Queue(o.then), f.id + "-then"}
+		if err := f.batch.begin(cmd.Context(), []byte(o.thenInput), o.task.When); err != nil {
+			return err
+		}
+	}
 	var done fileSummary
 	again := func(err error) error {
 		return refusedf("stopped after line %d: %w: go on with the same command and --id %s --skip %d", done.lines, err, f.id, done.lines)
@@ -96,6 +106,9 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name st
 		{"existed", "", done.existed},
 		{"refused", "", done.refused},
 		{"not_replicated", "", given(done.lacking)},
+	}
+	if f.batch != nil {
+		v = append(v, field{"then", "", f.batch.id})
 	}
 	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed, done.refused)
 	if err := showLine(cmd, json, v, line); err != nil {
@@ -140,7 +153,10 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary
 				fmt.Fprintln(cmd.ErrOrStderr(), oneLine(bad.Error()))
 			}
 		}
-		enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, outageTimeout)
+		receipts, enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, outageTimeout)
+		if f.batch != nil && len(receipts) == len(next.specs) && (err == nil || errors.Is(err, queue.ErrNotReplicated)) {
+			err = cmp.Or(f.batch.add(ctx, receipts), err)
+		}
 		if lacking, ok := errors.AsType[*queue.NotReplicatedError](err); ok {
 			done.lacking += len(lacking.IDs)
 		} else if err != nil {
@@ -150,7 +166,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary
 		done.enqueued, done.existed = done.enqueued+enqueued, done.existed+len(next.specs)-enqueued
 		if next.err != nil {
 			if errors.Is(next.err, io.EOF) {
-				return nil
+				return f.batch.end(ctx, done.refused)
 			}
 			return fmt.Errorf("read --file: %w", next.err)
 		}
@@ -163,33 +179,71 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary
 }
 
 // enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
-func enqueueChunk(ctx context.Context, q queueBackend, specs []queue.Spec, outage time.Duration) (enqueued int, err error) {
+func enqueueChunk(ctx context.Context, q queueBackend, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
 	if len(specs) == 0 {
-		return 0, nil
+		return nil, 0, nil
 	}
-	var away time.Time // since when Redis is
-	receipts, err := q.EnqueueMany(ctx, specs)
-	for queue.IsUnavailable(err) {
-		if away.IsZero() {
-			away = time.Now()
-		} else if time.Since(away) >= outage {
-			break
-		}
-		if !sleepFor(ctx, outagePause) {
-			return 0, ctx.Err()
-		}
+	away, err := throughOutage(ctx, outage, func() (err error) {
 		receipts, err = q.EnqueueMany(ctx, specs)
-	}
+		return err
+	})
 	if _, lacking := errors.AsType[*queue.NotReplicatedError](err); err != nil && !lacking {
-		return 0, err
+		return nil, 0, err
 	}
 	for i, receipt := range receipts {
 		// After an outage it may be this very command that enqueued it.
-		if !receipt.Existed || !away.IsZero() && receipt.ID == specs[i].ID {
+		if !receipt.Existed || away && receipt.ID == specs[i].ID {
 			enqueued++
 		}
 	}
-	return enqueued, err
+	return receipts, enqueued, err
+}
+
+// throughOutage repeats a write while Redis is away, for as long as outage, and tells whether it was.
+func throughOutage(ctx context.Context, outage time.Duration, write func() error) (away bool, err error) {
+	var since time.Time
+	for err = write(); queue.IsUnavailable(err); err = write() {
+		if since.IsZero() {
+			since = time.Now()
+		} else if time.Since(since) >= outage {
+			break
+		}
+		if !sleepFor(ctx, outagePause) {
+			return true, ctx.Err()
+		}
+	}
+	return !since.IsZero(), err
+}
+
+// batch is the task that waits for all tasks of a file. It is open until the whole file is enqueued.
+type batch struct {
+	then queueBackend
+	id   string
+}
+
+// begin makes the task, unless an earlier run of the command has.
+func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) error {
+	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: queue.Options{ID: b.id, When: when, Open: true}}})
+	return err
+}
+
+// end closes it, unless lines are to be corrected, which then come into it as well.
+func (b *batch) end(ctx context.Context, refused int) error {
+	if b == nil || refused > 0 {
+		return nil
+	}
+	_, err := throughOutage(ctx, outageTimeout, func() error { return b.then.Close(ctx, b.id) })
+	return err
+}
+
+// add makes it wait for tasks.
+func (b *batch) add(ctx context.Context, receipts []queue.Receipt) error {
+	ids := make([]string, len(receipts))
+	for i, receipt := range receipts {
+		ids[i] = receipt.ID
+	}
+	_, err := throughOutage(ctx, outageTimeout, func() error { return b.then.Await(ctx, b.id, ids...) })
+	return err
 }
 
 // read sends the lines of the file until ctx ends. It sends what it has before it waits for more.

@@ -279,11 +279,11 @@ func TestEnqueueFileWithoutRedis(t *testing.T) {
 	defer client.Close()
 	proxy.Refuse()
 	specs := []queue.Spec{{Options: queue.Options{ID: "x-1"}}}
-	if n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 0 || !queue.IsUnavailable(err) {
+	if _, n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 0 || !queue.IsUnavailable(err) {
 		t.Errorf("%d enqueued, %v", n, err)
 	}
 	proxy.Pass()
-	if n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 1 || err != nil {
+	if _, n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 1 || err != nil {
 		t.Errorf("%d enqueued, %v", n, err)
 	}
 }

@@ -31,6 +31,8 @@ type taskLine struct {
 	Deadline    float64           `json:"deadline"`
 	Timeout     float64           `json:"timeout_seconds"`
 	MaxAttempts int               `json:"max_attempts"`
+	After       []string          `json:"after"`
+	When        queue.When        `json:"when"`
 }
 
 const lineRule = `write one JSON object a line, such as {"parameters": {"to": "ada"}}`
@@ -80,6 +82,10 @@ func (l *taskLine) set(o *queue.Options) error {
 	override(&o.Priority, l.Priority)
 	override(&o.Retry.MaxAttempts, l.MaxAttempts)
 	override(&o.Timeout, duration(l.Timeout))
+	override(&o.When, l.When)
+	if len(l.After) > 0 {
+		o.After = l.After
+	}
 	if l.Delay > 0 || l.At > 0 {
 		o.Delay, o.At = duration(l.Delay), moments(l.At)
 	}
@@ -127,7 +133,7 @@ func moments(seconds float64) time.Time {
 func lineError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		wanted := map[reflect.Kind]string{reflect.String: "a string", reflect.Map: "an object", reflect.Slice: "base64 in a string"}[typed.Type.Kind()]
+		wanted := map[reflect.Kind]string{reflect.String: "a string", reflect.Map: "an object", reflect.Slice: "base64 in a string, or a list of IDs"}[typed.Type.Kind()]
 		if wanted == "" {
 			wanted = "a whole number"
 			if typed.Type.Kind() == reflect.Float64 {

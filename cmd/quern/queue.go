@@ -21,6 +21,7 @@ func queueView(tenant, name string, s queue.Stats) view {
 		{"tenant", "tenant", tenant},
 		{"queue", "queue", name},
 		{"scheduled", "scheduled", s.Depth[queue.Scheduled]},
+		{"blocked", "", s.Blocked}, // of the scheduled ones
 		{"pending", "pending", s.Depth[queue.Pending]},
 		{"reserved", "reserved", s.Depth[queue.Reserved]},
 		{"started", "started", s.Depth[queue.Started]},

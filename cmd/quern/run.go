@@ -65,7 +65,7 @@ func newRoot(env environment) *cobra.Command {
 	root.AddCommand(
 		newServe(env), newDev(env), newEnqueue(env), newBench(env), newDoctor(env), newTop(env), newAdmin(env),
 		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
-			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
+			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		clientGroup("queue", "Show queues, pause, limit and purge them",
 			newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env)),
 		clientGroup("topic", "List topics and publish to them",

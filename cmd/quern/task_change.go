@@ -82,14 +82,25 @@ func newTaskCancel(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cancel ID...", Short: "Cancel waiting tasks, and stop running ones",
 		Long: "Cancels tasks. A waiting task fails at once, with the reason cancelled. A running one is stopped by its\n" +
-			"host; the command waits until it has ended. A Python listener cannot stop a task: that is refused.",
+			"host; the command waits until it has ended. A Python listener cannot stop a task: that is refused.\n\n" +
+			"With --dependents also what waits for it, directly or not; with --flow also what these wait for: all\n" +
+			"that is connected. Tasks that wait for others are cancelled first, so that none of them starts.",
 		Args: arguments(1, mostIDs),
 	}
+	dependents := cmd.Flags().Bool("dependents", false, "cancel also all tasks that wait for it, directly or not")
+	flow := cmd.Flags().Bool("flow", false, "cancel also all tasks that it waits for, what waits for those, and so on")
 	noWait := cmd.Flags().Bool("no-wait", false, "do not wait until running tasks have ended")
 	var timeout time.Duration
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait for each at most (default without end)")
 	var running []string
 	run := withTasks(env, func(ctx context.Context, client backend, task *queue.Task) error {
+		if *dependents || *flow {
+			stopped, err := cancelFlow(cmd, client, task.ID, *flow)
+			if !*noWait {
+				running = append(running, stopped...)
+			}
+			return err
+		}
 		done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
 		if errors.Is(err, queue.ErrStatus) {
 			return notCancelled(ctx, client, task)
@@ -110,6 +121,20 @@ func newTaskCancel(env environment) *cobra.Command {
 		return run(cmd, ids)
 	}
 	return cmd
+}
+
+// cancelFlow cancels a task with those that are connected with it, says how many, and returns those that are being stopped.
+func cancelFlow(cmd *cobra.Command, client backend, id string, whole bool) (running []string, err error) {
+	done, err := client.CancelFlow(cmd.Context(), id, whole)
+	if err != nil {
+		return nil, err
+	}
+	note(cmd, "%d tasks are cancelled, %d run and are being stopped, %d had ended", done.Cancelled, len(done.Running), done.Finished)
+	if len(done.Python) > 0 {
+		err = refusedf("%d tasks run on Python listeners, which cannot stop them, such as %s: end its process there, then `quern node reclaim`",
+			len(done.Python), done.Python[0])
+	}
+	return done.Running, err
 }
 
 // notCancelled explains why a task could not be cancelled: it is finished by now, or a Python listener has it.
@@ -154,6 +179,8 @@ func newTaskRetry(env environment) *cobra.Command {
 			"and without a deadline that has passed. Either name tasks, or select among the failed ones of a queue,\n" +
 			"the oldest first; then it prints the ID of each that it retries. It selects cancelled tasks only with\n" +
 			"--reason cancelled.\n\n" +
+			"A task that failed because one that it waits for did, with the reason dependency, is not retried by\n" +
+			"itself: it waits again when that one is retried.\n\n" +
 			"A dead letter stands for a task that failed: to retry the one is to retry the other. The letters of a task\n" +
 			"that is retried are deleted, unless a handler works on them.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
@@ -170,6 +197,8 @@ func newTaskRetry(env environment) *cobra.Command {
 		switch {
 		case errors.Is(err, queue.ErrUnique):
 			return notUnique(err)
+		case errors.Is(err, queue.ErrStatus) && retried != nil && retried.Status == queue.Failed:
+			return refusedf("%w", err)
 		case errors.Is(err, queue.ErrStatus) && retried != nil: // else the server says so
 			return refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
 		}

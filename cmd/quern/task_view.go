@@ -65,6 +65,8 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 			{"deadline", "deadline", moment(t.Deadline)},
 			{"timeout_seconds", "timeout", given(span(t.Timeout))},
 			{"retry", "", retryView(t.Retry)},
+			{"after", "", afterView(t.After)},
+			{"", "waits for", afterText(t.After)},
 			{"plugin", "plugin", given(t.Plugin)},
 			{"digest", "digest", given(t.Digest)},
 			{"priority", "priority", t.Priority},
@@ -95,6 +97,8 @@ func statusText(t *queue.Task) string {
 	switch {
 	case t.Status == queue.Failed && t.Handled != "":
 		return "failed (handled)"
+	case t.Status == queue.Scheduled && t.After != nil && t.After.Blocked:
+		return "scheduled (waits for tasks)"
 	case t.CancelAsked:
 		return string(t.Status) + " (to be cancelled)"
 	}
@@ -153,6 +157,34 @@ func retryView(r queue.Retry) any {
 		{"max_age_seconds", "max age", given(span(r.MaxAge))},
 		{"max_reschedules", "max reschedules", given(r.MaxReschedules)},
 	}
+}
+
+// afterView is how far the tasks are that a task waits for, or waited for.
+func afterView(a *queue.After) any {
+	if a == nil {
+		return nil
+	}
+	return view{
+		{"when", "", a.When},
+		{"of", "", a.Of},
+		{"ended", "", a.Ended},
+		{"failed", "", a.Failed},
+		{"open", "", given(a.Open)},
+		{"blocked", "", given(a.Blocked)},
+	}
+}
+
+func afterText(a *queue.After) any {
+	if a == nil {
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d ended, %d failed; runs when %s", a.Ended, a.Of, a.Failed, map[queue.When]string{
+		queue.WhenComplete: "all are complete", queue.WhenEnded: "all have ended", queue.WhenAny: "one is complete", queue.WhenFailed: "one has failed",
+	}[a.When])
+	if a.Open {
+		text += "; open: more may be added, until `quern task await ID --close`"
+	}
+	return text
 }
 
 // historyView is each ended run: in a line its outcome, after how long, where, and why.

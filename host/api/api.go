@@ -173,6 +173,7 @@ func newService(config Config) *service {
 	s.describeQueues()
 	s.describeSchedules()
 	s.describeTasks()
+	s.describeFlows()
 	s.describeEnqueue()
 	s.describeTopics()
 	s.describeFleet()

@@ -75,6 +75,7 @@ var kinds = []struct {
 	{"invalid", guest.ErrInvalid, http.StatusBadRequest, ""},
 	{"not-unique", queue.ErrUnique, http.StatusConflict, ""},
 	{"status", queue.ErrStatus, http.StatusConflict, ""},
+	{"dependency", queue.ErrDependency, http.StatusConflict, ""},
 	{"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
 	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},

@@ -19,9 +19,10 @@ type Task struct {
 	Tenant      string       `json:"tenant"`
 	Queue       string       `json:"queue"`
 	Status      queue.Status `json:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
-	Reason      queue.Reason `json:"reason,omitempty" doc:"Why it failed: error, trap, timeout, cpu, memory, output, cancelled, crashed, exhausted, expired or rejected."`
+	Reason      queue.Reason `json:"reason,omitempty" doc:"Why it failed: error, trap, timeout, cpu, memory, output, cancelled, crashed, exhausted, expired, rejected or dependency."`
 	Handled     string       `json:"handled,omitempty" doc:"The dead letter that handled it."`
 	CancelAsked bool         `json:"cancel_asked,omitempty" doc:"It runs and is to be stopped."`
+	After       *After       `json:"after,omitempty" doc:"The tasks that it waits for, or waited for."`
 
 	Parameters       *string `json:"parameters,omitempty" doc:"Of at most payload_limit bytes; not in lists."`
 	ParametersBase64 []byte  `json:"parameters_base64,omitempty" doc:"Instead of parameters, if they are not UTF-8."`
@@ -70,6 +71,16 @@ type Task struct {
 	CheckpointSize int64             `json:"checkpoint_size,omitempty" doc:"Bytes."`
 	Withheld       bool              `json:"withheld,omitempty" doc:"You may not see its parameters, result, headers, message and its handler's errors."`
 	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
+}
+
+// After is how far the tasks are that a task waits for.
+type After struct {
+	When    queue.When `json:"when" enum:"complete,ended,any,failed" doc:"What must become of them."`
+	Open    bool       `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
+	Blocked bool       `json:"blocked,omitempty" doc:"It waits for them, or failed for them."`
+	Of      int        `json:"of" doc:"How many there are."`
+	Ended   int        `json:"ended"`
+	Failed  int        `json:"failed" doc:"Of those that ended: they failed, were cancelled or expired, or are gone."`
 }
 
 // Retry is the part of a retry policy that a task itself sets, without the attempts.
@@ -132,7 +143,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		Expires: stamp(t.Expires), Deadline: stamp(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress,
 		Message: t.Message, Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
-		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
+		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
 	}
 	if who.reads() {
 		shape.Headers = t.Headers
@@ -179,7 +190,7 @@ func (s *Task) Task() *queue.Task {
 		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
 		Timeout: period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
 		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
-		LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize,
+		LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
 	}
 	if s.Parameters != nil {
 		t.Parameters = []byte(*s.Parameters)
@@ -242,6 +253,7 @@ type Queue struct {
 	Tenant                  string           `json:"tenant"`
 	Queue                   string           `json:"queue"`
 	Scheduled               int64            `json:"scheduled"`
+	Blocked                 int64            `json:"blocked" doc:"Of the scheduled ones: they wait for other tasks."`
 	Pending                 int64            `json:"pending"`
 	Reserved                int64            `json:"reserved" doc:"Taken by a listener and not started."`
 	Started                 int64            `json:"started"`
@@ -259,7 +271,7 @@ type Queue struct {
 
 func queueShape(tenant, name string, s queue.Stats) Queue {
 	shape := Queue{
-		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Pending: s.Depth[queue.Pending],
+		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
 		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit,
 		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
@@ -277,7 +289,7 @@ func (q *Queue) Stats() queue.Stats {
 			queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
 			queue.Complete: q.Complete, queue.Failed: q.Failed,
 		},
-		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, OldestPendingAge: period(q.OldestPendingAgeSeconds), Totals: q.Totals,
+		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: period(q.OldestPendingAgeSeconds), Totals: q.Totals,
 	}
 	if q.Error != "" {
 		s.Err = errors.New(q.Error)

@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -19,6 +21,7 @@ func TestLedger(t *testing.T) {
 	seed := newSeed(t)
 	plan := newPlan(seed, s, victims(t), length, rest, redisRest)
 	orders := newOrders(newRandom(seed, 100), tasks)
+	graph := newGraph(newRandom(seed, 101), tasks/4)
 	t.Logf("QUERN_CHAOS_SEED=%d:", seed)
 	for _, one := range plan {
 		t.Log(one)
@@ -32,14 +35,16 @@ func TestLedger(t *testing.T) {
 	begun := time.Now()
 	produced := make(chan error, 1)
 	go func() { produced <- p.produce(f.ctx, orders, length) }()
+	go func() { produced <- p.produceGraph(f.ctx, graph, length) }()
 	f.suffer(plan, through)
-	if err := <-produced; err != nil {
+	if err := errors.Join(<-produced, <-produced); err != nil {
 		t.Fatal(err)
 	}
-	f.settled(tasks)
+	f.settled(tasks + len(graph))
 	took := time.Since(begun)
 	f.auditTicks(took)
-	l := f.audit(orders)
+	l := f.audit(slices.Concat(orders, graph))
+	l.order(graph)
 	t.Logf("\n%s", l.report(seed, p, took))
 	l.complain()
 	f.leave()

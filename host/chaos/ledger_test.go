@@ -165,6 +165,9 @@ func (l *ledger) nothingLeft() {
 			l.blame("keys are left: %v", found)
 		}
 	}
+	if found := append(l.read(f.rdb.Keys(l.ctx, key("blocked", "*"))), l.read(f.rdb.ZRange(l.ctx, key("ended"), 0, -1))...); len(found) > 0 {
+		l.blame("tasks wait for ever, or ends are not told: %v", found)
+	}
 }
 
 // lists: every task is in one list of what is finished, once.

@@ -33,11 +33,13 @@ type order struct {
 	manner manner
 	takes  time.Duration
 	delay  time.Duration
+	after  []string // what it waits for
+	when   queue.When
 }
 
 func (o order) spec() queue.Spec {
 	parameters := fmt.Sprintf("%d %s %s", o.takes.Milliseconds(), o.manner, o.id)
-	return queue.Spec{Parameters: []byte(parameters), Options: queue.Options{ID: o.id, Delay: o.delay}}
+	return queue.Spec{Parameters: []byte(parameters), Options: queue.Options{ID: o.id, Delay: o.delay, After: o.after, When: o.when}}
 }
 
 // newOrders draws tasks: most of them are short and go well.

@@ -19,6 +19,7 @@ type Children struct {
 	grant   *manifest.EnqueueGrant
 	tasks   int   // how many more it may enqueue
 	bytes   int64 // how many these may have together
+	after   int   // for how many tasks these wait together
 	waiting []queue.Child
 
 	published publications
@@ -71,12 +72,16 @@ func (c *Children) take(child *queue.Child) error {
 	switch {
 	case c.tasks == 0:
 		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks, permissions.RaiseEnqueue("tasks"))
+	case c.after+len(child.After) > queue.MaxChildDependencies:
+		return fmt.Errorf("%w: the tasks that one task enqueues may wait for %d tasks together: let them wait for one that waits for the others",
+			service.ErrLimit, queue.MaxChildDependencies)
 	case size > c.bytes:
 		return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",
 			service.ErrLimit, units.FormatSize(c.grant.Bytes), units.FormatSize(size), permissions.RaiseEnqueue("bytes"))
 	}
 	c.tasks--
 	c.bytes -= size
+	c.after += len(child.After)
 	return nil
 }
 
@@ -84,6 +89,7 @@ func (c *Children) take(child *queue.Child) error {
 func (c *Children) giveBack(child *queue.Child) {
 	c.tasks++
 	c.bytes += sizeOf(child)
+	c.after -= len(child.After)
 }
 
 func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
@@ -99,6 +105,8 @@ func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, e
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
 		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
+	case errors.Is(err, queue.ErrDependency):
+		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
 	case errors.Is(err, queue.ErrDamaged):
 		t.Logger.Warn("a task cannot enqueue", "task_id", t.ID, "plugin", t.Plugin, "error", err)
 		fallthrough
@@ -123,7 +131,7 @@ func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) 
 	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
 		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
-		Parent: parent,
+		Parent: parent, After: asked.After, When: queue.When(asked.When),
 	}}}
 	if err := child.Validate(); err != nil {
 		return queue.Child{}, invalid(err)

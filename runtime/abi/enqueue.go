@@ -73,6 +73,8 @@ func parseChild(options []byte) (service.Child, error) {
 		At          int64             `json:"at_ms"`
 		MaxAttempts int               `json:"max_attempts"`
 		Timeout     int64             `json:"timeout_ms"`
+		After       []string          `json:"after"`
+		When        string            `json:"when"`
 		Unique      *struct {
 			Key string `json:"key"`
 			For int64  `json:"for_ms"`
@@ -89,6 +91,7 @@ func parseChild(options []byte) (service.Child, error) {
 	child := service.Child{
 		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Headers: fields.Headers, Priority: fields.Priority,
 		Delay: milliseconds(fields.Delay), MaxAttempts: fields.MaxAttempts, Timeout: milliseconds(fields.Timeout),
+		After: fields.After, When: fields.When,
 	}
 	if fields.At != 0 {
 		child.At = time.UnixMilli(fields.At)

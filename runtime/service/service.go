@@ -126,6 +126,9 @@ type Child struct {
 	MaxAttempts int
 	Timeout     time.Duration
 	Unique      *Unique
+	// After are the IDs of tasks that it waits for, and When what must become of them: complete ("" too), ended, any or failed.
+	After []string
+	When  string
 }
 
 // Publication is what a task publishes to a topic.

@@ -170,6 +170,10 @@ export interface EnqueueOptions {
   labels?: Record<string, string>;
   /** They go with the task apart from its body; names are in lower case. Without a traceparent the task inherits that of this one. */
   headers?: Record<string, string>;
+  /** IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them and no body, its body is that one's result. */
+  after?: string[];
+  /** What must become of these: all are complete (the default), all have ended, one is complete, or one has failed. */
+  when?: "complete" | "ended" | "any" | "failed";
   /** 0 to 100; higher priorities come first. */
   priority?: number;
   /** How long the task waits, in milliseconds. */

@@ -278,6 +278,16 @@ func produce(t *testing.T, w *world) {
 	if err := q.Delete(ctx, "late"); err != nil {
 		t.Error(err)
 	}
+	w.enqueue(t, "q", "", Options{ID: "batch", Open: true})
+	if err := errors.Join(q.Await(ctx, "batch", "bytes"), q.Close(ctx, "batch")); err != nil {
+		t.Error(err)
+	}
+	must[*TreeNode](t)(w.Tree(ctx, "bytes", TreeOptions{}))
+	must[[]Dependency](t)(w.Dependencies(ctx, "batch", 0, 9))
+	if _, err := w.DependencyResult(ctx, "batch", "bytes", 9); !errors.Is(err, ErrNoTask) {
+		t.Error(err)
+	}
+	must[FlowCancelled](t)(w.CancelFlow(ctx, "batch", true))
 }
 
 // workOn is what a worker in Go does with the tasks of "work".
@@ -399,7 +409,7 @@ func host(t *testing.T, w *world) {
 	}
 	watch := w.Watch()
 	defer watch.Close()
-	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
+	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Ended(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)
 	}
 	if n := must[int](t)(q.Purge(ctx, PurgeOptions{Everything: true})); n != 2 {

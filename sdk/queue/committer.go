@@ -60,6 +60,8 @@ type taskBlock struct {
 	args  []any // of the tasks, as batch.lua takes them
 	tasks int
 	size  int // bytes of the parameters
+	// weight is how much work it is for Redis: 1 is a task without dependencies.
+	weight int
 
 	answers  []string // of enqueue.lua, one for each task
 	replicas int      // how many have them, or in waited why that is not known
@@ -165,7 +167,8 @@ func (c *committer) take() []*commit {
 }
 
 // writeAll writes commits in one round trip, with as few script calls as may be. A queue that has no room for all blocks of a
-// script call may have room for some of them: these are written again one by one.
+// script call may have room for some of them, and one block may name a dependency that does not exist: these are written again
+// one by one.
 func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	var blocks []*taskBlock
 	var latest time.Time
@@ -186,7 +189,7 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	groups := grouped(blocks)
 	c.send(ctx, groups)
 	for _, group := range groups {
-		if len(group) > 1 && redis.HasErrorPrefix(group[0].err, "QUEUEFULL") {
+		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") || redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
 			again = append(again, slices.Collect(slices.Chunk(group, 1))...)
 		}
 	}
@@ -200,16 +203,16 @@ func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 	if len(blocks) == 1 {
 		return [][]*taskBlock{blocks}
 	}
-	type room struct{ group, tasks, size int }
+	type room struct{ group, weight, size int }
 	left := make(map[string]room)
 	for _, b := range blocks {
 		r, ok := left[b.queue]
-		if !ok || b.tasks > r.tasks || b.size > r.size {
+		if !ok || b.weight > r.weight || b.size > r.size {
 			r = room{len(groups), blockTasks, blockBytes}
 			groups = append(groups, nil)
 		}
 		groups[r.group] = append(groups[r.group], b)
-		left[b.queue] = room{r.group, r.tasks - b.tasks, r.size - b.size}
+		left[b.queue] = room{r.group, r.weight - b.weight, r.size - b.size}
 	}
 	return groups
 }

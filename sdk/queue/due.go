@@ -40,8 +40,13 @@ func (q *Queue) block(ctx context.Context, what string, script call) (Block, err
 	if err := ValidQueue(q.name); err != nil {
 		return Block{}, err
 	}
-	reply, err := q.client.eval(ctx, script)
+	block, err := readBlock(q.client.eval(ctx, script))
+	return block, wrap(fmt.Sprintf("%s tasks of %q", what, q.name), err)
+}
+
+// readBlock reads what the scripts return that work on blocks.
+func readBlock(reply any, err error) (Block, error) {
 	v := valuesOf(reply)
 	block := Block{Tasks: v.count(), More: v.flag(), Clock: v.time(), Next: v.eta(), DeadError: v.text()}
-	return block, wrap(fmt.Sprintf("%s tasks of %q", what, q.name), cmp.Or(err, v.err()))
+	return block, cmp.Or(err, v.err())
 }

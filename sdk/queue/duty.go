@@ -85,8 +85,8 @@ func (c *Client) count(ctx context.Context, queues []string, counted map[string]
 	return err
 }
 
-// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, and 1 if
-// it is paused, else 0.
+// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, 1 if it is
+// paused, else 0, and how many tasks are blocked.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
@@ -99,7 +99,7 @@ func formatSample(counted map[string]Stats) string {
 		if s.Paused {
 			paused = 1
 		}
-		fmt.Fprintf(&text, " %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused)
+		fmt.Fprintf(&text, " %d %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused, s.Blocked)
 	}
 	return text.String()
 }
@@ -119,6 +119,9 @@ func parseSample(text string, most int) map[string]Stats {
 		}
 		s.Listeners, s.OldestPendingAge = asInt(words[numbers]), time.Duration(asInt(words[numbers+1]))*time.Microsecond
 		s.Paused = len(words) > numbers+2 && words[numbers+2] == "1"
+		if len(words) > numbers+3 {
+			s.Blocked = asInt(words[numbers+3])
+		}
 		counted[words[0]] = s
 	}
 	return counted

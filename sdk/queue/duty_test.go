@@ -213,8 +213,8 @@ func TestFleetStats(t *testing.T) {
 	if few, _ := look(b, 3); len(few) != 3 {
 		t.Errorf("%d of 3 queues", len(few))
 	}
-	w.rdb.Set(w.ctx, w.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8 0\nq12 1 2 3 4 5 6 x 8 1\nq13 1 2 3 4 5 6 7 8\nq14 1 2 3 4 5 6 7 8 1 9\nq15 1 2 3 4 5 6 7\n"+strings.Repeat("x", 1<<20), 0)
-	if damaged, scripts := look(b, 41); len(damaged) != 3 || damaged["q12"].Depth[Failed] != 6 || !damaged["q12"].Paused || damaged["q13"].Paused || !damaged["q14"].Paused || scripts != 0 {
+	w.rdb.Set(w.ctx, w.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8 0\nq12 1 2 3 4 5 6 x 8 1 9\nq13 1 2 3 4 5 6 7 8\nq14 1 2 3 4 5 6 7 8 1 9 9\nq15 1 2 3 4 5 6 7\n"+strings.Repeat("x", 1<<20), 0)
+	if damaged, scripts := look(b, 41); len(damaged) != 3 || damaged["q12"].Depth[Failed] != 6 || !damaged["q12"].Paused || damaged["q12"].Blocked != 9 || damaged["q13"].Paused || !damaged["q14"].Paused || scripts != 0 {
 		t.Errorf("%+v", damaged)
 	}
 	for name, spoil := range map[string]func(){

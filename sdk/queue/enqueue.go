@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -45,6 +46,14 @@ type Options struct {
 	Timeout  time.Duration // bounds each attempt (default: the manifest's)
 	Deadline time.Time     // when the task expires, or is stopped if it runs (default: none)
 	Unique   *Unique       // refuses a second task like this one (default: none is refused)
+	// After are the IDs of tasks that this one waits for, its dependencies, at most MaxDependencies: it is blocked until they have
+	// ended as When asks (default WhenComplete), and those that have ended already count. Its Delay or At, if later, comes on
+	// top, and its MaxAge counts from then. They must exist, or come before it in the same call. With one dependency, and no
+	// parameters of its own, its parameters are that one's result.
+	After []string
+	When  When
+	// Open lets Await add dependencies until Close: the task is blocked so long.
+	Open bool
 	// Dead is the queue of the task's dead letter if it fails for good (default: what the plugin's manifest names).
 	Dead string
 	// Priority is 0 to 100 (default: DefaultPriority); higher ones of the queue are reserved first. Python listeners see only
@@ -128,6 +137,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 		if err != nil {
 			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
 		}
+		first := from
 		for _, b := range blocks {
 			written := receipts[from : from+b.tasks]
 			from += b.tasks
@@ -137,6 +147,9 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 					lacking.IDs = append(lacking.IDs, receipt.ID)
 				}
 			}
+		}
+		if err == nil {
+			err = q.awaitMany(ctx, specs[first:from], receipts[first:from])
 		}
 		if err != nil {
 			return receipts, fmt.Errorf("enqueue in %q: %w", q.name, err)
@@ -153,18 +166,46 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 	var b *taskBlock
 	total := 0
 	for i := range specs[:min(len(specs), writeTasks)] {
-		size := len(specs[i].Parameters)
+		size, weight := len(specs[i].Parameters), specs[i].weight()
 		if total += size; i > 0 && total > blockBytes {
 			break
 		}
-		if i%blockTasks == 0 {
+		if b == nil || b.weight+weight > blockTasks {
 			b = &taskBlock{queue: q.name, args: make([]any, 0, 16*min(blockTasks, len(specs)-i))}
 			blocks = append(blocks, b)
 		}
-		b.args = specs[i].arguments(b.args, receipts[i].ID, q.name)
-		b.tasks, b.size = b.tasks+1, b.size+size
+		b.args = specs[i].arguments(b.args, receipts[i].ID, q.name, false)
+		b.tasks, b.size, b.weight = b.tasks+1, b.size+size, b.weight+weight
+		if specs[i].later() {
+			break // what follows may wait for it
+		}
 	}
 	return blocks
+}
+
+// weight is how much of a block a task takes: a dependency takes as many commands as half a task.
+func (s *Spec) weight() int {
+	if s.later() {
+		return 1
+	}
+	return 1 + len(s.After)/2
+}
+
+// later tells whether the dependencies are added when the task exists.
+func (s *Spec) later() bool { return len(s.After) > inlineDependencies }
+
+// awaitMany adds the dependencies of a task that was written without them: the last one, if any. One that existed before and is
+// closed has its own.
+func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt) error {
+	last := len(specs) - 1
+	if last < 0 || !specs[last].later() {
+		return nil
+	}
+	err := q.await(ctx, receipts[last].ID, specs[last].After, !specs[last].Open)
+	if receipts[last].Existed && errors.Is(err, ErrStatus) {
+		return nil
+	}
+	return err
 }
 
 // read puts the answers of a block into its receipts, or returns its error.
@@ -173,6 +214,8 @@ func (b *taskBlock) read(receipts []Receipt) error {
 	case b.err == nil:
 	case redis.HasErrorPrefix(b.err, "QUEUEFULL"):
 		return fmt.Errorf("%w: %w", ErrQueueFull, b.err)
+	case redis.HasErrorPrefix(b.err, "DEPENDENCY"):
+		return dependencyError(b.err)
 	case redis.HasErrorPrefix(b.err, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrDamaged, b.err)
 	default:
@@ -187,8 +230,9 @@ func (b *taskBlock) read(receipts []Receipt) error {
 	return nil
 }
 
-// arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text.
-func (s *Spec) arguments(args []any, id, queue string) []any {
+// arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text. Unless inline, it is open if it
+// gets its dependencies later.
+func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 	text, companion := encodeValue(s.Parameters)
 	eta := seconds(s.At)
 	if s.Delay > 0 {
@@ -210,6 +254,14 @@ func (s *Spec) arguments(args []any, id, queue string) []any {
 	}
 	args = append(args, id, text, 0)
 	begin := len(args)
+	if len(s.After) > 0 || s.Open {
+		args = appendFields(args, "when", cmp.Or(string(s.When), string(WhenComplete)))
+		if s.later() && !inline {
+			args = appendFields(args, "open", "1")
+		} else {
+			args = appendFields(args, "after", strings.Join(s.After, " "), "open", optional(s.Open, "1"))
+		}
+	}
 	args = appendFields(args,
 		"key", validText(s.Key),
 		"parent", validText(s.Parent),
@@ -236,7 +288,7 @@ func (s *Spec) arguments(args []any, id, queue string) []any {
 }
 
 func (o *Options) validate() error {
-	if err := o.Retry.validate(); err != nil {
+	if err := cmp.Or(o.Retry.validate(), o.validateAfter()); err != nil {
 		return err
 	}
 	switch {

@@ -14,15 +14,17 @@ import (
 
 // What callers may test for with errors.Is.
 var (
-	ErrNoTask         = errors.New("no such task") // (any more)
-	ErrNoNode         = errors.New("no such listener")
-	ErrLost           = errors.New("task is held by another listener or run") // nothing was written
-	ErrLeaseLost      = errors.New("the listener's lease is lost")            // its tasks belong to others
-	ErrDraining       = errors.New("the listener is draining")                // it takes nothing more
-	ErrInvalid        = errors.New("invalid")                                 // an argument; the text names what is accepted
-	ErrStatus         = errors.New("not possible in this status")
-	ErrUnique         = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
-	ErrQueueFull      = errors.New("queue is full")                         // nothing was enqueued
+	ErrNoTask    = errors.New("no such task") // (any more)
+	ErrNoNode    = errors.New("no such listener")
+	ErrLost      = errors.New("task is held by another listener or run") // nothing was written
+	ErrLeaseLost = errors.New("the listener's lease is lost")            // its tasks belong to others
+	ErrDraining  = errors.New("the listener is draining")                // it takes nothing more
+	ErrInvalid   = errors.New("invalid")                                 // an argument; the text names what is accepted
+	ErrStatus    = errors.New("not possible in this status")
+	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
+	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
+	// ErrDependency: a task cannot wait for one that does not exist, or still takes dependencies itself. Nothing was enqueued.
+	ErrDependency     = errors.New("unusable dependency")
 	ErrDamaged        = errors.New("a key of the queue is of another type") // the queue takes no tasks
 	ErrExists         = errors.New("exists already")
 	ErrNoTopic        = errors.New("no such topic")

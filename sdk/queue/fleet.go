@@ -162,6 +162,8 @@ type Backlog struct {
 	Pending    int64
 	NextETA    time.Time // when the next scheduled task is due; zero if none is scheduled
 	NextExpiry time.Time // when the next waiting task expires; zero if none does
+	// Looked is when Recheck last looked at the blocked task that it will look at next; zero if none is blocked.
+	Looked time.Time
 }
 
 // Backlogs are what waits in several queues.
@@ -193,7 +195,7 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 				return Backlogs{}, errReply
 			}
 			look := &of[number-1]
-			look.Pending, look.NextETA, look.NextExpiry = v.number(), v.eta(), v.eta()
+			look.Pending, look.NextETA, look.NextExpiry, look.Looked = v.number(), v.eta(), v.eta(), v.eta()
 		}
 		if err := cmp.Or(reply.Err(), v.err()); err != nil {
 			return Backlogs{}, fmt.Errorf("poll %d queues: %w", len(queues), err)

@@ -49,6 +49,10 @@ func (k keys) audit() string               { return k.key("audit") }
 func (k keys) once(id string) string       { return k.key("once", id) }
 func (k keys) minute(number string) string { return k.key("minute", number) }
 func (k keys) hour(number string) string   { return k.key("hour", number) }
+func (k keys) blocked(queue string) string { return k.key("blocked", queue) }
+func (k keys) after(id string) string      { return k.key("after", id) }
+func (k keys) children(id string) string   { return k.key("children", id) }
+func (k keys) ended() string               { return k.key("ended") }
 func (k keys) ticks() string               { return k.key("ticks") }
 func (k keys) schedule(id string) string   { return k.key("schedule", id) }
 func (k keys) jobs() string                { return k.key("jobs") }
@@ -77,12 +81,12 @@ var luaNames = func() string {
 	k := keys{} // every name without its tenant, and so beginning with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
 	for _, key := range []string{
-		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(),
+		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(), k.ended(),
 		k.pending(""), k.reserved("", ""), k.started(""), k.complete(""), k.failed(""), k.scheduled(""),
 		k.listeners(""), k.channel(""), k.index(""), k.stats(""), k.purged(""), k.priorities(""), k.expiry(""), k.keyed(""),
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),
 		k.minute(""), k.hour(""),
-		k.job(""), k.jobItems(""), k.jobEnds(""),
+		k.job(""), k.jobItems(""), k.jobEnds(""), k.blocked(""), k.after(""), k.children(""),
 		k.subscriptions(), k.generation(), k.topics(), k.topic(""), k.publications(""), k.publishing(), k.publication(""), k.published(""),
 		k.schedule(""),
 	} {

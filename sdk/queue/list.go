@@ -193,7 +193,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 	case "":
 		return rdb.ZRevRange(ctx, k.index(q.name), from, to).Result()
 	case Scheduled:
-		return rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
+		return q.scheduledIDs(ctx, from, to)
 	case Pending:
 		return q.pendingIDs(ctx, from, to)
 	case Complete:
@@ -205,6 +205,23 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 		return pageOf(ids, o), err
 	}
 	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", ErrInvalid, o.Status)
+}
+
+// scheduledIDs pages through the tasks with a time, the next due first, and then through those that wait for others.
+func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
+	k, rdb := q.client.keys, q.client.rdb
+	ids, err := rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
+	if missing := to - from + 1 - int64(len(ids)); err == nil && missing > 0 {
+		var timed int64
+		if timed, err = rdb.ZCard(ctx, k.scheduled(q.name)).Result(); err != nil {
+			return nil, err
+		}
+		var blocked []string
+		from = max(0, from-timed)
+		blocked, err = rdb.ZRange(ctx, k.blocked(q.name), from, from+missing-1).Result()
+		ids = append(ids, blocked...)
+	}
+	return ids, err
 }
 
 // pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
@@ -299,7 +316,7 @@ var summaryFields = []string{
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
 	"dead_id", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "finished_at", "plugin",
 	"digest", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
-	"checkpoint",
+	"checkpoint", "after",
 }
 
 // summaries reads the tasks of a queue's list, without those that are gone or have left that status.

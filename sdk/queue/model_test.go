@@ -28,7 +28,9 @@ type model struct {
 	now     int     // seconds after the epoch of the model
 
 	tasks     map[string]*modelTask
-	pending   map[int][]string // by priority, next to run first
+	waiting   map[string][]string // by task, those that were to wait for it, in order
+	ended     map[string]int      // tasks of which an end, or a retry, is still to be told, with the code of the script ended
+	pending   map[int][]string    // by priority, next to run first
 	scheduled map[string]int
 	complete  []string // oldest first
 	failed    []string
@@ -66,6 +68,14 @@ type modelTask struct {
 	mark            string
 	rejected        []*Node
 	cancel          bool
+	reason          Reason
+	eta             int
+
+	when    When
+	phase   string            // blocked or released; "" without dependencies
+	deps    []string          // in the order in which they were named
+	ends    map[string]string // how those ended that have
+	awaited bool
 }
 
 func (t *modelTask) held() bool    { return t.status == Reserved || t.status == Started }
@@ -75,7 +85,10 @@ func (t *modelTask) waiting() bool { return t.status == Pending || t.status == S
 var priorities = []int{100, 80, 50, 0}
 
 func newModel(t *testing.T, shared *world) *model {
-	m := &model{tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64)}
+	m := &model{
+		tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64),
+		waiting: make(map[string][]string), ended: make(map[string]int),
+	}
 	m.topic = modelTopic{subscriptions: make(map[string]bool), publications: make(map[string]*modelPublication)}
 	tenant := queuetest.Tenant()
 	for range 3 {
@@ -141,6 +154,8 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"delete":    m.delete,
 				"purge":     m.purge,
 				"tick":      m.tick,
+				"advance":   m.advanceAll,
+				"recheck":   m.recheck,
 				"recount":   m.recount,
 				"subscribe": m.subscribe,
 				"publish":   m.publish,
@@ -184,7 +199,8 @@ func (m *model) fail(id string, reason Reason) {
 	task := m.tasks[id]
 	delete(m.scheduled, id)
 	m.unqueue(id, task)
-	task.status, m.failed = Failed, append(m.failed, id)
+	task.status, task.reason, m.failed = Failed, reason, append(m.failed, id)
+	m.note(id, 1)
 	m.totals["failed"]++
 	m.totals["failed:"+string(reason)]++
 }
@@ -223,10 +239,31 @@ type newborn struct {
 	task *modelTask
 }
 
+// bearAll enqueues tasks together. Those without options of their own come into the list last.
+func (m *model) bearAll(born []newborn) {
+	for _, n := range born {
+		if n.task.priority != DefaultPriority || n.task.phase != "" {
+			m.bear(n, m.now)
+		} else {
+			m.tasks[n.id] = n.task
+		}
+	}
+	for _, n := range born {
+		if n.task.status == "" {
+			m.bear(n, m.now)
+		}
+	}
+}
+
 // bear enqueues a task that is due at a moment.
 func (m *model) bear(n newborn, due int) {
 	m.tasks[n.id] = n.task
 	m.totals["enqueued"]++
+	n.task.eta = due
+	if n.task.phase != "" {
+		m.block(n.id, n.task)
+		return
+	}
 	n.task.bornAt(due)
 	if due > m.now {
 		n.task.status, m.scheduled[n.id] = Scheduled, due
@@ -259,6 +296,16 @@ func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 		task.maxAge = rapid.IntRange(1, 20).Draw(r, "max age")
 		options.Retry.MaxAge = time.Duration(task.maxAge) * time.Second
 	}
+	if len(m.tasks) > 0 && rapid.IntRange(0, 2).Draw(r, "waits") == 0 {
+		task.phase, task.ends = "blocked", make(map[string]string)
+		task.when = rapid.SampledFrom(whens).Draw(r, "when")
+		for range rapid.IntRange(1, 3).Draw(r, "dependencies") {
+			if id, _ := m.some(r, func(*modelTask) bool { return true }); !slices.Contains(task.deps, id) {
+				task.deps = append(task.deps, id)
+			}
+		}
+		options.After, options.When = task.deps, task.when
+	}
 	m.made++
 	options.ID = fmt.Sprintf("task%03d", m.made)
 	return task, options
@@ -283,9 +330,7 @@ func (m *model) enqueue(r *rapid.T) {
 		born = append(born, newborn{options.ID, task})
 		specs, existed = append(specs, Spec{Options: options}), append(existed, false)
 	}
-	for _, n := range born { // all of them now, though time may have passed meanwhile
-		m.bear(n, m.now)
-	}
+	m.bearAll(born) // all of them now, though time may have passed meanwhile
 	receipts, err := m.queue(r).EnqueueMany(m.w.ctx, specs)
 	if err != nil {
 		r.Fatal(err)
@@ -502,14 +547,14 @@ func (m *model) settle(r *rapid.T) {
 	switch action {
 	case "complete":
 		task.attempts++
-		task.status, m.complete = Complete, append(m.complete, id)
+		task.status = Complete
 		m.totals["complete"]++
-		for _, child := range children {
-			m.bear(child, m.now)
-		}
+		m.note(id, 2)
+		m.bearAll(children)
 		for _, p := range settlement.Publications {
 			m.accept(p.ID)
 		}
+		m.complete = append(m.complete, id)
 	case "fail":
 		task.attempts++
 		m.fail(id, ReasonTrap)
@@ -696,7 +741,7 @@ func (m *model) recount(r *rapid.T) {
 func (m *model) retry(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
 	err := m.queue(r).Retry(m.w.ctx, id)
-	if task.status != Failed {
+	if task.status != Failed || task.phase == "blocked" && task.decide() == "fail" {
 		if !errors.Is(err, ErrStatus) {
 			r.Fatalf("retried %s: %v", task.status, err)
 		}
@@ -707,6 +752,12 @@ func (m *model) retry(r *rapid.T) {
 	}
 	m.failed = slices.DeleteFunc(m.failed, func(other string) bool { return other == id })
 	task.attempts, task.crashes, task.rejects, task.rejected, task.cancel, task.mark = 0, 0, 0, nil, false, ""
+	m.note(id, 3)
+	if task.phase == "blocked" {
+		task.status, task.expires, task.eta = Scheduled, 0, 0
+		m.resolve(id, task)
+		return
+	}
 	task.bornAt(m.now)
 	m.back(id, 0, false)
 }
@@ -727,6 +778,11 @@ func (m *model) delete(r *rapid.T) {
 }
 
 func (m *model) forget(id string) {
+	if !m.tasks[id].awaited {
+		delete(m.waiting, id) // they came when it had ended
+	} else if _, noted := m.ended[id]; !noted {
+		m.note(id, map[Status]int{Complete: 2, Failed: 1}[m.tasks[id].status])
+	}
 	delete(m.tasks, id)
 	m.deleted = append(m.deleted, id)
 	is := func(other string) bool { return other == id }
@@ -767,6 +823,7 @@ func (m *model) check(r *rapid.T) {
 	hashes := make(map[string]*redis.SliceCmd)
 	var (
 		scheduled, index, started, leases, listeners, expiry *redis.StringSliceCmd
+		blocked, ended                                       *redis.StringSliceCmd
 		totals                                               *redis.MapStringStringCmd
 		serving                                              *redis.FloatCmd
 		deleted                                              []*redis.IntCmd
@@ -777,13 +834,14 @@ func (m *model) check(r *rapid.T) {
 		}
 		scheduled, index = p.ZRange(ctx, k.scheduled("q"), 0, -1), p.ZRange(ctx, k.index("q"), 0, -1)
 		leases, expiry = p.ZRange(ctx, k.nodes(), 0, -1), p.ZRange(ctx, k.expiry("q"), 0, -1)
+		blocked, ended = p.ZRange(ctx, k.blocked("q"), 0, -1), p.ZRange(ctx, k.ended(), 0, -1)
 		started, listeners = p.SMembers(ctx, k.started("q")), p.SMembers(ctx, k.listeners("q"))
 		totals, serving = p.HGetAll(ctx, k.stats("q")), p.ZScore(ctx, k.queues(), "q")
 		for id := range m.tasks {
-			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel", "created")
+			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel", "after", "created")
 		}
 		for _, id := range m.deleted {
-			deleted = append(deleted, p.Exists(ctx, k.task(id), k.bytes(id), k.log(id), k.attempts(id)))
+			deleted = append(deleted, p.Exists(ctx, k.task(id), k.bytes(id), k.log(id), k.attempts(id), k.after(id)))
 		}
 		return nil
 	})
@@ -802,6 +860,8 @@ func (m *model) check(r *rapid.T) {
 		same(key, lists[key].Val(), newest)
 	}
 	same("scheduled", sorted(scheduled.Val()), slices.Sorted(maps.Keys(m.scheduled)))
+	same("blocked", sorted(blocked.Val()), m.blocked())
+	same("ended", sorted(ended.Val()), slices.Sorted(maps.Keys(m.ended)))
 	same("index", sorted(index.Val()), slices.Sorted(maps.Keys(m.tasks)))
 	same("leases", sorted(leases.Val()), sorted(nodes))
 	same("listeners", sorted(listeners.Val()), sorted(nodes))
@@ -839,7 +899,7 @@ func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 	}
 	want := []string{
 		string(task.status), fmt.Sprint(task.run), node, fmt.Sprint(task.attempts), fmt.Sprint(task.crashes), fmt.Sprint(task.rejects),
-		task.mark, fmt.Sprint(task.cancel),
+		task.mark, fmt.Sprint(task.cancel), task.after(),
 	}
 	created := asString(hash[len(hash)-1])
 	hash = hash[:len(hash)-1]

@@ -220,7 +220,7 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) call 
 		spec := p.spec(s)
 		args = append(args, s.Queue)
 		begin := len(args)
-		args = spec.arguments(args, spec.ID, s.Queue)
+		args = spec.arguments(args, spec.ID, s.Queue, true)
 		if marker != "" { // the payload is sent once for all: see publish.lua
 			options := append([]any{"bytes", ""}, args[begin+3:]...)
 			args = append(args[:begin+3], options...)

@@ -41,7 +41,11 @@ const MaxWeight = 128
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
-		return 1 + 2*(len(s.Children)+len(s.Publications))
+		weight := 1 + 2*(len(s.Children)+len(s.Publications))
+		for _, child := range s.Children {
+			weight += len(child.After)
+		}
+		return weight
 	case s.Requeue != "":
 		return 3
 	}
@@ -60,14 +64,18 @@ func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	return s
 }
 
-// Child is a task that another one enqueues. It needs an ID; if one of that ID exists it stays as it is.
+// Child is a task that another one enqueues. It needs an ID; if one of that ID exists it stays as it is. It may wait for children
+// that come before it, and for other tasks; one that does not exist counts as failed.
 type Child struct {
 	Queue string
 	Spec
 }
 
-// MaxChildren is the most children of one task.
-const MaxChildren = 256
+// MaxChildren is the most children of one task, and MaxChildDependencies of how many tasks they may wait together.
+const (
+	MaxChildren          = 256
+	MaxChildDependencies = 1024
+)
 
 // Validate refuses a child that could not be enqueued.
 func (c *Child) Validate() error {
@@ -75,7 +83,13 @@ func (c *Child) Validate() error {
 }
 
 // Size is about how many bytes it takes.
-func (c *Child) Size() int { return len(c.Parameters) + c.metadata() + headerBytes(c.Headers) }
+func (c *Child) Size() int {
+	size := len(c.Parameters) + c.metadata() + headerBytes(c.Headers)
+	for _, id := range c.After {
+		size += len(id)
+	}
+	return size
+}
 
 // Settle ends the runs of held tasks of one queue in one script, and wakes the listeners of the queues in wake, whose tasks
 // may have waited for these to end. Together they should weigh MaxWeight at most, for a few milliseconds of Redis's time.
@@ -102,7 +116,7 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 			further = []any{companion}
 			for _, child := range s.Children {
 				further = append(further, child.Queue)
-				further = child.arguments(further, child.ID, child.Queue)
+				further = child.arguments(further, child.ID, child.Queue, true)
 			}
 			for _, p := range s.Publications {
 				further = p.arguments(append(further, ""), true)

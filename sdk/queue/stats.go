@@ -11,6 +11,8 @@ import (
 type Stats struct {
 	// Depth counts the tasks by status; Reserved are those that have not started.
 	Depth map[Status]int64
+	// Blocked is how many of the scheduled ones wait for other tasks to end.
+	Blocked int64
 	// Listeners is how many listeners serve the queue.
 	Listeners int64
 	// Paused: Quern hosts take nothing from it. Limit is how many tasks may wait in it (0: any number).
@@ -106,6 +108,7 @@ func readStats(reply any) Stats {
 		s.Totals[totals.text()] = totals.number()
 	}
 	s.Limit = v.number()
+	s.Blocked = v.number()
 	if v.err() != nil {
 		return Stats{}
 	}

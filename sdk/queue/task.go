@@ -32,6 +32,7 @@ type Task struct {
 	Reschedules int
 	Rejects     int
 	Priority    int           // 0 to 100, DefaultPriority unless the producer set it
+	After       *After        // the tasks that it waits for; nil: none
 	Retry       Retry         // what the task itself sets of its policy
 	Timeout     time.Duration // of one attempt; 0: not set
 
@@ -97,6 +98,7 @@ func newTask(id string, hash map[string]string) *Task {
 		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
 	}
+	t.After = parseAfter(hash["after"])
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
 		t.Priority = p
 	}

@@ -90,7 +90,7 @@ func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, missed in
 		if err := spec.validate(); err != nil { // the hash was changed by hand
 			return "", fmt.Errorf("fire schedule %s: %w", s.ID, err)
 		}
-		args = spec.arguments(args, spec.ID, s.Queue)
+		args = spec.arguments(args, spec.ID, s.Queue, true)
 	}
 	reply, err := c.eval(ctx, newCall("tick", c.keys.ticks(), args...))
 	if err != nil {

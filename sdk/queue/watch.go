@@ -9,19 +9,19 @@ import (
 )
 
 // Watch tells when a queue may have work: at a message on its channel, and whenever the channel is subscribed to (again),
-// because earlier messages are lost. It can follow the control channel in the same way.
+// because earlier messages are lost. It can follow the control channel, and that of ended tasks, in the same way.
 type Watch struct {
 	client *Client
 	pubsub *redis.PubSub
 
 	mu      sync.Mutex
 	queues  map[string]string // channel → queue; guarded by mu
-	control func()            // nil: not followed; guarded by mu
+	notices map[string]func() // of the tenant's other channels; guarded by mu
 }
 
 // Watch makes a watch of no queue; Run it, and Close it at the end.
 func (c *Client) Watch() *Watch {
-	return &Watch{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string)}
+	return &Watch{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
 }
 
 // Add follows queues. An error means that Redis is away: it follows them when Redis is back.
@@ -48,10 +48,20 @@ func (w *Watch) Remove(ctx context.Context, queue string) error {
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
 // must not block. An error means the same as Add's.
 func (w *Watch) Control(ctx context.Context, notice func()) error {
+	return w.notice(ctx, w.client.keys.control(), notice)
+}
+
+// Ended follows the ends of tasks that others wait for: notice is called when there may be some for Fleet.Advance, and must not
+// block. An error means the same as Add's.
+func (w *Watch) Ended(ctx context.Context, notice func()) error {
+	return w.notice(ctx, w.client.keys.ended(), notice)
+}
+
+func (w *Watch) notice(ctx context.Context, channel string, notice func()) error {
 	w.mu.Lock()
-	w.control = notice
+	w.notices[channel] = notice
 	w.mu.Unlock()
-	return wrap("subscribe to the control channel", w.pubsub.Subscribe(ctx, w.client.keys.control()))
+	return wrap("subscribe to "+channel, w.pubsub.Subscribe(ctx, channel))
 }
 
 // Run calls wake, which must not block, whenever a queue may have work, until ctx ends or the watch is closed.
@@ -77,13 +87,13 @@ func (w *Watch) Run(ctx context.Context, wake func(queue string)) {
 		}
 		w.mu.Lock()
 		queue, known := w.queues[channel]
-		control := w.control
+		notice := w.notices[channel]
 		w.mu.Unlock()
 		switch {
 		case known:
 			wake(queue)
-		case control != nil && channel == w.client.keys.control():
-			control()
+		case notice != nil:
+			notice()
 		}
 	}
 }

@@ -119,6 +119,8 @@ const enqueueOptions = {
   key: ["key", String],
   labels: ["labels", (labels) => labels],
   headers: ["headers", (headers) => headers],
+  after: ["after", (ids) => ids],
+  when: ["when", String],
   priority: ["priority", Number],
   delay: ["delay_ms", (ms) => milliseconds(ms, "delay")],
   at: ["at_ms", (time) => milliseconds(time instanceof Date ? time.getTime() : time, "at")],

@@ -4,6 +4,8 @@
 --           bytes     its parameters, if the text only stands for them
 --           life      how many seconds its uniqueness lasts, with the field unique; with unique_for even when it is finished
 --           given     "1": its producer chose the ID, so there may have been a task of that ID
+--           when      complete, ended, any or failed: it waits for tasks, and after has their IDs, with spaces between. Comes first
+--           open      "1": more tasks may be added to those
 
 -- beyond(at): the index after the arguments of the task at this index.
 local function beyond(at) return at + 3 + tonumber(ARGV[at + 2]) end
@@ -16,7 +18,7 @@ local function options(at)
 end
 
 -- The options that are no fields of the hash.
-local NOT_STORED = { eta = true, bytes = true, life = true, given = true }
+local NOT_STORED = { eta = true, bytes = true, life = true, given = true, when = true, after = true, open = true }
 
 -- afterplain(at): the index after the arguments of the task at this index if it has no options; false if it has.
 local function afterplain(at)
@@ -29,16 +31,16 @@ end
 local function closed(queue, plain)
   return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
     SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
-    not plain and mistyped(KEYS_ .. queue, 'zset')
+    not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
 -- batch(queue, clock): tasks to enqueue together. finish makes them visible.
 local function batch(queue, clock)
-  return { queue = queue, clock = clock, pending = {}, index = {}, wake = false }
+  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, wake = false }
 end
 
 -- clear(id): removes what another client left when it deleted a task of an ID that is chosen again.
-local function clear(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id) end
+local function clear(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id) end
 
 -- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
 -- It is made once a batch, for making it declares all that options need.
@@ -51,7 +53,7 @@ local function withoptions(b) -- rare
     if eta and string.sub(eta, 1, 1) == '+' then eta = after(clock, string.sub(eta, 2)) end
     local later = eta and tonumber(eta) > tonumber(clock)
     local fields = {
-      'status', later and 'scheduled' or 'pending', 'queue', queue, 'parameters', ARGV[at + 1],
+      'status', (later or o.when) and 'scheduled' or 'pending', 'queue', queue, 'parameters', ARGV[at + 1],
       'created', clock, 'updated', clock, 'run', PLAIN,
     }
     local function add(field, value)
@@ -61,7 +63,7 @@ local function withoptions(b) -- rare
     end
     if later then add('eta', eta) end
     local expires = o.deadline
-    if o.max_age then
+    if o.max_age and not o.when then
       local old = after(later and eta or clock, o.max_age)
       if not expires or tonumber(old) < tonumber(expires) then expires = old end
     end
@@ -78,7 +80,16 @@ local function withoptions(b) -- rare
     end
     if o.key then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(o.key) .. ' ' .. id) end
     if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
-    if later then
+    if o.parent then
+      local born = b.born[o.parent] or redis.call('EXISTS', TASK_ .. o.parent) == 1 and redis.pcall('LLEN', CHILDREN_ .. o.parent)
+      if type(born) == 'number' and born < 10000 then
+        redis.call('RPUSH', CHILDREN_ .. o.parent, id)
+        b.born[o.parent] = born + 1
+      end
+    end
+    if o.when then
+      b.blocked = o
+    elseif later then
       b.first = b.first or redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or eta + 1
       redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
       if tonumber(eta) < tonumber(b.first) then b.first, b.wake = eta, true end
@@ -90,6 +101,48 @@ local function withoptions(b) -- rare
     end
     return 'new'
   end
+end
+
+-- missing(id, other, seen): an error reply if a task cannot wait for another one, because that does not exist, also not among those
+-- that come with it, or because that is open: then it might come to wait for this one.
+local function missing(id, other, seen)
+  local d = not seen[other] and dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
+  if seen[other] == 'open' or d and d.state == 'open' then
+    return redis.error_reply('DEPENDENCY task ' .. id .. ' cannot wait for task ' .. other .. ', which is open: close that first')
+  elseif not seen[other] and endof(other) == 'gone' then
+    return redis.error_reply('DEPENDENCY task ' .. id .. ' cannot wait for task ' .. other .. ', which does not exist: enqueue that first')
+  end
+end
+
+-- depend(id, o, d): makes a task wait for those in o.after, which the counts of d then include, and returns the last of them that
+-- failed already, and how. Those that it waits for already are left out.
+local function depend(id, o, d)
+  local why = ''
+  for other in string.gmatch(o.after or '', '%S+') do
+    local state = endof(other)
+    local is = state == '' and redis.call('HMGET', TASK_ .. other, 'after', 'awaited') or {}
+    local theirs = is[1] and dependencies(is[1])
+    if theirs and theirs.state == 'open' then state = 'open' end -- it might come to wait for this one
+    if redis.call('HSETNX', AFTER_ .. id, other, state == '' and d.of or d.of .. ' ' .. state) == 1 then
+      d.of = d.of + 1
+      counted(d, '', state)
+      if state ~= 'gone' then redis.pcall('RPUSH', CHILDREN_ .. other, id) end
+      if state == '' and not is[2] then redis.call('HSET', TASK_ .. other, 'awaited', '1') end
+      if state ~= '' and state ~= 'complete' then why = culprit(other, state) end
+    end
+  end
+  return why
+end
+
+-- block(b, id): makes the task that was just added to a batch wait for others.
+local function block(b, id) -- rare
+  local o, queue = b.blocked, b.queue
+  b.blocked = nil
+  local d = { state = o.open and 'open' or 'blocked', when = o.when, of = 0, ends = 0, failures = 0 }
+  local why = depend(id, o, d)
+  redis.call('HSET', TASK_ .. id, 'after', noted(d))
+  redis.call('ZADD', BLOCKED_ .. queue, b.clock, id)
+  resolve(queue, id, b.clock, d, why)
 end
 
 -- addplain(id, queue, parameters, clock): the hash of a task without options.
@@ -114,6 +167,7 @@ local function enqueue(b, at)
     b.withoptions = b.withoptions or withoptions(b)
     local answer = b.withoptions(at, key)
     if answer ~= 'new' then return answer end
+    if b.blocked then block(b, id) end
   end
   b.index[#b.index + 1] = clock
   b.index[#b.index + 1] = id

@@ -7,7 +7,7 @@
 --         listener holds it that knows no marks), or the status that forbids it
 local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', KEYS[1], 'hash',
-  EXPIRY_ .. queue, 'zset')
+  EXPIRY_ .. queue, 'zset', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
@@ -24,6 +24,7 @@ if (status == 'reserved' or status == 'started') and type(redis.pcall('LPOS', li
 end
 if status == 'complete' or status == 'failed' then return status end
 redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
+redis.call('ZREM', BLOCKED_ .. queue, id)
 list = pendinglist(queue, h[3])
 if mistyped(list, 'list') == nil and redis.call('LLEN', list) <= tonumber(ARGV[4]) then redis.call('LREM', list, 0, id) end
 fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran'))

@@ -14,6 +14,6 @@ if status ~= 'complete' and status ~= 'failed' then return status end
 local list = (status == 'complete' and COMPLETE_TASKS_ or FAILED_TASKS_) .. queue
 if redis.call('LLEN', list) <= tonumber(ARGV[3]) then redis.call('LREM', list, 1, id) end
 redis.call('ZREM', TASKS_ .. queue, id) -- first a removal: forget may have to write
-forget(queue, { id }, { redis.call('HMGET', KEYS[1], unpack(OWNED)) })
+forget(queue, { id }, { redis.call('HMGET', KEYS[1], unpack(OWNED)) }, status)
 announce(DONE_ .. id)
 return 'ok'

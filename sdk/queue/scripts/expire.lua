@@ -8,7 +8,7 @@
 --         why one of them has no dead letter or ""}
 local queue, most = ARGV[2], tonumber(ARGV[3])
 local bad = mistyped(KEYS[1], 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset',
-  PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
+  PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
 local clock = now(ARGV[1])
@@ -19,6 +19,7 @@ local failed, searched = 0, 0
 -- long; reserve drops it.
 local function expire(id, list)
   redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
+  redis.call('ZREM', BLOCKED_ .. queue, id)
   if redis.call('LINDEX', list, -1) == id then
     redis.call('RPOP', list)
   else

@@ -4,7 +4,8 @@
 -- ARGV    1 clock override, then the queues
 -- RETURNS for each queue 'WRONGTYPE ...', or
 --         {scheduled, pending, reserved (not started), started, complete, failed, listeners,
---         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, most tasks that may wait or ""};
+--         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, most tasks that may wait or "",
+--         how many of the scheduled ones wait for other tasks};
 --         fewer than asked for, but one at least, if there are many listeners
 local bad = mistyped(PAUSED, 'set', NODES, 'zset', LIMITS, 'hash')
 if bad then return bad end
@@ -14,11 +15,12 @@ local alive, looks = nodes(), 0
 local function look(queue)
   local bad = mistyped(COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', LISTENERS_ .. queue, 'set',
     STATS_ .. queue, 'hash')
-  local scheduled, pending, started, held, age = 0, 0, 0, 0, 0
+  local scheduled, pending, started, held, age, blocked = 0, 0, 0, 0, 0, 0
   -- Most queues have nothing of this kind.
-  if not bad and redis.call('EXISTS', SCHEDULED_TASKS_ .. queue, PENDING_TASKS_ .. queue, PRIORITIES_ .. queue, STARTED_TASKS_ .. queue) > 0 then
+  if not bad and redis.call('EXISTS', SCHEDULED_TASKS_ .. queue, PENDING_TASKS_ .. queue, PRIORITIES_ .. queue, STARTED_TASKS_ .. queue,
+    BLOCKED_ .. queue) > 0 then
     bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
-      STARTED_TASKS_ .. queue, 'set')
+      STARTED_TASKS_ .. queue, 'set', BLOCKED_ .. queue, 'zset')
     for _, list in ipairs(bad and {} or pendinglists(queue)) do
       pending = pending + redis.call('LLEN', list)
       local oldest = redis.call('LINDEX', list, -1)
@@ -29,7 +31,10 @@ local function look(queue)
         age = math.max(age, tonumber(now(ARGV[1])) - since(created, created, times[2], times[3]))
       end
     end
-    if not bad then scheduled, started = redis.call('ZCARD', SCHEDULED_TASKS_ .. queue), redis.call('SCARD', STARTED_TASKS_ .. queue) end
+    if not bad then
+      blocked, started = redis.call('ZCARD', BLOCKED_ .. queue), redis.call('SCARD', STARTED_TASKS_ .. queue)
+      scheduled = redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + blocked
+    end
   end
   if bad then return bad.err end
 
@@ -49,7 +54,7 @@ local function look(queue)
     scheduled, pending, math.max(0, held - started), started,
     redis.call('LLEN', COMPLETE_TASKS_ .. queue), redis.call('LLEN', FAILED_TASKS_ .. queue), #listeners,
     redis.call('SISMEMBER', PAUSED, queue), pending > 0 and string.format('%.6f', age) or '',
-    redis.call('HGETALL', STATS_ .. queue), redis.call('HGET', LIMITS, queue) or '',
+    redis.call('HGETALL', STATS_ .. queue), redis.call('HGET', LIMITS, queue) or '', blocked,
   }
 end
 

@@ -301,6 +301,13 @@ local function unlock(queue, id, unique)
   if redis.pcall('GET', key) == id then redis.call('DEL', key) end
 end
 
+-- noteend(id, code): notes that tasks which wait for this one are to be told what became of it: 1 it failed, 2 it is complete, 3 look.
+-- The score is -(4 x dependents told + code), so a new note begins with the first dependent again.
+local function noteend(id, code)
+  redis.pcall('ZADD', ENDED, -code, id)
+  announce(ENDED)
+end
+
 -- fail(queue, id, clock, reason, text, ...): fails a task for good that nobody holds any more. Further arguments are
 -- fields and values of its hash. The caller has checked the keys' types.
 local function fail(queue, id, clock, reason, text, ...)
@@ -309,11 +316,12 @@ local function fail(queue, id, clock, reason, text, ...)
   redis.call('LPUSH', FAILED_TASKS_ .. queue, id)
   count(STATS_ .. queue, 'failed')
   count(STATS_ .. queue, 'failed:' .. reason)
-  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for', 'dead_queue')
-  local dead = h[7] or h[2]
+  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for', 'awaited', 'dead_queue')
+  local dead = h[8] or h[2]
   if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
+  if h[7] then noteend(id, 1) end
   if h[5] and not h[6] then unlock(queue, id, h[5]) end
-  if dead and dead ~= '' and dead ~= queue and reason ~= 'cancelled' then bury(id, clock, dead, h[3] or '0', h[4]) end
+  if dead and dead ~= '' and dead ~= queue and reason ~= 'cancelled' and reason ~= 'dependency' then bury(id, clock, dead, h[3] or '0', h[4]) end
   announce(DONE_ .. id)
 end
 
@@ -404,19 +412,170 @@ local function take(out, id, run, h, size, max)
 end
 
 -- The fields that forget needs of each task, in order.
-local OWNED = { 'key', 'unique', 'dead_id' }
+local OWNED = { 'key', 'unique', 'dead_id', 'awaited' }
 
--- forget(queue, ids, owned): removes finished tasks and their data, except their entries in lists. owned has their OWNED
--- fields. A dead letter takes over the payload that it refers to.
-local function forget(queue, ids, owned)
+-- forget(queue, ids, owned, status): removes tasks that finished so and their data, except their entries in lists. owned has
+-- their OWNED fields. A dead letter takes over the payload that it refers to. Dependents that nobody told yet, because a Python
+-- listener settled the task, are told; then its list of them is removed.
+local function forget(queue, ids, owned, status)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then redis.call('ZREM', KEYS_ .. queue, 'U' .. h[2] .. ' ' .. id) end
     if h[3] then inherit(id, h[3]) end
-    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id)
+    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[4] and key or CHILDREN_ .. id)
+    if h[4] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
   end
   for from = 1, #ids, 1000 do
     redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
+  end
+end
+
+-- endof(id): how a task ended: complete or failed, gone if there is none (any more), or '' if it goes on.
+local function endof(id)
+  local status = redis.pcall('HGET', TASK_ .. id, 'status')
+  if status == 'complete' or status == 'failed' then return status end
+  if type(status) == 'string' then return '' end
+  return redis.call('TYPE', TASK_ .. id)['ok'] == 'hash' and '' or 'gone'
+end
+
+-- dependencies(text): the field after: whether the task is open, blocked or released, when it runs, of how many dependencies, how
+-- many of them ended and failed; nil if it is damaged.
+local function dependencies(text)
+  local state, when, of, ends, failures = string.match(type(text) == 'string' and text or '', '^(%l+) (%l+) (%d+) (%d+) (%d+)$')
+  return state and { state = state, when = when, of = tonumber(of), ends = tonumber(ends), failures = tonumber(failures) }
+end
+
+-- noted(d): the field after of these dependencies.
+local function noted(d) return string.format('%s %s %d %d %d', d.state, d.when, d.of, d.ends, d.failures) end
+
+-- counted(d, was, is): counts that a dependency which ended so, or '' not yet, now ends otherwise.
+local function counted(d, was, is)
+  local function add(state, n)
+    if state ~= '' then d.ends = d.ends + n end
+    if state ~= '' and state ~= 'complete' then d.failures = d.failures + n end
+  end
+  add(was, -1)
+  add(is, 1)
+end
+
+-- decide(d): what becomes of a task with these dependencies: it waits, runs, fails, or is done without a run.
+local function decide(d)
+  local all = d.ends == d.of
+  if d.state == 'open' then return 'wait' end
+  if d.when == 'ended' then return all and 'run' or 'wait' end
+  if d.when == 'failed' then return d.failures > 0 and 'run' or all and 'skip' or 'wait' end
+  if d.when == 'any' and d.of > 0 then return d.ends > d.failures and 'run' or all and 'fail' or 'wait' end
+  return d.failures > 0 and 'fail' or all and 'run' or 'wait'
+end
+
+-- hinder(queue): an error reply if a dependent of this queue cannot change, because a key is of another type.
+local function hinder(queue)
+  return mistyped(BLOCKED_ .. queue, 'zset', SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', EXPIRY_ .. queue, 'zset',
+    PRIORITIES_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash')
+end
+
+-- release(queue, id, clock, d): makes a blocked task wait for a listener, or for its eta. Its age counts from now. If it has no
+-- parameters and one dependency, it gets the result of that.
+local function release(queue, id, clock, d)
+  local key = TASK_ .. id
+  local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
+  if d.of == 1 and redis.call('HSTRLEN', key, 'parameters') == 0 and redis.call('HEXISTS', key, 'live_id') == 0 then
+    local other = redis.call('HKEYS', AFTER_ .. id)[1]
+    local result = other and redis.pcall('HGET', TASK_ .. other, 'result')
+    if type(result) == 'string' then
+      redis.call('HSET', key, 'parameters', result)
+      if companion(other, 'result') > 0 then redis.pcall('HSET', BYTES_ .. id, 'parameters', redis.call('HGET', BYTES_ .. other, 'result')) end
+    end
+  end
+  local due, expires = moment(h[2], clock), moment(h[4])
+  local later = tonumber(due) > tonumber(clock)
+  if not later then due = clock end
+  if moment(h[3]) then
+    local old = after(due, h[3])
+    if not expires or tonumber(old) < tonumber(expires) then expires = old end
+  end
+  if expires then
+    redis.call('HSET', key, 'expires', expires)
+    redis.call('ZADD', EXPIRY_ .. queue, expires, id)
+  end
+  d.state = 'released'
+  redis.call('HSET', key, 'status', later and 'scheduled' or 'pending', 'eta', due, 'updated', clock, 'after', noted(d))
+  if later then
+    redis.call('ZADD', SCHEDULED_TASKS_ .. queue, due, id)
+  else
+    push(queue, id, h[1], 'LPUSH')
+  end
+  announce(CHANNEL_ .. queue)
+end
+
+-- resolve(queue, id, clock, d, culprit): does what is decided of a blocked task; why is what to say if it fails.
+local function resolve(queue, id, clock, d, why)
+  local verdict = decide(d)
+  if verdict == 'wait' then return end
+  redis.call('ZREM', BLOCKED_ .. queue, id)
+  if verdict == 'run' then return release(queue, id, clock, d) end
+  if verdict == 'fail' then
+    if d.when == 'any' then why = 'none of the tasks that it waited for is complete' end
+    why = string.gsub(why, '["\\]', '\\%0')
+    return fail(queue, id, clock, 'dependency', describe('dependency', why))
+  end
+  local key = TASK_ .. id
+  redis.call('HSET', key, 'status', 'complete', 'result', '', 'updated', clock, 'finished_at', clock)
+  redis.call('LPUSH', COMPLETE_TASKS_ .. queue, id)
+  redis.call('ZREM', EXPIRY_ .. queue, id)
+  count(STATS_ .. queue, 'complete')
+  local h = redis.call('HMGET', key, 'unique', 'unique_for', 'awaited')
+  if h[1] and not h[2] then unlock(queue, id, h[1]) end
+  if h[3] then noteend(id, 2) end
+  announce(DONE_ .. id)
+end
+
+-- culprit(id, state): why a task fails for a dependency that ended so.
+local function culprit(id, state)
+  local ends = { failed = 'failed', gone = 'is gone', open = 'could not be waited for, because it was still open' }
+  return 'task ' .. id .. ', which it waited for, ' .. (ends[state] or state)
+end
+
+-- revive(queue, id, clock, d): makes a task wait again that failed for dependencies which may now end otherwise, and what failed
+-- for it. Not if another task has its uniqueness by now.
+local function revive(queue, id, clock, d)
+  local key = TASK_ .. id
+  local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited')
+  if h[1] and owner(queue, h[1], id, false) then return end
+  if redis.call('LLEN', FAILED_TASKS_ .. queue) <= 100000 then
+    redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
+  else
+    count(key, 'stale')
+  end
+  redis.call('HDEL', key, 'error', 'reason', 'finished_at', 'expires')
+  redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
+  redis.call('ZADD', BLOCKED_ .. queue, clock, id)
+  if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', 7776000) end
+  if moment(h[3]) then
+    redis.call('HSET', key, 'expires', h[3])
+    redis.call('ZADD', EXPIRY_ .. queue, h[3], id)
+  end
+  if h[4] then noteend(id, 3) end
+  resolve(queue, id, clock, d, '')
+end
+
+-- tell(id, other, state, clock): tells a task what became of another one that it may wait for. Telling it again changes nothing.
+local function tell(id, other, state, clock)
+  local place = redis.pcall('HGET', AFTER_ .. id, other)
+  local index, was = string.match(type(place) == 'string' and place or '', '^(%d+) ?(%l*)$')
+  if not index or was == state then return end
+  local key = TASK_ .. id
+  local h = redis.pcall('HMGET', key, 'status', 'queue', 'after', 'reason')
+  local d = not h.err and dependencies(h[3])
+  if not d or not h[2] or hinder(h[2]) then return end
+  counted(d, was, state)
+  redis.call('HSET', AFTER_ .. id, other, state == '' and index or index .. ' ' .. state)
+  redis.call('HSET', key, 'after', noted(d))
+  if d.state == 'released' then return end
+  if h[1] == 'scheduled' then
+    resolve(h[2], id, clock, d, culprit(other, state))
+  elseif h[1] == 'failed' and h[4] == 'dependency' and decide(d) ~= 'fail' then
+    revive(h[2], id, clock, d)
   end
 end

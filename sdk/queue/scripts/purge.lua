@@ -46,7 +46,7 @@ for i = #ids, 1, -1 do
   else
     gone[#gone + 1] = i
     forgotten[#forgotten + 1] = id
-    owned[#owned + 1] = { h[7], h[8], h[9] }
+    owned[#owned + 1] = { h[7], h[8], h[9], h[10] }
   end
   surplus = surplus - 1
 end
@@ -57,7 +57,7 @@ elseif #gone > 0 then
   for _, i in ipairs(gone) do redis.call('LSET', KEYS[1], i - #ids - 1 - passed, '') end
   redis.call('LREM', KEYS[1], -#gone, '')
 end
-forget(queue, forgotten, owned)
+forget(queue, forgotten, owned, status)
 if #ids < tonumber(ARGV[4]) and looked == #ids then ended = 1 end
 passed = passed + stay
 if passed == 0 then

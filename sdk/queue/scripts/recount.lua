@@ -17,7 +17,7 @@ local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARG
 local alive, looks = nodes(), 2000
 local function left(queue)
   if redis.call('EXISTS', PENDING_TASKS_ .. queue, SCHEDULED_TASKS_ .. queue, STARTED_TASKS_ .. queue, COMPLETE_TASKS_ .. queue,
-    FAILED_TASKS_ .. queue, TASKS_ .. queue, EXPIRY_ .. queue, KEYS_ .. queue) > 0 then return true end
+    FAILED_TASKS_ .. queue, TASKS_ .. queue, EXPIRY_ .. queue, KEYS_ .. queue, BLOCKED_ .. queue) > 0 then return true end
   if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 then return true end
   looks = looks - redis.call('ZCARD', NODES)
   return looks < 0 or waiting(queue) > 0 or #reservedlists(queue, alive) > 0

@@ -3,25 +3,28 @@
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 longest list that is searched
 --         5 greatest life of a uniqueness in seconds
--- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it; the error UNIQUE if
---         another task holds its uniqueness by now
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'dependency' (it cannot run unless a task that it waits for is retried),
+--         or the status that forbids it; the error UNIQUE if another task holds its uniqueness by now
 local queue, id = ARGV[2], ARGV[3]
 local key = KEYS[1]
 local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
-  EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list')
+  EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'finished_at', 'updated')
+  'dead_id', 'awaited', 'after', 'finished_at', 'updated')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
+local d = h[11] and dependencies(h[11])
+if d and d.state == 'released' then d = nil end
+if d and decide(d) == 'fail' then return 'dependency' end
 local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
 if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', ARGV[5]) end
-if h[6] then record(id, moment(h[10], moment(h[11], clock)), 'failed', h[2] or '') end -- otherwise it never ran
+if h[6] then record(id, moment(h[12], moment(h[13], clock)), 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= tonumber(ARGV[4]) then
   redis.call('LREM', FAILED_TASKS_ .. queue, 0, id)
   redis.call('HDEL', key, 'stale')
@@ -38,13 +41,20 @@ if expires and tonumber(expires) <= tonumber(clock) then
   redis.call('HDEL', key, 'deadline')
   expires = nil
 end
-if moment(h[4]) then
+if moment(h[4]) and not d then
   local old = after(clock, h[4])
   if not expires or tonumber(old) < tonumber(expires) then expires = old end
 end
 if expires then
   redis.call('HSET', key, 'expires', expires)
   redis.call('ZADD', EXPIRY_ .. queue, expires, id)
+end
+if h[10] then noteend(id, 3) end -- what failed for it waits again
+if d then
+  redis.call('HSET', key, 'status', 'scheduled')
+  redis.call('ZADD', BLOCKED_ .. queue, clock, id)
+  resolve(queue, id, clock, d, '')
+  return 'ok'
 end
 push(queue, id, h[3], 'LPUSH')
 announce(CHANNEL_ .. queue)

@@ -39,6 +39,7 @@ end
 local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', h[2], 'result', text,
     'attempts', following(h[5]))
+  if h[10] then noteend(id, 2) end
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
   if h[6] then expiring[#expiring + 1] = id end
@@ -110,7 +111,7 @@ local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique')
+  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
   local closes = hold == 'held' and action == 'complete' and more ~= '0' and shut(at)
   if hold == 'done' then
     out[#out + 1] = 'ok'

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Union
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _host
 from .errors import ConflictError, Duration, HostError, NotFoundError
@@ -61,6 +61,8 @@ def enqueue(
     key: str = "",
     labels: Optional[Mapping[str, str]] = None,
     headers: Optional[Mapping[str, str]] = None,
+    after: Sequence[str] = (),
+    when: str = "",
     priority: Optional[int] = None,
     delay: Optional[Duration] = None,
     at: Union[datetime, float, None] = None,
@@ -72,6 +74,8 @@ def enqueue(
 
     The body may be bytes, str, None or what JSON can express. Durations are seconds or timedeltas, at is a datetime (without
     a time zone: UTC) or Unix time. Headers have names in lower case; without a traceparent the task inherits that of this one.
+    after has IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others; when is what must become of
+    them: complete (all, the default), ended (all, however), any (one is complete) or failed (one has failed).
     """
     options: dict[str, Any] = {}
     if id:
@@ -82,6 +86,10 @@ def enqueue(
         options["labels"] = dict(labels)
     if headers:
         options["headers"] = dict(headers)
+    if after:
+        options["after"] = list(after)
+    if when:
+        options["when"] = when
     if priority is not None:
         options["priority"] = priority
     if delay is not None:

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Dependency is a task that another one waits for, or waited for.
+type Dependency struct {
+	ID   string `json:"id"`
+	End  string `json:"end,omitempty" enum:"complete,failed,gone,open" doc:"Missing while it goes on; gone: it does not exist any more; open: it could not be waited for."`
+	Size int64  `json:"result_size,omitempty" doc:"Bytes of its result."`
+}
+
+// TreeNode is a task with what came of it.
+type TreeNode struct {
+	Task      *Task       `json:"task,omitempty" doc:"Without payloads; missing if it is deleted."`
+	ID        string      `json:"id"`
+	Dependent bool        `json:"dependent,omitempty" doc:"It waits, or waited, for the task above it; otherwise that enqueued it."`
+	Again     bool        `json:"again,omitempty" doc:"It is elsewhere in the tree too, and what is below it only there."`
+	Children  []*TreeNode `json:"children,omitempty"`
+	Left      int         `json:"left_out,omitempty" doc:"How many below it are left out: ask for its own tree."`
+}
+
+func treeShape(tenant string, node *queue.TreeNode, who *Principal) *TreeNode {
+	shape := &TreeNode{ID: node.ID, Dependent: node.Dependent, Again: node.Again, Left: node.Left}
+	if node.Task != nil {
+		task := taskShape(tenant, node.Task, nil, 0, who)
+		shape.Task = &task
+	}
+	for _, child := range node.Children {
+		shape.Children = append(shape.Children, treeShape(tenant, child, who))
+	}
+	return shape
+}
+
+// Tree is a tree in the types of package queue.
+func (n *TreeNode) Tree() *queue.TreeNode {
+	node := &queue.TreeNode{ID: n.ID, Dependent: n.Dependent, Again: n.Again, Left: n.Left}
+	if n.Task != nil {
+		node.Task = n.Task.Task()
+	}
+	for _, child := range n.Children {
+		node.Children = append(node.Children, child.Tree())
+	}
+	return node
+}
+
+// Await names more tasks that an open task is to wait for.
+type Await struct {
+	InTask
+	Body struct {
+		After []string `json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks. Those that it waits for already are not added again."`
+		Close bool     `json:"close,omitempty" doc:"There are no more: it runs when these have ended as its when says."`
+	}
+}
+
+// CancelFlow names a task whose flow is to be cancelled.
+type CancelFlow struct {
+	InTask
+	Whole bool `query:"whole" doc:"Also what it waits for, what waits for that, and so on; otherwise only what waits for it, directly or not."`
+}
+
+// FlowCancelled is what became of the tasks of a flow.
+type FlowCancelled struct {
+	Body struct {
+		Cancelled int      `json:"cancelled" doc:"They waited, and have failed."`
+		Running   []string `json:"running" doc:"Their hosts stop them now."`
+		Finished  int      `json:"finished" doc:"They had ended."`
+		Python    []string `json:"python,omitempty" doc:"They run on Python listeners, which cannot stop them."`
+	}
+}
+
+func (s *service) describeFlows() {
+	type dependencies struct {
+		InTask
+		Offset int `query:"offset" minimum:"0" maximum:"10000"`
+		Limit  int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	}
+	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies", "List the tasks that a task waits for, or waited for, in the order in which they were named"),
+		func(ctx context.Context, in *dependencies) (*ListOf[Dependency], error) {
+			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
+			out := &ListOf[Dependency]{List[Dependency]{Items: make([]Dependency, len(found))}}
+			for i, d := range found {
+				out.Body.Items[i] = Dependency{d.ID, d.End, d.Size}
+			}
+			return out, err
+		})
+	type tree struct {
+		InTask
+		Depth int `query:"depth" minimum:"1" maximum:"100" default:"8" doc:"Levels below the task."`
+		Width int `query:"width" minimum:"1" maximum:"1000" default:"100" doc:"Tasks below each task."`
+		Total int `query:"total" minimum:"1" maximum:"10000" default:"1000" doc:"Tasks in all, level by level."`
+	}
+	type treeOf struct{ Body *TreeNode }
+	add(s, looking("/tenants/{tenant}/tasks/{id}/tree", "show-tree", "Show a task with the tasks that it enqueued and those that wait for it, theirs, and so on"),
+		func(ctx context.Context, in *tree) (*treeOf, error) {
+			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID, queue.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
+			if err != nil {
+				return nil, err
+			}
+			return &treeOf{treeShape(in.Tenant, root, principal(ctx))}, nil
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/await", "await-tasks", "Add tasks to those that an open task waits for, and close it; may be repeated"),
+		func(ctx context.Context, in *Await) (*TaskOf, error) {
+			t := s.tenants[in.Tenant]
+			task, err := t.Summary(ctx, in.ID)
+			if err != nil {
+				return nil, err
+			}
+			q := t.Queue(task.Queue)
+			if err = q.Await(ctx, in.ID, in.Body.After...); err == nil && in.Body.Close {
+				err = q.Close(ctx, in.ID)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return s.showTask(ctx, &ShowTask{InTask: in.InTask})
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel-flow", "cancel-flow", "Cancel a task and all that wait for it; may be repeated"),
+		func(ctx context.Context, in *CancelFlow) (*FlowCancelled, error) {
+			done, err := s.tenants[in.Tenant].CancelFlow(ctx, in.ID, in.Whole)
+			out := &FlowCancelled{}
+			out.Body.Cancelled, out.Body.Running, out.Body.Finished, out.Body.Python = done.Cancelled, append([]string{}, done.Running...), done.Finished, done.Python
+			return out, err
+		})
+}

@@ -1,0 +1,622 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// advance tells all dependents what became of what they wait for.
+func advance(ctx context.Context, c *Client) error {
+	_, err := blocks(func() (Block, error) { return c.Fleet().Advance(ctx) })
+	return err
+}
+
+func (w *world) advance(t testing.TB) {
+	t.Helper()
+	if err := advance(w.ctx, w.Client); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// after enqueues a task that waits for others.
+func (w *world) after(t testing.TB, id string, when When, ids ...string) {
+	t.Helper()
+	w.enqueue(t, "q", "own", Options{ID: id, After: ids, When: when})
+}
+
+// run completes the next task of the queue, or fails it, and returns its parameters.
+func (w *world) run(t testing.TB, node *Node, id, result string, failure *Failure) string {
+	t.Helper()
+	got := w.reserve(t, node, "q", true)
+	if got.ID != id {
+		t.Fatalf("reserved %s, want %s", got.ID, id)
+	}
+	w.settle(t, node, "q", Settlement{Claim: got.Claim(), Result: []byte(result), Failure: failure})
+	w.advance(t)
+	return string(got.Parameters)
+}
+
+// is checks status and reason of tasks, "scheduled" for one that is blocked.
+func (w *world) is(t testing.TB, want map[string]string) {
+	t.Helper()
+	for id, state := range want {
+		task := w.task(t, id)
+		if got := strings.TrimSpace(string(task.Status) + " " + string(task.Reason)); got != state {
+			t.Errorf("%s is %s, want %s (%+v, %s)", id, got, state, task.After, task.Error)
+		}
+	}
+}
+
+func TestAChain(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "a", Options{ID: "a"})
+		w.enqueue(t, "q", "", Options{ID: "b", After: []string{"a"}})
+		w.enqueue(t, "q", "c", Options{ID: "c", After: []string{"b"}})
+		w.enqueue(t, "q", "", Options{ID: "d", After: []string{"b", "c"}})
+		w.depth(t, "q", map[Status]int64{Pending: 1, Scheduled: 3})
+		node := w.node(t, "q")
+		for _, step := range [][3]string{{"a", "a", "1"}, {"b", "1", "\xff\x00"}, {"c", "c", "3"}, {"d", "", "4"}} {
+			if stats := must[Stats](t)(w.Queue("q").Stats(w.ctx)); stats.Depth[Pending] != 1 || stats.Blocked != int64('d'-step[0][0]) {
+				t.Errorf("before %s: %+v", step[0], stats)
+			}
+			if got := w.run(t, node, step[0], step[2], nil); got != step[1] {
+				t.Errorf("parameters of %s are %q, want %q", step[0], got, step[1])
+			}
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 4})
+		if got := *w.task(t, "d").After; got != (After{When: WhenComplete, Of: 2, Ended: 2}) {
+			t.Errorf("%+v", got)
+		}
+		got := must[[]Dependency](t)(w.Dependencies(w.ctx, "d", 0, 10))
+		if want := []Dependency{{"b", "complete", 2}, {"c", "complete", 1}}; !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if result := must[[]byte](t)(w.DependencyResult(w.ctx, "d", "b", 2)); string(result) != "\xff\x00" {
+			t.Errorf("result %q", result)
+		}
+		for _, other := range []string{"a", "d"} {
+			if _, err := w.DependencyResult(w.ctx, "d", other, 9); !errors.Is(err, ErrDependency) {
+				t.Errorf("result of %s: %v", other, err)
+			}
+		}
+		// What has ended counts at once.
+		w.after(t, "e", WhenComplete, "a", "d")
+		w.after(t, "f", WhenFailed, "a", "d")
+		w.after(t, "g", WhenAny, "a", "e")
+		w.is(t, map[string]string{"e": "pending", "f": "complete", "g": "pending"})
+		for _, id := range []string{"a", "b", "c", "d", "f"} {
+			if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.advance(t)
+		if left := must[[]string](t)(w.rdb.Keys(w.ctx, w.Tenant()+"_*_[abcdf]").Result()); len(left) != 0 {
+			t.Errorf("left are %v", left)
+		}
+	})
+}
+
+// What becomes of a dependent when its two dependencies end.
+func TestWhen(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		wants := map[string][4]string{ // after: one complete; both; one failed; both
+			string(WhenComplete): {"scheduled", "pending", "failed dependency", "failed dependency"},
+			string(WhenEnded):    {"scheduled", "pending", "scheduled", "pending"},
+			string(WhenAny):      {"pending", "pending", "scheduled", "failed dependency"},
+			string(WhenFailed):   {"scheduled", "complete", "pending", "pending"},
+		}
+		node := w.node(t, "p")
+		for when, want := range wants {
+			for i, failure := range []*Failure{nil, {}} {
+				one, two, id := fmt.Sprint("1", when, i), fmt.Sprint("2", when, i), fmt.Sprint(when, i)
+				w.enqueue(t, "p", "", Options{ID: one})
+				w.enqueue(t, "p", "", Options{ID: two})
+				w.after(t, id, When(when), one, two)
+				for n := range 2 {
+					w.settle(t, node, "p", Settlement{Claim: new(w.reserve(t, node, "p", true)).Claim(), Failure: failure})
+					w.advance(t)
+					w.is(t, map[string]string{id: want[2*i+n]})
+				}
+			}
+		}
+	})
+}
+
+// Each end of a dependency is told, whoever ends it.
+func TestEveryEndIsTold(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		second := 0.0
+		pass := func(seconds float64) {
+			second += seconds
+			w.at(second)
+		}
+		pass(0)
+		q := w.Queue("q")
+		ends := map[string]func(){
+			"cancelled": func() { must[bool](t)(q.Cancel(w.ctx, "cancelled")) },
+			"expired": func() {
+				pass(2)
+				must[int](t)(expire(w.ctx, q, 0, ""))
+			},
+			"crashed": func() {
+				node := w.node(t, "q")
+				if got := w.reserve(t, node, "q", true); got.ID != "crashed" {
+					t.Fatal(got)
+				}
+				w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: node.ID()})
+				must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.ID(), "q", 1, false))
+			},
+			"failed": func() {
+				node := w.node(t, "q")
+				w.settle(t, node, "q", Settlement{Claim: new(w.reserve(t, node, "q", true)).Claim(), Failure: &Failure{}})
+			},
+			"deleted": func() { // before anybody was told
+				node := w.node(t, "q")
+				w.settle(t, node, "q", Settlement{Claim: new(w.reserve(t, node, "q", true)).Claim()})
+				if err := q.Delete(w.ctx, "deleted"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"removed": func() { w.rdb.Del(w.ctx, w.keys.task("removed")) },
+			"python": func() {
+				w.rdb.HSet(w.ctx, w.keys.task("python"), "status", "complete", "result", "r")
+			},
+		}
+		for name, end := range ends {
+			options := Options{ID: name}
+			if name == "expired" {
+				options.Retry.MaxAge = time.Second
+			}
+			w.enqueue(t, "q", "", options)
+			for _, when := range []When{WhenComplete, WhenEnded, WhenFailed} {
+				w.after(t, name+"."+string(when), when, name)
+			}
+			end()
+			w.advance(t)
+			want := map[string]string{"complete": "failed dependency", "ended": "pending", "failed": "pending"}
+			switch name {
+			case "deleted":
+				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete"}
+			case "python", "removed":
+				w.is(t, map[string]string{name + ".complete": "scheduled", name + ".ended": "scheduled"})
+				pass(6)
+				must[Block](t)(q.Recheck(w.ctx))
+			}
+			if name == "python" {
+				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete"}
+			}
+			for when, state := range want {
+				w.is(t, map[string]string{name + "." + when: state})
+			}
+			if failed := w.task(t, name+".complete"); failed.Status == Failed && !strings.Contains(failed.Error, "task "+name+", which it waited for,") {
+				t.Errorf("error %s", failed.Error)
+			}
+			w.rdb.Del(w.ctx, w.keys.pending("q")) // so that the next one is first
+		}
+	})
+}
+
+// A task waits only for tasks that exist, and so for none that waits for it.
+func TestUnusableDependencies(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		w.enqueue(t, "q", "", Options{ID: "open", Open: true})
+		for _, specs := range [][]Spec{
+			{{Options: Options{ID: "x", After: []string{"none"}}}},
+			{{Options: Options{ID: "x", After: []string{"open"}}}},
+			{{Options: Options{ID: "y"}}, {Options: Options{ID: "x", After: []string{"y", "z"}}}, {Options: Options{ID: "z"}}},
+			{{Options: Options{ID: "y", Open: true}}, {Options: Options{ID: "x", After: []string{"y"}}}},
+		} {
+			if _, err := q.EnqueueMany(w.ctx, specs); !errors.Is(err, ErrDependency) {
+				t.Errorf("%+v: %v", specs, err)
+			}
+		}
+		for _, ids := range [][]string{{"none"}, {"open"}} {
+			if err := q.Await(w.ctx, "open", ids...); !errors.Is(err, ErrDependency) && !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: %v", ids, err)
+			}
+		}
+		for _, options := range []Options{
+			{ID: "x", After: []string{"x"}},
+			{After: []string{"a b"}},
+			{When: WhenAny},
+			{When: "all", After: []string{"open"}},
+			{After: make([]string, MaxDependencies+1)},
+		} {
+			if _, err := q.Enqueue(w.ctx, nil, options); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%.100v: %v", options, err)
+			}
+		}
+		w.depth(t, "q", map[Status]int64{Scheduled: 1})
+		receipts := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{
+			{Options: Options{ID: "y"}}, {Options: Options{ID: "x", After: []string{"y"}}}, {Options: Options{ID: "z", After: []string{"x", "y", "x"}}},
+		}))
+		if receipts[2].Existed || w.task(t, "z").After.Of != 2 {
+			t.Errorf("%+v, %+v", receipts, w.task(t, "z").After)
+		}
+		if err := q.Await(w.ctx, "z", "open"); !errors.Is(err, ErrStatus) {
+			t.Error(err)
+		}
+		if err := q.Close(w.ctx, "none"); !errors.Is(err, ErrNoTask) {
+			t.Error(err)
+		}
+	})
+}
+
+// Callers whose writes go together do not share a refusal.
+func TestARefusedDependencyIsOneCallers(t *testing.T) {
+	w := setup(t)
+	errs := make(chan error)
+	for i := range 40 {
+		go func() {
+			options := Options{ID: fmt.Sprint(i)}
+			if i%4 == 0 {
+				options.After = []string{"none"}
+			}
+			_, err := w.Queue("q").Enqueue(w.ctx, nil, options)
+			if errors.Is(err, ErrDependency) != (i%4 == 0) {
+				err = fmt.Errorf("task %d: %w", i, err)
+			} else {
+				err = nil
+			}
+			errs <- err
+		}()
+	}
+	for range 40 {
+		if err := receive(t, "an answer", errs); err != nil {
+			t.Error(err)
+		}
+	}
+	w.depth(t, "q", map[Status]int64{Pending: 30})
+}
+
+// An open task is a batch: it gets dependencies until it is closed, shows how far they are, and runs last.
+func TestABatch(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q, node := w.Queue("q"), w.node(t, "q")
+		w.enqueue(t, "q", "report", Options{ID: "batch", Open: true, When: WhenEnded})
+		specs, ids := make([]Spec, 250), make([]string, 250)
+		for i := range specs {
+			ids[i] = fmt.Sprint("t", i)
+			specs[i].ID = ids[i]
+		}
+		must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs))
+		w.settle(t, node, "q", Settlement{Claim: new(w.reserve(t, node, "q", true)).Claim()})
+		for range 2 { // it may be repeated
+			if err := q.Await(w.ctx, "batch", ids...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 249 {
+			w.settle(t, node, "q", Settlement{Claim: new(w.reserve(t, node, "q", true)).Claim(), Failure: &Failure{}})
+		}
+		w.advance(t)
+		if got := *w.task(t, "batch").After; got != (After{When: WhenEnded, Open: true, Blocked: true, Of: 250, Ended: 250, Failed: 249}) {
+			t.Errorf("%+v", got)
+		}
+		for range 2 {
+			if err := q.Close(w.ctx, "batch"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.enqueue(t, "q", "", Options{ID: "late"})
+		if err := q.Await(w.ctx, "batch", "late"); !errors.Is(err, ErrStatus) {
+			t.Errorf("a late one: %v", err)
+		}
+		if err := q.Await(w.ctx, "batch", ids...); err != nil {
+			t.Errorf("a repeat: %v", err)
+		}
+		w.is(t, map[string]string{"batch": "pending"})
+		page := must[[]Dependency](t)(w.Dependencies(w.ctx, "batch", 100, 100))
+		if len(page) != 100 || page[0] != (Dependency{"t100", "failed", 0}) || page[99].ID != "t199" {
+			t.Errorf("%+v", page)
+		}
+		// An empty batch has nothing to wait for.
+		w.enqueue(t, "q", "", Options{ID: "empty", Open: true})
+		if err := q.Close(w.ctx, "empty"); err != nil {
+			t.Error(err)
+		}
+		w.is(t, map[string]string{"empty": "pending"})
+	})
+}
+
+// A task may wait for very many, and very many for one: Redis does it in blocks.
+func TestManyDependenciesAndDependents(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		n := MaxDependencies
+		if embedded(t) {
+			n = 300
+		}
+		q := w.Queue("q")
+		specs := []Spec{{Options: Options{ID: "first"}}}
+		var middle []string
+		for i := range n {
+			middle = append(middle, fmt.Sprint("m", i))
+			specs = append(specs, Spec{Options: Options{ID: middle[i], After: []string{"first"}}})
+		}
+		specs = append(specs, Spec{Options: Options{ID: "last", After: middle}}, Spec{Options: Options{ID: "end", After: []string{"last"}}})
+		for range 2 {
+			must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs))
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1, Scheduled: int64(n) + 2})
+		node := w.node(t, "q")
+		w.run(t, node, "first", "", nil)
+		w.depth(t, "q", map[Status]int64{Complete: 1, Pending: int64(n), Scheduled: 2})
+		for left := n; left > 0; {
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: MaxReserve, Start: true}})[0]
+			var settlements []Settlement
+			for i := range batch.Tasks {
+				settlements = append(settlements, Settlement{Claim: batch.Tasks[i].Claim()})
+			}
+			errs, err := node.Settle(w.ctx, "q", settlements)
+			if err := errors.Join(append(errs, err)...); err != nil {
+				t.Fatal(err)
+			}
+			left -= len(settlements)
+		}
+		if got := *w.task(t, "last").After; got != (After{When: WhenComplete, Blocked: true, Of: n}) {
+			t.Errorf("%+v", got)
+		}
+		w.advance(t)
+		w.run(t, node, "last", "", nil)
+		w.run(t, node, "end", "", nil)
+	})
+}
+
+// A failure fails what waits for it, and that what waits for that. A retry by hand of the cause lets all wait again.
+func TestRetryOfADependency(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q, node := w.Queue("q"), w.node(t, "q")
+		for _, id := range []string{"a", "b"} {
+			w.enqueue(t, "q", "", Options{ID: id})
+		}
+		w.after(t, "c", WhenComplete, "a", "b")
+		w.after(t, "d", WhenComplete, "c")
+		w.after(t, "e", WhenEnded, "d")
+		w.run(t, node, "a", "", &Failure{})
+		w.run(t, node, "b", "", &Failure{})
+		w.is(t, map[string]string{"c": "failed dependency", "d": "failed dependency", "e": "pending"})
+		for _, id := range []string{"c", "d"} {
+			if err := q.Retry(w.ctx, id); !errors.Is(err, ErrStatus) || !strings.Contains(err.Error(), "retry that one") {
+				t.Errorf("retry of %s: %v", id, err)
+			}
+		}
+		retry := func(id string) {
+			t.Helper()
+			if err := q.Retry(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			w.advance(t)
+		}
+		retry("a")
+		w.is(t, map[string]string{"a": "pending", "c": "failed dependency", "d": "failed dependency"})
+		retry("b")
+		w.is(t, map[string]string{"c": "scheduled", "d": "scheduled", "e": "pending"})
+		w.run(t, node, "e", "", nil)
+		w.run(t, node, "a", "", nil)
+		w.run(t, node, "b", "", nil)
+		w.run(t, node, "c", "", nil)
+		w.run(t, node, "d", "", nil)
+		w.depth(t, "q", map[Status]int64{Complete: 5})
+
+		// One that was cancelled while it waited waits again after its own retry.
+		w.enqueue(t, "q", "", Options{ID: "f"})
+		w.after(t, "g", WhenComplete, "f")
+		must[bool](t)(q.Cancel(w.ctx, "g"))
+		w.is(t, map[string]string{"g": "failed cancelled"})
+		retry("g")
+		w.is(t, map[string]string{"g": "scheduled"})
+		must[bool](t)(q.Cancel(w.ctx, "g"))
+		w.run(t, node, "f", "", nil)
+		retry("g")
+		w.run(t, node, "g", "", nil)
+	})
+}
+
+// Children may wait for their siblings, and for others; one that waits for nothing there is fails.
+func TestChildrenThatWait(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node, hold := w.begun(t, "p")
+		settlement := Settlement{Claim: hold, Children: []Child{
+			child("q", "a", "", Options{Parent: hold.ID}),
+			child("r", "b", "", Options{Parent: hold.ID, After: []string{"a"}}),
+			child("q", "c", "", Options{Parent: hold.ID, After: []string{"b", hold.ID}}),
+			child("q", "d", "", Options{Parent: hold.ID, After: []string{"none"}}),
+		}}
+		for range 2 {
+			w.settle(t, node, "p", settlement)
+		}
+		w.is(t, map[string]string{"a": "pending", "b": "scheduled", "c": "scheduled", "d": "failed dependency"})
+		other := w.node(t, "q", "r")
+		w.run(t, other, "a", "", nil)
+		w.is(t, map[string]string{"b": "pending", "c": "scheduled"})
+		w.settle(t, other, "r", Settlement{Claim: new(w.reserve(t, other, "r", true)).Claim()})
+		w.advance(t)
+		w.run(t, other, "c", "", nil)
+
+		tree := must[*TreeNode](t)(w.Tree(w.ctx, hold.ID, TreeOptions{}))
+		if got := outline(tree); got != hold.ID+"(a(b*) b(c*) c d)" {
+			t.Errorf("tree %s", got)
+		}
+		if got := outline(must[*TreeNode](t)(w.Tree(w.ctx, hold.ID, TreeOptions{Width: 2, Depth: 1}))); got != hold.ID+"(a+1 b+1 +3)" {
+			t.Errorf("tree %s", got)
+		}
+		if got := outline(must[*TreeNode](t)(w.Tree(w.ctx, hold.ID, TreeOptions{Total: 4}))); got != hold.ID+"(a+1 b+1 c +2)" {
+			t.Errorf("tree %s", got)
+		}
+	})
+}
+
+// outline writes a tree: + and a number for what is left out, * for what stands elsewhere.
+func outline(node *TreeNode) string {
+	text := node.ID
+	if node.Again {
+		return text + "*"
+	}
+	var below []string
+	for _, child := range node.Children {
+		below = append(below, outline(child))
+	}
+	left := ""
+	if node.Left > 0 {
+		left = fmt.Sprintf("+%d", node.Left)
+	}
+	if len(below) == 0 {
+		return text + left
+	}
+	if left != "" {
+		below = append(below, left)
+	}
+	return text + "(" + strings.Join(below, " ") + ")"
+}
+
+// A delay, an age and a deadline of a task that waits for others.
+func TestTimesOfADependent(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		q, node := w.Queue("q"), w.node(t, "q")
+		enqueue := func(id string, options Options) {
+			options.ID, options.After = id, []string{"a"}
+			w.enqueue(t, "q", "", options)
+		}
+		w.enqueue(t, "q", "", Options{ID: "a"})
+		enqueue("delayed", Options{Delay: time.Minute})
+		enqueue("aged", Options{Retry: Retry{MaxAge: 10 * time.Second}})
+		enqueue("late", Options{Deadline: time.Unix(1700000020, 0)})
+		w.at(30)
+		if n := must[int](t)(expire(w.ctx, q, time.Second, "")); n != 2 { // late, and a by the manifest's age
+			t.Errorf("%d expired", n)
+		}
+		w.is(t, map[string]string{"a": "failed expired", "late": "failed expired", "aged": "scheduled", "delayed": "scheduled"})
+		if err := q.Retry(w.ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.advance(t)
+		w.is(t, map[string]string{"aged": "scheduled", "late": "failed expired"})
+		w.run(t, node, "a", "", nil)
+		w.is(t, map[string]string{"aged": "pending", "delayed": "scheduled"})
+		if got := must[int](t)(enqueueDue(w.ctx, q)); got != 0 {
+			t.Errorf("%d are due", got)
+		}
+		w.at(41)
+		must[int](t)(expire(w.ctx, q, 0, ""))
+		w.is(t, map[string]string{"aged": "failed expired"})
+		w.at(61)
+		if got := must[int](t)(enqueueDue(w.ctx, q)); got != 1 {
+			t.Errorf("%d are due", got)
+		}
+		w.run(t, node, "delayed", "", nil)
+	})
+}
+
+// Keys that somebody deleted let nobody wait for ever.
+func TestRecheckRepairs(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		q, node := w.Queue("q"), w.node(t, "q")
+		w.enqueue(t, "q", "", Options{ID: "a"})
+		w.enqueue(t, "q", "", Options{ID: "b", Priority: new(int)})
+		for _, id := range []string{"untold", "unknown", "unlisted"} {
+			w.after(t, id, WhenComplete, "a")
+		}
+		for i := range 500 {
+			w.after(t, fmt.Sprint("other", i), WhenComplete, "b")
+		}
+		got := w.reserve(t, node, "q", true)
+		w.settle(t, node, "q", Settlement{Claim: got.Claim()})
+		w.rdb.Del(w.ctx, w.keys.ended(), w.keys.children("a"), w.keys.after("unknown"), w.keys.task("unlisted"))
+		w.advance(t)
+		if block := must[Block](t)(q.Recheck(w.ctx)); block.Tasks != 0 {
+			t.Errorf("looked at once at %+v", block)
+		}
+		w.at(RecheckAge.Seconds() + 1)
+		if block := must[Block](t)(q.Recheck(w.ctx)); block.Tasks != 503 || block.More {
+			t.Errorf("looked at %+v", block)
+		}
+		w.is(t, map[string]string{"untold": "pending", "unknown": "failed dependency"})
+		w.depth(t, "q", map[Status]int64{Complete: 1, Pending: 2, Failed: 1, Scheduled: 500})
+	})
+}
+
+// Uniqueness holds while a task waits for others, ends when it fails for them, and is taken again.
+func TestUniqueDependents(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q, node := w.Queue("q"), w.node(t, "q")
+		unique := func(id string, after ...string) Receipt {
+			t.Helper()
+			return must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{{Options: Options{ID: id, After: after, Unique: &Unique{Key: "k"}}}}))[0]
+		}
+		w.enqueue(t, "q", "", Options{ID: "a"})
+		unique("b", "a")
+		if got := unique("c", "a"); got.ID != "b" {
+			t.Errorf("%+v", got)
+		}
+		w.run(t, node, "a", "", &Failure{})
+		w.is(t, map[string]string{"b": "failed dependency"})
+		if got := unique("d"); got.ID != "d" {
+			t.Errorf("%+v", got)
+		}
+		if err := q.Retry(w.ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.advance(t)
+		w.is(t, map[string]string{"b": "failed dependency"}) // another task has its uniqueness
+	})
+}
+
+// A key of another type in a dependent's queue costs no other dependent anything, and is tried again.
+func TestADamagedQueueOfADependent(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{ID: "a"})
+		w.enqueue(t, "bad", "", Options{ID: "b", After: []string{"a"}})
+		w.after(t, "c", WhenComplete, "a")
+		w.rdb.Set(w.ctx, w.keys.stats("bad"), "", 0)
+		w.run(t, node, "a", "", nil)
+		w.is(t, map[string]string{"b": "scheduled", "c": "pending"})
+		w.rdb.Del(w.ctx, w.keys.stats("bad"))
+		w.at(RecheckAge.Seconds() + 1)
+		must[Block](t)(w.Queue("bad").Recheck(w.ctx))
+		w.is(t, map[string]string{"b": "pending"})
+	})
+}
+
+// A flow is cancelled with all that waits, so that nothing of it starts, and nothing that is not of it ends.
+func TestCancelFlow(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		flow := func(of string) {
+			for _, id := range []string{"a", "b", "other"} {
+				w.enqueue(t, "q", "", Options{ID: of + id})
+			}
+			w.after(t, of+"c", WhenEnded, of+"a", of+"b")
+			w.after(t, of+"d", WhenEnded, of+"c")
+			w.enqueue(t, "r", "", Options{ID: of + "e", After: []string{of + "b"}, When: WhenEnded})
+		}
+		node := w.node(t, "q")
+		flow("1")
+		held := w.reserve(t, node, "q", true) // 1a
+		got := must[FlowCancelled](t)(w.CancelFlow(w.ctx, "1a", false))
+		if got.Cancelled != 2 || !slices.Equal(got.Running, []string{"1a"}) || got.Finished != 0 {
+			t.Errorf("%+v", got)
+		}
+		w.is(t, map[string]string{"1a": "started", "1b": "pending", "1c": "failed cancelled", "1d": "failed cancelled", "1e": "scheduled"})
+		got = must[FlowCancelled](t)(w.CancelFlow(w.ctx, "1d", true))
+		if got.Cancelled != 2 || !slices.Equal(got.Running, []string{"1a"}) || got.Finished != 2 {
+			t.Errorf("%+v", got)
+		}
+		w.settle(t, node, "q", Settlement{Claim: held.Claim(), Failure: &Failure{Reason: ReasonCancelled}})
+		w.advance(t)
+		w.is(t, map[string]string{"1b": "failed cancelled", "1d": "failed cancelled", "1e": "failed cancelled", "1other": "pending"})
+		if _, err := w.CancelFlow(w.ctx, "none", true); !errors.Is(err, ErrNoTask) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxFlow is how many tasks of a flow one call finds.
+const maxFlow = 100_000
+
+// FlowCancelled counts what a CancelFlow did.
+type FlowCancelled struct {
+	Cancelled int      // waited, and have failed
+	Running   []string // are being stopped by their hosts
+	Finished  int      // had ended already
+	Python    []string // are held by Python listeners, which nobody can stop
+}
+
+// CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, also all that these wait for, what waits for
+// that, and so on: everything that is connected. It begins with those that are blocked, so that none of them starts meanwhile. It
+// may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
+func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
+	if _, err := c.Summary(ctx, id); err != nil {
+		return done, err
+	}
+	for again := true; again; { // tasks may have come to wait meanwhile
+		ids, err := c.flow(ctx, id, whole)
+		if err != nil {
+			return done, err
+		}
+		tasks, err := c.summaries(ctx, "", "", ids)
+		if err != nil {
+			return done, err
+		}
+		tasks, finished := unfinished(tasks)
+		before := done.Cancelled
+		done.Finished = finished - done.Cancelled
+		done.Running, done.Python = nil, nil
+		for page := range slices.Chunk(tasks, pageTasks) {
+			if err := c.cancelPage(ctx, page, &done); err != nil {
+				return done, fmt.Errorf("cancel the flow of task %s: %w", id, err)
+			}
+		}
+		again = done.Cancelled > before
+	}
+	return done, nil
+}
+
+// unfinished are the tasks that have not ended, those first that are blocked, then those that wait, then those that run.
+func unfinished(tasks []*Task) (left []*Task, finished int) {
+	all := len(tasks)
+	left = slices.DeleteFunc(tasks, func(t *Task) bool { return t.Status.Finished() })
+	order := func(t *Task) int {
+		switch {
+		case t.Status == Scheduled && t.After != nil && t.After.Blocked:
+			return 0
+		case t.Status == Scheduled || t.Status == Pending:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(left, func(a, b *Task) int { return order(a) - order(b) })
+	return left, all - len(left)
+}
+
+// cancelPage cancels tasks in one round trip.
+func (c *Client) cancelPage(ctx context.Context, tasks []*Task, done *FlowCancelled) error {
+	calls := make([]call, len(tasks))
+	for i, t := range tasks {
+		calls[i] = newCall("cancel", c.keys.task(t.ID), c.clock, t.Queue, t.ID, searched, 0)
+	}
+	for i, reply := range c.evalAll(ctx, calls) {
+		if err := reply.Err(); err != nil {
+			return err
+		}
+		switch reply.Val() {
+		case "ok":
+			done.Cancelled++
+		case "asked":
+			done.Running = append(done.Running, tasks[i].ID)
+		case "python":
+			done.Python = append(done.Python, tasks[i].ID)
+		default: // it has ended meanwhile
+			done.Finished++
+		}
+	}
+	return nil
+}
+
+// flow lists the IDs of a task and of all that wait for it, directly or not; if whole is set, of all that are connected.
+func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, error) {
+	seen, all := map[string]bool{id: true}, []string{id}
+	add := func(id string) {
+		if !seen[id] {
+			seen[id], all = true, append(all, id)
+		}
+	}
+	for from := 0; from < len(all); {
+		if len(all) > maxFlow {
+			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", ErrInvalid, id, maxFlow)
+		}
+		page := all[from:min(len(all), from+100)]
+		from += len(page)
+		type near struct {
+			below *redis.StringSliceCmd
+			above *redis.StringSliceCmd
+		}
+		cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, id string) (n near) {
+			n.below = p.LRange(ctx, c.keys.children(id), 0, -1)
+			if whole {
+				n.above = p.HKeys(ctx, c.keys.after(id))
+			}
+			return n
+		})
+		if err != nil {
+			return nil, wrap("read the flow of task "+id, err)
+		}
+		type edge struct{ id, after string }
+		var edges []edge
+		for i, cmd := range cmds {
+			for _, below := range cmd.below.Val() {
+				edges = append(edges, edge{below, page[i]})
+			}
+			if whole {
+				for _, above := range cmd.above.Val() {
+					add(above)
+				}
+			}
+		}
+		waits, err := pipelined(ctx, &c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
+			return p.HExists(ctx, c.keys.after(e.id), e.after)
+		})
+		if err != nil {
+			return nil, wrap("read the flow of task "+id, err)
+		}
+		for i, wait := range waits { // else it is only a child
+			if wait.Val() {
+				add(edges[i].id)
+			}
+		}
+	}
+	return all, nil
+}

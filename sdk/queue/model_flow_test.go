@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+)
+
+// The part of the model that knows tasks which wait for others.
+
+// note keeps that what waits for a task is to be told of it.
+func (m *model) note(id string, code int) {
+	if m.tasks[id].awaited {
+		m.ended[id] = code
+	}
+}
+
+// blocked lists the tasks that wait for others.
+func (m *model) blocked() (ids []string) {
+	for id, task := range m.tasks {
+		if task.phase == "blocked" && task.status == Scheduled {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// block makes a new task wait for its dependencies, of which those count that have ended.
+func (m *model) block(id string, task *modelTask) {
+	task.status = Scheduled
+	for _, dep := range task.deps {
+		m.waiting[dep] = append(m.waiting[dep], id)
+		if other := m.tasks[dep]; other.status.Finished() {
+			task.ends[dep] = string(other.status)
+		} else {
+			other.awaited = true
+		}
+	}
+	m.resolve(id, task)
+}
+
+func (t *modelTask) failures() (n int) {
+	for _, end := range t.ends {
+		if end != "complete" {
+			n++
+		}
+	}
+	return n
+}
+
+// decide is what becomes of a task that waits for others.
+func (t *modelTask) decide() string {
+	failures := t.failures()
+	all, some := len(t.ends) == len(t.deps), len(t.ends) > failures
+	switch {
+	case t.when == WhenComplete && failures > 0, t.when == WhenAny && all && !some:
+		return "fail"
+	case t.when == WhenFailed && all && failures == 0:
+		return "skip"
+	case t.when == WhenFailed && failures > 0, t.when == WhenAny && some, (t.when == WhenComplete || t.when == WhenEnded) && all:
+		return "run"
+	}
+	return "wait"
+}
+
+func (m *model) resolve(id string, task *modelTask) {
+	switch task.decide() {
+	case "fail":
+		m.fail(id, ReasonDependency)
+	case "skip":
+		task.status, m.complete = Complete, append(m.complete, id)
+		m.totals["complete"]++
+		m.note(id, 2)
+	case "run":
+		task.phase = "released"
+		task.bornAt(max(m.now, task.eta))
+		if task.eta > m.now {
+			m.scheduled[id] = task.eta
+		} else {
+			m.back(id, 0, false)
+		}
+	}
+}
+
+// tell tells a task how one ended that it waits for; "": it is to end again.
+func (m *model) tell(id, dep, end string) {
+	task := m.tasks[id]
+	if task == nil || !slices.Contains(task.deps, dep) || task.ends[dep] == end {
+		return
+	}
+	if task.ends[dep] = end; end == "" {
+		delete(task.ends, dep)
+	}
+	switch {
+	case task.phase == "released":
+	case task.status == Scheduled:
+		m.resolve(id, task)
+	case task.status == Failed && task.reason == ReasonDependency && task.decide() != "fail":
+		m.failed = slices.DeleteFunc(m.failed, func(other string) bool { return other == id })
+		task.status, task.expires = Scheduled, 0
+		m.note(id, 3)
+		m.resolve(id, task)
+	}
+}
+
+// advance tells all that is to be told: what is to be looked at first, then what is complete, then what failed.
+func (m *model) advanceModel() {
+	for len(m.ended) > 0 {
+		var first string
+		for id, code := range m.ended {
+			if first == "" || cmp.Or(m.ended[first]-code, strings.Compare(id, first)) < 0 {
+				first = id
+			}
+		}
+		end := map[int]string{1: "failed", 2: "complete"}[m.ended[first]]
+		if task := m.tasks[first]; m.ended[first] == 3 {
+			if task == nil {
+				end = "gone"
+			} else if task.status.Finished() {
+				end = string(task.status)
+			}
+		}
+		delete(m.ended, first)
+		for _, id := range slices.Clone(m.waiting[first]) {
+			m.tell(id, first, end)
+		}
+		if m.tasks[first] == nil {
+			delete(m.waiting, first)
+		}
+	}
+}
+
+// advanceAll tells what is to be told.
+func (m *model) advanceAll(r *rapid.T) {
+	if err := advance(m.w.ctx, rapid.SampledFrom(m.clients).Draw(r, "client")); err != nil {
+		r.Fatal(err)
+	}
+	m.advanceModel()
+}
+
+// recheck finds nothing that nobody was told.
+func (m *model) recheck(r *rapid.T) {
+	m.advanceAll(r)
+	m.advance(r, int(RecheckAge.Seconds())+1)
+	if _, err := m.queue(r).Recheck(m.w.ctx); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// after is the field of that name.
+func (t *modelTask) after() string {
+	if t.phase == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %d %d %d", t.phase, t.when, len(t.deps), len(t.ends), t.failures())
+}

@@ -1,0 +1,28 @@
+-- Tells the tasks that wait for others what became of these. A task with more dependents than one call tells keeps its place.
+-- KEYS    1 ended
+-- ARGV    1 clock override  2 most dependents
+-- RETURNS {dependents looked at, 1 if there is more to do, clock, "", ""}
+local bad = mistyped(KEYS[1], 'zset')
+if bad then return bad end
+
+local clock, left, looked = now(ARGV[1]), tonumber(ARGV[2]), 0
+while left > 0 do
+  local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  local id, note = first[1], math.max(0, -tonumber(first[2] or '0'))
+  if not id then return { looked, 0, clock, '', '' } end
+  local code = note % 4
+  local told = (note - code) / 4
+  redis.call('ZREM', KEYS[1], id)
+  local dependents = redis.pcall('LRANGE', CHILDREN_ .. id, told, told + left - 1)
+  if dependents.err then dependents = {} end
+  local state = code == 2 and 'complete' or code == 1 and 'failed' or endof(id)
+  for _, other in ipairs(dependents) do tell(other, id, state, clock) end
+  if #dependents == left then
+    redis.call('ZADD', KEYS[1], string.format('%d', -4 * (told + left) - code), id)
+  elseif redis.call('EXISTS', TASK_ .. id) == 0 then
+    redis.call('UNLINK', CHILDREN_ .. id)
+  end
+  looked = looked + #dependents
+  left = left - #dependents - 1
+end
+return { looked, redis.call('EXISTS', KEYS[1]), clock, '', '' }

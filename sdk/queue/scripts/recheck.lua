@@ -1,0 +1,51 @@
+-- Looks at what blocked tasks wait for, those first that nobody looked at for longest: a Python listener tells nobody that a task
+-- ended, nor does who deletes keys by hand.
+-- KEYS    1 blocked
+-- ARGV    1 clock override  2 queue  3 most dependencies  4 seconds for which nobody looks again
+--         5 a task to go on with, or ""  6 where
+-- RETURNS {tasks looked at, 1 if there is more to do, clock, task to go on with or "", where}
+local queue, most = ARGV[2], tonumber(ARGV[3])
+local bad = mistyped(KEYS[1], 'zset') or hinder(queue)
+if bad then return bad end
+
+local clock = now(ARGV[1])
+local id, cursor, left, looked = ARGV[5], ARGV[6], most, 0
+
+-- whole(id): notes as gone what the task waits for and the list of that does not name (any more).
+local function whole(id)
+  local d = dependencies(redis.call('HGET', TASK_ .. id, 'after'))
+  local lacks = d and d.of - redis.call('HLEN', AFTER_ .. id) or 0
+  if lacks <= 0 then return end
+  d.ends, d.failures = math.min(d.of, d.ends + lacks), math.min(d.of, d.failures + lacks)
+  redis.call('HSET', TASK_ .. id, 'after', noted(d))
+  resolve(queue, id, clock, d, 'what it waited for is not known any more')
+end
+
+while left > 0 do
+  if id == '' then
+    id, cursor = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', after(clock, -tonumber(ARGV[4])), 'LIMIT', 0, 1)[1], '0'
+    if not id then return { looked, 0, clock, '', '' } end
+    local status = redis.pcall('HGET', TASK_ .. id, 'status')
+    if status == 'scheduled' and not mistyped(AFTER_ .. id, 'hash') then
+      redis.call('ZADD', KEYS[1], clock, id)
+      whole(id)
+    else
+      redis.call('ZREM', KEYS[1], id)
+      id = ''
+    end
+    looked, left = looked + 1, left - 1
+  end
+  if id ~= '' then
+    local page = redis.call('HSCAN', AFTER_ .. id, cursor, 'COUNT', most)
+    for i = 1, #page[2], 2 do
+      local other = page[2][i]
+      if string.find(page[2][i + 1], '^%d+$') then
+        local state = endof(other)
+        if state ~= '' then tell(id, other, state, clock) end
+      end
+    end
+    left, cursor = left - #page[2] / 2, page[1]
+    if cursor == '0' then id = '' end
+  end
+end
+return { looked, 1, clock, id, cursor }
