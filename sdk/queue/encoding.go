@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func parseDuration(seconds float64) time.Duration {
 	if !(seconds > 0 && seconds <= longest.Seconds()) {
 		return 0
 	}
-	return time.Duration(seconds * float64(time.Second))
+	return time.Duration(math.Round(seconds * float64(time.Second)))
 }
 
 func secondsDuration(text string) time.Duration {

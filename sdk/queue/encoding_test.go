@@ -139,3 +139,13 @@ func TestHeadAndTail(t *testing.T) {
 		}
 	}
 }
+
+// What a duration is written as is read as the same duration: 1.001 s is not 1.000999999 s.
+func TestDurationsAreKept(t *testing.T) {
+	t.Parallel()
+	for d := time.Millisecond; d < 20*time.Second; d += time.Millisecond {
+		if is := secondsDuration(durationText(d)); is != d {
+			t.Fatalf("%s was read as %s", d, is)
+		}
+	}
+}
