@@ -165,7 +165,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 	f.StringVar(&s.Cron, "cron", "", "cron `EXPRESSION`, such as '30 6 * * *', @daily or '@every 90s'")
 	f.StringVar(&s.Timezone, "timezone", "", "by whose clock, such as Europe/Berlin (default UTC)")
 	f.StringVar(&parameters, "parameters", "", "`PARAMETERS` of each task; - reads stdin")
-	newChoice(f, &s.Missed, "missed", "which ticks are fired that came while no host ran: none, the last one, or the last --max-missed", "skip", "one", "all")
+	newChoice(f, &s.Missed, "missed", "which ticks are fired that came while no host ran: skip (none), one (the last) or all (the last --max-missed)", "skip", "one", "all")
 	newCount(f, &s.MaxMissed, "max-missed", "with --missed all: how many at most (default 100)")
 	newLasting(f, &s.Window, "window", "fire no tick that was missed longer ago")
 	newChoice(f, &s.Overlap, "overlap", "what becomes of a tick before the task of the last one has finished: skip, queue (it waits) or allow", "skip", "queue", "allow")
