@@ -188,7 +188,8 @@ export async function bulk(tenant, action, filter) {
     h("h2", { id: "dialog-title" }, `${verbs[action]} tasks`), told,
     h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog().close() }, "Leave it"))));
   dialog().showModal();
-  dialog().addEventListener("close", () => gone.abort(), { once: true });
+  // The event of a dialog before this one may come only now: then this one is open.
+  dialog().addEventListener("close", () => dialog().open || gone.abort(), { signal: gone.signal });
   try {
     let job = await post(jobs, { action, filter });
     const at = `${jobs}/${job.id}`;
