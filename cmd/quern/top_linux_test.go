@@ -76,7 +76,7 @@ func (u *user) terminal(width, height int, args ...string) *fullScreen {
 			_ = c.Wait()
 		}
 		_ = main.Close()
-		_ = x.screen.Close()
+		_ = x.screen.InputPipe().(io.Closer).Close() // Close of the screen itself races with its Read
 		copying.Wait()
 	})
 	return x
