@@ -9,7 +9,7 @@ SHELL       := bash
 
 PKG     ?= ./...
 COUNT   ?= 1
-TIMEOUT ?= 15m
+TIMEOUT ?= 30m
 BENCH   ?= .
 
 # The version is what Go finds in the repository; where it can find none (no git, an archive of the
