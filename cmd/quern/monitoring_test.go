@@ -69,6 +69,7 @@ func (m *monitored) series(t *testing.T) {
 		m.must("enqueue", "waiting")
 	}
 	m.must("enqueue", "sleep", "--delay", "1h")
+	m.must("subscription", "create", "orders", "--topic", "orders", "--queue", "echo")
 	for range 4 {
 		m.must("enqueue", "sleep", "50", "--wait")
 	}
@@ -153,6 +154,7 @@ func (m *monitored) dashboards(t *testing.T) {
 		m.must("enqueue", "echo", "x", "--wait")
 		m.must("enqueue", "sleep", "200", "--wait")
 		m.must("enqueue", "exit", "1")
+		m.must("topic", "publish", "orders", "7")
 		for query := range unanswered {
 			if strings.Contains(query, "$") {
 				t.Fatalf("%s has a variable that is not replaced: %s", unanswered[query], query)

@@ -382,7 +382,7 @@ func TestUnusedFlags(t *testing.T) {
 		}
 	}
 	for _, command := range []string{"serve", "dev"} {
-		_, grouped, ok := strings.Cut(u.must(command, "--help"), "Log and metrics:\n")
+		_, grouped, ok := strings.Cut(u.must(command, "--help"), "Log, metrics and traces:\n")
 		_, others, also := strings.Cut(grouped, "Other flags:\n")
 		others, _, _ = strings.Cut(others, "Global Flags:")
 		if !ok || !also || strings.Count(others, "--") > 2 { // --help and --check

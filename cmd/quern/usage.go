@@ -17,7 +17,7 @@ type flagGroup struct {
 // hostGroups are the flags of `quern serve` and `quern dev`, by what they are for.
 var hostGroups = []flagGroup{
 	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
-	{"How much it runs at a time", []string{"concurrency", "memory", "idle-unload"}},
+	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "idle-unload"}},
 	{"What tasks may use, whatever a manifest says", []string{"max-timeout", "max-cpu", "ceiling", "max-queues", "grants"}},
 	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
 	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},

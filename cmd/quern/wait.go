@@ -205,22 +205,24 @@ func printLogs(ctx context.Context, w io.Writer, client backend, id string, foll
 	defer stop()
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
-	for last := int64(0); ; {
+	last := int64(0)
+	for {
 		if last, err = printLines(ctx, w, client, id, last, json); err != nil || over {
-			return err
+			break
 		}
 		select {
-		case err := <-ended:
-			switch {
-			case errors.Is(err, queue.ErrNoTask):
-				return nil // the task was deleted with its log
-			case err != nil:
-				return err
-			}
+		case err = <-ended:
 			over = true
 		case <-ticker.C:
 		}
+		if err != nil {
+			break
+		}
 	}
+	if follow && errors.Is(err, queue.ErrNoTask) {
+		return nil // the task was deleted with its log
+	}
+	return err
 }
 
 // printLines prints the lines after a number, and returns that of the last one.

@@ -25,7 +25,7 @@ func receiver(t *testing.T, secret string) (url string, lines func() string) {
 	if exec.CommandContext(t.Context(), python, "-c", "import standardwebhooks").Run() != nil {
 		runtimetest.Missing(t, "left out, there is no standardwebhooks: run make deps")
 	}
-	cmd := exec.CommandContext(t.Context(), python, "../../examples/receiver/receiver.py", "0")
+	cmd := exec.CommandContext(t.Context(), python, "../../examples/webhook/receiver.py", "0")
 	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+secret)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -53,6 +53,9 @@ func TestLedger(t *testing.T) {
 // leave ends all hosts in good order: nothing in Redis speaks of them any more.
 func (f *fleet) leave() {
 	f.t.Helper()
+	for _, difference := range f.strangers(f.ctx) {
+		f.t.Error(difference)
+	}
 	for _, h := range f.hosts {
 		if err := h.terminate(); err != nil {
 			f.t.Error(err)

@@ -71,7 +71,7 @@ func (f *fleet) audit(orders []order) *ledger {
 	for _, o := range orders {
 		l.orders[o.id] = o
 	}
-	l.hosts()
+	l.wrong = f.strangers(ctx)
 	l.nothingLeft()
 	l.lists()
 	l.tasks()
@@ -119,12 +119,12 @@ func (l *ledger) read(cmd *redis.StringSliceCmd) []string {
 	return found
 }
 
-// hosts holds what Redis knows of listeners against the processes that live. The dead ones go when
-// their lease has ended.
-func (l *ledger) hosts() {
-	f := l.fleet
-	var differences []string
-	same := func() bool {
+// strangers compares what Redis knows of listeners with the processes that live, until they agree: the dead ones go when their
+// lease has ended.
+func (f *fleet) strangers(ctx context.Context) (differences []string) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	until(ctx, func() bool {
 		var live []string
 		for _, h := range f.hosts {
 			live = append(live, h.process().id())
@@ -137,23 +137,19 @@ func (l *ledger) hosts() {
 				differences = append(differences, fmt.Sprintf("%s: %v, want %v (%v)", what, found, live, err))
 			}
 		}
-		nodes, err := f.rdb.ZRange(l.ctx, key("nodes"), 0, -1).Result()
+		nodes, err := f.rdb.ZRange(ctx, key("nodes"), 0, -1).Result()
 		compare("nodes", nodes, err)
 		for _, name := range queues {
-			listeners, err := f.rdb.SMembers(l.ctx, key("listeners", name)).Result()
+			listeners, err := f.rdb.SMembers(ctx, key("listeners", name)).Result()
 			compare("listeners of "+name, listeners, err)
-			count, err := f.rdb.ZScore(l.ctx, key("queues"), name).Result()
+			count, err := f.rdb.ZScore(ctx, key("queues"), name).Result()
 			if err != nil || int(count) != len(live) {
 				differences = append(differences, fmt.Sprintf("%s counts %v listeners, want %d (%v)", name, count, len(live), err))
 			}
 		}
 		return len(differences) == 0
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, 20*time.Second)
-	defer cancel()
-	if !until(ctx, same) {
-		l.wrong = append(l.wrong, differences...)
-	}
+	})
+	return differences
 }
 
 // nothingLeft: no task is held, waits, or is due.

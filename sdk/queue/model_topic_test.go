@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 )
@@ -12,12 +14,13 @@ import (
 type modelTopic struct {
 	subscriptions map[string]bool // by ID: active
 	publications  map[string]*modelPublication
-	order         []string // of those that are kept, oldest first
+	order         []string // of those that are kept, oldest first, those of one time by their IDs, as Redis has them
 	dropped       int      // of all since the topic is there
 	published     int
 }
 
 type modelPublication struct {
+	at          int
 	accepted    bool // and no more: its subscribers are not chosen
 	subscribers []string
 }
@@ -85,8 +88,11 @@ func (m *model) publications(r *rapid.T, s *Settlement) {
 // accept keeps a publication without subscribers; nothing comes of it if one of its ID is kept.
 func (m *model) accept(id string) *modelPublication {
 	if _, ok := m.topic.publications[id]; !ok {
-		m.topic.publications[id] = &modelPublication{accepted: true}
+		m.topic.publications[id] = &modelPublication{at: m.now, accepted: true}
 		m.topic.order = append(m.topic.order, id)
+		slices.SortFunc(m.topic.order, func(a, b string) int {
+			return cmp.Or(cmp.Compare(m.topic.publications[a].at, m.topic.publications[b].at), strings.Compare(a, b))
+		})
 		m.topic.published++
 	}
 	return m.topic.publications[id]
