@@ -161,8 +161,9 @@ func newAdmin(env environment) *cobra.Command {
 			"  certificates:  # of clients, signed by the authority of --admin-ca\n" +
 			"    - {name: deploy, role: operator, subject: deploy.example.com}\n" +
 			"  oidc: {issuer: https://id.example.com, audience: quern, role_claim: role, tenants_claim: tenants}\n\n" +
-			"A viewer looks. An operator also enqueues, cancels and retries tasks, and pauses and limits queues. An admin\n" +
-			"also deletes, purges, drains, reclaims, releases plugins and reads the audit log.",
+			"A viewer looks. An operator also enqueues, publishes, cancels and retries tasks, pauses and limits queues, pauses\n" +
+			"subscriptions and delivers again, and makes, changes and deletes schedules. An admin also makes and deletes\n" +
+			"subscriptions, deletes tasks, purges, drains, reclaims, releases plugins and reads the audit log.",
 		Args: arguments(0, 0),
 	}
 	f := cmd.Flags()

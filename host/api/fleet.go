@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/webhook"
 	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -31,6 +33,7 @@ type Node struct {
 	Address    string              `json:"address,omitempty" doc:"Of the host's metrics."`
 	Memory     int64               `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
 	WaitsFor   string              `json:"waits_for_memory,omitempty" doc:"The queue of whose next task it waits to have the memory."`
+	Off        []webhook.Off       `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 }
 
 // Reclaimed is what became of the tasks of a dead listener.
@@ -199,6 +202,9 @@ func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 			Memory: asInt(n.About["memory"]), WaitsFor: n.About["waits_for_memory"],
+		}
+		if shapes[i].Alive {
+			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // of those that deliver webhooks
 		}
 	}
 	return shapes, err
