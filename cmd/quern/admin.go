@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	if o == nil || o.address == "" {
 		return nil, nil
 	}
-	if o.base != "" && !strings.HasPrefix(o.base, "/") {
+	if o.base != "" && path.Clean(o.base) != strings.TrimSuffix(o.base, "/") || strings.HasPrefix(o.base, ".") || o.base != "" && o.base[0] != '/' {
 		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path that begins with /, such as /quern"))
 	}
 	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
@@ -192,6 +193,13 @@ func newAdmin(env environment) *cobra.Command {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+		var looking sync.WaitGroup
+		looking.Go(func() {
+			if _, err := config.Clients[0].Clock(ctx); queue.IsUnavailable(err) && ctx.Err() == nil {
+				config.Logger.Warn("cannot reach Redis: requests are refused with 503 until it answers", "redis", config.Clients[0].Address(), "error", err)
+			}
+		})
+		defer looking.Wait()
 		defer stop()
 		return server.Run(ctx)
 	}

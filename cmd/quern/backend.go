@@ -265,17 +265,21 @@ func isLoopback(host string) bool {
 
 // tokenOf is the token of the settings, "" if there is none.
 func tokenOf(cmd *cobra.Command) (string, error) {
-	token, file := cmd.Flag("token"), cmd.Flag("token-file")
+	flag, file := cmd.Flag("token"), cmd.Flag("token-file")
+	token, err := flag.Value.String(), error(nil)
 	switch path := file.Value.String(); {
-	case token.Changed && token.Value.String() == "" || file.Changed && path == "":
+	case flag.Changed && token == "" || file.Changed && path == "":
 		return "", usagef("--token or --token-file is empty: give it a value, or leave it out")
-	case path == "":
-		return token.Value.String(), nil
-	case token.Value.String() != "":
-		return "", usagef("both %s and %s are set: leave one of them out", origin(token), origin(file))
-	default:
-		return firstOfFile(origin(file), path, "the token")
+	case path != "" && token != "":
+		return "", usagef("both %s and %s are set: leave one of them out", origin(flag), origin(file))
+	case path != "":
+		flag = file
+		token, err = firstOfFile(origin(file), path, "the token")
 	}
+	if strings.ContainsAny(token, " \r\n\t") {
+		err = usagef("%s: the token has a space or a line break in it: give the token alone", origin(flag))
+	}
+	return token, err
 }
 
 // firstOfFile reads what a setting names a file for.

@@ -74,7 +74,7 @@ func TestServerTokens(t *testing.T) {
 		"queue ls --redis redis://x --server http://y": "both --server and --redis are set: leave one of them out",
 		"enqueue mail --replicas 1 --token VIEWER":     "the API does not wait for replicas: use --redis",
 		"bench --server http://x":                      "quern bench does not work over --server: it uses Redis itself, name it with --redis",
-		"bench": "QUERN_SERVER is set, and quern bench does not work over a server: it uses Redis itself, name it with --redis",
+		"bench":                                        "QUERN_SERVER is set, and quern bench does not work over a server: it uses Redis itself, name it with --redis",
 	} {
 		args = strings.NewReplacer("VIEWER", viewer, "OPERATOR", operator).Replace(args)
 		fields := strings.Fields(args)

@@ -11,7 +11,6 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/webhook"
-	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -286,9 +285,6 @@ func (s *service) describeStore() {
 				return nil, err
 			}
 			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
-			if errors.Is(err, guest.ErrNotFound) {
-				err = typed("no-value", notFound("bucket %q has no key %q", in.Bucket, in.Key))
-			}
 			if err != nil {
 				return nil, err
 			}

@@ -140,6 +140,7 @@ type Publication struct {
 	Traceparent   string            `json:"traceparent,omitempty"`
 	Payload       *string           `json:"payload,omitempty" doc:"Of at most 64 KiB; not in lists."`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"Instead of payload, if it is not UTF-8."`
+	PayloadSize   int               `json:"payload_size,omitempty" doc:"Bytes; not in lists."`
 	Summary       map[string]int    `json:"summary,omitempty" doc:"Tasks by status; gone: those that do not exist (any more). Not in lists."`
 	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
 }
@@ -309,7 +310,7 @@ func (s *service) describePublications() {
 			}
 			tasks, err := t.PublicationTasks(ctx, in.ID, 0, queue.MaxSubscriptions)
 			shape := publicationShape(in.Tenant, p, principal(ctx))
-			if principal(ctx).reads() {
+			if shape.PayloadSize = len(p.Payload); principal(ctx).reads() {
 				shape.Payload, shape.PayloadBase64 = payload(p.Payload, 64<<10)
 			}
 			shape.Summary = make(map[string]int)
@@ -323,6 +324,17 @@ func (s *service) describePublications() {
 				}
 			}
 			return &PublicationOf{shape}, err
+		})
+	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
+		func(ctx context.Context, in *InPublication) (*Bytes, error) {
+			if err := s.reserve(ctx, maxParameters); err != nil {
+				return nil, err
+			}
+			p, err := s.tenants[in.Tenant].Publication(ctx, in.ID)
+			if err != nil {
+				return nil, err
+			}
+			return raw(p.Payload), nil
 		})
 }
 
