@@ -77,12 +77,14 @@ func testScheduleOfAPlugin(t *testing.T, by over) {
 	u.host(dir)
 	var shown struct {
 		LastID    string  `json:"last_id"`
+		Absent    float64 // until the host has told its plugins
 		NextTicks []int64 `json:"next_ticks"`
 		Owner     string
 	}
 	eventually(t, "a tick is fired", func() bool {
+		shown.Absent = 0
 		r := u.run("schedule", "show", "echo", "-o", "json")
-		return r.status == exitDone && json.Unmarshal([]byte(r.stdout), &shown) == nil && shown.LastID != ""
+		return r.status == exitDone && json.Unmarshal([]byte(r.stdout), &shown) == nil && shown.LastID != "" && shown.Absent == 0
 	})
 	if shown.Owner != "plugin echo" || len(shown.NextTicks) != 5 || shown.NextTicks[1] != shown.NextTicks[0]+1 {
 		t.Errorf("%+v", shown)

@@ -64,7 +64,7 @@ func TestServerTokens(t *testing.T) {
 		"queue ls --token= ":                           "--token or --token-file is empty",
 		"queue ls --token-file none":                   "--token-file: open none: no such file or directory: name a file with the token",
 		"queue ls --server http://a@b/":                "it has a user: leave that out, and give a token",
-		"queue ls --server http:example":               "URL of a server: use https://HOST:PORT",
+		"queue ls --server http:example":               `URL of a server "http:example": use https://HOST:PORT`,
 		"queue ls --server redis://127.0.0.1":          "use https://HOST:PORT",
 		"queue ls --server http://x?ca=f":              "ca needs https://",
 		"queue ls --server https://x?ac=f":             `parameter "ac": use ca, cert and key, which name files`,

@@ -78,9 +78,9 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 // Serving is the remedy for a queue that nobody serves.
 func Serving(queue string) string {
 	if !fileName.MatchString(queue) {
-		return "put a plugin whose manifest names the queue into the plugin directory of a host"
+		return "put a plugin whose manifest names the queue into a host's plugin directory"
 	}
-	return fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", queue)
+	return fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into a host's plugin directory", queue)
 }
 
 // Checks lists the names of all checks.

@@ -136,7 +136,7 @@ func TestScheduleActions(t *testing.T) {
 	w.press(t, "Change")
 	w.fill(t, "overlap", "skip")
 	w.press(t, "Change it")
-	w.see(t, "skip")
+	w.eventually(t, "it is changed", func() (bool, error) { return schedule().Overlap == queue.OverlapSkip, nil })
 	if s := schedule(); s.Overlap != queue.OverlapSkip || s.Options.Timeout != time.Minute || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
 		t.Errorf("%+v", s)
 	}
@@ -276,6 +276,7 @@ func TestJobs(t *testing.T) {
 	w.press(t, "Delete all finished ones")
 	w.see(t, "label half=1")
 	w.press(t, "Delete 2 tasks")
+	w.see(t, "2 of 2 tasks")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 2 })
 
 	w.goTo(t, "/search?status=complete", "Search")

@@ -96,7 +96,7 @@ func TestViews(t *testing.T) {
 		texts                []string
 	}{
 		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95), at most", "1 of 8"}},
-		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "4 queues"}},
+		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "6 queues"}},
 		{"queue", "/queues/mail", "Queue mail", "page-queue.png", []string{"Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
 		{"queue", "/queues/stuck", "Queue stuck", "", []string{"None: no host with a plugin for it runs", "pending (3)"}},
 		{"task", "/tasks/" + bad, "Task " + bad, "page-task.png", []string{"main.deliver", "dialing", "bob@example.com", "The task is failed: the log is complete.", "a1a1a1a1a1a1"}},
