@@ -123,7 +123,7 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 		return
 	}
 	destination := max(1, places/8) // as the client bounds all connections of a tenant
-	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, webhook.MaxTimeout
+	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, queue.MaxWebhookTimeout
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	for _, tenant := range n.clients {

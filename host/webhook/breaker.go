@@ -5,10 +5,9 @@ import (
 )
 
 const (
-	// failuresOff is how many deliveries in a row fail before a destination is switched off, for leastOff, and twice as long
+	// failuresOff is how many deliveries in a row fail before a destination is switched off, for Config.Off, and twice as long
 	// each time that the delivery fails which then tries it, up to mostOff.
 	failuresOff = 10
-	leastOff    = 30 * time.Second
 	mostOff     = 10 * time.Minute
 )
 
@@ -28,8 +27,9 @@ type Off struct {
 //	                                └──── it fails, twice as long ┘
 type destination struct {
 	name     string
-	open     int // requests
-	failures int // in a row
+	least    time.Duration // for which it is switched off first
+	open     int           // requests
+	failures int           // in a row
 	off      time.Duration
 	since    time.Time // when it was switched off; zero: it is on
 	until    time.Time
@@ -76,7 +76,7 @@ func (d *destination) end(well, sick bool, why string, now time.Time) (off, on b
 		d.off = min(2*d.off, mostOff)
 		d.until = now.Add(d.off)
 	case d.since.IsZero() && d.failures >= failuresOff:
-		d.off, d.since, d.until = leastOff, now, now.Add(leastOff)
+		d.off, d.since, d.until = d.least, now, now.Add(d.least)
 		return true, false
 	}
 	return false, false

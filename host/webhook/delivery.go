@@ -23,15 +23,10 @@ const (
 	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
 	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
-	// MaxTimeout is the longest time that a subscription may wait for a response.
-	MaxTimeout = 10 * time.Minute
 	// leastDelay to mostDelay bounds what a server may ask for by Retry-After; without one it is standardDelay.
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
-	// SecretPrefix begins the names of the secrets that a subscription may name: else whoever makes subscriptions could have the
-	// secrets of handlers sent anywhere.
-	SecretPrefix = "webhook."
 
 	signingPrefix = "whsec_"
 )
@@ -102,9 +97,6 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 }
 
 func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
-	if !strings.HasPrefix(name, SecretPrefix) {
-		return nil, fmt.Errorf("secret %s: those of webhooks have names that begin with %s: rename it", name, SecretPrefix)
-	}
 	value, err := read(name)
 	if err != nil {
 		return nil, fmt.Errorf("secret %s: %w", name, err)

@@ -43,6 +43,8 @@ type Config struct {
 	// Places is how many deliveries run at a time (default 400), and Destination how many of them to one destination (default
 	// 50).
 	Places, Destination int
+	// Off is for how long a destination is switched off at first, once deliveries to it fail in a row (default 30 s).
+	Off time.Duration
 	// Grace is how long running deliveries may go on when the runner is to end (default 30 s).
 	Grace time.Duration
 	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
@@ -64,6 +66,7 @@ type Metrics interface {
 func (c Config) withDefaults() Config {
 	c.Places = cmp.Or(c.Places, 400)
 	c.Destination = cmp.Or(c.Destination, 50)
+	c.Off = cmp.Or(c.Off, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
 	if c.Logger == nil {
@@ -184,6 +187,16 @@ func (r *Runner) queues() (names []string) {
 	return names
 }
 
+// destination is the one of a name. The caller holds the mutex.
+func (r *Runner) destination(name string) *destination {
+	d := r.destinations[name]
+	if d == nil {
+		d = &destination{name: name, least: r.config.Off}
+		r.destinations[name] = d
+	}
+	return d
+}
+
 // take takes places for deliveries of a queue, as many as there are.
 func (r *Runner) take(name string, now time.Time) (places int) {
 	r.mu.Lock()
@@ -192,11 +205,7 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	if !served {
 		return 0
 	}
-	d := r.destinations[h.destination]
-	if d == nil {
-		d = &destination{name: h.destination}
-		r.destinations[h.destination] = d
-	}
+	d := r.destination(h.destination)
 	all := 0
 	for _, other := range r.destinations {
 		all += other.open
@@ -260,6 +269,10 @@ func (r *Runner) off() (list []Off) {
 // deliver sends the request of a task and says how the task ends.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
+	if h.subscription.Webhook == nil { // its subscription has gone meanwhile: it is given back
+		r.ended(h.destination, false, false, "")
+		return s
+	}
 	response, err := r.send(ctx, d, h)
 	now := time.Now()
 	switch cause := context.Cause(ctx); {

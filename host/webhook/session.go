@@ -320,11 +320,7 @@ func (s *session) audit(ctx, living context.Context) {
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
-	h := s.hooks[name]
-	if s.destinations[h.destination] == nil {
-		s.destinations[h.destination] = &destination{name: h.destination}
-	}
-	s.destinations[h.destination].open += n
+	s.destination(s.hooks[name].destination).open += n
 }
 
 // begin delivers the tasks of a reply.

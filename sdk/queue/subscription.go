@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -21,11 +22,14 @@ const (
 	maxFilter       = 32
 	// maxSigners is how many secrets may sign a delivery while they are changed.
 	maxSigners = 4
-	// DefaultWebhookTimeout is how long a delivery waits for the response.
+	// DefaultWebhookTimeout is how long a delivery waits for the response, and MaxWebhookTimeout the most that one may.
 	DefaultWebhookTimeout = 20 * time.Second
-	maxWebhookTimeout     = 10 * time.Minute
+	MaxWebhookTimeout     = 10 * time.Minute
 	// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
 	WebhookQueues = "webhook."
+	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
+	// secrets of handlers sent anywhere.
+	WebhookSecrets = "webhook."
 )
 
 // Subscription makes a task of each publication that it matches: in a queue, for a handler, or as the delivery of a webhook.
@@ -256,16 +260,19 @@ func (w *Webhook) validate() error {
 		return fmt.Errorf("%w: method %q: use POST, PUT or PATCH", ErrInvalid, w.Method)
 	case w.Body != WebhookPayload && w.Body != WebhookCloudEvent:
 		return fmt.Errorf("%w: body %q: use %s or %s", ErrInvalid, w.Body, WebhookPayload, WebhookCloudEvent)
-	case w.Timeout < time.Millisecond || w.Timeout > maxWebhookTimeout:
-		return fmt.Errorf("%w: timeout %s of the webhook: use 1ms to %s", ErrInvalid, w.Timeout, maxWebhookTimeout)
+	case w.Timeout < time.Millisecond || w.Timeout > MaxWebhookTimeout:
+		return fmt.Errorf("%w: timeout %s of the webhook: use 1ms to %s", ErrInvalid, w.Timeout, MaxWebhookTimeout)
 	case len(w.Secrets) > maxSigners:
 		return fmt.Errorf("%w: %d secrets: at most %d may sign", ErrInvalid, len(w.Secrets), maxSigners)
 	case slices.ContainsFunc(w.Expect, func(status int) bool { return status < 200 || status > 599 }):
 		return fmt.Errorf("%w: expected statuses %v: use 200 to 599", ErrInvalid, w.Expect)
 	}
-	for _, name := range w.Secrets {
+	for _, name := range slices.AppendSeq(slices.Clone(w.Secrets), maps.Values(w.SecretHeaders)) {
 		if err := validName("secret", name); err != nil {
 			return err
+		}
+		if !strings.HasPrefix(name, WebhookSecrets) {
+			return fmt.Errorf("%w: secret %q: those of webhooks have names that begin with %s: rename it", ErrInvalid, name, WebhookSecrets)
 		}
 	}
 	for name, value := range w.Headers {
@@ -274,8 +281,8 @@ func (w *Webhook) validate() error {
 		}
 	}
 	for name, secret := range w.SecretHeaders {
-		if _, twice := w.Headers[name]; !validToken(name) || validName("secret", secret) != nil || twice {
-			return fmt.Errorf("%w: header %q with the secret %q: use a header's name that is not among the others, and the name of a secret", ErrInvalid, name, secret)
+		if _, twice := w.Headers[name]; !validToken(name) || twice {
+			return fmt.Errorf("%w: header %q with the secret %q: use a header's name that is not among the others", ErrInvalid, name, secret)
 		}
 	}
 	return nil
