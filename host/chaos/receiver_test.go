@@ -12,8 +12,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// hooking is a subscription with a webhook, and its queue.
-const hooking = "webhook.receiver"
+// hooked is a subscription with a webhook, and hooking its queue.
+const (
+	hooked  = "receiver"
+	hooking = queue.WebhookQueues + hooked
+)
 
 // receiver is a server that gets webhooks, and is no better than others: it refuses some, and drops the connections of others,
 // before it has taken them or after.
@@ -36,7 +39,7 @@ func newReceiver(t testing.TB, random *rand.Rand) *receiver {
 // subscription delivers to the receiver until it takes a publication.
 func (r *receiver) subscription() queue.Subscription {
 	return queue.Subscription{
-		ID: hooking, Topic: "orders.*", Queue: hooking, Webhook: &queue.Webhook{URL: r.URL, Timeout: 2 * time.Second},
+		ID: hooked, Topic: "orders.*", Webhook: &queue.Webhook{URL: r.URL, Timeout: 2 * time.Second},
 		Retry: queue.Retry{MaxAttempts: 1000, Base: 50 * time.Millisecond, Min: 50 * time.Millisecond, Max: 500 * time.Millisecond},
 	}
 }

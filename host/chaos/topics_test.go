@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,10 +70,10 @@ func TestPublications(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, tasks, err)
 		}
 		for _, task := range tasks {
-			if task.Queue != task.Subscription || !task.Status.Finished() || task.Status == queue.Failed && task.Reason != queue.ReasonCrashed {
+			if strings.TrimPrefix(task.Queue, queue.WebhookQueues) != task.Subscription || !task.Status.Finished() || task.Status == queue.Failed && task.Reason != queue.ReasonCrashed {
 				t.Errorf("%s: %+v", id, task)
 			}
-			if task.Subscription == hooking && (task.Status != queue.Complete || receiver.taken[task.ID+" "+payloadOf(id)] == 0) {
+			if task.Subscription == hooked && (task.Status != queue.Complete || receiver.taken[task.ID+" "+payloadOf(id)] == 0) {
 				t.Errorf("%s: the receiver did not take it: %+v", id, task)
 			}
 			ends[string(task.Status)]++

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ const (
 	standardDelay = 30 * time.Second
 
 	signingPrefix = "whsec_"
+	// contentAttribute is the attribute that names the payload's type.
+	contentAttribute = "ce-datacontenttype"
 )
 
 // Answer is the result of a delivery.
@@ -58,8 +61,8 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}
 	} else {
 		for name, value := range p.headers {
-			if strings.HasPrefix(name, "ce-") {
-				r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
+			if strings.HasPrefix(name, "ce-") && name != contentAttribute {
+				r.Headers[http.CanonicalHeaderKey(name)] = []string{percentEncoded(value)}
 			}
 		}
 	}
@@ -108,7 +111,7 @@ func readSecret(read func(name string) ([]byte, error), name string) ([]byte, er
 func signingKey(secret []byte) ([]byte, error) {
 	text := strings.TrimPrefix(strings.TrimSpace(string(secret)), signingPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(key) < 16 {
+	if err != nil || len(key) < 24 || len(key) > 64 {
 		return nil, fmt.Errorf("it is no key: write %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
 	}
 	return key, nil
@@ -125,8 +128,8 @@ func sign(key []byte, id, timestamp string, body []byte) string {
 // contentType is the type of the payload.
 func (p *parcel) contentType() string {
 	switch {
-	case p.headers["content-type"] != "":
-		return p.headers["content-type"]
+	case p.headers[contentAttribute] != "":
+		return p.headers[contentAttribute]
 	case json.Valid(p.payload):
 		return "application/json"
 	}
@@ -135,12 +138,15 @@ func (p *parcel) contentType() string {
 
 // cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task.
 func (p *parcel) cloudEvent() []byte {
-	event := map[string]any{"specversion": "1.0", "id": p.id}
+	topic := p.headers[queue.HeaderTopic]
+	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic} // which the publisher may name
 	for name, value := range p.headers {
 		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
 			event[attribute] = value
 		}
 	}
+	delete(event, "data") // no attribute may have that name
+	event["specversion"] = "1.0"
 	kind := p.contentType()
 	event["datacontenttype"] = kind
 	media, _, _ := mime.ParseMediaType(kind)
@@ -156,6 +162,19 @@ func (p *parcel) cloudEvent() []byte {
 	}
 	text, _ := json.Marshal(event) // texts, and what is JSON
 	return text
+}
+
+// percentEncoded is the value of an attribute as CloudEvents' binding to HTTP writes it into a header.
+func percentEncoded(value string) string {
+	var text strings.Builder
+	for _, c := range []byte(value) {
+		if c <= ' ' || c > '~' || c == '"' || c == '%' {
+			fmt.Fprintf(&text, "%%%02X", c)
+		} else {
+			text.WriteByte(c)
+		}
+	}
+	return text.String()
 }
 
 // verdict is what a response means for a delivery.

@@ -178,8 +178,8 @@ func nsjEvents(b *testing.B, h *hooks) events {
 		},
 		ended: func(b *testing.B) bool {
 			const open = "status not in ('sucesso', 'falha')"
-			return number(b, pool, "select count(*) from events where dead and status = 'sucesso'") > 0 &&
-				number(b, pool, "select (select count(*) from events where "+open+") + (select count(*) from hooks where "+open+")") == 0
+			return rows(b, pool, "select count(*) from events where dead and status = 'sucesso'") > 0 &&
+				rows(b, pool, "select (select count(*) from events where "+open+") + (select count(*) from hooks where "+open+")") == 0
 		},
 		tell: func(b *testing.B, begun time.Time) map[string]string {
 			for _, w := range workers {
@@ -201,14 +201,14 @@ func nsjEvents(b *testing.B, h *hooks) events {
 			}
 			first, second := "select min(id) from events where pub_sub", "select max(id) from events where pub_sub"
 			tasks := func(of string) string {
-				return strconv.Itoa(number(b, pool, "select count(distinct subscriber_id) from events where not dead and publication_id = ("+of+")"))
+				return strconv.Itoa(rows(b, pool, "select count(distinct subscriber_id) from events where not dead and publication_id = ("+of+")"))
 			}
-			rows := number(b, pool, "select count(*) from events")
+			kept := rows(b, pool, "select count(*) from events")
 			begin := time.Now()
 			purging := command("events", "nsj_peer.py", "work")
 			purging.Env = append(purging.Env, "QUEUE_PURGE_MAX_AGE=0")
 			defer startWorker(b, purging).stop()
-			for deadline := time.Now().Add(patience); number(b, pool, "select count(*) from events") > 0; {
+			for deadline := time.Now().Add(patience); rows(b, pool, "select count(*) from events") > 0; {
 				if time.Now().After(deadline) {
 					b.Fatal("nothing was purged")
 				}
@@ -219,7 +219,7 @@ func nsjEvents(b *testing.B, h *hooks) events {
 				"index and mail ran after": strings.Join(append(runs["index"], runs["mail"]...), ", "), "bills ran after": strings.Join(runs["bills"], ", "),
 				"its dead handler ran after": strings.Join(runs["bills.dead"], ", "), "left of it": "a row for each attempt, and those of the dead one",
 				"webhook beside handlers": beside + ": " + why, "webhook by itself": alone, "its signature": signed,
-				"purge": fmt.Sprintf("all %d rows %s after the worker's start with age 0", rows, after(time.Now(), begin)),
+				"purge": fmt.Sprintf("all %d rows %s after the worker's start with age 0", kept, after(time.Now(), begin)),
 			}
 		},
 	}
@@ -232,7 +232,7 @@ func execute(b *testing.B, pool *pgxpool.Pool, sql string, arguments ...any) {
 	}
 }
 
-func number(b *testing.B, pool *pgxpool.Pool, sql string) (n int) {
+func rows(b *testing.B, pool *pgxpool.Pool, sql string) (n int) {
 	b.Helper()
 	if err := pool.QueryRow(b.Context(), sql).Scan(&n); err != nil {
 		b.Fatalf("%s: %v", sql, err)

@@ -109,7 +109,7 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`topic "a*b*" has more than one *`:       func(s *Subscription) { s.Topic = "a*b*" },
 		`has no queue and no webhook`:            func(s *Subscription) { s.Queue = "" },
 		`those that begin with webhook. are for`: func(s *Subscription) { s.Queue = "webhook.x" },
-		`of a webhook: begin its name with`:      func(s *Subscription) { s.Webhook = &Webhook{URL: "https://a"} },
+		`of a webhook: it is always webhook.s`:   func(s *Subscription) { s.Webhook = &Webhook{URL: "https://a"} },
 		`queue "a b": use 1 to 128`:              func(s *Subscription) { s.Queue = "a b" },
 		`would go to its own queue "q"`:          func(s *Subscription) { s.Dead = "q" },
 		`queue "a b"`:                            func(s *Subscription) { s.Dead = "a b" },
@@ -132,10 +132,11 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`body "xml"`:                   hooked(func(w *Webhook) { w.Body = "xml" }),
 		`timeout 1h0m0s`:               hooked(func(w *Webhook) { w.Timeout = time.Hour }),
 		`5 secrets: at most 4`:         hooked(func(w *Webhook) { w.Secrets = make([]string, 5) }),
-		`secret "": use`:               hooked(func(w *Webhook) { w.Secrets = []string{""} }),
+		`secret "": those of webhooks`: hooked(func(w *Webhook) { w.Secrets = []string{""} }),
 		`expected statuses [100]`:      hooked(func(w *Webhook) { w.Expect = []int{100} }),
 		`header "a b"`:                 hooked(func(w *Webhook) { w.Headers = map[string]string{"a b": "c"} }),
 		`header "a": "b\n"`:            hooked(func(w *Webhook) { w.Headers = map[string]string{"a": "b\n"} }),
+		`"webhook.a/../../b/c": those`: hooked(func(w *Webhook) { w.Secrets = []string{"webhook.a/../../b/c"} }),
 		`"api_key": those of webhooks`: hooked(func(w *Webhook) { w.SecretHeaders = map[string]string{"a": "api_key"} }),
 		`header "a" with the secret "webhook.s"`: hooked(func(w *Webhook) {
 			w.Headers, w.SecretHeaders = map[string]string{"a": "b"}, map[string]string{"a": "webhook.s"}

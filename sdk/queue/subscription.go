@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ const (
 	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
 	// secrets of handlers sent anywhere.
 	WebhookSecrets = "webhook."
+	// ReasonGone is the Reason of a webhook that is switched off because its server says that it is gone.
+	ReasonGone = "the server answered 410 Gone"
 )
 
 // Subscription makes a task of each publication that it matches: in a queue, for a handler, or as the delivery of a webhook.
@@ -38,7 +41,7 @@ type Subscription struct {
 	Topic string // a topic, or a pattern with one * for any text
 	// Filter is what a publication must be like (zero: all of the topic).
 	Filter Filter
-	// Queue is where the tasks go. That of a webhook begins with "webhook." (default: that and its ID, or the SHA-1 of a long one).
+	// Queue is where the tasks go. That of a webhook follows from its ID: "webhook." and the ID, or the SHA-1 of a long one.
 	Queue   string
 	Webhook *Webhook // nil: a handler runs the tasks
 	// Retry, Timeout and Priority are those of the tasks, as in Options. The plugin's manifest sets what they leave out.
@@ -47,7 +50,7 @@ type Subscription struct {
 	Priority *int
 	// Dead is the queue of their dead letters (default: what the plugin's manifest names).
 	Dead string
-	// Active: it gets tasks. Reason says why not, if somebody or something said so.
+	// Active: it gets tasks. Reason says why not, if somebody or something said so: ReasonGone stops the tasks that wait, too.
 	Active bool
 	Reason string
 	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
@@ -198,9 +201,7 @@ func (s Subscription) withDefaults() Subscription {
 		w.Body = cmp.Or(w.Body, WebhookPayload)
 		w.Timeout = cmp.Or(w.Timeout, DefaultWebhookTimeout)
 		s.Webhook = &w
-		if s.Queue == "" {
-			s.Queue = shortened(WebhookQueues, s.ID)
-		}
+		s.Queue = cmp.Or(s.Queue, shortened(WebhookQueues, s.ID))
 	}
 	return s
 }
@@ -228,8 +229,8 @@ func (s *Subscription) validateTasks() error {
 		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or an URL", ErrInvalid)
 	case s.Webhook == nil && webhooks:
 		return fmt.Errorf("%w: queue %q: those that begin with %s are for webhooks: name another, or an URL", ErrInvalid, s.Queue, WebhookQueues)
-	case s.Webhook != nil && !webhooks:
-		return fmt.Errorf("%w: queue %q of a webhook: begin its name with %s, or leave it out", ErrInvalid, s.Queue, WebhookQueues)
+	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // two webhooks of one queue would get each other's
+		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue, shortened(WebhookQueues, s.ID))
 	case s.Dead != "" && s.Dead == s.Queue:
 		return fmt.Errorf("%w: its dead letters would go to its own queue %q: name another", ErrInvalid, s.Dead)
 	case !utf8.ValidString(s.Reason) || len(s.Reason) > 1<<10:
@@ -248,6 +249,8 @@ func (s *Subscription) validateTasks() error {
 func (s *Subscription) options() Options {
 	return Options{Retry: s.Retry, Timeout: s.Timeout, Priority: s.Priority, Dead: s.Dead}
 }
+
+var validWebhookSecret = regexp.MustCompile(`^` + regexp.QuoteMeta(WebhookSecrets) + `[A-Za-z0-9._-]{1,100}$`)
 
 func (w *Webhook) validate() error {
 	to, err := url.Parse(w.URL)
@@ -268,11 +271,8 @@ func (w *Webhook) validate() error {
 		return fmt.Errorf("%w: expected statuses %v: use 200 to 599", ErrInvalid, w.Expect)
 	}
 	for _, name := range slices.AppendSeq(slices.Clone(w.Secrets), maps.Values(w.SecretHeaders)) {
-		if err := validName("secret", name); err != nil {
-			return err
-		}
-		if !strings.HasPrefix(name, WebhookSecrets) {
-			return fmt.Errorf("%w: secret %q: those of webhooks have names that begin with %s: rename it", ErrInvalid, name, WebhookSecrets)
+		if !validWebhookSecret.MatchString(name) {
+			return fmt.Errorf("%w: secret %q: those of webhooks have names that begin with %s, and then 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
 		}
 	}
 	for name, value := range w.Headers {
