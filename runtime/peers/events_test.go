@@ -35,8 +35,8 @@ type events struct {
 	publish func(b *testing.B, key string)
 	// ended tells whether all that was published has come to its end.
 	ended func(b *testing.B) bool
-	// tell ends the system, and says what it did since it was begun.
-	tell func(b *testing.B, begun time.Time) map[string]string
+	// tell ends the system, and says what it did.
+	tell func(b *testing.B) map[string]string
 }
 
 // BenchmarkEvents has nsj-queue-lib and Quern do the same with publications, side by side in some four minutes, and prints what each
@@ -44,7 +44,6 @@ type events struct {
 func BenchmarkEvents(b *testing.B) {
 	hooks := newHooks(b)
 	systems := []events{nsjEvents(b, hooks), quernEvents(b, hooks)}
-	begun := time.Now()
 	for _, s := range systems {
 		s.publish(b, "order-7")
 		s.publish(b, "order-7")
@@ -62,7 +61,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	var told []map[string]string
 	for _, s := range systems {
-		told = append(told, s.tell(b, begun))
+		told = append(told, s.tell(b))
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "| the same publication, twice | %s | %s |\n|---|---|---|\n", told[0]["name"], told[1]["name"])
@@ -181,10 +180,17 @@ func nsjEvents(b *testing.B, h *hooks) events {
 			return rows(b, pool, "select count(*) from events where dead and status = 'sucesso'") > 0 &&
 				rows(b, pool, "select (select count(*) from events where "+open+") + (select count(*) from hooks where "+open+")") == 0
 		},
-		tell: func(b *testing.B, begun time.Time) map[string]string {
+		tell: func(b *testing.B) map[string]string {
 			for _, w := range workers {
 				w.stop()
 			}
+			published := func(table string) (at time.Time) {
+				if err := pool.QueryRow(b.Context(), "select min(data_hora_inicial) from "+table).Scan(&at); err != nil {
+					b.Fatal(err)
+				}
+				return at
+			}
+			begun := published("events")
 			runs := make(map[string][]string)
 			for _, line := range strings.Split(workers["events"].said.String(), "\n") {
 				var name string
@@ -193,7 +199,7 @@ func nsjEvents(b *testing.B, h *hooks) events {
 					runs[name] = append(runs[name], after(time.UnixMicro(int64(at*1e6)), begun))
 				}
 			}
-			alone, signed := h.say("/nsj/hooks", begun)
+			alone, signed := h.say("/nsj/hooks", published("hooks"))
 			beside, _ := h.say("/nsj/events", begun)
 			var why string
 			if err := pool.QueryRow(b.Context(), "select coalesce(max(mensagem), '') from events where subscriber_id = 'hook' and status = 'falha'").Scan(&why); err != nil {
@@ -280,7 +286,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 		}
 	}
 	host := startWorker(b, exec.Command(buildQuern(b), "serve", "--redis", server.URL(), "--plugins", folder, "--secrets", secrets, "--allow-networks", "127.0.0.0/8",
-		"--cache", b.TempDir(), "--http", "127.0.0.1:0"))
+		"--cache", filepath.Join(b.TempDir(), "compiled"), "--http", "127.0.0.1:0"))
 	names := []string{"index", "mail", "bills", "bills.dead", "webhook.hook"}
 	var tasks []int
 	of := func(name string) *queue.Task {
@@ -302,6 +308,11 @@ func quernEvents(b *testing.B, h *hooks) events {
 			tasks = append(tasks, made.Subscribers)
 		},
 		ended: func(b *testing.B) bool {
+			select {
+			case <-host.ended:
+				b.Fatal("the host has ended")
+			default:
+			}
 			stats, err := client.Stats(b.Context(), names...)
 			if err != nil {
 				b.Fatal(err)
@@ -312,8 +323,12 @@ func quernEvents(b *testing.B, h *hooks) events {
 			}
 			return done == int64(len(names))
 		},
-		tell: func(b *testing.B, begun time.Time) map[string]string {
-			runs := make(map[string][]string)
+		tell: func(b *testing.B) map[string]string {
+			first, err := client.Publication(b.Context(), "order-7")
+			if err != nil {
+				b.Fatal(err)
+			}
+			begun, runs := first.Created, make(map[string][]string)
 			for _, name := range names {
 				attempts, err := client.History(b.Context(), of(name))
 				if err != nil {
