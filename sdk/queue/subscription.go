@@ -23,9 +23,10 @@ const (
 	maxFilter       = 32
 	// maxSigners is how many secrets may sign a delivery while they are changed.
 	maxSigners = 4
-	// DefaultWebhookTimeout is how long a delivery waits for the response, and MaxWebhookTimeout the most that one may.
+	// DefaultWebhookTimeout is how long a delivery waits for the response.
 	DefaultWebhookTimeout = 20 * time.Second
-	MaxWebhookTimeout     = 10 * time.Minute
+	// MaxWebhookTimeout is the longest that one may.
+	MaxWebhookTimeout = 10 * time.Minute
 	// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
 	WebhookQueues = "webhook."
 	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
