@@ -78,13 +78,11 @@ func TestAChain(t *testing.T) {
 		if want := []Dependency{{"b", "complete", 2}, {"c", "complete", 1}}; !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		if result := must[[]byte](t)(w.DependencyResult(w.ctx, "d", "b", 2)); string(result) != "\xff\x00" {
+		if result := must[[]byte](t)(w.Result(w.ctx, "b", 2)); string(result) != "\xff\x00" {
 			t.Errorf("result %q", result)
 		}
-		for _, other := range []string{"a", "d"} {
-			if _, err := w.DependencyResult(w.ctx, "d", other, 9); !errors.Is(err, ErrDependency) {
-				t.Errorf("result of %s: %v", other, err)
-			}
+		if _, err := w.Result(w.ctx, "b", 1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a result of two bytes: %v", err)
 		}
 		// What has ended counts at once.
 		w.after(t, "e", WhenComplete, "a", "d")
@@ -175,22 +173,22 @@ func TestEveryEndIsTold(t *testing.T) {
 				options.Retry.MaxAge = time.Second
 			}
 			w.enqueue(t, "q", "", options)
-			for _, when := range []When{WhenComplete, WhenEnded, WhenFailed} {
+			for _, when := range whens {
 				w.after(t, name+"."+string(when), when, name)
 			}
 			end()
 			w.advance(t)
-			want := map[string]string{"complete": "failed dependency", "ended": "pending", "failed": "pending"}
+			want := map[string]string{"complete": "failed dependency", "ended": "pending", "failed": "pending", "any": "failed dependency"}
 			switch name {
 			case "deleted":
-				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete"}
+				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}
 			case "python", "removed":
 				w.is(t, map[string]string{name + ".complete": "scheduled", name + ".ended": "scheduled"})
 				pass(6)
 				must[Block](t)(q.Recheck(w.ctx))
 			}
 			if name == "python" {
-				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete"}
+				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}
 			}
 			for when, state := range want {
 				w.is(t, map[string]string{name + "." + when: state})
@@ -199,6 +197,60 @@ func TestEveryEndIsTold(t *testing.T) {
 				t.Errorf("error %s", failed.Error)
 			}
 			w.rdb.Del(w.ctx, w.keys.pending("q")) // so that the next one is first
+		}
+	})
+}
+
+// What is purged while others wait for it counts as it ended, whether they were told by then or not: nobody waits for ever, and
+// nobody fails for it. Its result is gone, but for the task that has it as its parameters.
+func TestPurgedDependencies(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "p")
+		for _, told := range []string{"told", "untold"} {
+			done, bad, late := told+".done", told+".bad", told+".late"
+			for _, id := range []string{done, bad, late} {
+				w.enqueue(t, "p", "", Options{ID: id})
+			}
+			w.after(t, told+".complete", WhenComplete, done, late)
+			w.after(t, told+".ended", WhenEnded, done, bad, late)
+			w.after(t, told+".any", WhenAny, bad, late)
+			w.after(t, told+".failed", WhenFailed, done, late)
+			w.after(t, told+".doomed", WhenComplete, bad, late)
+			w.enqueue(t, "q", "", Options{ID: told + ".heir", After: []string{done}})
+			for _, failure := range []*Failure{nil, {}} {
+				claim := new(w.reserve(t, node, "p", true)).Claim()
+				w.settle(t, node, "p", Settlement{Claim: claim, Result: []byte("result of " + claim.ID), Failure: failure})
+			}
+			if told == "told" {
+				w.advance(t)
+			}
+			if n := must[int](t)(w.Queue("p").Purge(w.ctx, PurgeOptions{Everything: true})); n != 2 {
+				t.Fatalf("purged %d tasks", n)
+			}
+			w.advance(t)
+			w.is(t, map[string]string{
+				told + ".complete": "scheduled", told + ".ended": "scheduled", told + ".any": "scheduled", told + ".failed": "scheduled",
+				told + ".doomed": "failed dependency", told + ".heir": "pending",
+			})
+			if got := w.task(t, told+".heir"); string(got.Parameters) != "result of "+done {
+				t.Errorf("parameters %q", got.Parameters)
+			}
+			if _, err := w.Result(w.ctx, done, 99); !errors.Is(err, ErrNoTask) {
+				t.Errorf("result of what was purged: %v", err)
+			}
+			w.settle(t, node, "p", Settlement{Claim: new(w.reserve(t, node, "p", true)).Claim()})
+			must[int](t)(w.Queue("p").Purge(w.ctx, PurgeOptions{Everything: true}))
+			w.advance(t)
+			w.is(t, map[string]string{told + ".complete": "pending", told + ".ended": "pending", told + ".any": "pending", told + ".failed": "complete"})
+			if got := *w.task(t, told+".ended").After; got != (After{When: WhenEnded, Of: 3, Ended: 3, Failed: 1}) {
+				t.Errorf("%+v", got)
+			}
+			if stats := must[Stats](t)(w.Queue("q").Stats(w.ctx)); stats.Blocked != 0 {
+				t.Errorf("%d still wait", stats.Blocked)
+			}
+		}
+		if left := must[[]string](t)(w.rdb.Keys(w.ctx, w.Tenant()+"_children_*").Result()); len(left) != 0 {
+			t.Errorf("left are %v", left)
 		}
 	})
 }
