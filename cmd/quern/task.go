@@ -17,8 +17,8 @@ func newTaskShow(env environment) *cobra.Command {
 		Use: "show ID", Short: "Show everything about a task",
 		Long: "Shows everything about a task. -o json leaves missing values out; max_attempts is -1 for a task without\n" +
 			"a bound, and missing where its manifest decides; handled is the ID of the dead letter that handled a\n" +
-			"failed task. It names up to 1000 of the tasks that it waits for, or waited for, lines the first ten of\n" +
-			"them, beginning with those that go on.\n\n" +
+			"failed task; dependencies are up to 1000 of the tasks that it waits for, or waited for. Without -o json\n" +
+			"ten are shown, first those that have not ended.\n\n" +
 			"--tree shows it as a tree: below each task those that it enqueued, and those that wait for it, marked\n" +
 			"with an arrow; at most 100 below each, 8 levels and 1000 in all. It counts what it leaves out.",
 		Args: arguments(1, 1),
