@@ -517,7 +517,7 @@ local function release(queue, id, clock, d)
   announce(CHANNEL_ .. queue)
 end
 
--- resolve(queue, id, clock, d, culprit): does what is decided of a blocked task; why is what to say if it fails.
+-- resolve(queue, id, clock, d, why): does what is decided of a blocked task; why is what to say if it fails.
 local function resolve(queue, id, clock, d, why)
   local verdict = decide(d)
   if verdict == 'wait' then return end
