@@ -42,7 +42,7 @@ type Subscription struct {
 	ID             string              `json:"id,omitempty" maxLength:"128"`
 	Topic          string              `json:"topic" maxLength:"128" doc:"Or a pattern with one * for any text."`
 	Filter         *SubscriptionFilter `json:"filter,omitempty" doc:"What a publication must be like; missing: all of the topic."`
-	Queue          string              `json:"queue,omitempty" maxLength:"128" doc:"Of the handler; that of a webhook begins with webhook. and may be missing."`
+	Queue          string              `json:"queue,omitempty" maxLength:"128" doc:"Of the handler; that of a webhook is always webhook.ID and may be missing."`
 	Webhook        *Webhook            `json:"webhook,omitempty"`
 	MaxAttempts    int                 `json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound; missing: the manifest decides."`
 	Retry          *Retry              `json:"retry,omitempty"`
@@ -51,6 +51,7 @@ type Subscription struct {
 	Dead           string              `json:"dead,omitempty" maxLength:"128" doc:"The queue of dead letters; missing: the manifest decides."`
 	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
 	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`
+	Gone           bool                `json:"gone,omitempty" doc:"The webhook's server answered 410: its deliveries wait until the subscription is resumed."`
 	Plugin         string              `json:"plugin,omitempty" doc:"The plugin whose manifest declares it."`
 	UnservedSince  float64             `json:"unserved_since,omitempty" doc:"Since when no live host has had that plugin."`
 	CreatedAt      float64             `json:"created_at,omitempty"`
@@ -322,7 +323,8 @@ func (s *service) describeSubscriptions() {
 			made, err := t.Subscribe(ctx, wanted)
 			if errors.Is(err, queue.ErrExists) && !in.OnlyNew {
 				made, err = t.ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
-					wanted.Active, wanted.Reason, wanted.Plugin, wanted.CreatedAt = is.Active, is.Reason, is.Plugin, is.CreatedAt
+					wanted.Active, wanted.Reason, wanted.Gone = is.Active, is.Reason, is.Gone
+					wanted.Plugin, wanted.CreatedAt = is.Plugin, is.CreatedAt
 					*is = wanted
 					return nil
 				})
@@ -388,7 +390,7 @@ func (s Subscription) wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
 		return queue.Subscription{}, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
 	}
-	s.ID, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, 0, 0, 0, ""
+	s.ID, s.Gone, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, false, 0, 0, 0, ""
 	return s.Subscription()
 }
 

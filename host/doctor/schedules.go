@@ -13,7 +13,12 @@ const lateTick = time.Minute
 var scheduleChecks = []check{
 	{"schedule-unserved", func(p *patient) (f []Finding) {
 		for _, s := range p.schedules {
-			if s.Paused.IsZero() && !p.served[s.Queue] && p.unread["the hosts"] == nil {
+			switch {
+			case !s.Paused.IsZero() || p.unread["the hosts"] != nil:
+			case !s.Absent.IsZero():
+				f = append(f, found(Warning, fmt.Sprintf("put the plugin %s into the plugin directory of a host, or delete the schedule", s.PluginOwner()),
+					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
+			case !p.served[s.Queue]:
 				f = append(f, found(Warning, fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host, or pause the schedule", s.Queue),
 					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue))
 			}
@@ -27,7 +32,7 @@ var scheduleChecks = []check{
 				due = s.Since
 			}
 			late := p.now.Sub(due)
-			if !s.Paused.IsZero() || late < lateTick {
+			if !s.Paused.IsZero() || !s.Absent.IsZero() || late < lateTick {
 				continue
 			}
 			late = late.Round(time.Second)

@@ -32,7 +32,7 @@ var webhookChecks = []check{
 	}},
 	{"webhook-inactive", func(p *patient) (f []Finding) {
 		for _, s := range p.subscriptions {
-			if s.Webhook != nil && !s.Active && s.Reason != "" {
+			if s.Webhook != nil && s.Gone {
 				f = append(f, found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID, s.Reason).
 					by("subscription", "resume", s.ID).in(s.Queue))
 			}

@@ -22,7 +22,7 @@ func TestWebhooks(t *testing.T) {
 	node := client.Node()
 	_, subscribed := client.Subscribe(ctx, queue.Subscription{ID: "gone", Topic: "t", Webhook: &queue.Webhook{URL: "https://example.com/"}})
 	_, changed := client.ChangeSubscription(ctx, "gone", func(s *queue.Subscription) error {
-		s.Active, s.Reason = false, "the server answered 410 Gone"
+		s.Active, s.Gone, s.Reason = false, true, "the server answered 410 Gone"
 		return nil
 	})
 	joined := node.Join(ctx)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -56,12 +56,20 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
-	root, err := os.OpenRoot(dir) // no link leads out of it
+	if strings.ContainsRune(name, '/') {
+		return nil, fmt.Errorf("%w: the secret %q: its name is that of a file, without /", service.ErrInvalid, name)
+	}
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	file, err := root.OpenFile(path.Join(tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	own, err := root.OpenRoot(tenant) // no link leads out of it, to other tenants neither
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	defer func() { _ = own.Close() }()
+	file, err := own.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
 	if err != nil {
 		return nil, unreadable(name, err)
 	}

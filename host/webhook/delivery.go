@@ -29,10 +29,6 @@ const (
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
-	// SecretPrefix begins the names of the secrets that a subscription may name: else whoever makes subscriptions could have the
-	// secrets of handlers sent anywhere.
-	SecretPrefix = "webhook."
-
 	signingPrefix = "whsec_"
 )
 
@@ -75,9 +71,9 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Traceparent"] = []string{trace}
 	}
 	for name, named := range w.SecretHeaders {
-		value, err := readSecret(secret, named)
+		value, err := secret(named)
 		if err != nil {
-			return r, err
+			return r, fmt.Errorf("secret %s: %w", named, err)
 		}
 		r.Headers[http.CanonicalHeaderKey(name)] = []string{string(value)}
 	}
@@ -85,9 +81,9 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 	r.Headers["Webhook-Id"], r.Headers["Webhook-Timestamp"] = []string{p.id}, []string{timestamp}
 	var signatures []string
 	for _, name := range w.Secrets {
-		value, err := readSecret(secret, name)
+		value, err := secret(name)
 		if err != nil {
-			return r, err
+			return r, fmt.Errorf("secret %s: %w", name, err)
 		}
 		key, err := signingKey(value)
 		if err != nil {
@@ -99,17 +95,6 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Webhook-Signature"] = []string{strings.Join(signatures, " ")}
 	}
 	return r, nil
-}
-
-func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
-	if !strings.HasPrefix(name, SecretPrefix) {
-		return nil, fmt.Errorf("secret %s: those of webhooks have names that begin with %s: rename it", name, SecretPrefix)
-	}
-	value, err := read(name)
-	if err != nil {
-		return nil, fmt.Errorf("secret %s: %w", name, err)
-	}
-	return value, nil
 }
 
 // signingKey reads a secret as Standard Webhooks writes it: whsec_ and the key in base64.

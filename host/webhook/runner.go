@@ -141,7 +141,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look reads the subscriptions. The queue of a webhook is served, unless it was switched off for a reason: then its tasks wait.
+// look reads the subscriptions. The queue of a webhook is served, also during a pause, unless its server is gone: then its tasks
+// wait.
 func (r *Runner) look(ctx context.Context) error {
 	all, err := r.client.Subscriptions(ctx)
 	if err != nil && all == nil {
@@ -149,7 +150,7 @@ func (r *Runner) look(ctx context.Context) error {
 	}
 	hooks := make(map[string]hook)
 	for _, s := range all {
-		if s.Webhook != nil && (s.Active || s.Reason == "") {
+		if s.Webhook != nil && !s.Gone {
 			hooks[s.Queue] = hook{s, destinationOf(s.Webhook.URL)}
 		}
 	}
@@ -284,7 +285,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		s.Result = answer(response)
 		return s
 	case v.gone:
-		r.switchOff(ctx, h.subscription.ID)
+		r.switchOff(ctx, h.subscription)
 		return r.failed(d, s, failure, true)
 	case v.later > 0 && d.Reschedules < policy.Reschedules():
 		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later
@@ -335,15 +336,22 @@ func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, 
 	return s.NoLaterThan(d.Expires, time.Now().Add(d.ahead))
 }
 
+// errMoved means that a subscription has another URL by now than the one that answered.
+var errMoved = errors.New("the subscription has another URL")
+
 // switchOff ends a subscription whose server answers that it is gone.
-func (r *Runner) switchOff(ctx context.Context, id string) {
-	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), id, func(s *queue.Subscription) error {
-		s.Active, s.Reason = false, "the server answered 410 Gone"
+func (r *Runner) switchOff(ctx context.Context, of queue.Subscription) {
+	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), of.ID, func(s *queue.Subscription) error {
+		if s.Webhook == nil || s.Webhook.URL != of.Webhook.URL {
+			return errMoved
+		}
+		s.Active, s.Gone, s.Reason = false, true, "the server answered 410 Gone"
 		return nil
 	})
-	if err != nil && !errors.Is(err, queue.ErrNoSubscription) {
-		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", id, "error", err)
-		return
+	switch {
+	case err == nil:
+		r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", of.ID)
+	case !errors.Is(err, queue.ErrNoSubscription) && !errors.Is(err, errMoved):
+		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", of.ID, "error", err)
 	}
-	r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", id)
 }

@@ -65,6 +65,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	}
 	living, end := context.WithCancelCause(context.WithoutCancel(ctx)) // outlives the intake
 	var loops sync.WaitGroup
+	defer s.work.Wait()
 	defer loops.Wait()
 	defer end(nil)
 	lost := make(chan error, 1) // the loop below reads the first one
@@ -111,9 +112,12 @@ func (s *session) finish(living, hurry context.Context) error {
 	case <-hurry.Done():
 	}
 	s.stopAll(errDrained)
-	<-done
 	ctx, cancel := context.WithTimeout(living, leaveTimeout)
 	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done(): // they cannot be settled
+	}
 	return s.node.Leave(ctx)
 }
 
@@ -320,17 +324,20 @@ func (s *session) audit(ctx, living context.Context) {
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
-	h := s.hooks[name]
+	h, served := s.hooks[name]
+	if !served {
+		return
+	}
 	if s.destinations[h.destination] == nil {
 		s.destinations[h.destination] = &destination{name: h.destination}
 	}
 	s.destinations[h.destination].open += n
 }
 
-// begin delivers the tasks of a reply.
+// begin delivers the tasks of a reply, or gives them back if their webhook is gone.
 func (s *session) begin(living context.Context, name string, reply queue.ReserveReply) {
 	s.Runner.mu.Lock()
-	h := s.hooks[name]
+	h, served := s.hooks[name]
 	s.Runner.mu.Unlock()
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
@@ -343,7 +350,10 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
-			settlement := s.deliver(ctx, d, h)
+			settlement := queue.Settlement{Claim: d.Claim()}
+			if served {
+				settlement = s.deliver(ctx, d, h)
+			}
 			outcome, reason := s.settle(living, ctx, d, settlement)
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
@@ -354,11 +364,13 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 	}
 }
 
-// settle writes what became of a delivery, or gives it back, again and again while Redis is away.
+// settle writes what became of a delivery, or gives it back, again and again while Redis is away or a key is damaged: a delivery
+// that is held and forgotten would be sent again. When the listener has left, other hosts take those that are unsettled.
 func (s *session) settle(living, run context.Context, d *delivery, settlement queue.Settlement) (outcome, reason string) {
 	back := settlement.Failure == nil && settlement.Result == nil
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		if errors.Is(context.Cause(run), errLost) {
+	told := false
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, maxJoinPause) {
+		if errors.Is(context.Cause(run), errLost) || living.Err() != nil {
 			return "lost", ""
 		}
 		var errs []error
@@ -372,10 +384,16 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 			err = errs[0]
 		}
 		switch {
-		case queue.IsUnavailable(err) && living.Err() == nil:
-			sleep(living, pause)
 		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
 			return "lost", ""
+		case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
+			return "failed", string(queue.ReasonCancelled)
+		case err != nil && !errors.Is(err, queue.ErrNoLetter):
+			if !told && !queue.IsUnavailable(err) {
+				told = true
+				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
+			}
+			sleep(living, pause)
 		case back:
 			return "released", ""
 		case settlement.Failure == nil:

@@ -62,7 +62,7 @@ type request struct {
 var secrets = map[string]string{
 	"webhook.old": "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567")),
 	"webhook.new": "whsec_" + base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwx")),
-	"webhook.key": "Bearer s3cret", "webhook.bad": "???", "api_key": "of a handler",
+	"webhook.key": "Bearer s3cret", "webhook.bad": "???",
 }
 
 func setup(t *testing.T, change func(*webhook.Config)) *world {
@@ -292,18 +292,123 @@ func TestGone(t *testing.T) {
 	})
 }
 
+// A pause with a reason lets deliveries that wait go on; those of a server that is gone wait until it is resumed.
+func TestPauseWithAReason(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{}, fast)
+	check(t, w.Queue("webhook.s").Pause(w.ctx))
+	w.publish("x")
+	change := func(active, gone bool) {
+		t.Helper()
+		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error {
+			s.Active, s.Gone, s.Reason = active, gone, "as somebody wanted"
+			return nil
+		})
+		check(t, err)
+	}
+	change(false, false)
+	check(t, w.Queue("webhook.s").Resume(w.ctx))
+	if task := w.task("s"); task.Status != queue.Complete {
+		t.Errorf("%s: %s", task.Status, task.Error)
+	}
+	change(false, true)
+	w.eventually("the queue is left", func() bool {
+		nodes, err := w.Fleet().Nodes(w.ctx)
+		return err == nil && !slices.ContainsFunc(nodes, func(n queue.NodeInfo) bool { return strings.Contains(n.About["queues"], "webhook.s") })
+	})
+	change(true, true)
+	w.publish("y")
+	w.eventually("both are delivered", func() bool { return len(w.seen()) == 2 })
+}
+
+// The server of an old URL that is gone does not switch off the webhook that has another one by now.
+func TestGoneAndMoved(t *testing.T) {
+	w := setup(t, nil)
+	moved := make(chan struct{})
+	w.answers(func(rw http.ResponseWriter, r request) {
+		if r.URL.Path == "/hook" {
+			<-moved
+			rw.WriteHeader(http.StatusGone)
+		}
+	})
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("x")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
+	_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Webhook.URL = w.server.URL + "/new"; return nil })
+	check(t, err)
+	close(moved)
+	if task := w.task("s"); task.Status != queue.Failed {
+		t.Errorf("%s", task.Status)
+	}
+	if s, err := w.Subscription(w.ctx, "s"); err != nil || !s.Active || s.Gone {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A delivery that cannot be settled, because a key is damaged, is sent once and settled when somebody has repaired it.
+func TestDamagedQueue(t *testing.T) {
+	w := setup(t, nil)
+	rdb := queuetest.Shared(t).Client(t)
+	complete := w.Tenant() + "_complete_tasks_webhook.s"
+	w.answers(func(http.ResponseWriter, request) { rdb.Set(w.ctx, complete, "of another type", 0) })
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("x")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
+	start, err := w.Clock(w.ctx)
+	check(t, err)
+	w.eventually("the lease was audited twice", func() bool {
+		now, err := w.Clock(w.ctx)
+		return err == nil && now.Sub(start) > 2*w.Lease()+time.Second
+	})
+	check(t, rdb.Del(w.ctx, complete).Err())
+	if task := w.task("s"); task.Status != queue.Complete || len(w.seen()) != 1 {
+		t.Errorf("%s after %d requests", task.Status, len(w.seen()))
+	}
+}
+
+// Tasks that the listener holds of a queue without a webhook are given back, and the runner goes on.
+func TestHeldWithoutAWebhook(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.subscribe("other", queue.Webhook{}, fast)
+	var listener string
+	w.eventually("it is there", func() bool {
+		nodes, err := w.Fleet().Nodes(w.ctx)
+		if err == nil && len(nodes) == 1 && strings.Contains(nodes[0].About["queues"], "webhook.s") {
+			listener = nodes[0].ID
+		}
+		return listener != ""
+	})
+	rdb := queuetest.Shared(t).Client(t)
+	check(t, w.Queue("webhook.s").Pause(w.ctx))
+	w.publish("x")
+	// The queue stays registered, because a key of it has another type, while its webhook goes.
+	listeners := w.Tenant() + "_listeners_webhook.s"
+	check(t, rdb.Rename(w.ctx, listeners, listeners+"_away").Err())
+	check(t, rdb.Set(w.ctx, listeners, "of another type", 0).Err())
+	check(t, w.Unsubscribe(w.ctx, "s"))
+	check(t, rdb.RPopLPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", w.Tenant()+"_reserved_tasks_webhook.s_"+listener).Err())
+	w.eventually("it is given back", func() bool {
+		n, err := rdb.LLen(w.ctx, w.Tenant()+"_pending_tasks_webhook.s").Result()
+		return err == nil && n == 1
+	})
+	if task := w.task("other"); task.Status != queue.Complete {
+		t.Errorf("another one: %s", task.Status)
+	}
+}
+
 // What can not be sent fails for good or is tried again, and says what to do.
 func TestErrDelivery(t *testing.T) {
 	w := setup(t, nil)
 	for id, hook := range map[string]queue.Webhook{
-		"private": {URL: "http://10.0.0.1/"}, "handler": {Secrets: []string{"api_key"}}, "missing": {Secrets: []string{"webhook.none"}}, "bad": {Secrets: []string{"webhook.bad"}},
+		"private": {URL: "http://10.0.0.1/"}, "missing": {Secrets: []string{"webhook.none"}}, "bad": {Secrets: []string{"webhook.bad"}},
 		"refused": {URL: "http://127.0.0.1:1/"},
 	} {
 		w.subscribe(id, hook, queue.Retry{MaxAttempts: 1})
 	}
 	w.publish("x")
 	for id, want := range map[string]string{
-		"private": "--allow-networks", "handler": "begin with webhook.", "missing": "there is none", "bad": "openssl rand -base64 32", "refused": "connection refused",
+		"private": "--allow-networks", "missing": "there is none", "bad": "openssl rand -base64 32", "refused": "connection refused",
 	} {
 		if task := w.task(id); task.Status != queue.Failed || !strings.Contains(task.Error, want) {
 			t.Errorf("%s: %s %s, want %q", id, task.Status, task.Error, want)

@@ -34,6 +34,23 @@ func (w *world) published(t testing.TB, id string) map[string]string {
 	return queues
 }
 
+// A client that read the subscriptions before Redis lost them does not publish to the old ones, however often they are made anew.
+func TestPublishAfterALoss(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.subscribe(t, Subscription{ID: "old", Topic: "orders", Queue: "old"})
+		w.publish(t, "orders", "", PublishOptions{ID: "before"})
+		if err := w.rdb.Del(w.ctx, w.keys.subscriptions(), w.keys.generation()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		other := must[*Client](t)(NewFromRedis(w.rdb, w.config))
+		must[Subscription](t)(other.Subscribe(w.ctx, Subscription{ID: "new", Topic: "orders", Queue: "new"}))
+		w.publish(t, "orders", "", PublishOptions{ID: "after"})
+		if got := w.published(t, "after"); !maps.Equal(got, map[string]string{"new": "new"}) {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 // Each subscriber that matches gets one task with its own policy; publishing the same ID again does nothing.
 func TestPublish(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -427,7 +444,7 @@ func TestSubscriptions(t *testing.T) {
 			}
 		}
 		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "damaged", "{", "wrong", `{"id":"other","topic":"t","queue":"q","active":true}`)
-		w.rdb.Incr(w.ctx, w.keys.generation())
+		w.rdb.Set(w.ctx, w.keys.generation(), "by hand", 0)
 		if all, err := w.Subscriptions(w.ctx); len(all) != 1 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%v, %v", all, err)
 		}

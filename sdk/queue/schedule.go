@@ -29,7 +29,7 @@ const (
 // What callers of schedules may test for.
 var (
 	ErrNoSchedule    = errors.New("no such schedule")
-	ErrOwned         = errors.New("the schedule has another owner") // nothing was written
+	ErrOwned         = errors.New("it has another owner") // nothing was written
 	ErrManySchedules = fmt.Errorf("the tenant has %d schedules, which is the most", MaxSchedules)
 )
 

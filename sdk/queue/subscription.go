@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +28,9 @@ const (
 	maxWebhookTimeout     = 10 * time.Minute
 	// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
 	WebhookQueues = "webhook."
+	// WebhookSecrets begins the names of the secrets that a webhook may have: who makes subscriptions chooses where they are sent,
+	// and must not have those of handlers.
+	WebhookSecrets = "webhook."
 )
 
 // Subscription makes a task of each publication that it matches: in a queue, for a handler, or as the delivery of a webhook.
@@ -34,7 +39,7 @@ type Subscription struct {
 	Topic string // a topic, or a pattern with one * for any text
 	// Filter is what a publication must be like (zero: all of the topic).
 	Filter Filter
-	// Queue is where the tasks go. That of a webhook begins with "webhook." (default: that and its ID, or the SHA-1 of a long one).
+	// Queue is where the tasks go. That of a webhook is always "webhook." and its ID, or the SHA-1 of a long one, and may be missing.
 	Queue   string
 	Webhook *Webhook // nil: a handler runs the tasks
 	// Retry, Timeout and Priority are those of the tasks, as in Options. The plugin's manifest sets what they leave out.
@@ -43,9 +48,11 @@ type Subscription struct {
 	Priority *int
 	// Dead is the queue of their dead letters (default: what the plugin's manifest names).
 	Dead string
-	// Active: it gets tasks. Reason says why not, if somebody or something said so.
+	// Active: it gets tasks. Reason says why not, if somebody or something said so. Gone: the webhook's server said that it is gone,
+	// so the deliveries that wait are not sent either, until the subscription is active again.
 	Active bool
 	Reason string
+	Gone   bool
 	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
 	Plugin string
 	// UnservedSince is since when no live host has had that plugin; zero while one has.
@@ -66,7 +73,7 @@ type Webhook struct {
 	Timeout       time.Duration // for the whole response (default 20 s)
 	Body          WebhookBody   // default WebhookPayload
 	// Secrets name the secrets of the host that sign each delivery, all of them; more than one while a secret is changed. None:
-	// deliveries are not signed.
+	// deliveries are not signed. The names of these and of SecretHeaders begin with WebhookSecrets.
 	Secrets []string
 	// Expect are the statuses that mean success (default: 200 to 299).
 	Expect []int
@@ -98,6 +105,7 @@ type subscriptionText struct {
 	Dead        string       `json:"dead,omitempty"`
 	Active      bool         `json:"active"`
 	Reason      string       `json:"reason,omitempty"`
+	Gone        bool         `json:"gone,omitempty"`
 	Plugin      string       `json:"plugin,omitempty"`
 	Unserved    json.Number  `json:"unserved_since,omitempty"`
 	CreatedAt   json.Number  `json:"created_at,omitempty"`
@@ -131,7 +139,7 @@ type webhookText struct {
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
-		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Plugin: s.Plugin,
+		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Gone: s.Gone, Plugin: s.Plugin,
 		Unserved: json.Number(seconds(s.UnservedSince)), CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
 	}
 	if len(s.Filter.Attributes)+len(s.Filter.Data) > 0 {
@@ -150,18 +158,17 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A member that it does not know is an error.
+// UnmarshalJSON reads what MarshalJSON writes. It passes over members that it does not know: a newer version may write them.
 func (s *Subscription) UnmarshalJSON(text []byte) error {
 	var t subscriptionText
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
 	decoder.UseNumber()
 	if err := decoder.Decode(&t); err != nil {
 		return fmt.Errorf("%w: subscription: %w", ErrInvalid, err)
 	}
 	*s = Subscription{
 		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: parseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
-		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
+		Active: t.Active, Reason: t.Reason, Gone: t.Gone, Plugin: t.Plugin,
 		UnservedSince: parseSeconds(t.Unserved.String()), CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
 	}
 	if r := t.Retry; r != nil {
@@ -188,18 +195,20 @@ func PluginSubscriptionID(plugin, topic string) string { return shortened("", pl
 
 // withDefaults fills what follows from the rest.
 func (s Subscription) withDefaults() Subscription {
+	s.Gone = s.Gone && !s.Active
 	if s.Webhook != nil {
 		w := *s.Webhook
 		w.Method = cmp.Or(w.Method, "POST")
 		w.Body = cmp.Or(w.Body, WebhookPayload)
 		w.Timeout = cmp.Or(w.Timeout, DefaultWebhookTimeout)
 		s.Webhook = &w
-		if s.Queue == "" {
-			s.Queue = shortened(WebhookQueues, s.ID)
-		}
+		s.Queue = cmp.Or(s.Queue, s.webhookQueue())
 	}
 	return s
 }
+
+// webhookQueue is the queue of a webhook, which no other subscription may have.
+func (s *Subscription) webhookQueue() string { return shortened(WebhookQueues, s.ID) }
 
 // validate refuses a subscription that could not work, and says what would be right.
 func (s *Subscription) validate() error {
@@ -218,14 +227,13 @@ func (s *Subscription) validate() error {
 
 // validateTasks checks what the subscription says of its tasks.
 func (s *Subscription) validateTasks() error {
-	webhooks := strings.HasPrefix(s.Queue, WebhookQueues)
 	switch {
 	case s.Queue == "":
 		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or an URL", ErrInvalid)
-	case s.Webhook == nil && webhooks:
+	case s.Webhook == nil && strings.HasPrefix(s.Queue, WebhookQueues):
 		return fmt.Errorf("%w: queue %q: those that begin with %s are for webhooks: name another, or an URL", ErrInvalid, s.Queue, WebhookQueues)
-	case s.Webhook != nil && !webhooks:
-		return fmt.Errorf("%w: queue %q of a webhook: begin its name with %s, or leave it out", ErrInvalid, s.Queue, WebhookQueues)
+	case s.Webhook != nil && s.Queue != s.webhookQueue():
+		return fmt.Errorf("%w: queue %q of a webhook: it is always %s: leave it out", ErrInvalid, s.Queue, s.webhookQueue())
 	case s.Dead != "" && s.Dead == s.Queue:
 		return fmt.Errorf("%w: its dead letters would go to its own queue %q: name another", ErrInvalid, s.Dead)
 	case !utf8.ValidString(s.Reason) || len(s.Reason) > 1<<10:
@@ -264,8 +272,8 @@ func (w *Webhook) validate() error {
 		return fmt.Errorf("%w: expected statuses %v: use 200 to 599", ErrInvalid, w.Expect)
 	}
 	for _, name := range w.Secrets {
-		if err := validName("secret", name); err != nil {
-			return err
+		if !validSecret.MatchString(name) {
+			return fmt.Errorf("%w: secret %q: %s", ErrInvalid, name, secretRule)
 		}
 	}
 	for name, value := range w.Headers {
@@ -274,9 +282,33 @@ func (w *Webhook) validate() error {
 		}
 	}
 	for name, secret := range w.SecretHeaders {
-		if _, twice := w.Headers[name]; !validToken(name) || validName("secret", secret) != nil || twice {
-			return fmt.Errorf("%w: header %q with the secret %q: use a header's name that is not among the others, and the name of a secret", ErrInvalid, name, secret)
+		if !validToken(name) || !validSecret.MatchString(secret) {
+			return fmt.Errorf("%w: header %q with the secret %q: use a header's name; %s", ErrInvalid, name, secret, secretRule)
 		}
+	}
+	return w.validateHeaders()
+}
+
+var (
+	// validSecret is a secret of webhooks whose name is a file's everywhere, as in manifests.
+	validSecret = regexp.MustCompile(`^webhook\.[A-Za-z0-9._-]{1,120}$`)
+	// unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses
+	// to send them.
+	unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
+		`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
+)
+
+const secretRule = "the name of a secret of webhooks begins with " + WebhookSecrets + " and has letters, digits, '.', '_' and '-'"
+
+// validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
+func (w *Webhook) validateHeaders() error {
+	seen := make(map[string]bool)
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(w.Headers)), slices.Sorted(maps.Keys(w.SecretHeaders))) {
+		is := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if seen[is] || unsent.MatchString(is) {
+			return fmt.Errorf("%w: header %q: the sender sets it itself, or it is there twice: leave it out", ErrInvalid, name)
+		}
+		seen[is] = true
 	}
 	return nil
 }

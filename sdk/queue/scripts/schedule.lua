@@ -1,10 +1,11 @@
--- Makes or changes a schedule, pauses or resumes it, or deletes it, also when its plugin has been absent. Hosts compute when
+-- Makes or changes a schedule, pauses or resumes it, or deletes it, also when its plugin has been absent for long. Hosts compute when
 -- it is due, because Lua has no calendar: here it only gets the score 0, so that one looks at it. A repeated call changes
 -- nothing.
 -- KEYS    1 ticks
 -- ARGV    1 clock override  2 schedule  3 owner  4 what: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
 --         put: 5 most schedules  6 "1": only if it is missing  7... fields and values of its definition, all of DEFINED
---         absent: 5 seconds: no host serves its plugin; if that has been so for this long, it is deleted
+--         absent: 5 seconds, or "" for never: no host serves its plugin; if that has been so for this long, it is deleted, and
+--         until then it stands still, so that what it missed is known when the plugin is back
 --         the others work whoever owns it, if the owner is ""
 -- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
 --         full if there are as many as there may be; owned and its owner if that is another one
@@ -24,6 +25,14 @@ local function due(paused)
   redis.call('ZADD', KEYS[1], paused and '+inf' or '0', id)
 end
 
+-- attend(): ends the absence of the plugin. Ticks that came meanwhile are missed ones.
+local function attend()
+  if redis.call('HDEL', key, 'absent') == 1 and not h[2] then
+    redis.call('ZADD', KEYS[1], '0', id)
+    announce(CONTROL)
+  end
+end
+
 local function changed()
   redis.call('HINCRBY', key, 'revision', 1)
   redis.call('HSET', key, 'updated', clock)
@@ -37,12 +46,19 @@ if not exists and what ~= 'put' then
 end
 if exists and exists ~= owner and (what == 'put' or owner ~= '') then return 'owned ' .. exists end
 if what == 'present' then
-  redis.call('HDEL', key, 'absent')
+  attend()
   return 'same'
 elseif what == 'absent' then
-  local since = tonumber(redis.call('HGET', key, 'absent') or '')
-  if not since then redis.call('HSET', key, 'absent', clock) end
-  if not since or tonumber(clock) - since < tonumber(ARGV[5]) then return 'same' end
+  local since = moment(redis.call('HGET', key, 'absent'))
+  if not since then
+    redis.call('HSET', key, 'absent', clock)
+    return 'same'
+  end
+  local lasted = tonumber(clock) - since
+  if ARGV[5] == '' or lasted < tonumber(ARGV[5]) then
+    if lasted > 120 then redis.call('ZADD', KEYS[1], '+inf', id) end -- hosts are restarted one after the other
+    return 'same'
+  end
   what = 'delete'
 end
 if what == 'delete' then
@@ -62,7 +78,7 @@ elseif what == 'resume' then
   return changed()
 end
 
-if exists then redis.call('HDEL', key, 'absent') end
+if exists then attend() end
 if exists and ARGV[6] == '1' then return 'kept' end
 if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'full' end
 local given, differs = {}, false

@@ -15,5 +15,6 @@ else
   if is == '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return 'full' end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 end
-if type(redis.pcall('INCR', GENERATION)) ~= 'number' then redis.call('SET', GENERATION, now('')) end -- a damaged one
+-- A counter would come to a number again that a client knows, after a failover to an older state.
+redis.call('SET', GENERATION, now('') .. ' ' .. redis.sha1hex(ARGV[1] .. ' ' .. ARGV[3]))
 return 'ok'
