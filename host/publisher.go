@@ -23,7 +23,8 @@ type publisher struct {
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
 
-	topics atomic.Pointer[[]metrics.TopicSample] // for the metrics
+	topics  atomic.Pointer[[]metrics.TopicSample] // for the metrics
+	counted time.Time                             // when they were read; only the run under way uses it
 }
 
 // shownTopics is how many topics of a tenant have series.
@@ -50,16 +51,25 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err := p.publish(ctx, ids); err != nil {
 		return 0, 0, err // whoever has the duty goes on with them
 	}
-	if err := p.count(ctx); err != nil {
-		return 0, 0, err
+	if time.Since(p.counted) > publishInterval/2 {
+		if err := p.count(ctx); err != nil {
+			return 0, 0, err
+		}
 	}
 	mine, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
 	if err != nil || !mine {
 		return 0, publishInterval, err
 	}
-	left, err := p.access.client.Fleet().Unpublished(ctx)
-	if err == nil {
-		err = p.publish(ctx, left)
+	fleet := p.access.client.Fleet()
+	for more := true; more && err == nil; {
+		var left []string
+		if left, err = fleet.Unpublished(ctx); err == nil {
+			err = p.publish(ctx, left)
+		}
+		if err == nil {
+			err = fleet.PostponeUnpublished(ctx, left) // those that cannot be published keep no others from it
+		}
+		more = len(left) == queue.MaxUnpublished
 	}
 	return 0, publishInterval, err
 }
@@ -75,6 +85,7 @@ func (p *publisher) count(ctx context.Context) error {
 		samples[i] = metrics.TopicSample{Tenant: p.access.client.Tenant(), Topic: t.Name, Published: t.Published, Dropped: t.Dropped, Tasks: t.Tasks}
 	}
 	p.topics.Store(&samples)
+	p.counted = time.Now()
 	return nil
 }
 

@@ -183,6 +183,9 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 	if len(p.fire) > 0 && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
 		p.fire = nil
 	}
+	if due > 0 && len(p.fire) == 0 && !s.Waits.IsZero() && !s.Waits.After(now) {
+		p.fire = []time.Time{s.Waits} // it was not missed: a host was there
+	}
 	p.missed = due - len(p.fire)
 	return p
 }

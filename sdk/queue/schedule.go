@@ -111,6 +111,8 @@ type ScheduleState struct {
 	MissedTicks      int64     // ticks passed over because no host was there
 	Absent           time.Time // since when no host serves the plugin that owns it; zero: one does, or no plugin owns it
 
+	Waits time.Time // the tick that waits for the task before, or for room in the queue; zero: none does
+
 	revision string
 	next     string // as it is in Redis
 }
@@ -213,7 +215,7 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 		ScheduleState: ScheduleState{
 			Paused: moment("paused"), Created: moment("created"), Updated: moment("updated"), Since: moment("since"), Next: moment("next"), Last: moment("last"),
 			LastID: hash["last_id"], Fired: asInt(hash["fired"]), Skipped: asInt(hash["skipped"]), MissedTicks: asInt(hash["missed_ticks"]),
-			Absent: moment("absent"), revision: hash["revision"], next: hash["next"],
+			Absent: moment("absent"), Waits: moment("waits"), revision: hash["revision"], next: hash["next"],
 		},
 	}
 	if s.Parameters = task.ParametersBase64; s.Parameters == nil {

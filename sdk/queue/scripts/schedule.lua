@@ -15,13 +15,13 @@ local bad = mistyped(KEYS[1], 'zset', key, 'hash')
 if bad then return bad end
 local DEFINED = { 'queue', 'cron', 'timezone', 'task', 'missed', 'max_missed', 'window', 'overlap' }
 local clock = now(ARGV[1])
-local h = redis.call('HMGET', key, 'owner', 'paused', 'cron', 'timezone')
+local h = redis.call('HMGET', key, 'owner', 'paused', 'cron', 'timezone', 'revision')
 local exists = h[1]
 
 -- due(): lets a host look at the schedule at once, unless it is paused. Its ticks count from now.
 local function due(paused)
   redis.call('HSET', key, 'since', clock)
-  redis.call('HDEL', key, 'next')
+  redis.call('HDEL', key, 'next', 'waits')
   redis.call('ZADD', KEYS[1], paused and '+inf' or '0', id)
 end
 
@@ -34,8 +34,7 @@ local function attend()
 end
 
 local function changed()
-  redis.call('HINCRBY', key, 'revision', 1)
-  redis.call('HSET', key, 'updated', clock)
+  redis.call('HSET', key, 'updated', clock, 'revision', clock .. ' ' .. following(string.match(h[5] or '', '%d+$')))
   announce(CONTROL)
   return 'changed'
 end
