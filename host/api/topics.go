@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,7 @@ type SubscriptionFilter struct {
 
 // Webhook is how publications are delivered to an URL.
 type Webhook struct {
-	URL            string            `json:"url" maxLength:"4096"`
+	URL            string            `json:"url" maxLength:"4096" doc:"Who may neither read payloads nor change it sees only its origin, and no values of headers."`
 	Method         string            `json:"method,omitempty" enum:"POST,PUT,PATCH"`
 	Headers        map[string]string `json:"headers,omitempty"`
 	SecretHeaders  map[string]string `json:"secret_headers,omitempty" doc:"Headers whose values are secrets of the hosts, by the header's name."`
@@ -184,7 +185,7 @@ func (s *service) describeTopics() {
 			out := &struct{ Body Topic }{topicShape(in.Tenant, topic)}
 			for i := range all {
 				if all[i].OfTopic(in.Topic) {
-					out.Body.List = append(out.Body.List, subscriptionShape(&all[i]))
+					out.Body.List = append(out.Body.List, subscriptionShape(&all[i], principal(ctx)))
 				}
 			}
 			return out, err
@@ -304,14 +305,14 @@ func (s *service) describeSubscriptions() {
 			}
 			shapes := make([]Subscription, len(all))
 			for i := range all {
-				shapes[i] = subscriptionShape(&all[i])
+				shapes[i] = subscriptionShape(&all[i], principal(ctx))
 			}
 			return cut(shapes, in.Paging, func(one Subscription) string { return one.ID }), nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
 		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
-			return &SubscriptionOf{subscriptionShape(&one)}, err
+			return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
 		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
@@ -329,7 +330,7 @@ func (s *service) describeSubscriptions() {
 					return nil
 				})
 			}
-			return &SubscriptionOf{subscriptionShape(&made)}, err
+			return &SubscriptionOf{subscriptionShape(&made, principal(ctx))}, err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
@@ -342,7 +343,7 @@ func (s *service) describeSubscriptions() {
 					}
 					return nil
 				})
-				return &SubscriptionOf{subscriptionShape(&one)}, err
+				return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
 			})
 	}
 	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
@@ -373,14 +374,21 @@ func publishedShape(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
 }
 
-// subscriptionShape and Subscription convert by way of the JSON, which has the same names.
-func subscriptionShape(s *queue.Subscription) (shape Subscription) {
+// subscriptionShape and Subscription convert by way of the JSON, which has the same names. Paths and headers of webhooks often have
+// tokens: who may neither read payloads nor change the subscription does not see them.
+func subscriptionShape(s *queue.Subscription, who *Principal) (shape Subscription) {
 	text, err := json.Marshal(s)
 	if err == nil {
 		err = json.Unmarshal(text, &shape)
 	}
 	if err != nil {
 		shape.Reason = err.Error()
+	}
+	if w := shape.Webhook; w != nil && !who.reads() && who.Role != Admin {
+		w.URL = cmp.Or(s.Webhook.Origin(), "hidden")
+		for name := range w.Headers {
+			w.Headers[name] = "hidden"
+		}
 	}
 	return shape
 }

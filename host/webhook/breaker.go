@@ -10,6 +10,8 @@ const (
 	failuresOff = 10
 	leastOff    = 30 * time.Second
 	mostOff     = 10 * time.Minute
+	// mostHeld is how long one response that asks for a pause holds up the other deliveries to its destination.
+	mostHeld = time.Minute
 )
 
 // Off is a destination that is switched off, as a listener publishes it.
@@ -33,6 +35,7 @@ type destination struct {
 	off      time.Duration
 	since    time.Time // when it was switched off; zero: it is on
 	until    time.Time
+	held     time.Time // until then it has asked for a pause
 	probing  bool
 	why      string
 }
@@ -40,6 +43,8 @@ type destination struct {
 // room is how many deliveries may begin.
 func (d *destination) room(most int, now time.Time) int {
 	switch {
+	case now.Before(d.held):
+		return 0
 	case d.since.IsZero():
 		return most - d.open
 	case d.probing || now.Before(d.until):

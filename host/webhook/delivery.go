@@ -9,6 +9,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,8 +60,8 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}
 	} else {
 		for name, value := range p.headers {
-			if strings.HasPrefix(name, "ce-") {
-				r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
+			if strings.HasPrefix(name, queue.HeaderAttribute) && name != contentTypeHeader {
+				r.Headers[http.CanonicalHeaderKey(name)] = []string{escaped(value)}
 			}
 		}
 	}
@@ -115,25 +116,44 @@ func sign(key []byte, id, timestamp string, body []byte) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
+// contentTypeHeader is the attribute with the type of the payload.
+const contentTypeHeader = queue.HeaderAttribute + "datacontenttype"
+
+// escaped is an attribute as CloudEvents' HTTP binding writes it.
+func escaped(value string) string {
+	var b strings.Builder
+	for _, c := range []byte(value) {
+		if c <= ' ' || c > '~' || c == '"' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
 // contentType is the type of the payload.
 func (p *parcel) contentType() string {
 	switch {
-	case p.headers["content-type"] != "":
-		return p.headers["content-type"]
+	case p.headers[contentTypeHeader] != "":
+		return p.headers[contentTypeHeader]
 	case json.Valid(p.payload):
 		return "application/json"
 	}
 	return "application/octet-stream"
 }
 
-// cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task.
+// cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task. What an event must have
+// and the publication has not follows from the topic.
 func (p *parcel) cloudEvent() []byte {
-	event := map[string]any{"specversion": "1.0", "id": p.id}
+	topic := p.headers[queue.HeaderTopic]
+	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic}
 	for name, value := range p.headers {
-		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
+		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok {
 			event[attribute] = value
 		}
 	}
+	event["specversion"] = "1.0"
 	kind := p.contentType()
 	event["datacontenttype"] = kind
 	media, _, _ := mime.ParseMediaType(kind)
@@ -157,6 +177,7 @@ type verdict struct {
 	gone  bool          // the subscription is to be switched off
 	final bool          // it fails for good
 	later time.Duration // when to try again without counting an attempt; 0: by the policy
+	hold  bool          // the destination asks all for a pause until then
 	sick  bool          // it counts against the destination
 }
 
@@ -169,9 +190,9 @@ func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
 	case status == http.StatusGone:
 		return verdict{gone: true, final: true}
 	case status == http.StatusTooManyRequests:
-		return verdict{later: asked}
+		return verdict{later: asked, hold: true}
 	case status == http.StatusServiceUnavailable && named:
-		return verdict{later: asked, sick: true}
+		return verdict{later: asked, hold: true, sick: true}
 	case status >= 500:
 		return verdict{sick: true}
 	case w.Final && status >= 400 && status != http.StatusRequestTimeout:

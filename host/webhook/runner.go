@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -79,6 +79,7 @@ type Runner struct {
 	logger hclog.Logger
 
 	mu           sync.Mutex              // guards what follows
+	open         int                     // requests to all destinations
 	hooks        map[string]hook         // by queue
 	destinations map[string]*destination // by name; they outlive sessions
 	running      map[string]*delivery    // by task ID
@@ -151,7 +152,7 @@ func (r *Runner) look(ctx context.Context) error {
 	hooks := make(map[string]hook)
 	for _, s := range all {
 		if s.Webhook != nil && !s.Gone {
-			hooks[s.Queue] = hook{s, destinationOf(s.Webhook.URL)}
+			hooks[s.Queue] = hook{s, s.Webhook.Origin()}
 		}
 	}
 	r.mu.Lock()
@@ -162,16 +163,9 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
+	now := time.Now()
+	maps.DeleteFunc(r.destinations, func(_ string, d *destination) bool { return d.open == 0 && d.failures == 0 && now.After(d.held) })
 	return nil
-}
-
-// destinationOf is the scheme and host of an URL.
-func destinationOf(text string) string {
-	to, err := url.Parse(text)
-	if err != nil {
-		return text
-	}
-	return to.Scheme + "://" + to.Host
 }
 
 // queues are those that are served, in order.
@@ -198,12 +192,9 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 		d = &destination{name: h.destination}
 		r.destinations[h.destination] = d
 	}
-	all := 0
-	for _, other := range r.destinations {
-		all += other.open
-	}
-	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-all, queue.MaxReserve))
+	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-r.open, queue.MaxReserve))
 	d.begin(places)
+	r.open += places
 	return places
 }
 
@@ -213,6 +204,7 @@ func (r *Runner) free(name string, places int) {
 	defer r.mu.Unlock()
 	if d := r.destinations[r.hooks[name].destination]; d != nil && places > 0 {
 		d.open -= places
+		r.open -= places
 		d.probing = false
 	}
 }
@@ -222,7 +214,9 @@ func (r *Runner) ended(name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.destinations[name]
-	off, on := d.end(well, sick, why, time.Now())
+	now := time.Now()
+	off, on := d.end(well, sick, why, now)
+	r.open--
 	switch {
 	case off:
 		r.logger.Warn("destination of webhooks is switched off: its deliveries wait and lose no attempt", "destination", name,
@@ -239,9 +233,13 @@ func (r *Runner) ended(name string, well, sick bool, why string) {
 		}
 	}
 	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
-	if d.open == 0 && d.failures == 0 {
-		delete(r.destinations, name)
-	}
+}
+
+// hold lets the deliveries to a destination wait that has asked for a pause.
+func (r *Runner) hold(name string, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.destinations[name].held = until
 }
 
 // off are the destinations that are switched off.
@@ -261,6 +259,16 @@ func (r *Runner) off() (list []Off) {
 // deliver sends the request of a task and says how the task ends.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
+	if d.Large {
+		var err error
+		if d.Parameters, err = r.client.Parameters(ctx, d.ID); err != nil {
+			r.ended(h.destination, false, false, "")
+			if queue.IsUnavailable(err) || ctx.Err() != nil { // it is given back
+				return s
+			}
+			return r.failed(d, s, queue.Failure{Message: err.Error()}, false)
+		}
+	}
 	response, err := r.send(ctx, d, h)
 	now := time.Now()
 	switch cause := context.Cause(ctx); {
@@ -272,12 +280,15 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		r.ended(h.destination, false, false, "")
 		return s
 	case err != nil:
-		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid)
+		same := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig) // the next time
 		r.ended(h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
-		return r.failed(d, s, queue.Failure{Message: err.Error()}, denied)
+		return r.failed(d, s, queue.Failure{Message: err.Error()}, same)
 	}
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
+	if v.hold {
+		r.hold(h.destination, now.Add(min(v.later, mostHeld)))
+	}
 	r.ended(h.destination, !v.sick, v.sick, failure.Headline())
 	policy := d.Retry.WithDefaults(DefaultRetry)
 	switch {
@@ -296,11 +307,6 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 
 // send makes the request and sends it.
 func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response service.Response, err error) {
-	if d.Large {
-		if d.Parameters, err = r.client.Parameters(ctx, d.ID); err != nil {
-			return response, err
-		}
-	}
 	// A receiver tells by the ID what it has had: that of the publication for the subscription, whichever task delivers it.
 	id := d.ID
 	if publication, subscription := d.Headers[queue.HeaderPublication], d.Headers[queue.HeaderSubscription]; publication != "" && subscription != "" {

@@ -221,7 +221,7 @@ func (s *session) register(ctx context.Context) error {
 		_ = s.watch.Add(ctx, coming...) // the poll finds what is not announced
 	}
 	for name := range s.serves {
-		if slices.Contains(wanted, name) {
+		if _, is := slices.BinarySearch(wanted, name); is {
 			continue
 		}
 		if err := s.node.Unregister(ctx, name); err != nil {
@@ -332,6 +332,7 @@ func (s *session) adopted(name string, n int) {
 		s.destinations[h.destination] = &destination{name: h.destination}
 	}
 	s.destinations[h.destination].open += n
+	s.open += n
 }
 
 // begin delivers the tasks of a reply, or gives them back if their webhook is gone.

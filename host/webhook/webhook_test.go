@@ -1,11 +1,11 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
@@ -224,17 +226,67 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
+// Structured or binary, the event is one for the SDK of CloudEvents, with the attributes that were published.
 func TestCloudEvent(t *testing.T) {
 	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
-	w.publish(`{"id":7}`)
-	w.task("s")
-	var event map[string]any
-	r := w.seen()[0]
-	check(t, json.Unmarshal(r.body, &event))
-	if r.Header.Get("Content-Type") != "application/cloudevents+json" || event["specversion"] != "1.0" || event["type"] != "made" || event["id"] == "" ||
-		fmt.Sprint(event["data"]) != "map[id:7]" {
-		t.Errorf("%v %v", r.Header, event)
+	w.subscribe("structured", queue.Webhook{URL: w.server.URL + "/structured", Body: queue.WebhookCloudEvent}, queue.Retry{})
+	w.subscribe("binary", queue.Webhook{URL: w.server.URL + "/binary"}, queue.Retry{})
+	for _, c := range []struct {
+		attributes                         map[string]string
+		payload, source, kind, contentType string
+	}{
+		{nil, `{"id":7}`, "/topics/orders", "orders", "application/json"},
+		{map[string]string{"id": "9", "source": "/shop", "type": "made", "specversion": "1.0", "subject": `100 % of "grüße"`, "datacontenttype": "text/plain"}, `{"id":8}`, "/shop", "made", "text/plain"},
+	} {
+		before := len(w.seen())
+		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: c.attributes})
+		check(t, err)
+		w.eventually("both are sent", func() bool { return len(w.seen()) == before+2 })
+		for _, r := range w.seen()[before:] {
+			if r.URL.Path == "/binary" && c.attributes == nil {
+				continue // the payload alone
+			}
+			e, err := binding.ToEvent(w.ctx, cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(r.body))))
+			if err != nil || e.Validate() != nil {
+				t.Errorf("%s: %v, %v, %v", r.URL.Path, r.Header, err, e)
+				continue
+			}
+			if e.Source() != c.source || e.Type() != c.kind || e.DataContentType() != c.contentType || string(e.Data()) != c.payload ||
+				c.attributes["id"] != "" && e.ID() != "9" || e.Subject() != c.attributes["subject"] {
+				t.Errorf("%s: %s", r.URL.Path, e)
+			}
+		}
+	}
+}
+
+// A destination that asks one delivery for a pause gets none of the others meanwhile.
+func TestHeldDestination(t *testing.T) {
+	const places = 5
+	w := setup(t, func(c *webhook.Config) { c.Destination = places })
+	all := make(chan struct{})
+	var n atomic.Int64
+	w.answers(func(rw http.ResponseWriter, _ request) {
+		if n.Add(1) == places {
+			close(all)
+		}
+		<-all
+		rw.Header().Set("Retry-After", "3600")
+		rw.WriteHeader(http.StatusTooManyRequests)
+	})
+	w.subscribe("s", queue.Webhook{}, fast)
+	for range 4 * places {
+		w.publish("x")
+	}
+	w.eventually("they were put off", func() bool {
+		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		return err == nil && stats.Depth[queue.Scheduled] == places
+	})
+	well := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer well.Close()
+	w.subscribe("well", queue.Webhook{URL: well.URL}, fast)
+	w.publish("x")
+	if task := w.task("well"); task.Status != queue.Complete || n.Load() != places {
+		t.Errorf("%s; %d requests", task.Status, n.Load())
 	}
 }
 

@@ -190,6 +190,9 @@ func validAttribute(name, value string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {
 		return fmt.Errorf("%w: attribute %q: use 1 to 64 of a-z 0-9", ErrInvalid, name)
 	}
+	if name == "data" {
+		return fmt.Errorf("%w: attribute data: it is the payload's name in an event: use another", ErrInvalid)
+	}
 	if value == "" || ValidHeader(HeaderAttribute+name, value) != nil {
 		return fmt.Errorf("%w: attribute %s: %q: use printable UTF-8 text, without line breaks", ErrInvalid, name, value)
 	}

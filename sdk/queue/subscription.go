@@ -300,6 +300,15 @@ var (
 
 const secretRule = "the name of a secret of webhooks begins with " + WebhookSecrets + " and has letters, digits, '.', '_' and '-'"
 
+// Origin is scheme, host and port of the URL; "" if it is none.
+func (w *Webhook) Origin() string {
+	to, err := url.Parse(w.URL)
+	if err != nil {
+		return ""
+	}
+	return to.Scheme + "://" + to.Host
+}
+
 // validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
 func (w *Webhook) validateHeaders() error {
 	seen := make(map[string]bool)
