@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +51,6 @@ type Subscription struct {
 	Dead           string              `json:"dead,omitempty" maxLength:"128" doc:"The queue of dead letters; missing: the manifest decides."`
 	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
 	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`
-	Gone           bool                `json:"gone,omitempty" doc:"The webhook's server answered 410: its deliveries wait until the subscription is resumed."`
 	Plugin         string              `json:"plugin,omitempty" doc:"The plugin whose manifest declares it."`
 	UnservedSince  float64             `json:"unserved_since,omitempty" doc:"Since when no live host has had that plugin."`
 	CreatedAt      float64             `json:"created_at,omitempty"`
@@ -324,8 +322,7 @@ func (s *service) describeSubscriptions() {
 			made, err := t.Subscribe(ctx, wanted)
 			if errors.Is(err, queue.ErrExists) && !in.OnlyNew {
 				made, err = t.ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
-					wanted.Active, wanted.Reason, wanted.Gone = is.Active, is.Reason, is.Gone
-					wanted.Plugin, wanted.CreatedAt = is.Plugin, is.CreatedAt
+					wanted.Active, wanted.Reason, wanted.Plugin, wanted.CreatedAt = is.Active, is.Reason, is.Plugin, is.CreatedAt
 					*is = wanted
 					return nil
 				})
@@ -385,7 +382,7 @@ func subscriptionShape(s *queue.Subscription, who *Principal) (shape Subscriptio
 		shape.Reason = err.Error()
 	}
 	if w := shape.Webhook; w != nil && !who.reads() && who.Role != Admin {
-		w.URL = cmp.Or(s.Webhook.Origin(), "hidden")
+		w.URL = s.Webhook.Origin()
 		for name := range w.Headers {
 			w.Headers[name] = "hidden"
 		}
@@ -398,7 +395,7 @@ func (s Subscription) wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
 		return queue.Subscription{}, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
 	}
-	s.ID, s.Gone, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, false, 0, 0, 0, ""
+	s.ID, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, 0, 0, 0, ""
 	return s.Subscription()
 }
 

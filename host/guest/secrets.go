@@ -56,8 +56,8 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
-	if strings.ContainsRune(name, '/') {
-		return nil, fmt.Errorf("%w: the secret %q: its name is that of a file, without /", service.ErrInvalid, name)
+	if strings.ContainsRune(name, '/') { // another folder
+		return nil, fmt.Errorf("%w: secret %q: use a name without a slash", service.ErrInvalid, name)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {

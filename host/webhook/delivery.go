@@ -24,13 +24,14 @@ const (
 	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
 	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
-	// MaxTimeout is the longest time that a subscription may wait for a response.
-	MaxTimeout = 10 * time.Minute
 	// leastDelay to mostDelay bounds what a server may ask for by Retry-After; without one it is standardDelay.
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
+
 	signingPrefix = "whsec_"
+	// contentAttribute is the attribute that names the payload's type.
+	contentAttribute = "ce-datacontenttype"
 )
 
 // Answer is the result of a delivery.
@@ -60,8 +61,8 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}
 	} else {
 		for name, value := range p.headers {
-			if strings.HasPrefix(name, queue.HeaderAttribute) && name != contentTypeHeader {
-				r.Headers[http.CanonicalHeaderKey(name)] = []string{escaped(value)}
+			if strings.HasPrefix(name, "ce-") && name != contentAttribute {
+				r.Headers[http.CanonicalHeaderKey(name)] = []string{percentEncoded(value)}
 			}
 		}
 	}
@@ -72,9 +73,9 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Traceparent"] = []string{trace}
 	}
 	for name, named := range w.SecretHeaders {
-		value, err := secret(named)
+		value, err := readSecret(secret, named)
 		if err != nil {
-			return r, fmt.Errorf("secret %s: %w", named, err)
+			return r, err
 		}
 		r.Headers[http.CanonicalHeaderKey(name)] = []string{string(value)}
 	}
@@ -82,9 +83,9 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 	r.Headers["Webhook-Id"], r.Headers["Webhook-Timestamp"] = []string{p.id}, []string{timestamp}
 	var signatures []string
 	for _, name := range w.Secrets {
-		value, err := secret(name)
+		value, err := readSecret(secret, name)
 		if err != nil {
-			return r, fmt.Errorf("secret %s: %w", name, err)
+			return r, err
 		}
 		key, err := signingKey(value)
 		if err != nil {
@@ -98,11 +99,19 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 	return r, nil
 }
 
+func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
+	value, err := read(name)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s: %w", name, err)
+	}
+	return value, nil
+}
+
 // signingKey reads a secret as Standard Webhooks writes it: whsec_ and the key in base64.
 func signingKey(secret []byte) ([]byte, error) {
 	text := strings.TrimPrefix(strings.TrimSpace(string(secret)), signingPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(key) < 16 {
+	if err != nil || len(key) < 24 || len(key) > 64 {
 		return nil, fmt.Errorf("it is no key: write %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
 	}
 	return key, nil
@@ -116,43 +125,27 @@ func sign(key []byte, id, timestamp string, body []byte) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// contentTypeHeader is the attribute with the type of the payload.
-const contentTypeHeader = queue.HeaderAttribute + "datacontenttype"
-
-// escaped is an attribute as CloudEvents' HTTP binding writes it.
-func escaped(value string) string {
-	var b strings.Builder
-	for _, c := range []byte(value) {
-		if c <= ' ' || c > '~' || c == '"' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
-
 // contentType is the type of the payload.
 func (p *parcel) contentType() string {
 	switch {
-	case p.headers[contentTypeHeader] != "":
-		return p.headers[contentTypeHeader]
+	case p.headers[contentAttribute] != "":
+		return p.headers[contentAttribute]
 	case json.Valid(p.payload):
 		return "application/json"
 	}
 	return "application/octet-stream"
 }
 
-// cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task. What an event must have
-// and the publication has not follows from the topic.
+// cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task.
 func (p *parcel) cloudEvent() []byte {
 	topic := p.headers[queue.HeaderTopic]
-	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic}
+	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic} // which the publisher may name
 	for name, value := range p.headers {
-		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok {
+		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
 			event[attribute] = value
 		}
 	}
+	delete(event, "data") // no attribute may have that name
 	event["specversion"] = "1.0"
 	kind := p.contentType()
 	event["datacontenttype"] = kind
@@ -171,13 +164,25 @@ func (p *parcel) cloudEvent() []byte {
 	return text
 }
 
+// percentEncoded is the value of an attribute as CloudEvents' binding to HTTP writes it into a header.
+func percentEncoded(value string) string {
+	var text strings.Builder
+	for _, c := range []byte(value) {
+		if c <= ' ' || c > '~' || c == '"' || c == '%' {
+			fmt.Fprintf(&text, "%%%02X", c)
+		} else {
+			text.WriteByte(c)
+		}
+	}
+	return text.String()
+}
+
 // verdict is what a response means for a delivery.
 type verdict struct {
 	done  bool
 	gone  bool          // the subscription is to be switched off
 	final bool          // it fails for good
 	later time.Duration // when to try again without counting an attempt; 0: by the policy
-	hold  bool          // the destination asks all for a pause until then
 	sick  bool          // it counts against the destination
 }
 
@@ -190,9 +195,9 @@ func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
 	case status == http.StatusGone:
 		return verdict{gone: true, final: true}
 	case status == http.StatusTooManyRequests:
-		return verdict{later: asked, hold: true}
+		return verdict{later: asked}
 	case status == http.StatusServiceUnavailable && named:
-		return verdict{later: asked, hold: true, sick: true}
+		return verdict{later: asked, sick: true}
 	case status >= 500:
 		return verdict{sick: true}
 	case w.Final && status >= 400 && status != http.StatusRequestTimeout:

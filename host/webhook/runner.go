@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,6 +42,8 @@ type Config struct {
 	// Places is how many deliveries run at a time (default 400), and Destination how many of them to one destination (default
 	// 50).
 	Places, Destination int
+	// Off is for how long a destination is switched off at first, once deliveries to it fail in a row (default 30 s).
+	Off time.Duration
 	// Grace is how long running deliveries may go on when the runner is to end (default 30 s).
 	Grace time.Duration
 	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
@@ -64,6 +65,7 @@ type Metrics interface {
 func (c Config) withDefaults() Config {
 	c.Places = cmp.Or(c.Places, 400)
 	c.Destination = cmp.Or(c.Destination, 50)
+	c.Off = cmp.Or(c.Off, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
 	if c.Logger == nil {
@@ -81,6 +83,7 @@ type Runner struct {
 	mu           sync.Mutex              // guards what follows
 	open         int                     // requests to all destinations
 	hooks        map[string]hook         // by queue
+	held         map[string]time.Time    // queues whose server asked for a pause, until when
 	destinations map[string]*destination // by name; they outlive sessions
 	running      map[string]*delivery    // by task ID
 }
@@ -104,7 +107,7 @@ func New(client *queue.Client, config Config) *Runner {
 	config = config.withDefaults()
 	return &Runner{
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
-		hooks: make(map[string]hook), destinations: make(map[string]*destination), running: make(map[string]*delivery),
+		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination), running: make(map[string]*delivery),
 	}
 }
 
@@ -142,8 +145,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look reads the subscriptions. The queue of a webhook is served, also during a pause, unless its server is gone: then its tasks
-// wait.
+// look reads the subscriptions. The queue of a webhook is served, unless its server is gone: then its tasks wait.
 func (r *Runner) look(ctx context.Context) error {
 	all, err := r.client.Subscriptions(ctx)
 	if err != nil && all == nil {
@@ -151,7 +153,7 @@ func (r *Runner) look(ctx context.Context) error {
 	}
 	hooks := make(map[string]hook)
 	for _, s := range all {
-		if s.Webhook != nil && !s.Gone {
+		if s.Webhook != nil && (s.Active || s.Reason != queue.ReasonGone) {
 			hooks[s.Queue] = hook{s, s.Webhook.Origin()}
 		}
 	}
@@ -163,8 +165,6 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
-	now := time.Now()
-	maps.DeleteFunc(r.destinations, func(_ string, d *destination) bool { return d.open == 0 && d.failures == 0 && now.After(d.held) })
 	return nil
 }
 
@@ -179,19 +179,26 @@ func (r *Runner) queues() (names []string) {
 	return names
 }
 
+// destination is the one of a name. The caller holds the mutex.
+func (r *Runner) destination(name string) *destination {
+	d := r.destinations[name]
+	if d == nil {
+		d = &destination{label: name, least: r.config.Off}
+		r.destinations[name] = d
+	}
+	return d
+}
+
 // take takes places for deliveries of a queue, as many as there are.
 func (r *Runner) take(name string, now time.Time) (places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, served := r.hooks[name]
-	if !served {
+	if !served || now.Before(r.held[name]) {
 		return 0
 	}
-	d := r.destinations[h.destination]
-	if d == nil {
-		d = &destination{name: h.destination}
-		r.destinations[h.destination] = d
-	}
+	delete(r.held, name)
+	d := r.destination(h.destination)
 	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-r.open, queue.MaxReserve))
 	d.begin(places)
 	r.open += places
@@ -205,18 +212,17 @@ func (r *Runner) free(name string, places int) {
 	if d := r.destinations[r.hooks[name].destination]; d != nil && places > 0 {
 		d.open -= places
 		r.open -= places
-		d.probing = false
+		d.probe = ""
 	}
 }
 
 // ended gives the place of a delivery back, and tells of a destination that was switched off or on by it.
-func (r *Runner) ended(name string, well, sick bool, why string) {
+func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.destinations[name]
-	now := time.Now()
-	off, on := d.end(well, sick, why, now)
 	r.open--
+	off, on := d.end(id, well, sick, why, time.Now())
 	switch {
 	case off:
 		r.logger.Warn("destination of webhooks is switched off: its deliveries wait and lose no attempt", "destination", name,
@@ -233,13 +239,9 @@ func (r *Runner) ended(name string, well, sick bool, why string) {
 		}
 	}
 	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
-}
-
-// hold lets the deliveries to a destination wait that has asked for a pause.
-func (r *Runner) hold(name string, until time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.destinations[name].held = until
+	if d.open == 0 && d.failures == 0 {
+		delete(r.destinations, name)
+	}
 }
 
 // off are the destinations that are switched off.
@@ -249,7 +251,7 @@ func (r *Runner) off() (list []Off) {
 	list = []Off{}
 	for _, d := range r.destinations {
 		if !d.since.IsZero() {
-			list = append(list, Off{d.name, d.failures, float64(d.since.Unix()), float64(d.until.Unix()), d.why})
+			list = append(list, Off{d.label, d.failures, float64(d.since.Unix()), float64(d.until.Unix()), d.why})
 		}
 	}
 	slices.SortFunc(list, func(a, b Off) int { return cmp.Compare(a.Destination, b.Destination) })
@@ -259,37 +261,35 @@ func (r *Runner) off() (list []Off) {
 // deliver sends the request of a task and says how the task ends.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
-	if d.Large {
-		var err error
-		if d.Parameters, err = r.client.Parameters(ctx, d.ID); err != nil {
-			r.ended(h.destination, false, false, "")
-			if queue.IsUnavailable(err) || ctx.Err() != nil { // it is given back
-				return s
-			}
-			return r.failed(d, s, queue.Failure{Message: err.Error()}, false)
-		}
+	var unread error
+	if d.Large && h.subscription.Webhook != nil {
+		d.Parameters, unread = r.client.Parameters(ctx, d.ID)
 	}
-	response, err := r.send(ctx, d, h)
+	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // its subscription has gone meanwhile, or Redis: it is given back
+		r.ended(d.ID, h.destination, false, false, "")
+		return s
+	}
+	response, err := service.Response{}, unread
+	if err == nil {
+		response, err = r.send(ctx, d, h)
+	}
 	now := time.Now()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, queue.ErrCancelled):
-		r.ended(h.destination, false, false, "")
+		r.ended(d.ID, h.destination, false, false, "")
 		s.Failure = &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"}
 		return s
 	case cause != nil && err != nil: // it is given back
-		r.ended(h.destination, false, false, "")
+		r.ended(d.ID, h.destination, false, false, "")
 		return s
 	case err != nil:
-		same := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig) // the next time
-		r.ended(h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
-		return r.failed(d, s, queue.Failure{Message: err.Error()}, same)
+		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
+		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
+		return r.failed(d, s, queue.Failure{Message: err.Error()}, denied)
 	}
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
-	if v.hold {
-		r.hold(h.destination, now.Add(min(v.later, mostHeld)))
-	}
-	r.ended(h.destination, !v.sick, v.sick, failure.Headline())
+	r.ended(d.ID, h.destination, !v.sick, v.sick, failure.Headline())
 	policy := d.Retry.WithDefaults(DefaultRetry)
 	switch {
 	case v.done:
@@ -298,11 +298,23 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	case v.gone:
 		r.switchOff(ctx, h.subscription)
 		return r.failed(d, s, failure, true)
-	case v.later > 0 && d.Reschedules < policy.Reschedules():
+	case v.later > 0:
+		r.hold(d.queue, now.Add(v.later))
+	}
+	if v.later > 0 && d.Reschedules < policy.Reschedules() {
 		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later
 		return s.NoLaterThan(d.Expires, now.Add(d.ahead))
 	}
 	return r.failed(d, s, failure, v.final)
+}
+
+// hold keeps the other deliveries of a queue until then as well: its server asked for a pause.
+func (r *Runner) hold(name string, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if until.After(r.held[name]) {
+		r.held[name] = until
+	}
 }
 
 // send makes the request and sends it.
@@ -342,22 +354,22 @@ func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, 
 	return s.NoLaterThan(d.Expires, time.Now().Add(d.ahead))
 }
 
-// errMoved means that a subscription has another URL by now than the one that answered.
-var errMoved = errors.New("the subscription has another URL")
+// errMoved says that a subscription has another URL by now.
+var errMoved = errors.New("it has another URL")
 
 // switchOff ends a subscription whose server answers that it is gone.
-func (r *Runner) switchOff(ctx context.Context, of queue.Subscription) {
-	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), of.ID, func(s *queue.Subscription) error {
-		if s.Webhook == nil || s.Webhook.URL != of.Webhook.URL {
+func (r *Runner) switchOff(ctx context.Context, gone queue.Subscription) {
+	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), gone.ID, func(s *queue.Subscription) error {
+		if s.Webhook == nil || s.Webhook.URL != gone.Webhook.URL {
 			return errMoved
 		}
-		s.Active, s.Gone, s.Reason = false, true, "the server answered 410 Gone"
+		s.Active, s.Reason = false, queue.ReasonGone
 		return nil
 	})
 	switch {
 	case err == nil:
-		r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", of.ID)
+		r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", gone.ID)
 	case !errors.Is(err, queue.ErrNoSubscription) && !errors.Is(err, errMoved):
-		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", of.ID, "error", err)
+		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", gone.ID, "error", err)
 	}
 }

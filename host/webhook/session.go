@@ -324,37 +324,28 @@ func (s *session) audit(ctx, living context.Context) {
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
-	h, served := s.hooks[name]
-	if !served {
-		return
-	}
-	if s.destinations[h.destination] == nil {
-		s.destinations[h.destination] = &destination{name: h.destination}
-	}
-	s.destinations[h.destination].open += n
+	s.destination(s.hooks[name].destination).open += n
 	s.open += n
 }
 
-// begin delivers the tasks of a reply, or gives them back if their webhook is gone.
+// begin delivers the tasks of a reply.
 func (s *session) begin(living context.Context, name string, reply queue.ReserveReply) {
 	s.Runner.mu.Lock()
-	h, served := s.hooks[name]
+	h := s.hooks[name] // none if its subscription has gone meanwhile
 	s.Runner.mu.Unlock()
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
 		d := &delivery{Reservation: task, queue: name, stop: stop, ahead: time.Until(reply.Clock)}
 		s.Runner.mu.Lock()
 		s.running[task.ID] = d
+		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
 		wait := reply.Clock.Sub(task.Since())
 		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, task.Traceparent, wait)
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
-			settlement := queue.Settlement{Claim: d.Claim()}
-			if served {
-				settlement = s.deliver(ctx, d, h)
-			}
+			settlement := s.deliver(ctx, d, h)
 			outcome, reason := s.settle(living, ctx, d, settlement)
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)

@@ -25,12 +25,15 @@ const (
 	maxSigners = 4
 	// DefaultWebhookTimeout is how long a delivery waits for the response.
 	DefaultWebhookTimeout = 20 * time.Second
-	maxWebhookTimeout     = 10 * time.Minute
+	// MaxWebhookTimeout is the longest that one may.
+	MaxWebhookTimeout = 10 * time.Minute
 	// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
 	WebhookQueues = "webhook."
-	// WebhookSecrets begins the names of the secrets that a webhook may have: who makes subscriptions chooses where they are sent,
-	// and must not have those of handlers.
+	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
+	// secrets of handlers sent anywhere.
 	WebhookSecrets = "webhook."
+	// ReasonGone is the Reason of a webhook that is switched off because its server says that it is gone.
+	ReasonGone = "the server answered 410 Gone"
 )
 
 // Subscription makes a task of each publication that it matches: in a queue, for a handler, or as the delivery of a webhook.
@@ -39,7 +42,7 @@ type Subscription struct {
 	Topic string // a topic, or a pattern with one * for any text
 	// Filter is what a publication must be like (zero: all of the topic).
 	Filter Filter
-	// Queue is where the tasks go. That of a webhook is always "webhook." and its ID, or the SHA-1 of a long one, and may be missing.
+	// Queue is where the tasks go. That of a webhook follows from its ID: "webhook." and the ID, or the SHA-1 of a long one.
 	Queue   string
 	Webhook *Webhook // nil: a handler runs the tasks
 	// Retry, Timeout and Priority are those of the tasks, as in Options. The plugin's manifest sets what they leave out.
@@ -48,11 +51,9 @@ type Subscription struct {
 	Priority *int
 	// Dead is the queue of their dead letters (default: what the plugin's manifest names).
 	Dead string
-	// Active: it gets tasks. Reason says why not, if somebody or something said so. Gone: the webhook's server said that it is gone,
-	// so the deliveries that wait are not sent either, until the subscription is active again.
+	// Active: it gets tasks. Reason says why not, if somebody or something said so: ReasonGone stops the tasks that wait, too.
 	Active bool
 	Reason string
-	Gone   bool
 	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
 	Plugin string
 	// UnservedSince is since when no live host has had that plugin; zero while one has.
@@ -73,7 +74,7 @@ type Webhook struct {
 	Timeout       time.Duration // for the whole response (default 20 s)
 	Body          WebhookBody   // default WebhookPayload
 	// Secrets name the secrets of the host that sign each delivery, all of them; more than one while a secret is changed. None:
-	// deliveries are not signed. The names of these and of SecretHeaders begin with WebhookSecrets.
+	// deliveries are not signed.
 	Secrets []string
 	// Expect are the statuses that mean success (default: 200 to 299).
 	Expect []int
@@ -105,7 +106,6 @@ type subscriptionText struct {
 	Dead        string       `json:"dead,omitempty"`
 	Active      bool         `json:"active"`
 	Reason      string       `json:"reason,omitempty"`
-	Gone        bool         `json:"gone,omitempty"`
 	Plugin      string       `json:"plugin,omitempty"`
 	Unserved    json.Number  `json:"unserved_since,omitempty"`
 	CreatedAt   json.Number  `json:"created_at,omitempty"`
@@ -139,7 +139,7 @@ type webhookText struct {
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
-		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Gone: s.Gone, Plugin: s.Plugin,
+		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Plugin: s.Plugin,
 		Unserved: json.Number(seconds(s.UnservedSince)), CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
 	}
 	if len(s.Filter.Attributes)+len(s.Filter.Data) > 0 {
@@ -168,7 +168,7 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	}
 	*s = Subscription{
 		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: parseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
-		Active: t.Active, Reason: t.Reason, Gone: t.Gone, Plugin: t.Plugin,
+		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
 		UnservedSince: parseSeconds(t.Unserved.String()), CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
 	}
 	if r := t.Retry; r != nil {
@@ -195,20 +195,16 @@ func PluginSubscriptionID(plugin, topic string) string { return shortened("", pl
 
 // withDefaults fills what follows from the rest.
 func (s Subscription) withDefaults() Subscription {
-	s.Gone = s.Gone && !s.Active
 	if s.Webhook != nil {
 		w := *s.Webhook
 		w.Method = cmp.Or(w.Method, "POST")
 		w.Body = cmp.Or(w.Body, WebhookPayload)
 		w.Timeout = cmp.Or(w.Timeout, DefaultWebhookTimeout)
 		s.Webhook = &w
-		s.Queue = cmp.Or(s.Queue, s.webhookQueue())
+		s.Queue = cmp.Or(s.Queue, shortened(WebhookQueues, s.ID))
 	}
 	return s
 }
-
-// webhookQueue is the queue of a webhook, which no other subscription may have.
-func (s *Subscription) webhookQueue() string { return shortened(WebhookQueues, s.ID) }
 
 // validate refuses a subscription that could not work, and says what would be right.
 func (s *Subscription) validate() error {
@@ -227,13 +223,14 @@ func (s *Subscription) validate() error {
 
 // validateTasks checks what the subscription says of its tasks.
 func (s *Subscription) validateTasks() error {
+	webhooks := strings.HasPrefix(s.Queue, WebhookQueues)
 	switch {
 	case s.Queue == "":
 		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or an URL", ErrInvalid)
-	case s.Webhook == nil && strings.HasPrefix(s.Queue, WebhookQueues):
+	case s.Webhook == nil && webhooks:
 		return fmt.Errorf("%w: queue %q: those that begin with %s are for webhooks: name another, or an URL", ErrInvalid, s.Queue, WebhookQueues)
-	case s.Webhook != nil && s.Queue != s.webhookQueue():
-		return fmt.Errorf("%w: queue %q of a webhook: it is always %s: leave it out", ErrInvalid, s.Queue, s.webhookQueue())
+	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // two webhooks of one queue would get each other's
+		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue, shortened(WebhookQueues, s.ID))
 	case s.Dead != "" && s.Dead == s.Queue:
 		return fmt.Errorf("%w: its dead letters would go to its own queue %q: name another", ErrInvalid, s.Dead)
 	case !utf8.ValidString(s.Reason) || len(s.Reason) > 1<<10:
@@ -253,6 +250,8 @@ func (s *Subscription) options() Options {
 	return Options{Retry: s.Retry, Timeout: s.Timeout, Priority: s.Priority, Dead: s.Dead}
 }
 
+var validWebhookSecret = regexp.MustCompile(`^` + regexp.QuoteMeta(WebhookSecrets) + `[A-Za-z0-9._-]{1,100}$`)
+
 func (w *Webhook) validate() error {
 	to, err := url.Parse(w.URL)
 	switch {
@@ -264,16 +263,16 @@ func (w *Webhook) validate() error {
 		return fmt.Errorf("%w: method %q: use POST, PUT or PATCH", ErrInvalid, w.Method)
 	case w.Body != WebhookPayload && w.Body != WebhookCloudEvent:
 		return fmt.Errorf("%w: body %q: use %s or %s", ErrInvalid, w.Body, WebhookPayload, WebhookCloudEvent)
-	case w.Timeout < time.Millisecond || w.Timeout > maxWebhookTimeout:
-		return fmt.Errorf("%w: timeout %s of the webhook: use 1ms to %s", ErrInvalid, w.Timeout, maxWebhookTimeout)
+	case w.Timeout < time.Millisecond || w.Timeout > MaxWebhookTimeout:
+		return fmt.Errorf("%w: timeout %s of the webhook: use 1ms to %s", ErrInvalid, w.Timeout, MaxWebhookTimeout)
 	case len(w.Secrets) > maxSigners:
 		return fmt.Errorf("%w: %d secrets: at most %d may sign", ErrInvalid, len(w.Secrets), maxSigners)
 	case slices.ContainsFunc(w.Expect, func(status int) bool { return status < 200 || status > 599 }):
 		return fmt.Errorf("%w: expected statuses %v: use 200 to 599", ErrInvalid, w.Expect)
 	}
-	for _, name := range w.Secrets {
-		if !validSecret.MatchString(name) {
-			return fmt.Errorf("%w: secret %q: %s", ErrInvalid, name, secretRule)
+	for _, name := range slices.AppendSeq(slices.Clone(w.Secrets), maps.Values(w.SecretHeaders)) {
+		if !validWebhookSecret.MatchString(name) {
+			return fmt.Errorf("%w: secret %q: those of webhooks have names that begin with %s, and then 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
 		}
 	}
 	for name, value := range w.Headers {
@@ -282,32 +281,17 @@ func (w *Webhook) validate() error {
 		}
 	}
 	for name, secret := range w.SecretHeaders {
-		if !validToken(name) || !validSecret.MatchString(secret) {
-			return fmt.Errorf("%w: header %q with the secret %q: use a header's name; %s", ErrInvalid, name, secret, secretRule)
+		if !validToken(name) {
+			return fmt.Errorf("%w: header %q with the secret %q: use a header's name", ErrInvalid, name, secret)
 		}
 	}
 	return w.validateHeaders()
 }
 
-var (
-	// validSecret is a secret of webhooks whose name is a file's everywhere, as in manifests.
-	validSecret = regexp.MustCompile(`^webhook\.[A-Za-z0-9._-]{1,120}$`)
-	// unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses
-	// to send them.
-	unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
-		`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
-)
-
-const secretRule = "the name of a secret of webhooks begins with " + WebhookSecrets + " and has letters, digits, '.', '_' and '-'"
-
-// Origin is scheme, host and port of the URL; "" if it is none.
-func (w *Webhook) Origin() string {
-	to, err := url.Parse(w.URL)
-	if err != nil {
-		return ""
-	}
-	return to.Scheme + "://" + to.Host
-}
+// unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses to
+// send them.
+var unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
+	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
 
 // validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
 func (w *Webhook) validateHeaders() error {
@@ -320,6 +304,15 @@ func (w *Webhook) validateHeaders() error {
 		seen[is] = true
 	}
 	return nil
+}
+
+// Origin is scheme, host and port of the URL.
+func (w *Webhook) Origin() string {
+	to, err := url.Parse(w.URL)
+	if err != nil {
+		return w.URL
+	}
+	return to.Scheme + "://" + to.Host
 }
 
 // validToken tells whether a text may be the name of an HTTP header.

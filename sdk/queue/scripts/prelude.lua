@@ -200,7 +200,7 @@ local function waiting(queue)
   return n
 end
 
--- stock(queue): how many tasks wait in whatever way, which NS_limits bounds.
+-- stock(queue): how many tasks a queue's limit counts: pending ones, those with a time, and those that wait for others.
 local function stock(queue)
   return waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + redis.call('ZCARD', BLOCKED_ .. queue)
 end

@@ -5,7 +5,7 @@
 -- ARGV    1 clock override  2 schedule  3 owner  4 what: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
 --         put: 5 most schedules  6 "1": only if it is missing  7... fields and values of its definition, all of DEFINED
 --         absent: 5 seconds, or "" for never: no host serves its plugin; if that has been so for this long, it is deleted, and
---         until then it stands still, so that what it missed is known when the plugin is back
+--         until then hosts fire none of its ticks, so that what it missed is known when the plugin is back
 --         the others work whoever owns it, if the owner is ""
 -- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
 --         full if there are as many as there may be; owned and its owner if that is another one
@@ -34,7 +34,7 @@ local function attend()
 end
 
 local function changed()
-  redis.call('HSET', key, 'updated', clock, 'revision', clock .. ' ' .. following(string.match(h[5] or '', '%d+$')))
+  redis.call('HSET', key, 'updated', clock, 'revision', redis.sha1hex(clock .. (h[5] or ''))) -- which never comes again
   announce(CONTROL)
   return 'changed'
 end
@@ -53,11 +53,7 @@ elseif what == 'absent' then
     redis.call('HSET', key, 'absent', clock)
     return 'same'
   end
-  local lasted = tonumber(clock) - since
-  if ARGV[5] == '' or lasted < tonumber(ARGV[5]) then
-    if lasted > 120 then redis.call('ZADD', KEYS[1], '+inf', id) end -- hosts are restarted one after the other
-    return 'same'
-  end
+  if ARGV[5] == '' or tonumber(clock) - since < tonumber(ARGV[5]) then return 'same' end
   what = 'delete'
 end
 if what == 'delete' then

@@ -15,6 +15,5 @@ else
   if is == '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return 'full' end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 end
--- A counter would come to a number again that a client knows, after a failover to an older state.
-redis.call('SET', GENERATION, now('') .. ' ' .. redis.sha1hex(ARGV[1] .. ' ' .. ARGV[3]))
+redis.call('SET', GENERATION, redis.sha1hex(now('') .. ARGV[1] .. ARGV[3])) -- which never comes again, also after a failover
 return 'ok'

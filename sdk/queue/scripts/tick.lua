@@ -14,7 +14,7 @@ local bad = mistyped(KEYS[1], 'zset', key, 'hash')
 if bad then return bad end
 local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'revision', 'next', 'paused', 'last_id')
-if (h[1] or '') ~= ARGV[3] or (h[2] or '') ~= ARGV[4] then return 'changed' end
+if redis.call('EXISTS', key) == 0 or (h[1] or '') ~= ARGV[3] or (h[2] or '') ~= ARGV[4] then return 'changed' end
 if h[3] then
   redis.call('ZADD', KEYS[1], '+inf', id) -- somebody paused it by its hash alone
   return 'changed'
