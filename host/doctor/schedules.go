@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -16,10 +15,10 @@ var scheduleChecks = []check{
 			switch {
 			case !s.Paused.IsZero() || p.unread["the hosts"] != nil:
 			case !s.Absent.IsZero():
-				f = append(f, found(Warning, fmt.Sprintf("put the plugin %s into the plugin directory of a host, or delete the schedule", s.PluginOwner()),
+				f = append(f, found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
 					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
 			case !p.served[s.Queue]:
-				f = append(f, found(Warning, fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host, or pause the schedule", s.Queue),
+				f = append(f, found(Warning, Serving(s.Queue)+", or pause the schedule",
 					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue))
 			}
 		}
