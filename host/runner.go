@@ -40,7 +40,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	}
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, t.Traceparent, wait)
+		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {

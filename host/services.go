@@ -16,12 +16,12 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
-		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.access.logger,
+		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t,
 	})
 	return t.span.Services(services)
 }
 
-// SaveCheckpoint implements guest.Host, as do AdmitQueue, Enqueue and Publish.
+// SaveCheckpoint implements guest.Host, as do AdmitQueue, Enqueue, Publish and Warn.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
@@ -41,4 +41,8 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent,
 	})
 	return err
+}
+
+func (t *task) Warn(message string, fields ...any) {
+	t.tenant.logger.Warn(message, t.logged(fields...)...)
 }

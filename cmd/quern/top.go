@@ -20,7 +20,8 @@ func newTop(env environment) *cobra.Command {
 		Use: "top", Short: "Watch queues, running tasks, failures and hosts in the whole terminal; cancel and retry",
 		Long: "Shows the tenant's queues, running tasks, failures and hosts in the whole terminal, and looks again every\n" +
 			"2 seconds. Enter shows the tasks of a queue and all of a task, c cancels and r retries one; ? lists the\n" +
-			"keys, q leaves. Each look reads at most 500 queues, and 200 tasks of 20 queues.",
+			"keys, q leaves. Each look reads at most 500 queues, and 200 tasks of 20 queues, or 200 hosts. Listeners of\n" +
+			"Python have no lease, and are in `quern node ls` alone.",
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
@@ -47,6 +48,7 @@ const (
 	topQueues     = 500
 	topTasks      = 200
 	topTaskQueues = 20 // from which tasks are read
+	topHosts      = 200
 	topLog        = 500
 )
 
@@ -67,20 +69,18 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 		look.Tasks, err = s.client.List(ctx, &api.Filter{Queue: want.Queue, Status: string(want.Status)}, 0, topTasks)
 		return look, err
 	case want.View == top.Hosts:
-		look.Hosts, err = s.client.Nodes(ctx)
+		look.Hosts, err = s.client.Leased(ctx, topHosts+1)
+		look.All = int64(len(look.Hosts))
+		look.Hosts = look.Hosts[:min(len(look.Hosts), topHosts)]
 		return look, err
 	}
-	names, all, err := s.client.BusiestQueues(ctx, topQueues)
-	if err != nil {
-		return nil, err
-	}
-	stats, err := s.client.Stats(ctx, names...)
+	queues, all, err := s.client.BusiestQueues(ctx, topQueues)
 	if err != nil {
 		return nil, err
 	}
 	look.All = all
-	for i, name := range names {
-		look.Queues = append(look.Queues, top.Queue{Name: name, Stats: stats[i]})
+	for i := range queues {
+		look.Queues = append(look.Queues, top.Queue{Name: queues[i].Queue, Stats: queues[i].Stats()})
 	}
 	switch want.View {
 	case top.Running:

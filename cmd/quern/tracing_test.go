@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/host/trace/tracetest"
@@ -24,22 +26,22 @@ func TestServeSendsTraces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if raced && name == "environment" {
-				t.Skip("the SDK reads the variables of its process, and the race detector sees hosts within the test's") // other names run
-			}
 			collector := tracetest.Start(t)
 			flags, variables := settings(collector)
 			u := newUser(t, queuetest.Start(t).URL()).with(variables)
-			c, _ := u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), flags...)
+			// A process of its own: the SDK reads the variables of its process.
+			c := u.spawn(append([]string{"serve", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--http", "127.0.0.1:0"}, flags...)...)
 			u.must("enqueue", "echo", "untraced", "--wait")
 			u.with(map[string]string{"TRACEPARENT": "00-" + trace + "-" + parent + "-01", "TRACESTATE": "a=1"}).must("enqueue", "echo", "x", "--id", "one", "--wait")
 			u.with(map[string]string{"TRACEPARENT": "nonsense"}).must("enqueue", "echo", "y")
 			if shown := u.must("task", "show", "one"); !strings.Contains(shown, "00-"+trace+"-"+parent+"-01") || !strings.Contains(shown, "tracestate") {
 				t.Errorf("%s", shown)
 			}
-			c.stop()
-			if status := c.wait(); status != 0 {
-				t.Fatalf("exit %d", status)
+			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if state := c.wait(t); state.ExitCode() != 0 {
+				t.Fatal(state)
 			}
 			if name == "off" {
 				if spans := collector.Spans(); len(spans) > 0 {
@@ -61,6 +63,42 @@ func TestServeSendsTraces(t *testing.T) {
 			}
 			if spans := collector.Wait(t, "receive echo", "process echo", "run echo", "settle echo"); name == "environment" && (own > 0 || spans["receive echo"].Parent != parent) {
 				t.Errorf("%d spans of traces that nobody samples; %+v", own, spans)
+			}
+		})
+	}
+}
+
+// A server of the API has spans too, beside a host or alone: one trace leads from the command line by it to the host's spans.
+func TestServersSendTraces(t *testing.T) {
+	t.Parallel()
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprint(beside), func(t *testing.T) {
+			t.Parallel()
+			collector := tracetest.Start(t)
+			u := newUser(t, queuetest.Start(t).URL())
+			host := []string{"serve", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--http", "127.0.0.1:0", "--otlp", collector.HTTP}
+			var servers []*child
+			if beside {
+				host = append(host, "--admin", "127.0.0.1:0")
+			} else {
+				servers = append(servers, u.spawn("admin", "--admin", "127.0.0.1:0", "--otlp", collector.GRPC))
+			}
+			servers = append(servers, u.spawn(host...))
+			u.server = "http://" + servers[0].stderr.await(t, adminListening)
+			u.with(map[string]string{"TRACEPARENT": "00-" + trace + "-" + parent + "-01"}).must("enqueue", "echo", "x", "--wait")
+			for _, c := range servers {
+				if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+				if state := c.wait(t); state.ExitCode() != 0 {
+					t.Fatal(state)
+				}
+			}
+			const enqueue = "POST /v1/tenants/{tenant}/queues/{queue}/tasks"
+			spans := collector.Wait(t, enqueue, "receive echo", "process echo")
+			if span := spans[enqueue]; span.Trace != trace || span.Parent != parent || spans["receive echo"].Parent != span.ID {
+				t.Errorf("%+v", spans)
 			}
 		})
 	}

@@ -78,6 +78,7 @@ func TestCeiling(t *testing.T) {
 type accepting struct{}
 
 func (accepting) Publish(context.Context, *queue.Publication) error { return nil }
+func (accepting) Warn(string, ...any)                               {}
 
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (accepting) AdmitQueue(string) error                      { return nil }

@@ -37,6 +37,9 @@ func (s *Span) Services(services service.Services) service.Services {
 	if services.Enqueue != nil {
 		services.Enqueue = tracedEnqueuer{s, services.Enqueue}
 	}
+	if services.Publish != nil {
+		services.Publish = tracedPublisher{s, services.Publish}
+	}
 	return services
 }
 
@@ -145,19 +148,42 @@ func (e tracedEnqueuer) Enqueue(ctx context.Context, child service.Child) (strin
 	if queue.ValidQueue(child.Queue) != nil {
 		return e.Enqueuer.Enqueue(ctx, child)
 	}
-	traced, span, end := e.span.call("send "+child.Queue, oteltrace.SpanKindProducer,
-		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", child.Queue),
-		attribute.String("messaging.operation.name", "send"), attribute.String("messaging.operation.type", "send"),
-		attribute.Int("messaging.message.body.size", len(child.Body)))
-	if _, own := child.Headers[queue.HeaderTraceparent]; !own {
-		child.Headers = e.span.tracer.inject(traced, child.Headers)
-	}
-	id, err := e.Enqueuer.Enqueue(ctx, child)
+	return e.span.send("send", child.Queue, len(child.Body), func(traced context.Context) (string, error) {
+		if _, own := child.Headers[queue.HeaderTraceparent]; !own {
+			child.Headers = e.span.tracer.inject(traced, child.Headers)
+		}
+		return e.Enqueuer.Enqueue(ctx, child)
+	})
+}
+
+// send is a call that sends something to a queue or a topic; do returns the ID of what was sent.
+func (s *Span) send(verb, to string, size int, do func(traced context.Context) (string, error)) (string, error) {
+	traced, span, end := s.call(verb+" "+to, oteltrace.SpanKindProducer,
+		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", to),
+		attribute.String("messaging.operation.name", verb), attribute.String("messaging.operation.type", "send"),
+		attribute.Int("messaging.message.body.size", size))
+	id, err := do(traced)
 	if err == nil {
 		span.SetAttributes(attribute.String("messaging.message.id", id))
 	}
 	end(err)
 	return id, err
+}
+
+type tracedPublisher struct {
+	span *Span
+	service.Publisher
+}
+
+// Publish gives the tasks of the publication the trace of the span that publishes.
+func (p tracedPublisher) Publish(ctx context.Context, publication service.Publication) (string, error) {
+	if queue.ValidTopic(publication.Topic) != nil {
+		return p.Publisher.Publish(ctx, publication)
+	}
+	return p.span.send("publish", publication.Topic, len(publication.Body), func(traced context.Context) (string, error) {
+		publication.Traceparent = p.span.tracer.inject(traced, nil)[queue.HeaderTraceparent]
+		return p.Publisher.Publish(ctx, publication)
+	})
 }
 
 type tracedKV struct {

@@ -377,6 +377,8 @@ func (m *model) status() string {
 		return clean(m.told)
 	case m.filter != "":
 		return "filter: " + m.filter
+	case m.at.view == Hosts && m.last != nil && m.last.All > int64(len(m.last.Hosts)):
+		return fmt.Sprintf("the %d hosts that renewed their lease last", len(m.last.Hosts))
 	case m.at.view == Queues && m.last != nil && m.last.All > int64(len(m.last.Queues)):
 		return fmt.Sprintf("the %d queues with the most listeners, of %d", len(m.last.Queues), m.last.All)
 	}

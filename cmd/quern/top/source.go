@@ -47,7 +47,7 @@ type Want struct {
 type Look struct {
 	Clock  time.Time
 	Queues []Queue
-	All    int64 // queues of the tenant, which may be more than were read
+	All    int64 // queues of the tenant, which may be more than were read; of hosts, more than were read if there are more
 	Tasks  []*queue.Task
 	Hosts  []api.Node
 }
