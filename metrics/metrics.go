@@ -263,7 +263,7 @@ func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason, traceID strin
 		m.count(tasks, 1, tenant, queue, plugin, outcome, reason)
 	}
 	switch outcome {
-	case "released", "rejected", "lost": // the duration says nothing about such tasks
+	case "released", "lost": // the duration says nothing about such tasks
 	default:
 		observe(s.duration, d, traceID)
 	}

@@ -103,7 +103,7 @@ func TestEveryMethodCounts(t *testing.T) {
 func TestTaskDone(t *testing.T) {
 	t.Parallel()
 	for outcome, timed := range map[string]uint64{
-		"complete": 1, "failed": 1, "retried": 1, "rescheduled": 1, "rejected": 0, "released": 0, "lost": 0,
+		"complete": 1, "failed": 1, "retried": 1, "rescheduled": 1, "released": 0, "lost": 0,
 	} {
 		t.Run(outcome, func(t *testing.T) {
 			t.Parallel()

@@ -278,6 +278,14 @@ func TestTopIsBounded(t *testing.T) {
 		}
 	}
 	s := &topSource{client: client}
+	for range topHosts + 10 {
+		if err := client.Node().Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if look, err := s.Look(t.Context(), top.Want{View: top.Hosts}); err != nil || len(look.Hosts) != topHosts || look.All != topHosts+1 {
+		t.Errorf("%d of %d hosts, %v", len(look.Hosts), look.All, err)
+	}
 	look, err := s.Look(t.Context(), top.Want{})
 	if err != nil || len(look.Queues) != topQueues || look.All != topQueues+20 {
 		t.Errorf("%d of %d queues, %v", len(look.Queues), look.All, err)

@@ -16,7 +16,7 @@ const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 func settle(tracer *trace.Tracer, task trace.Task) {
 	var span *trace.Span
 	if tracer != nil {
-		span = tracer.Begin(task)
+		span, _ = tracer.Begin(task)
 	}
 	span.Services(service.Services{})
 	span.Ran("", time.Millisecond, 1)

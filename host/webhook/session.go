@@ -337,13 +337,15 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
 		d := &delivery{Reservation: task, queue: name, stop: stop, ahead: time.Until(reply.Clock)}
-		wait := reply.Clock.Sub(task.Since())
+		wait := time.Duration(0)
+		if since := task.Since(); !since.IsZero() {
+			wait = reply.Clock.Sub(since)
+		}
 		if tracer := s.config.Tracer; tracer != nil {
-			d.span = tracer.Begin(trace.Task{
+			d.span, d.Headers = tracer.Begin(trace.Task{
 				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.node.ID(), Attempt: d.Attempts + 1,
 				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-max(0, wait)),
 			})
-			d.Headers = d.span.Headers()
 		}
 		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()

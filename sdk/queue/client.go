@@ -227,8 +227,8 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	return queues, wrap("list queues in "+c.keys.queues(), err)
 }
 
-// BusiestQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
-func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+// MostServedQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
+func (c *Client) MostServedQueues(ctx context.Context, most int) (names []string, all int64, err error) {
 	p := c.rdb.Pipeline()
 	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, int64(most)-1), p.ZCard(ctx, c.keys.queues())
 	_, err = p.Exec(ctx)

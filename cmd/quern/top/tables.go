@@ -161,7 +161,7 @@ func tasksTable(l *Look) table {
 func hostsTable(l *Look) table {
 	t := table{columns: []column{
 		{title: "LISTENER"},
-		{title: "STATE", most: 9},
+		{title: "STATE", most: 10},
 		{title: "SLOTS", most: 9, right: true},
 		{title: "UP", most: 6, right: true, drop: 3},
 		{title: "VERSION", most: 16, drop: 4},
@@ -225,7 +225,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	moment("started", t.StartedAt)
 	moment("finished", t.FinishedAt)
 	add("attempts", strconv.Itoa(t.Attempts), "")
-	if t.Progress > 0 {
+	if t.Progress > 0 || t.Message != "" {
 		add("progress", fmt.Sprintf("%.0f%% %s", 100*t.Progress, t.Message), "")
 	}
 	add("plugin", strings.TrimSpace(t.Plugin+" "+t.Digest), "")
