@@ -25,6 +25,7 @@ func newTop(env environment) *cobra.Command {
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	every := 2 * time.Second
 	newPeriodWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
 	notSettings(cmd.Flags(), "every")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +11,26 @@ import (
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
+
+// echoes starts a host with the plugin echo as a process of its own, since the SDK reads the variables of its process, and waits
+// until it serves.
+func (u *user) echoes(flags ...string) *child {
+	u.t.Helper()
+	c := u.spawn(append([]string{"serve", "--plugins", folder(u.t, map[string][]byte{"echo": runtimetest.Echo(u.t)}), "--http", "127.0.0.1:0"}, flags...)...)
+	c.stderr.await(u.t, regexp.MustCompile(`serving queue: .*queue=(echo)`))
+	return c
+}
+
+// end tells the process to end, which it must do without an error.
+func (c *child) end(t *testing.T) {
+	t.Helper()
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if state := c.wait(t); state.ExitCode() != 0 {
+		t.Fatal(state)
+	}
+}
 
 // A host sends its spans when it is told to end, at the latest; the command line takes the trace of its environment.
 func TestServeSendsTraces(t *testing.T) {
@@ -29,20 +50,14 @@ func TestServeSendsTraces(t *testing.T) {
 			collector := tracetest.Start(t)
 			flags, variables := settings(collector)
 			u := newUser(t, queuetest.Start(t).URL()).with(variables)
-			// A process of its own: the SDK reads the variables of its process.
-			c := u.spawn(append([]string{"serve", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--http", "127.0.0.1:0"}, flags...)...)
+			c := u.echoes(flags...)
 			u.must("enqueue", "echo", "untraced", "--wait")
 			u.with(map[string]string{"TRACEPARENT": "00-" + trace + "-" + parent + "-01", "TRACESTATE": "a=1"}).must("enqueue", "echo", "x", "--id", "one", "--wait")
 			u.with(map[string]string{"TRACEPARENT": "nonsense"}).must("enqueue", "echo", "y")
 			if shown := u.must("task", "show", "one"); !strings.Contains(shown, "00-"+trace+"-"+parent+"-01") || !strings.Contains(shown, "tracestate") {
 				t.Errorf("%s", shown)
 			}
-			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if state := c.wait(t); state.ExitCode() != 0 {
-				t.Fatal(state)
-			}
+			c.end(t)
 			if name == "off" {
 				if spans := collector.Spans(); len(spans) > 0 {
 					t.Errorf("%+v", spans)
@@ -77,25 +92,16 @@ func TestServersSendTraces(t *testing.T) {
 			t.Parallel()
 			collector := tracetest.Start(t)
 			u := newUser(t, queuetest.Start(t).URL())
-			host := []string{"serve", "--plugins", folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--http", "127.0.0.1:0", "--otlp", collector.HTTP}
-			var servers []*child
-			if beside {
-				host = append(host, "--admin", "127.0.0.1:0")
-			} else {
+			servers := []*child{u.echoes("--otlp", collector.HTTP, "--admin", "127.0.0.1:0")}
+			if !beside {
 				servers = append(servers, u.spawn("admin", "--admin", "127.0.0.1:0", "--otlp", collector.GRPC))
 			}
-			servers = append(servers, u.spawn(host...))
-			u.server = "http://" + servers[0].stderr.await(t, adminListening)
+			u.server = "http://" + servers[len(servers)-1].stderr.await(t, adminListening)
 			u.with(map[string]string{"TRACEPARENT": "00-" + trace + "-" + parent + "-01"}).must("enqueue", "echo", "x", "--wait")
 			for _, c := range servers {
-				if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-					t.Fatal(err)
-				}
-				if state := c.wait(t); state.ExitCode() != 0 {
-					t.Fatal(state)
-				}
+				c.end(t)
 			}
-			const enqueue = "POST /v1/tenants/{tenant}/queues/{queue}/tasks"
+			const enqueue = "POST /v1/tenants/{tenant}/queues/{queue}/tasks/batch"
 			spans := collector.Wait(t, enqueue, "receive echo", "process echo")
 			if span := spans[enqueue]; span.Trace != trace || span.Parent != parent || spans["receive echo"].Parent != span.ID {
 				t.Errorf("%+v", spans)

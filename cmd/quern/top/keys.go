@@ -99,8 +99,8 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 
 // leave clears the filter, or goes back.
 func (m *model) leave() tea.Cmd {
-	if m.filter != "" && m.at.view != inTask {
-		m.filter = ""
+	if m.at.filter != "" && m.at.view != inTask {
+		m.at.filter = ""
 		return nil
 	}
 	if n := len(m.back); n > 0 {
@@ -116,12 +116,12 @@ func (m *model) typeFilter(key tea.KeyPressMsg) {
 	case "enter":
 		m.typing = false
 	case "esc":
-		m.typing, m.filter = false, ""
+		m.typing, m.at.filter = false, ""
 	case "backspace":
-		_, size := utf8.DecodeLastRuneInString(m.filter)
-		m.filter = m.filter[:len(m.filter)-size]
+		_, size := utf8.DecodeLastRuneInString(m.at.filter)
+		m.at.filter = m.at.filter[:len(m.at.filter)-size]
 	default:
-		m.filter += clean(key.Text)
+		m.at.filter += clean(key.Text)
 	}
 }
 

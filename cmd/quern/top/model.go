@@ -53,6 +53,7 @@ type place struct {
 	queue  string
 	status queue.Status
 	task   string
+	filter string // what lines have that are shown
 	row    string // the key of the row that is chosen
 	index  int    // where that was: when it is gone, the one there is chosen
 }
@@ -67,7 +68,6 @@ type model struct {
 	at            place
 	back          []place // where Escape leads
 	orders        map[View]order
-	filter        string
 	typing        bool // the filter
 	paused, help  bool
 
@@ -134,7 +134,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.read()
 	case tea.PasteMsg:
 		if m.typing {
-			m.filter += clean(msg.Content)
+			m.at.filter += clean(msg.Content)
 		}
 	case tea.KeyPressMsg:
 		return m, m.press(msg)
@@ -238,7 +238,7 @@ func (m *model) table() table {
 			t = tasksTable(m.last)
 		}
 	}
-	t.filter(m.filter)
+	t.filter(m.at.filter)
 	if o := m.orders[m.at.view]; o.by < len(t.columns) {
 		t.sort(o.by, o.descending)
 	}
@@ -359,8 +359,8 @@ func (m *model) tableView() []string {
 
 // nothing says why a table is empty.
 func (m *model) nothing() string {
-	if m.filter != "" {
-		return "nothing here has " + m.filter
+	if m.at.filter != "" {
+		return "nothing here has " + m.at.filter
 	}
 	return map[View]string{
 		Queues: "no queues yet", Running: "no task runs", Failures: "no task has failed", Hosts: "no hosts", inQueue: "no such tasks in this queue",
@@ -387,7 +387,7 @@ func (m *model) status() string {
 	case m.asking != nil:
 		return m.paint(fmt.Sprintf(" %s task %s of %s? y: yes, any other key: no ", m.asking.verb, clean(m.asking.task), clean(m.asking.queue)), "7")
 	case m.typing:
-		return "filter: " + m.filter + "█"
+		return "filter: " + m.at.filter + "█"
 	case m.failed != nil && !errors.Is(m.failed, queue.ErrNoTask):
 		old := ""
 		if !m.seen.IsZero() {
@@ -396,8 +396,8 @@ func (m *model) status() string {
 		return m.paint("cannot read; trying again"+old+": "+clean(m.failed.Error()), red)
 	case m.told != "":
 		return clean(m.told)
-	case m.filter != "" && m.last != nil:
-		return strings.TrimSuffix("filter: "+m.filter+"; "+m.left(), "; ")
+	case m.at.filter != "" && m.last != nil:
+		return strings.TrimSuffix("filter: "+m.at.filter+"; "+m.left(), "; ")
 	case m.last != nil:
 		return m.left()
 	}
