@@ -31,8 +31,14 @@
 //	mover        moves tasks that are due or have expired
 //	recovery     reclaims from dead listeners
 //	registrar    registers for queues, and leaves them
+//	advancer     tells tasks that wait for others what has ended
+//	publisher    makes the tasks of publications that are not done
+//	ticker       enqueues the tasks of schedules that are due
+//	declarer     keeps the schedules of manifests in Redis
+//	subscriber   keeps their subscriptions there
 //	canceller    looks for tasks to cancel, and for the mark to drain
 //	shipper      sends log lines and progress, while there are tasks
+//	tally        adds what was counted to the fleet's counts by minute
 //	housekeeper  purges finished tasks and corrects counts
 //	auditor      looks for reserved tasks that the host does not know, once a lease
 //
