@@ -252,7 +252,6 @@ func testTop(t *testing.T, by over) {
 	x.press("r")
 	x.await(`only failed tasks are retried: this one is pending`)
 	x.press("4")
-	x.press("\x1b")
 	x.await(`(?s)LISTENER.*_\d+ +alive.*·\]0;pwned`)
 	x.press("?")
 	x.await(`another status`)
