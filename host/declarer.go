@@ -14,23 +14,29 @@ import (
 const (
 	// declareInterval is how often what plugins declare is compared with Redis.
 	declareInterval = time.Minute
-	// absentTime is how long no host may have a plugin before what it declares is deleted: hosts restart one after the other.
-	absentTime = 2 * time.Minute
+	// undeclaredTime is how long what a plugin declared stays when hosts have the plugin and none declares it any more: hosts
+	// restart one after the other. absentTime is how long it stays, and stands still, when no host has the plugin at all.
+	undeclaredTime = 10 * time.Minute
+	absentTime     = 7 * 24 * time.Hour
 )
 
 // declarer keeps the schedules in Redis that the manifests of the tenant's plugins have. A schedule comes with the first host
 // that has it; a host that gets another version of the plugin changes it, or deletes it; and one host of the fleet deletes it
-// when none has had it for a while. Between these a host stores only what is missing, so that two versions do not take turns
+// when none has had it for a while, but never as soon as it begins: a fleet that was away as a whole loses none. Between these a host stores only what is missing, so that two versions do not take turns
 // while hosts are restarted one after the other.
 type declarer struct {
 	duty
 	access   *tenantAccess
 	declared func() []queue.Schedule // now
 	serves   func(plugin string) bool
+	since    time.Time        // when the session began
 	stored   []queue.Schedule // what this session has stored; only the run under way uses it
 }
 
 func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	if d.since.IsZero() {
+		d.since = time.Now()
+	}
 	if err := d.store(ctx); err != nil {
 		return 0, 0, err
 	}
@@ -93,7 +99,10 @@ func (d *declarer) sweep(ctx context.Context) error {
 		serves := slices.ContainsFunc(live, func(p Plugin) bool {
 			return p.State != plugins.StateRefused && s.Owner == queue.OwnedByPlugin(p.Plugin) && slices.Contains(p.Schedules, s.ID)
 		})
-		switch gone, err := d.access.client.Fleet().NoteDeclared(ctx, s, serves, absentTime); {
+		if !serves && !s.Absent.IsZero() && time.Since(d.since) < undeclaredTime {
+			continue
+		}
+		switch gone, err := d.access.client.Fleet().NoteDeclared(ctx, s, serves, keptFor(live, s.PluginOwner())); {
 		case queue.IsUnavailable(err):
 			return err
 		case errors.Is(err, queue.ErrNoSchedule) || errors.Is(err, queue.ErrOwned):
@@ -104,6 +113,14 @@ func (d *declarer) sweep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// keptFor is how long what a plugin declared stays that no live host declares.
+func keptFor(live []Plugin, plugin string) time.Duration {
+	if slices.ContainsFunc(live, func(p Plugin) bool { return p.State != plugins.StateRefused && p.Plugin == plugin }) {
+		return undeclaredTime
+	}
+	return absentTime
 }
 
 func ownedByPlugin(s *queue.Schedule) bool { return s.PluginOwner() != "" }

@@ -105,17 +105,34 @@ func TestDeclaredScheduleWithoutAHost(t *testing.T) {
 	if s := n.scheduleState("echo"); s.Absent.IsZero() {
 		t.Error("it is not noted that the plugin is absent")
 	}
+	clock.Set(t, 26*time.Hour)
+	absent, err := n.client.Schedule(n.ctx, "echo")
+	if err == nil {
+		err = other.current().ticker.look(n.ctx, absent, time.Now().Add(26*time.Hour))
+	}
+	if err != nil || n.scheduleState("echo").Fired > 0 {
+		t.Errorf("a tick came without the plugin: %v", err)
+	}
 	back := start(t, common)
-	back.eventually("back", func() bool { return back.scheduleState("echo").Absent.IsZero() })
+	back.eventually("back, and the missed tick is fired", func() bool {
+		s := back.scheduleState("echo")
+		return s.Absent.IsZero() && s.Fired == 1
+	})
 	if err := back.stop(); err != nil {
 		t.Fatal(err)
 	}
-	sweep(time.Hour)
-	sweep(time.Hour + absentTime - 10*time.Second)
+	sweep(27 * time.Hour)
+	sweep(27*time.Hour + absentTime - 10*time.Second)
 	if got := n.owned(); len(got) != 1 {
 		t.Errorf("schedules %v", got)
 	}
-	sweep(time.Hour + absentTime + 10*time.Second)
+	other.current().declarer.since = time.Now()
+	sweep(27*time.Hour + absentTime + 10*time.Second)
+	if got := n.owned(); len(got) != 1 {
+		t.Errorf("a host that has just begun left %v", got)
+	}
+	other.current().declarer.since = time.Time{}
+	sweep(27*time.Hour + absentTime + 20*time.Second)
 	if got := n.owned(); len(got) != 0 {
 		t.Errorf("schedules %v", got)
 	}

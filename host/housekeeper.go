@@ -47,10 +47,14 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 		return err
 	}
 	if k.purge.OlderThan > 0 || k.purge.Keep > 0 {
-		if n, err := k.access.client.Fleet().PurgePublications(ctx, k.purge); n > 0 {
+		n, err := k.access.client.Fleet().PurgePublications(ctx, k.purge)
+		if n > 0 {
 			k.access.logger.Info("purged publications", "publications", n)
-		} else if err != nil {
+		}
+		if queue.IsUnavailable(err) || ctx.Err() != nil {
 			return err
+		} else if err != nil {
+			k.health.failed(opPurge, "", err) // the queues are tidied all the same
 		}
 	}
 	queues, err := k.access.client.Queues(ctx)

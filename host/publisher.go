@@ -23,7 +23,8 @@ type publisher struct {
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
 
-	topics atomic.Pointer[[]metrics.TopicSample] // for the metrics
+	counted time.Time                             // only the run under way uses it
+	topics  atomic.Pointer[[]metrics.TopicSample] // for the metrics
 }
 
 // shownTopics is how many topics of a tenant have series.
@@ -50,16 +51,21 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err := p.publish(ctx, ids); err != nil {
 		return 0, 0, err // whoever has the duty goes on with them
 	}
-	if err := p.count(ctx); err != nil {
-		return 0, 0, err
+	if time.Since(p.counted) >= publishInterval {
+		if err := p.count(ctx); err != nil {
+			return 0, 0, err
+		}
+		p.counted = time.Now()
 	}
 	mine, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
 	if err != nil || !mine {
 		return 0, publishInterval, err
 	}
-	left, err := p.access.client.Fleet().Unpublished(ctx)
-	if err == nil {
-		err = p.publish(ctx, left)
+	for more := true; more && err == nil; {
+		var left []string
+		if left, err = p.access.client.Fleet().Unpublished(ctx); err == nil {
+			more, err = len(left) == queue.MaxUnpublished, p.publish(ctx, left)
+		}
 	}
 	return 0, publishInterval, err
 }
@@ -87,7 +93,7 @@ func (p *publisher) publish(ctx context.Context, ids []string) error {
 			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.health.failed(opPublish, "", err)
-			continue
+			err = p.access.client.Fleet().PostponeUnpublished(ctx, id)
 		}
 		if err != nil {
 			return err

@@ -12,19 +12,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-const (
-	// subscribeInterval is how often what manifests subscribe to is compared with Redis.
-	subscribeInterval = time.Minute
-	// unservedTime is how long no host may have a plugin before its subscriptions are deleted. It is longer than a restart,
-	// because what is published without a subscription is lost for the plugin.
-	unservedTime = 10 * time.Minute
-)
+// subscribeInterval is how often what manifests subscribe to is compared with Redis.
+const subscribeInterval = time.Minute
 
 // subscriber keeps the subscriptions in Redis that the manifests of the tenant's plugins have. A subscription comes with the
 // first host that has it, and a host that gets another version of the plugin changes or deletes it. Between these a host
 // stores only what is missing, so that two versions do not take turns while hosts are restarted one after the other. One host
-// of the fleet deletes what no live host has had for a while, by Redis's clock, and only after it has lived for as long: so a
-// fleet that was away as a whole loses none.
+// of the fleet deletes what no live host has had for a while, by Redis's clock, and not as soon as it begins: so a fleet that
+// was away as a whole loses none. While no host has the plugin the tasks wait in its queue.
 type subscriber struct {
 	duty
 	access   *tenantAccess
@@ -132,7 +127,7 @@ func (s *subscriber) sweep(ctx context.Context) error {
 				}
 				return nil
 			})
-		case !served && now.Sub(is.UnservedSince) > unservedTime && time.Since(s.since) > unservedTime:
+		case !served && now.Sub(is.UnservedSince) > keptFor(live, is.Plugin) && time.Since(s.since) > undeclaredTime:
 			err = s.note(ctx, "deleted a subscription: no host has had its plugin for a while", is, s.access.client.Unsubscribe(ctx, is.ID))
 		}
 		if err != nil && !errors.Is(err, queue.ErrNoSubscription) {

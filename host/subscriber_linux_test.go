@@ -89,14 +89,14 @@ func TestDeclaredSubscriptionWithoutAHost(t *testing.T) {
 	if since, err := unserved(); err != nil || since.IsZero() {
 		t.Errorf("unserved: %v, %v", since, err)
 	}
-	sweep(time.Hour + unservedTime - 10*time.Second)
+	sweep(time.Hour + absentTime - 10*time.Second)
 	other.current().subscriber.since = time.Now()
-	sweep(time.Hour + unservedTime + 10*time.Second)
+	sweep(time.Hour + absentTime + 10*time.Second)
 	if _, err := unserved(); err != nil {
 		t.Errorf("a host that has just begun: %v", err)
 	}
 	other.current().subscriber.since = time.Now().Add(-time.Hour)
-	sweep(time.Hour + unservedTime + 20*time.Second)
+	sweep(time.Hour + absentTime + 20*time.Second)
 	if _, err := unserved(); !errors.Is(err, queue.ErrNoSubscription) {
 		t.Errorf("it is still there: %v", err)
 	}

@@ -83,6 +83,9 @@ func (t *ticker) until(due queue.Due) time.Duration {
 
 // look fires the ticks of one schedule that are due when Redis's clock shows now. The error says that Redis is away.
 func (t *ticker) look(ctx context.Context, s *queue.Schedule, now time.Time) error {
+	if !s.Absent.IsZero() { // its ticks wait for the plugin
+		return t.postpone(ctx, s)
+	}
 	err := t.fire(ctx, s, now)
 	switch {
 	case err == nil:
@@ -92,6 +95,10 @@ func (t *ticker) look(ctx context.Context, s *queue.Schedule, now time.Time) err
 		return err
 	}
 	t.health.failed(opTick, s.Queue, err) // the others are fired all the same
+	return t.postpone(ctx, s)
+}
+
+func (t *ticker) postpone(ctx context.Context, s *queue.Schedule) error {
 	if err := t.access.client.Fleet().PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
 		return err
 	}
@@ -153,7 +160,7 @@ type plan struct {
 }
 
 // planTicks tells what to do with the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those
-// before it have been missed.
+// before it have been missed. One that waits is never too old.
 func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 	most := 1
 	if s.Missed == queue.MissedAll {
@@ -177,10 +184,10 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 		}
 	}
 	p.next = tick
-	for len(p.fire) > 0 && s.Window > 0 && now.Sub(p.fire[0]) > s.Window {
+	for len(p.fire) > 0 && s.Waits.IsZero() && s.Window > 0 && now.Sub(p.fire[0]) > s.Window {
 		p.fire = p.fire[1:]
 	}
-	if len(p.fire) > 0 && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
+	if len(p.fire) > 0 && s.Waits.IsZero() && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
 		p.fire = nil
 	}
 	p.missed = due - len(p.fire)

@@ -32,6 +32,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -127,7 +128,7 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 		return
 	}
 	destination := max(1, places/8) // as the client bounds all connections of a tenant
-	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, webhook.MaxTimeout
+	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, queue.MaxWebhookTimeout
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	for _, tenant := range n.clients {
@@ -139,6 +140,9 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
 			Secret: func(name string) ([]byte, error) {
+				if len(manifest.Capabilities{Secrets: []string{name}}.LimitTo(grants.Ceiling).Secrets) == 0 {
+					return nil, &service.Denial{By: service.ByHost, Place: grants.Place, Add: fmt.Sprintf("secrets: [%q]", name)}
+				}
 				return guest.ReadSecret(n.options.secrets, tenant.Tenant(), name, grants.Secrets)
 			},
 			Version: config.Version, Name: config.Name, Metrics: n.metrics, Tracer: n.tracer, Logger: n.logger.Named("webhooks"),

@@ -168,7 +168,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 	newChoice(f, &s.Missed, "missed", "which ticks are fired that came while no host ran: skip (none), one (the last) or all (the last --max-missed)", "skip", "one", "all")
 	newCount(f, &s.MaxMissed, "max-missed", "with --missed all: how many at most (default 100)")
 	newLasting(f, &s.Window, "window", "fire no tick that was missed longer ago")
-	newChoice(f, &s.Overlap, "overlap", "what becomes of a tick before the task of the last one has finished: skip, queue (it waits) or allow", "skip", "queue", "allow")
+	newChoice(f, &s.Overlap, "overlap", "what becomes of a tick before the task of the last one has finished: skip, queue (it waits, and of several those that --missed names) or allow", "skip", "queue", "allow")
 	f.IntVar(s.Options.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first")
 	newLasting(f, &s.Options.Timeout, "timeout", "longest time of one attempt")
 	newAttempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")

@@ -232,7 +232,7 @@ func newSubscriptionCreate(env environment) *cobra.Command {
 			"The flags about retries, timeout, priority and dead letters are those of the tasks.",
 		Example: "  quern subscription create index --topic 'orders.*' --queue index --max-attempts 5 --dead index.dead\n" +
 			"  quern subscription create german --topic orders --queue mail --attribute tenant=acme --data '/customer/country=\"DE\"'\n" +
-			"  quern subscription create partner --topic orders --url https://partner.example/hook --secret partner_key",
+			"  quern subscription create partner --topic orders --url https://partner.example/hook --secret webhook.partner",
 		Args: arguments(1, 1),
 	}
 	o.add(cmd.Flags())

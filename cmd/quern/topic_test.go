@@ -17,8 +17,8 @@ func testGoldenTopics(t *testing.T, by over) {
 		"--backoff-base", "5m", "--no-jitter", "--dead", "index.dead", "--timeout", "1m", "--priority", "70")
 	s.run("subscription", "create", "german", "--topic", "ord*", "--queue", "mail", "--attribute", "tenant=acme", "--attribute", "type=order.*",
 		"--data", `/customer/country="DE"`, "--data", "/total=12", "-o", "json")
-	s.run("subscription", "create", "partner", "--topic", "orders", "--url", "https://partner.example/hook", "--secret", "new", "--secret", "old",
-		"--header", "X-Shop=7", "--secret-header", "Authorization=token", "--timeout", "5s", "--expect", "200,204", "--body", "cloudevent", "--max-attempts", "unlimited", "--max-age", "1d")
+	s.run("subscription", "create", "partner", "--topic", "orders", "--url", "https://partner.example/hook", "--secret", "webhook.new", "--secret", "webhook.old",
+		"--header", "X-Shop=7", "--secret-header", "Authorization=webhook.token", "--timeout", "5s", "--expect", "200,204", "--body", "cloudevent", "--max-attempts", "unlimited", "--max-age", "1d")
 	s.run("subscription", "create", "index", "--topic", "orders", "--queue", "index")
 	s.run("subscription", "create", "wrong", "--topic", "orders", "--queue", "webhook.mine")
 	s.run("subscription", "create", "wrong", "--topic", "orders", "--url", "https://ada:pw@partner.example")

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -104,22 +102,9 @@ func shorter(t *testing.T, client *queue.Client) {
 // split is complete.
 func listing(t *testing.T, quern *exampletest.Quern, redis string) {
 	t.Helper()
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile("```sh\n(quern enqueue (?s:.*?))```").FindSubmatch(readme)
-	if found == nil {
-		t.Fatal("the README has no listing that begins with quern enqueue")
-	}
 	document := filepath.Join(t.TempDir(), "document")
 	if err := os.WriteFile(document, []byte(strings.Repeat("grinds.\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	const given = "< ../../README.md"
-	script := string(found[1])
-	if !strings.Contains(script, given) {
-		t.Fatalf("the listing has no %q:\n%s", given, script)
 	}
 	// As quern dev would, the host serves before anything is enqueued.
 	client := newClient(t, redis)
@@ -129,17 +114,10 @@ func listing(t *testing.T, quern *exampletest.Quern, redis string) {
 			return err == nil && served
 		})
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.Replace(script, given, "< "+document, 1))
-	cmd.Env = append(os.Environ(), "QUERN_REDIS_URL="+redis, "PATH="+filepath.Dir(quern.Path)+":"+os.Getenv("PATH"))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	stdout, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s\n%s", err, stdout, &stderr)
-	}
+	stdout := quern.Listing(t, ".", "quern enqueue", redis, "< ../../README.md", "< "+document)
 	const want = `{"document":"book-1","parts":100,"lines":100,"words":100,"bytes":800}`
-	if !strings.HasPrefix(string(stdout), "100 parts, ") || !strings.Contains(string(stdout), want) {
-		t.Errorf("%s\n%s\nwant %s", stdout, &stderr, want)
+	if !strings.HasPrefix(stdout, "100 parts, ") || !strings.Contains(stdout, want) {
+		t.Errorf("%s\nwant %s", stdout, want)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestTopics(t *testing.T) {
 		}
 	}
 	expect("PUT", "/subscriptions/index", `{"topic":"orders.*","queue":"index","filter":{"attributes":{"tenant":"acme"},"data":{"/n":1}},"max_attempts":5,"retry":{"base_seconds":60},"dead":"index.dead"}`, http.StatusOK, `"active":true`, `"base_seconds":60`)
-	expect("PUT", "/subscriptions/hook", `{"topic":"orders.made","webhook":{"url":"https://example.com/hook","secrets":["k"]}}`, http.StatusOK, `"queue":"webhook.hook"`, `"timeout_seconds":20`)
+	expect("PUT", "/subscriptions/hook", `{"topic":"orders.made","webhook":{"url":"https://example.com/hook","secrets":["webhook.k"]}}`, http.StatusOK, `"queue":"webhook.hook"`, `"timeout_seconds":20`)
 	s, err := w.Subscription(w.ctx, "index")
 	must(t, err)
 	if s.Dead != "index.dead" || s.Retry.MaxAttempts != 5 || s.Retry.Base.Seconds() != 60 || s.Filter.Attributes["tenant"] != "acme" {

@@ -170,6 +170,7 @@ func (h *host) arguments() []string {
 		"serve", "--redis", h.proxy.url(), "--tenants", tenant, "--plugins", h.fleet.plugins,
 		"--concurrency", strconv.Itoa(h.fleet.concurrency), "--lease", h.fleet.lease.String(), "--grace", h.fleet.grace.String(),
 		"--max-crashes", "1000", // nothing that a fault does is to end a task
+		"--allow-networks", "127.0.0.0/8", // where the receiver of webhooks is
 		"--cache", cache, "--log-level", "debug", "--log-format", "json", "--http", "127.0.0.1:0",
 	}
 }
@@ -227,6 +228,7 @@ type process struct {
 	mu         sync.Mutex
 	told       bool     // somebody ended it; guarded by mu
 	listener   string   // the ID of its last session; guarded by mu
+	webhooks   string   // the same of its deliveries; guarded by mu
 	served     []string // the queues that it has registered for; guarded by mu
 	reclaims   []string // the listeners that it took for dead; guarded by mu
 	http       string   // where it serves its metrics; guarded by mu
@@ -321,6 +323,8 @@ func (p *process) hear(text []byte) {
 		p.reclaims = append(p.reclaims, line.Dead)
 	case line.Message == "joined":
 		p.listener, p.served = line.Listener, nil
+	case line.Message == "delivering webhooks":
+		p.webhooks = line.Listener
 	case line.Message == "serving queue":
 		p.served = append(p.served, line.Queue)
 	case line.Message == "task started":
@@ -343,11 +347,11 @@ func (p *process) serves() bool {
 	return !slices.ContainsFunc(queues, func(name string) bool { return !slices.Contains(p.served, name) })
 }
 
-// id is the listener ID by which the process is known now.
-func (p *process) id() string {
+// ids are the listener IDs by which the process is known now; webhooks is "" if it delivers none.
+func (p *process) ids() (id, webhooks string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.listener
+	return p.listener, p.webhooks
 }
 
 // signal sends a signal to the process, unless it has ended.

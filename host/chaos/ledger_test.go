@@ -33,14 +33,15 @@ type ledger struct {
 	idle     int          // reserved, and given back or lost before they began
 }
 
-// settled waits until so many tasks are finished.
-func (f *fleet) settled(count int) {
+// settled waits until so many tasks are finished, of the plugin's queues and these.
+func (f *fleet) settled(count int, more ...string) {
 	f.t.Helper()
+	names := slices.Concat(queues, more)
 	ctx, cancel := context.WithTimeout(f.ctx, f.patience/3) // an audit tells more than a time-out
 	defer cancel()
 	var last []queue.Stats
 	done := until(ctx, func() bool {
-		stats, err := f.client.Stats(ctx, queues...)
+		stats, err := f.client.Stats(ctx, names...)
 		if err != nil {
 			return false
 		}
@@ -53,7 +54,7 @@ func (f *fleet) settled(count int) {
 	})
 	if !done {
 		for i, s := range last {
-			f.t.Logf("%s: %v", queues[i], s.Depth)
+			f.t.Logf("%s: %v", names[i], s.Depth)
 		}
 		f.t.Error("not all tasks were settled")
 	}
@@ -122,26 +123,29 @@ func (l *ledger) read(cmd *redis.StringSliceCmd) []string {
 // strangers compares what Redis knows of listeners with the processes that live, until they agree: the dead ones go when their
 // lease has ended.
 func (f *fleet) strangers(ctx context.Context) (differences []string) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	until(ctx, func() bool {
-		var live []string
+		var live, all []string // all: with those that deliver webhooks
 		for _, h := range f.hosts {
-			live = append(live, h.process().id())
+			id, webhooks := h.process().ids()
+			live, all = append(live, id), append(all, id)
+			if webhooks != "" {
+				all = append(all, webhooks)
+			}
 		}
-		slices.Sort(live)
 		differences = nil
-		compare := func(what string, found []string, err error) {
+		compare := func(what string, found, want []string, err error) {
 			slices.Sort(found)
-			if err != nil || !slices.Equal(found, live) {
-				differences = append(differences, fmt.Sprintf("%s: %v, want %v (%v)", what, found, live, err))
+			if slices.Sort(want); err != nil || !slices.Equal(found, want) {
+				differences = append(differences, fmt.Sprintf("%s: %v, want %v (%v)", what, found, want, err))
 			}
 		}
 		nodes, err := f.rdb.ZRange(ctx, key("nodes"), 0, -1).Result()
-		compare("nodes", nodes, err)
+		compare("nodes", nodes, all, err)
 		for _, name := range queues {
 			listeners, err := f.rdb.SMembers(ctx, key("listeners", name)).Result()
-			compare("listeners of "+name, listeners, err)
+			compare("listeners of "+name, listeners, live, err)
 			count, err := f.rdb.ZScore(ctx, key("queues"), name).Result()
 			if err != nil || int(count) != len(live) {
 				differences = append(differences, fmt.Sprintf("%s counts %v listeners, want %d (%v)", name, count, len(live), err))

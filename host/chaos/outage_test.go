@@ -202,7 +202,8 @@ func (f *fleet) begin(orders []order) {
 // listeners are the IDs of the hosts, in their order.
 func (f *fleet) listeners() (ids []string) {
 	for _, h := range f.hosts {
-		ids = append(ids, h.process().id())
+		id, _ := h.process().ids()
+		ids = append(ids, id)
 	}
 	return ids
 }

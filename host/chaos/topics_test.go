@@ -2,6 +2,8 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,8 +11,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Each publication makes exactly one task for each of its three subscribers, whatever dies while it is published and while its
-// tasks run, and each task is run to its end.
+// Each publication makes exactly one task for each of its four subscribers, whatever dies while it is published and while its
+// tasks run, and each task is run to its end: one is a webhook, whose receiver takes each publication at least once, always with
+// the same ID.
 func TestPublications(t *testing.T) {
 	beside(t)
 	count, length, rest, redisRest := 100, 4*time.Second, 500*time.Millisecond, 2*time.Second
@@ -26,8 +29,13 @@ func TestPublications(t *testing.T) {
 		t.Log(one)
 	}
 	f := newFleet(t, s)
+	receiver := newReceiver(t, newRandom(seed, 102))
+	subscriptions, names := []queue.Subscription{receiver.subscription()}, append(slices.Clone(queues), hooking)
 	for _, name := range queues {
-		if _, err := f.client.Subscribe(f.ctx, queue.Subscription{ID: name, Topic: "orders.*", Queue: name}); err != nil {
+		subscriptions = append(subscriptions, queue.Subscription{ID: name, Topic: "orders.*", Queue: name})
+	}
+	for _, one := range subscriptions {
+		if _, err := f.client.Subscribe(f.ctx, one); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,44 +55,53 @@ func TestPublications(t *testing.T) {
 	}
 	f.suffer(plan, through)
 	publishing.Wait()
-	f.settled(count * len(queues))
+	f.settled(count*len(names), hooking)
 
 	ends := make(map[string]int)
 	for i := range count {
 		id := fmt.Sprintf("publication-%05d", i)
 		publication, err := f.client.Publication(f.ctx, id)
-		if err != nil || publication.State != queue.PublicationDone || publication.Subscribers != len(queues) {
+		if err != nil || publication.State != queue.PublicationDone || publication.Subscribers != len(names) {
 			t.Errorf("%s: %+v, %v", id, publication, err)
 			continue
 		}
 		tasks, err := f.client.PublicationTasks(f.ctx, id, 0, 10)
-		if err != nil || len(tasks) != len(queues) {
+		if err != nil || len(tasks) != len(names) {
 			t.Errorf("%s: %+v, %v", id, tasks, err)
 		}
 		for _, task := range tasks {
-			if task.Queue != task.Subscription || !task.Status.Finished() || task.Status == queue.Failed && task.Reason != queue.ReasonCrashed {
+			if strings.TrimPrefix(task.Queue, queue.WebhookQueues) != task.Subscription || !task.Status.Finished() || task.Status == queue.Failed && task.Reason != queue.ReasonCrashed {
 				t.Errorf("%s: %+v", id, task)
+			}
+			if task.Subscription == hooked && (task.Status != queue.Complete || receiver.taken[task.ID+" "+payloadOf(id)] == 0) {
+				t.Errorf("%s: the receiver did not take it: %+v", id, task)
 			}
 			ends[string(task.Status)]++
 		}
 	}
-	if stats, err := f.client.Stats(f.ctx, queues...); err != nil {
+	if stats, err := f.client.Stats(f.ctx, names...); err != nil {
 		t.Error(err)
 	} else {
 		for i, s := range stats {
 			if n := s.Depth[queue.Complete] + s.Depth[queue.Failed]; n != int64(count) {
-				t.Errorf("%s: %d tasks, want %d", queues[i], n, count)
+				t.Errorf("%s: %d tasks, want %d", names[i], n, count)
 			}
 		}
 	}
+	if len(receiver.taken) != count {
+		t.Errorf("the receiver took %d, of %d publications", len(receiver.taken), count)
+	}
+	t.Logf("the receiver was asked %d times", receiver.requests)
 	t.Logf("%d publications, %d calls repeated, %d of them had been done; tasks: %v", count, p.repeats.Load(), p.done.Load(), ends)
 	f.leave()
 }
 
+func payloadOf(publication string) string { return "5 ok " + publication }
+
 // publish repeats a publication under the same ID until Redis has answered that it is there.
 func (p *producers) publish(f *fleet, id string) {
 	for {
-		got, err := p.client.Publish(f.ctx, "orders.made", fmt.Appendf(nil, "5 ok %s", id), queue.PublishOptions{ID: id})
+		got, err := p.client.Publish(f.ctx, "orders.made", []byte(payloadOf(id)), queue.PublishOptions{ID: id})
 		if err == nil {
 			if got.Existed {
 				p.done.Add(1)

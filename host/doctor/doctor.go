@@ -61,7 +61,7 @@ type check struct {
 	find func(p *patient) []Finding
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, topicChecks, webhookChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -90,6 +90,8 @@ type patient struct {
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
 	schedules   []*queue.Schedule
+	backlogs    []queue.Backlog // of the queues
+	blocked     []*queue.Task   // some of each queue that has any
 
 	topics        []queue.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription
@@ -182,6 +184,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			p.stats, err = client.Stats(ctx, p.queues...)
 			return err
 		}},
+		reading{"the tasks that wait for others", func() error { return p.readFlows(ctx, client) }},
 		reading{"the schedules", func() (err error) { p.schedules, err = client.Schedules(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)

@@ -27,7 +27,7 @@ var scheduleChecks = []check{
 				due = s.Since
 			}
 			late := p.now.Sub(due)
-			if !s.Paused.IsZero() || late < lateTick {
+			if !s.Paused.IsZero() || !s.Absent.IsZero() || late < lateTick {
 				continue
 			}
 			late = late.Round(time.Second)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -13,17 +15,33 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(queuetest.Main(m)) }
 
-// A schedule whose queue nobody serves, or whose ticks do not come, is found; a paused one is not.
-func TestSchedules(t *testing.T) {
+// tenant is one that nothing is wrong with.
+func tenant(t *testing.T) (*queue.Client, *redis.Client) {
+	t.Helper()
 	t.Parallel()
 	rdb := queuetest.Shared(t).Client(t)
 	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: queuetest.Tenant()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return client, rdb
+}
+
+func examine(t *testing.T, client *queue.Client) []doctor.Finding {
+	t.Helper()
+	findings, err := doctor.Examine(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findings
+}
+
+// A schedule whose queue nobody serves, or whose ticks do not come, is found; a paused one is not.
+func TestSchedules(t *testing.T) {
+	client, rdb := tenant(t)
 	ctx := t.Context()
 	node := client.Node()
-	err = errors.Join(node.Join(ctx), node.Register(ctx, "served"))
+	err := errors.Join(node.Join(ctx), node.Register(ctx, "served"))
 	for id, name := range map[string]string{"fine": "served", "unserved": "nobody", "late": "served", "waits": "served", "paused": "nobody"} {
 		s := queue.Schedule{ID: id, Queue: name, Cron: "@daily"}
 		if id == "waits" {
@@ -39,12 +57,8 @@ func TestSchedules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings, err := doctor.Examine(ctx, client)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []string
-	for _, f := range findings {
+	for _, f := range examine(t, client) {
 		if len(f.Command) > 2 && f.Command[0] == "schedule" {
 			found = append(found, f.Check+" "+f.Command[2]+" "+string(f.Level))
 		}

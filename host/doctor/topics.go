@@ -13,8 +13,11 @@ var topicChecks = []check{
 	{"topic-paused", func(p *patient) (f []Finding) {
 		for _, t := range p.topics {
 			if t.Subscriptions > 0 && t.Active == 0 {
-				f = append(f, found(Warning, "end the pause of one by `quern subscription resume ID`", "all %d subscriptions of topic %s are paused: what is published is dropped", t.Subscriptions, t.Name).
-					by("topic", "show", t.Name))
+				one := found(Warning, "end the pause of one", "all %d subscriptions of topic %s are paused: what is published is dropped", t.Subscriptions, t.Name)
+				if s := p.subscription(func(s queue.Subscription) bool { return s.OfTopic(t.Name) }); s != nil {
+					one = one.by("subscription", "resume", s.ID)
+				}
+				f = append(f, one)
 			}
 		}
 		return f[:min(len(f), mostTopics)]
@@ -30,7 +33,7 @@ var topicChecks = []check{
 	}},
 	{"subscription-unserved", func(p *patient) (f []Finding) {
 		for _, s := range p.subscriptions {
-			if s.Active && s.Webhook == nil && !p.served[s.Queue] {
+			if s.Active && s.Webhook == nil && !p.served[s.Queue] && p.unread["the hosts"] == nil {
 				f = append(f, found(Warning, "start a host whose plugins serve it, or correct the queue", "the subscription %s makes tasks in queue %s, which no listener serves", s.ID, s.Queue).
 					in(s.Queue).by("subscription", "show", s.ID))
 			}
@@ -44,6 +47,14 @@ var topicChecks = []check{
 		return []Finding{found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot", "%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
 			by("publication", "show", p.unpublished[0])}
 	}},
+}
+
+// subscription is the first one that is so; nil if none is.
+func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscription {
+	if i := slices.IndexFunc(p.subscriptions, is); i >= 0 {
+		return &p.subscriptions[i]
+	}
+	return nil
 }
 
 // readTopics is what the checks of topics look at.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -15,6 +16,15 @@ type off struct {
 	Error       string  `json:"error"`
 }
 
+// subscribes tells whether the deliveries of a subscription go there.
+func (d off) subscribes(s queue.Subscription) bool {
+	if s.Webhook == nil {
+		return false
+	}
+	rest, to := strings.CutPrefix(s.Webhook.URL, d.Destination)
+	return to && (rest == "" || strings.ContainsAny(rest[:1], "/?"))
+}
+
 var webhookChecks = []check{
 	{"webhook-off", func(p *patient) (f []Finding) {
 		for _, node := range p.nodes {
@@ -23,16 +33,19 @@ var webhookChecks = []check{
 				continue
 			}
 			for _, d := range destinations {
-				f = append(f, found(Warning, "mend the server, or pause the subscriptions to it; their deliveries wait and lose no attempt",
-					"%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
-					node.ID, d.Destination, d.Failures, d.Error, max(0, time.Unix(int64(d.Until), 0).Sub(p.now)).Round(time.Second)))
+				one := found(Warning, "mend the server: its deliveries wait and lose no attempt", "%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
+					node.ID, d.Destination, d.Failures, d.Error, max(0, time.Unix(int64(d.Until), 0).Sub(p.now)).Round(time.Second))
+				if s := p.subscription(d.subscribes); s != nil {
+					one = one.by("subscription", "deliveries", s.ID).in(s.Queue)
+				}
+				f = append(f, one)
 			}
 		}
 		return f
 	}},
 	{"webhook-inactive", func(p *patient) (f []Finding) {
 		for _, s := range p.subscriptions {
-			if s.Webhook != nil && !s.Active && s.Reason != "" {
+			if s.Webhook != nil && !s.Active && s.Reason == queue.ReasonGone {
 				f = append(f, found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID, s.Reason).
 					by("subscription", "resume", s.ID).in(s.Queue))
 			}

@@ -53,6 +53,9 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 		value, err := secret.Read()
 		return value, unreadable(name, err)
 	}
+	if path.Base(name) != name || name == ".." { // another tenant's folder
+		return nil, fmt.Errorf("%w: secret %q: use a name without a slash", service.ErrInvalid, name)
+	}
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}

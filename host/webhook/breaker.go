@@ -5,11 +5,12 @@ import (
 )
 
 const (
-	// failuresOff is how many deliveries in a row fail before a destination is switched off, for leastOff, and twice as long
+	// failuresOff is how many deliveries in a row fail before a destination is switched off, for Config.Off, and twice as long
 	// each time that the delivery fails which then tries it, up to mostOff.
 	failuresOff = 10
-	leastOff    = 30 * time.Second
 	mostOff     = 10 * time.Minute
+	// reserving stands for the ID of a delivery that is to try a destination.
+	reserving = "?"
 )
 
 // Off is a destination that is switched off, as a listener publishes it.
@@ -27,13 +28,14 @@ type Off struct {
 //	                                ▲                     │
 //	                                └──── it fails, twice as long ┘
 type destination struct {
-	name     string
-	open     int // requests
-	failures int // in a row
+	label    string
+	least    time.Duration // for which it is switched off first
+	open     int           // requests
+	failures int           // in a row
 	off      time.Duration
 	since    time.Time // when it was switched off; zero: it is on
 	until    time.Time
-	probing  bool
+	probe    string // the ID of the delivery that tries it, reserving before that is known; "" while none does
 	why      string
 }
 
@@ -42,7 +44,7 @@ func (d *destination) room(most int, now time.Time) int {
 	switch {
 	case d.since.IsZero():
 		return most - d.open
-	case d.probing || now.Before(d.until):
+	case d.probe != "" || now.Before(d.until):
 		return 0
 	}
 	return min(1, most-d.open)
@@ -52,20 +54,29 @@ func (d *destination) room(most int, now time.Time) int {
 func (d *destination) begin(n int) {
 	d.open += n
 	if n > 0 && !d.since.IsZero() {
-		d.probing = true
+		d.probe = reserving
+	}
+}
+
+// name names the delivery that tries the destination, if none is known yet.
+func (d *destination) name(id string) {
+	if d.probe == reserving {
+		d.probe = id
 	}
 }
 
 // end notes the end of a delivery, and tells whether the destination was switched off or on by it. One that is neither well nor
 // sick, because it was stopped, says nothing.
-func (d *destination) end(well, sick bool, why string, now time.Time) (off, on bool) {
+func (d *destination) end(id string, well, sick bool, why string, now time.Time) (off, on bool) {
 	d.open--
-	probed := d.probing
-	d.probing = false
+	probed := d.probe == id
+	if probed {
+		d.probe = ""
+	}
 	switch {
 	case well:
 		on = !d.since.IsZero()
-		d.failures, d.off, d.since, d.why = 0, 0, time.Time{}, ""
+		d.failures, d.off, d.since, d.why, d.probe = 0, 0, time.Time{}, "", ""
 		return false, on
 	case !sick:
 		return false, false
@@ -76,7 +87,7 @@ func (d *destination) end(well, sick bool, why string, now time.Time) (off, on b
 		d.off = min(2*d.off, mostOff)
 		d.until = now.Add(d.off)
 	case d.since.IsZero() && d.failures >= failuresOff:
-		d.off, d.since, d.until = leastOff, now, now.Add(leastOff)
+		d.off, d.since, d.until = d.least, now, now.Add(d.least)
 		return true, false
 	}
 	return false, false

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,17 +24,14 @@ const (
 	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
 	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
-	// MaxTimeout is the longest time that a subscription may wait for a response.
-	MaxTimeout = 10 * time.Minute
 	// leastDelay to mostDelay bounds what a server may ask for by Retry-After; without one it is standardDelay.
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
-	// SecretPrefix begins the names of the secrets that a subscription may name: else whoever makes subscriptions could have the
-	// secrets of handlers sent anywhere.
-	SecretPrefix = "webhook."
 
 	signingPrefix = "whsec_"
+	// contentAttribute is the attribute that names the payload's type.
+	contentAttribute = "ce-datacontenttype"
 )
 
 // Answer is the result of a delivery.
@@ -63,8 +61,8 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}
 	} else {
 		for name, value := range p.headers {
-			if strings.HasPrefix(name, "ce-") {
-				r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
+			if strings.HasPrefix(name, "ce-") && name != contentAttribute {
+				r.Headers[http.CanonicalHeaderKey(name)] = []string{percentEncoded(value)}
 			}
 		}
 	}
@@ -102,9 +100,6 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 }
 
 func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
-	if !strings.HasPrefix(name, SecretPrefix) {
-		return nil, fmt.Errorf("secret %s: those of webhooks have names that begin with %s: rename it", name, SecretPrefix)
-	}
 	value, err := read(name)
 	if err != nil {
 		return nil, fmt.Errorf("secret %s: %w", name, err)
@@ -116,7 +111,7 @@ func readSecret(read func(name string) ([]byte, error), name string) ([]byte, er
 func signingKey(secret []byte) ([]byte, error) {
 	text := strings.TrimPrefix(strings.TrimSpace(string(secret)), signingPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(key) < 16 {
+	if err != nil || len(key) < 24 || len(key) > 64 {
 		return nil, fmt.Errorf("it is no key: write %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
 	}
 	return key, nil
@@ -133,8 +128,8 @@ func sign(key []byte, id, timestamp string, body []byte) string {
 // contentType is the type of the payload.
 func (p *parcel) contentType() string {
 	switch {
-	case p.headers["content-type"] != "":
-		return p.headers["content-type"]
+	case p.headers[contentAttribute] != "":
+		return p.headers[contentAttribute]
 	case json.Valid(p.payload):
 		return "application/json"
 	}
@@ -143,12 +138,15 @@ func (p *parcel) contentType() string {
 
 // cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task.
 func (p *parcel) cloudEvent() []byte {
-	event := map[string]any{"specversion": "1.0", "id": p.id}
+	topic := p.headers[queue.HeaderTopic]
+	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic} // which the publisher may name
 	for name, value := range p.headers {
 		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
 			event[attribute] = value
 		}
 	}
+	delete(event, "data") // no attribute may have that name
+	event["specversion"] = "1.0"
 	kind := p.contentType()
 	event["datacontenttype"] = kind
 	media, _, _ := mime.ParseMediaType(kind)
@@ -164,6 +162,19 @@ func (p *parcel) cloudEvent() []byte {
 	}
 	text, _ := json.Marshal(event) // texts, and what is JSON
 	return text
+}
+
+// percentEncoded is the value of an attribute as CloudEvents' binding to HTTP writes it into a header.
+func percentEncoded(value string) string {
+	var text strings.Builder
+	for _, c := range []byte(value) {
+		if c <= ' ' || c > '~' || c == '"' || c == '%' {
+			fmt.Fprintf(&text, "%%%02X", c)
+		} else {
+			text.WriteByte(c)
+		}
+	}
+	return text.String()
 }
 
 // verdict is what a response means for a delivery.

@@ -44,6 +44,8 @@ type Config struct {
 	// Places is how many deliveries run at a time (default 400), and Destination how many of them to one destination (default
 	// 50).
 	Places, Destination int
+	// Off is for how long a destination is switched off at first, once deliveries to it fail in a row (default 30 s).
+	Off time.Duration
 	// Grace is how long running deliveries may go on when the runner is to end (default 30 s).
 	Grace time.Duration
 	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
@@ -66,6 +68,7 @@ type Metrics interface {
 func (c Config) withDefaults() Config {
 	c.Places = cmp.Or(c.Places, 400)
 	c.Destination = cmp.Or(c.Destination, 50)
+	c.Off = cmp.Or(c.Off, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
 	if c.Logger == nil {
@@ -82,6 +85,7 @@ type Runner struct {
 
 	mu           sync.Mutex              // guards what follows
 	hooks        map[string]hook         // by queue
+	held         map[string]time.Time    // queues whose server asked for a pause, until when
 	destinations map[string]*destination // by name; they outlive sessions
 	running      map[string]*delivery    // by task ID
 }
@@ -106,7 +110,7 @@ func New(client *queue.Client, config Config) *Runner {
 	config = config.withDefaults()
 	return &Runner{
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
-		hooks: make(map[string]hook), destinations: make(map[string]*destination), running: make(map[string]*delivery),
+		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination), running: make(map[string]*delivery),
 	}
 }
 
@@ -144,7 +148,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look reads the subscriptions. The queue of a webhook is served, unless it was switched off for a reason: then its tasks wait.
+// look reads the subscriptions. The queue of a webhook is served, unless its server is gone: then its tasks wait.
 func (r *Runner) look(ctx context.Context) error {
 	all, err := r.client.Subscriptions(ctx)
 	if err != nil && all == nil {
@@ -152,7 +156,7 @@ func (r *Runner) look(ctx context.Context) error {
 	}
 	hooks := make(map[string]hook)
 	for _, s := range all {
-		if s.Webhook != nil && (s.Active || s.Reason == "") {
+		if s.Webhook != nil && (s.Active || s.Reason != queue.ReasonGone) {
 			hooks[s.Queue] = hook{s, destinationOf(s.Webhook.URL)}
 		}
 	}
@@ -187,19 +191,26 @@ func (r *Runner) queues() (names []string) {
 	return names
 }
 
+// destination is the one of a name. The caller holds the mutex.
+func (r *Runner) destination(name string) *destination {
+	d := r.destinations[name]
+	if d == nil {
+		d = &destination{label: name, least: r.config.Off}
+		r.destinations[name] = d
+	}
+	return d
+}
+
 // take takes places for deliveries of a queue, as many as there are.
 func (r *Runner) take(name string, now time.Time) (places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, served := r.hooks[name]
-	if !served {
+	if !served || now.Before(r.held[name]) {
 		return 0
 	}
-	d := r.destinations[h.destination]
-	if d == nil {
-		d = &destination{name: h.destination}
-		r.destinations[h.destination] = d
-	}
+	delete(r.held, name)
+	d := r.destination(h.destination)
 	all := 0
 	for _, other := range r.destinations {
 		all += other.open
@@ -215,16 +226,16 @@ func (r *Runner) free(name string, places int) {
 	defer r.mu.Unlock()
 	if d := r.destinations[r.hooks[name].destination]; d != nil && places > 0 {
 		d.open -= places
-		d.probing = false
+		d.probe = ""
 	}
 }
 
 // ended gives the place of a delivery back, and tells of a destination that was switched off or on by it.
-func (r *Runner) ended(name string, well, sick bool, why string) {
+func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.destinations[name]
-	off, on := d.end(well, sick, why, time.Now())
+	off, on := d.end(id, well, sick, why, time.Now())
 	switch {
 	case off:
 		r.logger.Warn("destination of webhooks is switched off: its deliveries wait and lose no attempt", "destination", name,
@@ -253,7 +264,7 @@ func (r *Runner) off() (list []Off) {
 	list = []Off{}
 	for _, d := range r.destinations {
 		if !d.since.IsZero() {
-			list = append(list, Off{d.name, d.failures, float64(d.since.Unix()), float64(d.until.Unix()), d.why})
+			list = append(list, Off{d.label, d.failures, float64(d.since.Unix()), float64(d.until.Unix()), d.why})
 		}
 	}
 	slices.SortFunc(list, func(a, b Off) int { return cmp.Compare(a.Destination, b.Destination) })
@@ -263,46 +274,64 @@ func (r *Runner) off() (list []Off) {
 // deliver sends the request of a task and says how the task ends.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
-	response, err := r.send(ctx, d, h)
+	var unread error
+	if d.Large && h.subscription.Webhook != nil {
+		d.Parameters, unread = r.client.Parameters(ctx, d.ID)
+	}
+	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // its subscription has gone meanwhile, or Redis: it is given back
+		r.ended(d.ID, h.destination, false, false, "")
+		return s
+	}
+	response, err := service.Response{}, unread
+	if err == nil {
+		response, err = r.send(ctx, d, h)
+	}
 	now := time.Now()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, queue.ErrCancelled):
-		r.ended(h.destination, false, false, "")
+		r.ended(d.ID, h.destination, false, false, "")
 		s.Failure = &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"}
 		return s
 	case cause != nil && err != nil: // it is given back
-		r.ended(h.destination, false, false, "")
+		r.ended(d.ID, h.destination, false, false, "")
 		return s
 	case err != nil:
-		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid)
-		r.ended(h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
+		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
+		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
 		return r.failed(d, s, queue.Failure{Message: err.Error()}, denied)
 	}
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
-	r.ended(h.destination, !v.sick, v.sick, failure.Headline())
+	r.ended(d.ID, h.destination, !v.sick, v.sick, failure.Headline())
 	policy := d.Retry.WithDefaults(DefaultRetry)
 	switch {
 	case v.done:
 		s.Result = answer(response)
 		return s
 	case v.gone:
-		r.switchOff(ctx, h.subscription.ID)
+		r.switchOff(ctx, h.subscription)
 		return r.failed(d, s, failure, true)
-	case v.later > 0 && d.Reschedules < policy.Reschedules():
+	case v.later > 0:
+		r.hold(d.queue, now.Add(v.later))
+	}
+	if v.later > 0 && d.Reschedules < policy.Reschedules() {
 		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later
 		return s.NoLaterThan(d.Expires, now.Add(d.ahead))
 	}
 	return r.failed(d, s, failure, v.final)
 }
 
+// hold keeps the other deliveries of a queue until then as well: its server asked for a pause.
+func (r *Runner) hold(name string, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if until.After(r.held[name]) {
+		r.held[name] = until
+	}
+}
+
 // send makes the request and sends it.
 func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response service.Response, err error) {
-	if d.Large {
-		if d.Parameters, err = r.client.Parameters(ctx, d.ID); err != nil {
-			return response, err
-		}
-	}
 	// A receiver tells by the ID what it has had: that of the publication for the subscription, whichever task delivers it.
 	id := d.ID
 	if publication, subscription := d.Headers[queue.HeaderPublication], d.Headers[queue.HeaderSubscription]; publication != "" && subscription != "" {
@@ -343,15 +372,22 @@ func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, 
 	return s.NoLaterThan(d.Expires, time.Now().Add(d.ahead))
 }
 
+// errMoved says that a subscription has another URL by now.
+var errMoved = errors.New("it has another URL")
+
 // switchOff ends a subscription whose server answers that it is gone.
-func (r *Runner) switchOff(ctx context.Context, id string) {
-	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), id, func(s *queue.Subscription) error {
-		s.Active, s.Reason = false, "the server answered 410 Gone"
+func (r *Runner) switchOff(ctx context.Context, gone queue.Subscription) {
+	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), gone.ID, func(s *queue.Subscription) error {
+		if s.Webhook == nil || s.Webhook.URL != gone.Webhook.URL {
+			return errMoved
+		}
+		s.Active, s.Reason = false, queue.ReasonGone
 		return nil
 	})
-	if err != nil && !errors.Is(err, queue.ErrNoSubscription) {
-		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", id, "error", err)
-		return
+	switch {
+	case err == nil:
+		r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", gone.ID)
+	case !errors.Is(err, queue.ErrNoSubscription) && !errors.Is(err, errMoved):
+		r.logger.Error("a subscription whose server is gone was not switched off", "subscription", gone.ID, "error", err)
 	}
-	r.logger.Warn("switched off a subscription: its server answered 410 Gone", "subscription", id)
 }

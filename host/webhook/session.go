@@ -18,6 +18,9 @@ import (
 // leaveTimeout bounds giving back and leaving.
 const leaveTimeout = 5 * time.Second
 
+// maxSettlePause is the longest pause before an end is written again.
+const maxSettlePause = 2 * time.Second
+
 // errDrained is the cause with which deliveries end that outlast the grace period, and errLost when the lease is lost.
 var (
 	errDrained = errors.New("the runner ends")
@@ -322,11 +325,7 @@ func (s *session) audit(ctx, living context.Context) {
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
-	h := s.hooks[name]
-	if s.destinations[h.destination] == nil {
-		s.destinations[h.destination] = &destination{name: h.destination}
-	}
-	s.destinations[h.destination].open += n
+	s.destination(s.hooks[name].destination).open += n
 }
 
 // begin delivers the tasks of a reply.
@@ -350,6 +349,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
 		s.running[task.ID] = d
+		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
 		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, traceID, wait)
 		s.work.Go(func() {
@@ -371,7 +371,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 // settle writes what became of a delivery, or gives it back, again and again while Redis is away.
 func (s *session) settle(living, run context.Context, d *delivery, settlement queue.Settlement) (outcome, reason string) {
 	back := settlement.Failure == nil && settlement.Result == nil
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, maxSettlePause) {
 		if errors.Is(context.Cause(run), errLost) {
 			return "lost", ""
 		}
@@ -389,6 +389,11 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 		case queue.IsUnavailable(err) && living.Err() == nil:
 			sleep(living, pause)
 		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
+			return "lost", ""
+		case err != nil && living.Err() == nil && !errors.Is(err, queue.ErrNoLetter):
+			s.logger.Error("the end of a delivery cannot be written; retrying", "task_id", d.ID, "queue", d.queue, "error", err)
+			sleep(living, maxSettlePause)
+		case err != nil && !errors.Is(err, queue.ErrNoLetter):
 			return "lost", ""
 		case back:
 			return "released", ""

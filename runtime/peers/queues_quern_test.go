@@ -57,12 +57,7 @@ const clockQueue = "clock"
 // installHosts builds quern, and makes a folder of handlers: those that read orders are warmed. It runs each once, so that a host
 // finds all compiled.
 func installHosts(b *testing.B) hosts {
-	h := hosts{filepath.Join(b.TempDir(), "quern"), b.TempDir(), filepath.Join(b.TempDir(), "compiled")}
-	build := exec.Command("go", "build", "-C", "../..", "-o", h.program, "./cmd/quern")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does
-	if said, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("build quern: %v\n%s", err, said)
-	}
+	h := hosts{buildQuern(b), b.TempDir(), filepath.Join(b.TempDir(), "compiled")}
 	h.install(b, clockQueue, runtimetest.BuildCHandler(b, clockHandler), nil)
 	for _, l := range languages() {
 		h.install(b, l.queue(nothing), l.empty(b), nil)
@@ -73,6 +68,17 @@ func installHosts(b *testing.B) hosts {
 		h.drain(l, ordering, 10)(b)
 	}
 	return h
+}
+
+func buildQuern(b *testing.B) (program string) {
+	b.Helper()
+	program = filepath.Join(b.TempDir(), "quern")
+	build := exec.Command("go", "build", "-C", "../..", "-o", program, "./cmd/quern")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does
+	if said, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build quern: %v\n%s", err, said)
+	}
+	return program
 }
 
 // install makes the plugin of a queue, which is warmed if there is an input for that.

@@ -29,7 +29,7 @@ var connecting = []string{"auth", "hello", "ping", "select", "subscribe", "unsub
 
 // roles are the users of ACL.md, and what each does. There are tasks in the queue "work" for who runs some.
 var roles = map[string]func(t *testing.T, w *world){
-	"producer": produce, "worker": workOn, "host": host,
+	"producer": produce, "publisher": publishOnly, "worker": workOn, "host": host,
 }
 
 // Each user of ACL.md may do what its role needs: the commands that its scripts name, whichever way they go, and those that
@@ -50,6 +50,9 @@ func TestAccessLists(t *testing.T) {
 			others := newWorld(t, server.URL())
 			others.keys, others.config.Tenant = keys{"acme"}, "acme"
 			must[[]Receipt](t)(others.Queue("work").EnqueueMany(ctx, make([]Spec, 4)))
+			for _, id := range []string{"a", "b"} {
+				must[Subscription](t)(others.Subscribe(ctx, Subscription{ID: id, Topic: "orders", Queue: id}))
+			}
 			if err := admin.ConfigResetStat(ctx).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -79,6 +82,9 @@ func TestAccessLists(t *testing.T) {
 			}
 			exact(t, list, needed, admin)
 			confined(t, w, others)
+			if role == "publisher" {
+				publishesOnly(t, w)
+			}
 		})
 	}
 }
@@ -288,6 +294,35 @@ func produce(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	must[FlowCancelled](t)(w.CancelFlow(ctx, "batch", true))
+}
+
+// publishOnly is what a program does that only publishes: also more than one call can write, durably, and for a task.
+func publishOnly(t *testing.T, w *world) {
+	for _, options := range []PublishOptions{{ID: "p", Attributes: map[string]string{"type": "made"}, Parent: "task"}, {ID: "p"}} {
+		if got := must[Published](t)(w.Publish(w.ctx, "orders", make([]byte, publishBytes), options)); got.Subscribers != 2 {
+			t.Errorf("%+v", got)
+		}
+	}
+	durable := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
+	defer durable.Close()
+	if _, err := durable.Publish(w.ctx, "orders", nil, PublishOptions{}); !errors.Is(err, ErrNotReplicated) {
+		t.Error(err)
+	}
+}
+
+// publishesOnly: who may only publish can change no subscription, and reach nothing but tasks and publications.
+func publishesOnly(t *testing.T, w *world) {
+	t.Helper()
+	_, subscribed := w.Subscribe(w.ctx, Subscription{ID: "mine", Topic: "orders", Queue: "mine"})
+	_, scheduled := w.PutSchedule(w.ctx, Schedule{ID: "mine", Queue: "mine", Cron: "@daily"}, false)
+	for what, err := range map[string]error{
+		"subscribe": subscribed, "unsubscribe": w.Unsubscribe(w.ctx, "a"), "schedule": scheduled, "join": w.Node().Join(w.ctx),
+		"a bucket": w.rdb.Get(w.ctx, "acme_kv_b").Err(), "a host": w.rdb.HGetAll(w.ctx, "acme_node_x").Err(),
+	} {
+		if err == nil || errors.Is(err, redis.Nil) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // workOn is what a worker in Go does with the tasks of "work".

@@ -81,8 +81,8 @@ func TestSubscriptionText(t *testing.T) {
 	s := Subscription{
 		ID: "s", Topic: "orders", Filter: Filter{Attributes: map[string]string{"tenant": "acme"}, Data: map[string]any{"/a": "b"}},
 		Queue: "webhook.s", Webhook: &Webhook{
-			URL: "https://example.com/a?b", Method: "PUT", Headers: map[string]string{"X-A": "b"}, SecretHeaders: map[string]string{"Authorization": "token"},
-			Timeout: 1500 * time.Millisecond, Body: WebhookCloudEvent, Secrets: []string{"new", "old"}, Expect: []int{200, 204}, Final: true,
+			URL: "https://example.com/a?b", Method: "PUT", Headers: map[string]string{"X-A": "b"}, SecretHeaders: map[string]string{"Authorization": "webhook.token"},
+			Timeout: 1500 * time.Millisecond, Body: WebhookCloudEvent, Secrets: []string{"webhook.new", "webhook.old"}, Expect: []int{200, 204}, Final: true,
 		},
 		Retry:   Retry{MaxAttempts: 5, MaxAge: time.Hour, Backoff: Linear, Base: time.Minute, Min: time.Second, Max: time.Hour, Jitter: &jitter, MaxReschedules: 3},
 		Timeout: time.Minute, Priority: &priority, Dead: "dead", Active: true, Reason: "because", Plugin: "p",
@@ -109,7 +109,7 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`topic "a*b*" has more than one *`:       func(s *Subscription) { s.Topic = "a*b*" },
 		`has no queue and no webhook`:            func(s *Subscription) { s.Queue = "" },
 		`those that begin with webhook. are for`: func(s *Subscription) { s.Queue = "webhook.x" },
-		`of a webhook: begin its name with`:      func(s *Subscription) { s.Webhook = &Webhook{URL: "https://a"} },
+		`of a webhook: it is always webhook.s`:   func(s *Subscription) { s.Webhook = &Webhook{URL: "https://a"} },
 		`queue "a b": use 1 to 128`:              func(s *Subscription) { s.Queue = "a b" },
 		`would go to its own queue "q"`:          func(s *Subscription) { s.Dead = "q" },
 		`queue "a b"`:                            func(s *Subscription) { s.Dead = "a b" },
@@ -125,20 +125,21 @@ func TestSubscriptionRefusals(t *testing.T) {
 				s.Filter.Attributes[fmt.Sprint("a", i)] = "b"
 			}
 		},
-		`url "ftp://a"`:                 hooked(func(w *Webhook) { w.URL = "ftp://a" }),
-		`url "https://"`:                hooked(func(w *Webhook) { w.URL = "https://" }),
-		`put them into a secret`:        hooked(func(w *Webhook) { w.URL = "https://u:p@a" }),
-		`method "GET"`:                  hooked(func(w *Webhook) { w.Method = "GET" }),
-		`body "xml"`:                    hooked(func(w *Webhook) { w.Body = "xml" }),
-		`timeout 1h0m0s`:                hooked(func(w *Webhook) { w.Timeout = time.Hour }),
-		`5 secrets: at most 4`:          hooked(func(w *Webhook) { w.Secrets = make([]string, 5) }),
-		`secret "": use`:                hooked(func(w *Webhook) { w.Secrets = []string{""} }),
-		`expected statuses [100]`:       hooked(func(w *Webhook) { w.Expect = []int{100} }),
-		`header "a b"`:                  hooked(func(w *Webhook) { w.Headers = map[string]string{"a b": "c"} }),
-		`header "a": "b\n"`:             hooked(func(w *Webhook) { w.Headers = map[string]string{"a": "b\n"} }),
-		`header "a" with the secret ""`: hooked(func(w *Webhook) { w.SecretHeaders = map[string]string{"a": ""} }),
-		`header "a" with the secret "s"`: hooked(func(w *Webhook) {
-			w.Headers, w.SecretHeaders = map[string]string{"a": "b"}, map[string]string{"a": "s"}
+		`url "ftp://a"`:                hooked(func(w *Webhook) { w.URL = "ftp://a" }),
+		`url "https://"`:               hooked(func(w *Webhook) { w.URL = "https://" }),
+		`put them into a secret`:       hooked(func(w *Webhook) { w.URL = "https://u:p@a" }),
+		`method "GET"`:                 hooked(func(w *Webhook) { w.Method = "GET" }),
+		`body "xml"`:                   hooked(func(w *Webhook) { w.Body = "xml" }),
+		`timeout 1h0m0s`:               hooked(func(w *Webhook) { w.Timeout = time.Hour }),
+		`5 secrets: at most 4`:         hooked(func(w *Webhook) { w.Secrets = make([]string, 5) }),
+		`secret "": those of webhooks`: hooked(func(w *Webhook) { w.Secrets = []string{""} }),
+		`expected statuses [100]`:      hooked(func(w *Webhook) { w.Expect = []int{100} }),
+		`header "a b"`:                 hooked(func(w *Webhook) { w.Headers = map[string]string{"a b": "c"} }),
+		`header "a": "b\n"`:            hooked(func(w *Webhook) { w.Headers = map[string]string{"a": "b\n"} }),
+		`"webhook.a/../../b/c": those`: hooked(func(w *Webhook) { w.Secrets = []string{"webhook.a/../../b/c"} }),
+		`"api_key": those of webhooks`: hooked(func(w *Webhook) { w.SecretHeaders = map[string]string{"a": "api_key"} }),
+		`header "a" with the secret "webhook.s"`: hooked(func(w *Webhook) {
+			w.Headers, w.SecretHeaders = map[string]string{"a": "b"}, map[string]string{"a": "webhook.s"}
 		}),
 	} {
 		s := Subscription{ID: "s", Topic: "t", Queue: "q"}

@@ -252,8 +252,11 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 // publishingPause is how long a publication may stand still before others go on with it.
 const publishingPause = 5 * time.Second
 
+// MaxUnpublished is how many publications Unpublished lists.
+const MaxUnpublished = 100
+
 // Unpublished lists publications whose tasks are not all enqueued, and of which no task was for 5 s, or which were only accepted
-// as long ago: at most 100, those first that wait longest.
+// as long ago: at most MaxUnpublished, those first that wait longest.
 func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	c := f.client
 	now, err := c.now(ctx)
@@ -261,9 +264,18 @@ func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	ids, err := c.rdb.ZRangeByScore(ctx, c.keys.publishing(), &redis.ZRangeBy{
-		Min: "-inf", Max: seconds(now.Add(-publishingPause)), Count: 100,
+		Min: "-inf", Max: seconds(now.Add(-publishingPause)), Count: MaxUnpublished,
 	}).Result()
 	return ids, wrap("list publications under way", err)
+}
+
+// PostponeUnpublished puts a publication behind the others that Unpublished lists: one that cannot be gone on with now.
+func (f *Fleet) PostponeUnpublished(ctx context.Context, id string) error {
+	now, err := f.client.now(ctx)
+	if err == nil {
+		err = f.client.rdb.ZAddXX(ctx, f.client.keys.publishing(), redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}).Err()
+	}
+	return wrap("postpone publication "+id, err)
 }
 
 // ForgetUnpublished removes a publication from those that Unpublished lists: one that is not kept any more.
@@ -272,7 +284,7 @@ func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
 }
 
 // PurgePublications forgets publications of all topics by these options, of which the statuses do not matter, and returns how
-// many. Their tasks stay. It may be interrupted and repeated at any time.
+// many. Their tasks stay. It may be interrupted and repeated at any time. A topic that cannot be purged fails no other.
 func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) (total int, err error) {
 	if err := options.validate(); err != nil {
 		return 0, err
@@ -283,20 +295,30 @@ func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) (to
 	if err != nil {
 		return 0, fmt.Errorf("list topics: %w", err)
 	}
-	for _, topic := range topics {
-		for {
-			reply, err := c.eval(ctx, newCall("prune", c.keys.publications(topic), c.clock, topic, purgeTasks, age, keep))
-			n := int(asInt(reply))
-			total += n
-			if err != nil {
-				return total, fmt.Errorf("purge publications of %q: %w", topic, err)
+	passed := make(map[string]int64) // those that stay though they are old, by topic
+	var failed error
+	for len(topics) > 0 {
+		page := topics[:min(len(topics), pageTasks)]
+		topics = topics[len(page):]
+		var calls []call
+		for _, topic := range page {
+			calls = append(calls, newCall("prune", c.keys.publications(topic), c.clock, topic, purgeTasks, age, keep, passed[topic]))
+		}
+		for i, reply := range c.evalAll(ctx, calls) {
+			v := valuesOf(reply.Val())
+			gone, stay := v.number(), v.number()
+			switch err := cmp.Or(reply.Err(), v.err()); {
+			case IsUnavailable(err) || ctx.Err() != nil:
+				return total, wrap("purge publications", err)
+			case err != nil: // the others are purged all the same
+				failed = cmp.Or(failed, fmt.Errorf("purge publications of %q: %w", page[i], err))
+			case gone+stay == purgeTasks:
+				topics, passed[page[i]] = append(topics, page[i]), passed[page[i]]+stay
 			}
-			if n < purgeTasks {
-				break
-			}
+			total += int(gone)
 		}
 	}
-	return total, nil
+	return total, failed
 }
 
 // PublicationsSince lists the IDs of publications that are kept of all topics that a pattern matches, from a time on, oldest

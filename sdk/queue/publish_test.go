@@ -427,7 +427,7 @@ func TestSubscriptions(t *testing.T) {
 			}
 		}
 		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "damaged", "{", "wrong", `{"id":"other","topic":"t","queue":"q","active":true}`)
-		w.rdb.Incr(w.ctx, w.keys.generation())
+		w.rdb.Set(w.ctx, w.keys.generation(), "by hand", 0)
 		if all, err := w.Subscriptions(w.ctx); len(all) != 1 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%v, %v", all, err)
 		}

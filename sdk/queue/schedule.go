@@ -46,8 +46,8 @@ const (
 // Overlap is what becomes of a tick that comes while the task of the one before has not finished.
 type Overlap string
 
-// OverlapAllow fires it, OverlapSkip passes over it, and OverlapQueue lets it wait for that task: ticks that come meanwhile
-// are missed ones.
+// OverlapAllow fires it, OverlapSkip passes over it, and OverlapQueue lets it wait for that task. Of ticks that come while one
+// waits, those are fired that Missed would: the last one, or with MissedAll the last MaxMissed.
 const (
 	OverlapAllow Overlap = "allow"
 	OverlapSkip  Overlap = "skip"
@@ -109,7 +109,11 @@ type ScheduleState struct {
 	Fired            int64     // ticks with a task
 	Skipped          int64     // ticks passed over because the task before had not finished
 	MissedTicks      int64     // ticks passed over because no host was there
-	Absent           time.Time // since when no host serves the plugin that owns it; zero: one does, or no plugin owns it
+	// Absent is since when no host serves the plugin that owns it: its ticks do not come meanwhile. Zero: one does, or no plugin
+	// owns it.
+	Absent time.Time
+	// Waits is the tick that waits for the task before, or for room in the queue: it has not been missed. Zero: none does.
+	Waits time.Time
 
 	revision string
 	next     string // as it is in Redis
@@ -213,7 +217,7 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 		ScheduleState: ScheduleState{
 			Paused: moment("paused"), Created: moment("created"), Updated: moment("updated"), Since: moment("since"), Next: moment("next"), Last: moment("last"),
 			LastID: hash["last_id"], Fired: asInt(hash["fired"]), Skipped: asInt(hash["skipped"]), MissedTicks: asInt(hash["missed_ticks"]),
-			Absent: moment("absent"), revision: hash["revision"], next: hash["next"],
+			Absent: moment("absent"), Waits: moment("waits"), revision: hash["revision"], next: hash["next"],
 		},
 	}
 	if s.Parameters = task.ParametersBase64; s.Parameters == nil {

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +25,15 @@ const (
 	maxSigners = 4
 	// DefaultWebhookTimeout is how long a delivery waits for the response.
 	DefaultWebhookTimeout = 20 * time.Second
-	maxWebhookTimeout     = 10 * time.Minute
+	// MaxWebhookTimeout is the longest that one may.
+	MaxWebhookTimeout = 10 * time.Minute
 	// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
 	WebhookQueues = "webhook."
+	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
+	// secrets of handlers sent anywhere.
+	WebhookSecrets = "webhook."
+	// ReasonGone is the Reason of a webhook that is switched off because its server says that it is gone.
+	ReasonGone = "the server answered 410 Gone"
 )
 
 // Subscription makes a task of each publication that it matches: in a queue, for a handler, or as the delivery of a webhook.
@@ -34,7 +42,7 @@ type Subscription struct {
 	Topic string // a topic, or a pattern with one * for any text
 	// Filter is what a publication must be like (zero: all of the topic).
 	Filter Filter
-	// Queue is where the tasks go. That of a webhook begins with "webhook." (default: that and its ID, or the SHA-1 of a long one).
+	// Queue is where the tasks go. That of a webhook follows from its ID: "webhook." and the ID, or the SHA-1 of a long one.
 	Queue   string
 	Webhook *Webhook // nil: a handler runs the tasks
 	// Retry, Timeout and Priority are those of the tasks, as in Options. The plugin's manifest sets what they leave out.
@@ -43,7 +51,7 @@ type Subscription struct {
 	Priority *int
 	// Dead is the queue of their dead letters (default: what the plugin's manifest names).
 	Dead string
-	// Active: it gets tasks. Reason says why not, if somebody or something said so.
+	// Active: it gets tasks. Reason says why not, if somebody or something said so: ReasonGone stops the tasks that wait, too.
 	Active bool
 	Reason string
 	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
@@ -194,9 +202,7 @@ func (s Subscription) withDefaults() Subscription {
 		w.Body = cmp.Or(w.Body, WebhookPayload)
 		w.Timeout = cmp.Or(w.Timeout, DefaultWebhookTimeout)
 		s.Webhook = &w
-		if s.Queue == "" {
-			s.Queue = shortened(WebhookQueues, s.ID)
-		}
+		s.Queue = cmp.Or(s.Queue, shortened(WebhookQueues, s.ID))
 	}
 	return s
 }
@@ -224,8 +230,8 @@ func (s *Subscription) validateTasks() error {
 		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or an URL", ErrInvalid)
 	case s.Webhook == nil && webhooks:
 		return fmt.Errorf("%w: queue %q: those that begin with %s are for webhooks: name another, or an URL", ErrInvalid, s.Queue, WebhookQueues)
-	case s.Webhook != nil && !webhooks:
-		return fmt.Errorf("%w: queue %q of a webhook: begin its name with %s, or leave it out", ErrInvalid, s.Queue, WebhookQueues)
+	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // two webhooks of one queue would get each other's
+		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue, shortened(WebhookQueues, s.ID))
 	case s.Dead != "" && s.Dead == s.Queue:
 		return fmt.Errorf("%w: its dead letters would go to its own queue %q: name another", ErrInvalid, s.Dead)
 	case !utf8.ValidString(s.Reason) || len(s.Reason) > 1<<10:
@@ -245,6 +251,8 @@ func (s *Subscription) options() Options {
 	return Options{Retry: s.Retry, Timeout: s.Timeout, Priority: s.Priority, Dead: s.Dead}
 }
 
+var validWebhookSecret = regexp.MustCompile(`^` + regexp.QuoteMeta(WebhookSecrets) + `[A-Za-z0-9._-]{1,100}$`)
+
 func (w *Webhook) validate() error {
 	to, err := url.Parse(w.URL)
 	switch {
@@ -256,16 +264,16 @@ func (w *Webhook) validate() error {
 		return fmt.Errorf("%w: method %q: use POST, PUT or PATCH", ErrInvalid, w.Method)
 	case w.Body != WebhookPayload && w.Body != WebhookCloudEvent:
 		return fmt.Errorf("%w: body %q: use %s or %s", ErrInvalid, w.Body, WebhookPayload, WebhookCloudEvent)
-	case w.Timeout < time.Millisecond || w.Timeout > maxWebhookTimeout:
-		return fmt.Errorf("%w: timeout %s of the webhook: use 1ms to %s", ErrInvalid, w.Timeout, maxWebhookTimeout)
+	case w.Timeout < time.Millisecond || w.Timeout > MaxWebhookTimeout:
+		return fmt.Errorf("%w: timeout %s of the webhook: use 1ms to %s", ErrInvalid, w.Timeout, MaxWebhookTimeout)
 	case len(w.Secrets) > maxSigners:
 		return fmt.Errorf("%w: %d secrets: at most %d may sign", ErrInvalid, len(w.Secrets), maxSigners)
 	case slices.ContainsFunc(w.Expect, func(status int) bool { return status < 200 || status > 599 }):
 		return fmt.Errorf("%w: expected statuses %v: use 200 to 599", ErrInvalid, w.Expect)
 	}
-	for _, name := range w.Secrets {
-		if err := validName("secret", name); err != nil {
-			return err
+	for _, name := range slices.AppendSeq(slices.Clone(w.Secrets), maps.Values(w.SecretHeaders)) {
+		if !validWebhookSecret.MatchString(name) {
+			return fmt.Errorf("%w: secret %q: those of webhooks have names that begin with %s, and then 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
 		}
 	}
 	for name, value := range w.Headers {
@@ -274,8 +282,8 @@ func (w *Webhook) validate() error {
 		}
 	}
 	for name, secret := range w.SecretHeaders {
-		if _, twice := w.Headers[name]; !validToken(name) || validName("secret", secret) != nil || twice {
-			return fmt.Errorf("%w: header %q with the secret %q: use a header's name that is not among the others, and the name of a secret", ErrInvalid, name, secret)
+		if _, twice := w.Headers[name]; !validToken(name) || twice {
+			return fmt.Errorf("%w: header %q with the secret %q: use a header's name that is not among the others", ErrInvalid, name, secret)
 		}
 	}
 	return nil

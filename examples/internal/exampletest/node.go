@@ -119,3 +119,31 @@ func (q *Quern) Output(t *testing.T, args ...string) []byte {
 	}
 	return output
 }
+
+// Listing runs the listing of the README in the folder that begins so, with quern in its path and this Redis, and returns what it
+// prints. Words of it may be replaced: old, new, and so on.
+func (q *Quern) Listing(t *testing.T, folder, begins, redis string, replaced ...string) string {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, found := strings.Cut(string(readme), "```sh\n"+begins)
+	script, _, _ = strings.Cut(begins+script, "```")
+	for i := 0; i < len(replaced); i += 2 {
+		found = found && strings.Contains(script, replaced[i])
+	}
+	if !found {
+		t.Fatalf("the README has no listing that begins with %q and has %q", begins, replaced)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.NewReplacer(replaced...).Replace(script))
+	cmd.Dir = folder
+	cmd.Env = append(withoutSettings(os.Environ()), "QUERN_REDIS_URL="+redis, "PATH="+filepath.Dir(q.Path)+":"+os.Getenv("PATH"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, stdout, &stderr)
+	}
+	return string(stdout)
+}

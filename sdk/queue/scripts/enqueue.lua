@@ -19,7 +19,7 @@ local function full(limit) -- rare
     if o.unique then seen[' ' .. o.unique] = true end
     at = beyond(at)
   end
-  local is = waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + redis.call('ZCARD', BLOCKED_ .. queue)
+  local is = stock(queue)
   if new > 0 and is + new > limit then
     return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', queue, is, limit))
   end

@@ -200,6 +200,11 @@ local function waiting(queue)
   return n
 end
 
+-- stock(queue): how many tasks a queue's limit counts: pending ones, those with a time, and those that wait for others.
+local function stock(queue)
+  return waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + redis.call('ZCARD', BLOCKED_ .. queue)
+end
+
 -- push(queue, id, priority, command): makes a task wait: LPUSH behind the others of its priority,
 -- RPUSH before them.
 local function push(queue, id, priority, command)

@@ -41,7 +41,7 @@ if not h[1] then
     if queues[name].bad then return queues[name].bad end
     local limit = limited ~= 0 and tonumber(redis.call('HGET', LIMITS, name) or '')
     if limit then
-      local is = waiting(name) + redis.call('ZCARD', SCHEDULED_TASKS_ .. name)
+      local is = stock(name)
       if is + queues[name].new > limit then
         return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', name, is, limit))
       end

@@ -20,15 +20,22 @@ local exists = h[1]
 -- due(): lets a host look at the schedule at once, unless it is paused. Its ticks count from now.
 local function due(paused)
   redis.call('HSET', key, 'since', clock)
-  redis.call('HDEL', key, 'next')
+  redis.call('HDEL', key, 'next', 'waits')
   redis.call('ZADD', KEYS[1], paused and '+inf' or '0', id)
 end
 
 local function changed()
-  redis.call('HINCRBY', key, 'revision', 1)
+  redis.call('HSET', key, 'revision', redis.sha1hex(clock .. (redis.call('HGET', key, 'revision') or '')))
   redis.call('HSET', key, 'updated', clock)
   announce(CONTROL)
   return 'changed'
+end
+
+-- present(): a host has its plugin again. What it has missed is looked at now.
+local function present()
+  if redis.call('HDEL', key, 'absent') == 0 or h[2] then return end
+  redis.call('ZADD', KEYS[1], '0', id)
+  announce(CONTROL)
 end
 
 if not exists and what ~= 'put' then
@@ -37,7 +44,7 @@ if not exists and what ~= 'put' then
 end
 if exists and exists ~= owner and (what == 'put' or owner ~= '') then return 'owned ' .. exists end
 if what == 'present' then
-  redis.call('HDEL', key, 'absent')
+  present()
   return 'same'
 elseif what == 'absent' then
   local since = tonumber(redis.call('HGET', key, 'absent') or '')
@@ -62,7 +69,7 @@ elseif what == 'resume' then
   return changed()
 end
 
-if exists then redis.call('HDEL', key, 'absent') end
+if exists then present() end
 if exists and ARGV[6] == '1' then return 'kept' end
 if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'full' end
 local given, differs = {}, false

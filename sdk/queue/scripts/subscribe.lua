@@ -15,5 +15,5 @@ else
   if is == '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return 'full' end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 end
-if type(redis.pcall('INCR', GENERATION)) ~= 'number' then redis.call('SET', GENERATION, now('')) end -- a damaged one
+redis.call('SET', GENERATION, redis.sha1hex(now('') .. ARGV[1] .. ARGV[3])) -- which never comes again, also after a failover
 return 'ok'

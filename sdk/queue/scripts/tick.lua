@@ -14,19 +14,21 @@ local bad = mistyped(KEYS[1], 'zset', key, 'hash')
 if bad then return bad end
 local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'revision', 'next', 'paused', 'last_id')
-if not h[1] or h[1] ~= ARGV[3] or (h[2] or '') ~= ARGV[4] or h[3] then return 'changed' end
+if redis.call('EXISTS', key) == 0 or (h[1] or '') ~= ARGV[3] or (h[2] or '') ~= ARGV[4] or h[3] then return 'changed' end
 
 -- plan(outcome, ...): ends the tick. Further arguments are fields and values.
 local function plan(outcome, ...)
-  if ARGV[6] ~= '0' then redis.call('HINCRBY', key, 'missed_ticks', ARGV[6]) end
+  if ARGV[6] ~= '0' then count(key, 'missed_ticks', ARGV[6]) end
   redis.call('HSET', key, 'next', next, ...)
+  redis.call('HDEL', key, 'waits')
   redis.call('ZADD', KEYS[1], next ~= '' and next or '+inf', id)
   return outcome
 end
 
--- later(outcome): lets hosts look at the tick again after a while.
+-- later(outcome): lets hosts look at the tick again after a while. One that waits has not been missed.
 local function later(outcome)
   redis.call('ZADD', KEYS[1], after(clock, ARGV[8]), id)
+  if tonumber(tick) then redis.call('HSET', key, 'waits', tick) end
   return outcome
 end
 
@@ -40,16 +42,16 @@ if ARGV[10] ~= 'allow' and h[4] then
 end
 if running and ARGV[10] == 'queue' then return later('busy') end
 if running then
-  redis.call('HINCRBY', key, 'skipped', 1)
+  count(key, 'skipped')
   return plan('skipped')
 end
 bad = closed(queue, false)
 if bad then return later(bad) end
 local limit = redis.pcall('HGET', LIMITS, queue)
 limit = type(limit) == 'string' and tonumber(limit)
-if limit and waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) >= limit then return later('full') end
+if limit and stock(queue) >= limit then return later('full') end
 local tasks = batch(queue, clock)
 enqueue(tasks, 11)
 finish(tasks)
-redis.call('HINCRBY', key, 'fired', 1)
+count(key, 'fired')
 return plan('fired', 'last', tick, 'last_id', ARGV[11])

@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// longOpen is for how long nobody named more tasks for an open one to wait for, and longUnseen for how long no host looked
+	// whether those have ended that a blocked one waits for.
+	longOpen   = time.Hour
+	longUnseen = 10 * time.Minute
+	// mostOpen is of how many queues, and of how many blocked tasks of each, the open ones are found.
+	mostOpen = 20
+)
+
+var flowChecks = []check{
+	{"flow-open", func(p *patient) (f []Finding) {
+		for _, task := range p.blocked {
+			if age := p.now.Sub(task.Updated); task.After != nil && task.After.Open && age > longOpen {
+				f = append(f, found(Warning, "if whoever made it is gone, end the list of what it waits for", "the task %s of the queue %s is open: for %s nobody has named more tasks for it to wait for",
+					task.ID, task.Queue, age.Round(time.Second)).by("task", "await", task.ID, "--close").in(task.Queue))
+			}
+		}
+		return f
+	}},
+	{"flow-unseen", func(p *patient) (f []Finding) {
+		for i, backlog := range p.backlogs {
+			unseen := p.now.Sub(backlog.Looked)
+			if backlog.Looked.IsZero() || unseen < longUnseen || i >= len(p.stats) || !p.served[backlog.Queue] { // what nobody serves is told
+				continue
+			}
+			remedy := "see the log of its hosts for the queue: they cannot look"
+			if len(p.alive()) == 0 {
+				remedy = "start a host with `quern serve`; none runs"
+			}
+			f = append(f, found(Error, remedy, "%d tasks of the queue %s wait for others, and for %s nobody has looked whether these have ended",
+				p.stats[i].Blocked, backlog.Queue, unseen.Round(time.Second)).in(backlog.Queue))
+		}
+		return f
+	}},
+}
+
+// readFlows reads the blocked tasks of the queues that were counted.
+func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
+	backlogs, err := client.Fleet().Backlogs(ctx, p.queues)
+	p.backlogs = backlogs.Queues
+	looked := 0
+	for i, stats := range p.stats {
+		if stats.Blocked == 0 || looked == mostOpen || err != nil {
+			continue
+		}
+		looked++
+		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // they come first
+		var tasks []*queue.Task
+		tasks, err = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen})
+		p.blocked = append(p.blocked, tasks...)
+	}
+	return err
+}
