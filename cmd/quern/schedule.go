@@ -139,6 +139,8 @@ func scheduleError(err error) error {
 		return refusedf("%w: see `quern schedule ls`", err)
 	case errors.Is(err, queue.ErrOwned):
 		return refusedf("%w: change it there, or delete it with `quern schedule delete` first", err)
+	case errors.Is(err, queue.ErrOvertaken):
+		return refusedf("%w: sync this file again if it is the newer one", err)
 	case errors.Is(err, queue.ErrManySchedules):
 		return refusedf("%w: delete some", err)
 	}
