@@ -12,7 +12,6 @@ import (
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
-	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -200,13 +199,6 @@ func TestHiddenPayloads(t *testing.T) {
 	task := decode[api.Task](t, whole, http.StatusOK)
 	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "" {
 		t.Errorf("%s", whole.body)
-	}
-	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "t", Webhook: &queue.Webhook{URL: "https://a.example/secret?secret", Headers: map[string]string{"X-Key": "secret"}}})
-	must(t, err)
-	for _, path := range []string{"/subscriptions", "/subscriptions/s"} {
-		if got := w.do(t, request{method: http.MethodGet, path: path}); got.status != http.StatusOK || strings.Contains(string(got.body), "secret\"") || strings.Contains(string(got.body), "/secret") {
-			t.Errorf("%s", got.body)
-		}
 	}
 	for _, path := range []string{"/tasks/" + id + "/parameters", "/tasks/" + id + "/result", "/tasks/" + id + "/log", "/tasks/" + id + "/log/stream", "/kv", "/kv/b", "/kv/b/k"} {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -184,7 +183,7 @@ func (s *service) describeTopics() {
 			out := &struct{ Body Topic }{topicShape(in.Tenant, topic)}
 			for i := range all {
 				if all[i].OfTopic(in.Topic) {
-					out.Body.List = append(out.Body.List, subscriptionShape(ctx, &all[i]))
+					out.Body.List = append(out.Body.List, subscriptionShape(&all[i]))
 				}
 			}
 			return out, err
@@ -304,14 +303,14 @@ func (s *service) describeSubscriptions() {
 			}
 			shapes := make([]Subscription, len(all))
 			for i := range all {
-				shapes[i] = subscriptionShape(ctx, &all[i])
+				shapes[i] = subscriptionShape(&all[i])
 			}
 			return cut(shapes, in.Paging, func(one Subscription) string { return one.ID }), nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
 		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
-			return &SubscriptionOf{subscriptionShape(ctx, &one)}, err
+			return &SubscriptionOf{subscriptionShape(&one)}, err
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
 		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
@@ -328,7 +327,7 @@ func (s *service) describeSubscriptions() {
 					return nil
 				})
 			}
-			return &SubscriptionOf{subscriptionShape(ctx, &made)}, err
+			return &SubscriptionOf{subscriptionShape(&made)}, err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
@@ -341,7 +340,7 @@ func (s *service) describeSubscriptions() {
 					}
 					return nil
 				})
-				return &SubscriptionOf{subscriptionShape(ctx, &one)}, err
+				return &SubscriptionOf{subscriptionShape(&one)}, err
 			})
 	}
 	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
@@ -372,23 +371,14 @@ func publishedShape(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
 }
 
-// subscriptionShape shows a subscription, by way of the JSON, which has the same names. Of a webhook's URL and headers, which often have a token, who may not see payloads sees
-// where it goes, unless they may change it.
-func subscriptionShape(ctx context.Context, s *queue.Subscription) (shape Subscription) {
+// subscriptionShape and Subscription convert by way of the JSON, which has the same names.
+func subscriptionShape(s *queue.Subscription) (shape Subscription) {
 	text, err := json.Marshal(s)
 	if err == nil {
 		err = json.Unmarshal(text, &shape)
 	}
 	if err != nil {
 		shape.Reason = err.Error()
-	}
-	if who := principal(ctx); shape.Webhook != nil && !who.reads() && who.Role != Admin {
-		if to, err := url.Parse(shape.Webhook.URL); err == nil {
-			shape.Webhook.URL = to.Scheme + "://" + to.Host + "/…"
-		}
-		for name := range shape.Webhook.Headers {
-			shape.Webhook.Headers[name] = "…"
-		}
 	}
 	return shape
 }

@@ -404,9 +404,6 @@ func (d *decoder) tests(n node) (tests []Test) {
 // together checks the keys that only make sense together, as far as each is right by itself.
 func (d *decoder) together(m *Manifest) {
 	d.ownSubscriptions(m)
-	if n, ok := d.values["queues"]; ok && slices.ContainsFunc(m.Queues, func(name string) bool { return strings.HasPrefix(name, webhookQueues) }) {
-		d.wrong(n, "has a queue that begins with "+webhookQueues, "name another: hosts deliver the tasks of these queues to the URLs of subscriptions")
-	}
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
 	}

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,21 +68,11 @@ func (d *decoder) attributes(n node) map[string]string {
 	return attributes
 }
 
-// webhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
-const webhookQueues = "webhook."
-
 func (d *decoder) pointers(n node) map[string]any {
 	data := map[string]any{}
 	d.entries(n, func(name string, keyNode, value node) {
 		var is any
-		err := value.Decode(&is)
-		if value.Tag == "!!timestamp" {
-			is = value.Value // JSON has no times
-		}
-		if err == nil {
-			_, err = json.Marshal(is)
-		}
-		switch {
+		switch err := value.Decode(&is); {
 		case name != "" && name[0] != '/':
 			d.bad(keyNode, "is no JSON pointer", "write one such as /customer/country")
 		case err != nil || value.Kind == yaml.AliasNode:

@@ -158,10 +158,11 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It passes over members that it does not know: a newer version may have written them.
+// UnmarshalJSON reads what MarshalJSON writes. A member that it does not know is an error.
 func (s *Subscription) UnmarshalJSON(text []byte) error {
 	var t subscriptionText
 	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
 	decoder.UseNumber()
 	if err := decoder.Decode(&t); err != nil {
 		return fmt.Errorf("%w: subscription: %w", ErrInvalid, err)
