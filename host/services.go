@@ -21,7 +21,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	return t.span.Services(services)
 }
 
-// SaveCheckpoint implements guest.Host, as do AdmitQueue, Enqueue and Publish.
+// SaveCheckpoint implements guest.Host, as do the methods below.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
@@ -41,4 +41,12 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent,
 	})
 	return err
+}
+
+func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
+	return t.tenant.client.AllDependencies(ctx, t.ID)
+}
+
+func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
+	return t.tenant.client.Result(ctx, id, most)
 }
