@@ -19,7 +19,7 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *Schedule, declared bool, mo
 	if declared {
 		what = "present"
 	}
-	answer, err := f.client.schedule(ctx, s.ID, s.Owner, what, durationText(most))
+	answer, err := f.client.schedule(ctx, "", s.ID, s.Owner, what, durationText(most))
 	return answer == string(ScheduleChanged), err
 }
 
