@@ -108,7 +108,7 @@ func (h *hooks) say(path string, begun time.Time) (came, signed string) {
 	if len(all) == 0 {
 		return "nothing came", ""
 	}
-	came = fmt.Sprintf("%d requests, the first after %s: `%s`, content type %q", len(all), after(all[0].at, begun), all[0].body, all[0].headers.Get("Content-Type"))
+	came = fmt.Sprintf("%d times, first after %s: `%s`, content type %q", len(all), after(all[0].at, begun), all[0].body, all[0].headers.Get("Content-Type"))
 	if signed = "none"; all[0].headers.Get("Webhook-Signature") != "" {
 		signed = "Standard Webhooks"
 	}
@@ -118,7 +118,7 @@ func (h *hooks) say(path string, begun time.Time) (came, signed string) {
 // after writes how long after the publication something was.
 func after(at, begun time.Time) string {
 	if d := at.Sub(begun); d < time.Second {
-		return d.Round(10 * time.Millisecond).String()
+		return d.Round(time.Millisecond).String()
 	}
 	return at.Sub(begun).Round(time.Second).String()
 }
