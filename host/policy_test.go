@@ -91,6 +91,33 @@ func TestPolicyUnderACeiling(t *testing.T) {
 	}
 }
 
+// The most age that the host allows counts anew for a task that somebody retried by hand, also after its first attempt.
+func TestAgeCountsFromARetry(t *testing.T) {
+	t.Parallel()
+	grants, err := manifest.ParseGrants("g.yaml", []byte(`"*": {retry: {max_age: 1h}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		grants: grants, guests: map[string][]byte{"exit": runtimetest.Exit(t)}, yaml: map[string]string{"exit": "retry: {max_attempts: 3, min: 1ms, max: 1ms}"},
+	})
+	q := n.client.Queue("exit")
+	if err := q.Pause(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	id := n.enqueueAs("exit", "1", queue.Options{Retry: queue.Retry{MaxAttempts: 3, MaxAge: 48 * time.Hour}, Deadline: now.Add(24 * time.Hour)})
+	if err := n.rdb.HSet(n.ctx, n.tenant+"_task_"+id, "created", now.Add(-2*time.Hour).Unix(), "retried_at", now.Unix()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Resume(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if task := n.wait(id); task.Failure().Reason != queue.ReasonExhausted || task.Attempts != 3 {
+		t.Errorf("%d attempts: %+v", task.Attempts, task.Failure())
+	}
+}
+
 // A task whose input is over what the host gives says so, also if the input is so large that it is not fetched.
 func TestInputUnderACeiling(t *testing.T) {
 	t.Parallel()

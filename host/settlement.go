@@ -49,6 +49,9 @@ func (t *task) expires() time.Time {
 		return t.Expires.Add(most - own)
 	}
 	began := t.Created // to wait: a deadline before the end of the task's own age does not tell
+	if t.RetriedAt.After(began) {
+		began = t.RetriedAt
+	}
 	if t.Attempts == 0 {
 		began = t.Since()
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	if o == nil || o.address == "" {
 		return nil, nil
 	}
-	if o.base != "" && !strings.HasPrefix(o.base, "/") {
+	if o.base != "" && path.Clean(o.base) != strings.TrimSuffix(o.base, "/") || strings.HasPrefix(o.base, ".") || o.base != "" && o.base[0] != '/' {
 		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path that begins with /, such as /quern"))
 	}
 	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
@@ -161,8 +162,9 @@ func newAdmin(env environment) *cobra.Command {
 			"  certificates:  # of clients, signed by the authority of --admin-ca\n" +
 			"    - {name: deploy, role: operator, subject: deploy.example.com}\n" +
 			"  oidc: {issuer: https://id.example.com, audience: quern, role_claim: role, tenants_claim: tenants}\n\n" +
-			"A viewer looks. An operator also enqueues, cancels and retries tasks, and pauses and limits queues. An admin\n" +
-			"also deletes, purges, drains, reclaims, releases plugins and reads the audit log.",
+			"A viewer looks. An operator also enqueues, publishes, cancels and retries tasks, pauses and limits queues, pauses\n" +
+			"subscriptions and delivers again, and makes, changes and deletes schedules. An admin also makes and deletes\n" +
+			"subscriptions, deletes tasks, purges, drains, reclaims, releases plugins and reads the audit log.",
 		Args: arguments(0, 0),
 	}
 	f := cmd.Flags()
@@ -191,6 +193,13 @@ func newAdmin(env environment) *cobra.Command {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+		var looking sync.WaitGroup
+		looking.Go(func() {
+			if _, err := config.Clients[0].Clock(ctx); queue.IsUnavailable(err) && ctx.Err() == nil {
+				config.Logger.Warn("cannot reach Redis: requests are refused with 503 until it answers", "redis", config.Clients[0].Address(), "error", err)
+			}
+		})
+		defer looking.Wait()
 		defer stop()
 		return server.Run(ctx)
 	}

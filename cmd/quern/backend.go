@@ -57,6 +57,17 @@ type backend interface {
 	Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error)
 	ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error)
 	Unsubscribe(ctx context.Context, id string) error
+	Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]api.Delivery, error)
+	Replay(ctx context.Context, subscription string, since time.Time, dry bool) (queue.Replayed, error)
+
+	Schedules(context.Context) ([]*queue.Schedule, error)
+	Schedule(ctx context.Context, id string) (*queue.Schedule, error)
+	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.SchedulePut, error)
+	PauseSchedule(ctx context.Context, id string) error
+	ResumeSchedule(ctx context.Context, id string) error
+	DeleteSchedule(ctx context.Context, id, owner string) error
+	RunSchedule(ctx context.Context, id string) (string, error)
+	SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error)
 
 	Nodes(context.Context) ([]api.Node, error)
 	Drain(ctx context.Context, listener string) error
@@ -144,6 +155,10 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 			return found, nil
 		}
 	}
+}
+
+func (d *direct) Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]api.Delivery, error) {
+	return api.Deliveries(ctx, d.Client, subscription, status, limit)
 }
 
 func (d *direct) Nodes(ctx context.Context) ([]api.Node, error) { return api.Nodes(ctx, d.Client) }
@@ -251,17 +266,21 @@ func isLoopback(host string) bool {
 
 // tokenOf is the token of the settings, "" if there is none.
 func tokenOf(cmd *cobra.Command) (string, error) {
-	token, file := cmd.Flag("token"), cmd.Flag("token-file")
+	flag, file := cmd.Flag("token"), cmd.Flag("token-file")
+	token, err := flag.Value.String(), error(nil)
 	switch path := file.Value.String(); {
-	case token.Changed && token.Value.String() == "" || file.Changed && path == "":
+	case flag.Changed && token == "" || file.Changed && path == "":
 		return "", usagef("--token or --token-file is empty: give it a value, or leave it out")
-	case path == "":
-		return token.Value.String(), nil
-	case token.Value.String() != "":
-		return "", usagef("both %s and %s are set: leave one of them out", origin(token), origin(file))
-	default:
-		return firstOfFile(origin(file), path, "the token")
+	case path != "" && token != "":
+		return "", usagef("both %s and %s are set: leave one of them out", origin(flag), origin(file))
+	case path != "":
+		flag = file
+		token, err = firstOfFile(origin(file), path, "the token")
 	}
+	if strings.ContainsAny(token, " \r\n\t") {
+		err = usagef("%s: the token has a space or a line break in it: give the token alone", origin(flag))
+	}
+	return token, err
 }
 
 // firstOfFile reads what a setting names a file for.

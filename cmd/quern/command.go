@@ -76,6 +76,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return usagef("unknown flag -%s: see `%s --help`, and write -- before arguments that begin with -",
 			unknown.GetSpecifiedName(), cmd.CommandPath())
+	case errors.As(err, &unknown) && unknown.GetSpecifiedName() == "server" && connects(cmd):
+		return usagef("%s does not work over --server: it uses Redis itself, name it with --redis", cmd.CommandPath())
 	case errors.As(err, &unknown):
 		var names []string
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })

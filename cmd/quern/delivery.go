@@ -1,19 +1,14 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/webhook"
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-// mostReplayed bounds the publications of one replay.
-const mostReplayed = 10_000
 
 func newSubscriptionDeliveries(env environment) *cobra.Command {
 	cmd := &cobra.Command{
@@ -23,54 +18,22 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	var status queue.Status
-	limit := 0
+	limit := 100
 	newChoice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started", "complete", "failed")
-	newNumber(cmd.Flags(), &limit, "limit", "most deliveries to list; 0, the default, for 100", 0, 1000, "use 1 to 1000")
+	newNumber(cmd.Flags(), &limit, "limit", "most deliveries to list", 1, 1000, "use 1 to 1000")
 	notSettings(cmd.Flags(), "status", "limit")
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, args []string, asJSON bool) error {
-		s, err := client.Subscription(cmd.Context(), args[0])
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+		deliveries, err := client.Deliveries(cmd.Context(), args[0], status, limit)
 		if err != nil {
 			return err
 		}
-		if limit == 0 {
-			limit = 100
+		rows := make([]view, len(deliveries))
+		for i, d := range deliveries {
+			rows[i] = row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(api.Moment(d.Created)), d.Error)
 		}
-		tasks, err := client.Client.Queue(s.Queue).List(cmd.Context(), queue.ListOptions{Status: status, Limit: limit})
-		if err != nil {
-			return err
-		}
-		views, rows := make([]view, len(tasks)), make([]view, len(tasks))
-		for i, listed := range tasks {
-			task, err := client.Task(cmd.Context(), listed.ID) // with its result
-			if errors.Is(err, queue.ErrNoTask) {
-				task, err = listed, nil
-			}
-			if err != nil {
-				return err
-			}
-			var answer webhook.Answer
-			_ = json.Unmarshal(task.Result, &answer) // it may have none
-			problem := any(nil)
-			if failure := task.Failure(); task.Status == queue.Failed {
-				problem = failure.Headline()
-			} else if task.LastError != "" {
-				last := (&queue.Task{Error: task.LastError}).Failure()
-				problem = last.Headline()
-			}
-			views[i] = view{
-				{"id", "", task.ID},
-				{"status", "", string(task.Status)},
-				{"attempts", "", task.Attempts},
-				{"answer", "", given(answer.Status)},
-				{"created", "", moment(task.Created)},
-				{"eta", "", moment(task.ETA)},
-				{"error", "", problem},
-			}
-			rows[i] = row(task.ID, task.Status, task.Attempts, given(answer.Status), moment(task.Created), problem)
-		}
-		return list(cmd, client, asJSON, views, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rows)
-	}))
+		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rows)
+	})
 	return cmd
 }
 
@@ -84,7 +47,7 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 	since := ""
 	cmd.Flags().StringVar(&since, "since", "", "`TIME` such as 2026-01-31T12:00:00Z, or how long ago, such as 2h")
 	notSettings(cmd.Flags(), "since")
-	cmd.RunE = withClient(env, nil, onRedis(func(cmd *cobra.Command, client *direct, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		now, err := client.Clock(cmd.Context())
 		if err != nil {
 			return err
@@ -96,32 +59,14 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 		if err != nil {
 			return usagef("--since %q: use a time like 2026-01-31T12:00:00Z, or how long ago, such as 2h", since)
 		}
-		s, err := client.Subscription(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		ids, err := client.PublicationsSince(cmd.Context(), s.Topic, from, mostReplayed)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			p, err := client.Publication(cmd.Context(), id)
-			if errors.Is(err, queue.ErrNoPublication) { // purged meanwhile
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if !s.Matches(p.Topic, p.Attributes, p.Payload) {
-				continue
-			}
-			task, err := client.Redeliver(cmd.Context(), id, s.ID)
-			if err != nil {
-				return fmt.Errorf("deliver publication %s again: %w", id, err)
-			}
+		done, err := client.Replay(cmd.Context(), args[0], from, false)
+		for _, task := range done.Tasks {
 			fmt.Fprintln(cmd.OutOrStdout(), task)
 		}
-		return nil
-	}))
+		if !done.Until.IsZero() {
+			note(cmd, "there are more: go on with `quern subscription replay %s --since %s`", shellWord(args[0]), done.Until.UTC().Format(time.RFC3339Nano))
+		}
+		return err
+	})
 	return cmd
 }

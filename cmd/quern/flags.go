@@ -185,6 +185,9 @@ func pairFlag(flags *pflag.FlagSet, pairs *map[string]string, flag, usage string
 		if *pairs == nil {
 			*pairs = make(map[string]string)
 		}
+		if _, twice := (*pairs)[name]; twice {
+			return nil, fmt.Errorf("%s has a value already: give it one", name)
+		}
 		(*pairs)[name] = value
 		return *pairs, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -127,5 +128,5 @@ func servedLike(cmd *cobra.Command, client backend, name string) string {
 	if near := nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {
 		return "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return fmt.Sprintf("put %s.wasm into a host's plugin directory", name)
+	return doctor.Serving(name)
 }

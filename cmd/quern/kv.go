@@ -13,8 +13,11 @@ import (
 func withStore(env environment, output *format, run clientRun) func(*cobra.Command, []string) error {
 	return withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		err := run(cmd, client, args, json)
-		if errors.Is(err, service.ErrInvalid) {
+		switch {
+		case errors.Is(err, service.ErrInvalid):
 			return wrongUsage(err)
+		case errors.Is(err, service.ErrNotFound):
+			return refusedf("%w: see `quern kv ls %s`", err, shellWord(args[0]))
 		}
 		return err
 	})

@@ -107,17 +107,6 @@ func withClient(env environment, output *format, run func(cmd *cobra.Command, cl
 	}
 }
 
-// onRedis is what a command does that the API has no operations for.
-func onRedis(run func(cmd *cobra.Command, client *direct, args []string, json bool) error) clientRun {
-	return func(cmd *cobra.Command, client backend, args []string, json bool) error {
-		d, ok := client.(*direct)
-		if !ok {
-			return usagef("`%s` does not work over %s: use --redis", cmd.CommandPath(), origin(cmd.Flag("server")))
-		}
-		return run(cmd, d, args, json)
-	}
-}
-
 // devTimeouts bound the check whether a `quern dev` still answers.
 const devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 

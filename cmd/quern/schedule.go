@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -34,59 +36,43 @@ func (t ticks) String() string {
 	return strings.Join(words, ", ")
 }
 
-// MarshalJSON implements json.Marshaler.
-func (t ticks) MarshalJSON() ([]byte, error) { //nolint:unparam // json.Marshaler has the error
-	words := make([]string, len(t))
-	for i, tick := range t {
-		words[i] = fmt.Sprint(tick.Unix())
-	}
-	return []byte("[" + strings.Join(words, ",") + "]"), nil
-}
-
-// scheduleView is a schedule as `schedule show` and -o json print it.
-func scheduleView(tenant string, s *queue.Schedule) view {
+// scheduleView is a schedule as `schedule show` prints it to people.
+func scheduleView(s *queue.Schedule) view {
 	next, err := host.NextTicks(s, shownTicks)
 	o, problem := s.Options, any(nil)
 	if err != nil {
 		problem = err.Error()
 	}
-	var priority, labels, to any
+	var priority any
 	if o.Priority != nil {
 		priority = *o.Priority
 	}
-	if len(o.Labels) > 0 {
-		labels = o.Labels
-	}
-	if len(next) > 0 {
-		to = ticks(next)
-	}
 	return append(view{
-		{"id", "schedule", s.ID},
-		{"tenant", "", tenant},
-		{"queue", "queue", s.Queue},
-		{"cron", "cron", s.Cron},
-		{"timezone", "timezone", given(s.Timezone)},
-		{"owner", "owner", s.Owner},
-		{"paused", "paused", moment(s.Paused)},
-		{"error", "error", problem},
-		{"next_ticks", "next", to},
-		{"last", "last", moment(s.Last)},
-		{"last_id", "last task", given(s.LastID)},
-		{"fired", "fired", s.Fired},
-		{"skipped", "skipped", s.Skipped},
-		{"missed_ticks", "missed ticks", s.MissedTicks},
-		{"missed", "missed", string(s.Missed)},
-		{"max_missed", "max missed", given(s.MaxMissed)},
-		{"window_seconds", "window", given(span(s.Window))},
-		{"overlap", "overlap", string(s.Overlap)},
-		{"priority", "priority", priority},
-		{"timeout_seconds", "timeout", given(span(o.Timeout))},
-		{"max_attempts", "max attempts", given(o.Retry.MaxAttempts)},
-		{"max_age_seconds", "max age", given(span(o.Retry.MaxAge))},
-		{"labels", "labels", labels},
-		{"created", "created", moment(s.Created)},
-		{"updated", "updated", moment(s.Updated)},
-		{"absent", "plugin absent since", moment(s.Absent)},
+		{"", "schedule", s.ID},
+		{"", "queue", s.Queue},
+		{"", "cron", s.Cron},
+		{"", "timezone", s.Timezone},
+		{"", "owner", s.Owner},
+		{"", "paused", moment(s.Paused)},
+		{"", "error", problem},
+		{"", "next", ticks(next)},
+		{"", "last", moment(s.Last)},
+		{"", "last task", s.LastID},
+		{"", "fired", s.Fired},
+		{"", "skipped", s.Skipped},
+		{"", "missed ticks", s.MissedTicks},
+		{"", "missed", string(s.Missed)},
+		{"", "max missed", given(s.MaxMissed)},
+		{"", "window", given(span(s.Window))},
+		{"", "overlap", string(s.Overlap)},
+		{"", "priority", priority},
+		{"", "timeout", given(span(o.Timeout))},
+		{"", "max attempts", attemptsWord(o.Retry.MaxAttempts)},
+		{"", "max age", given(span(o.Retry.MaxAge))},
+		{"", "labels", pairs(o.Labels)},
+		{"", "created", moment(s.Created)},
+		{"", "updated", moment(s.Updated)},
+		{"", "plugin absent since", moment(s.Absent)},
 	}, bytesView("parameters", s.Parameters)...)
 }
 
@@ -95,14 +81,14 @@ const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIR
 func newScheduleLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks", Args: arguments(0, 0)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, onRedis(func(cmd *cobra.Command, client *direct, _ []string, json bool) error {
+	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		all, err := client.Schedules(cmd.Context())
 		if err != nil {
 			return err
 		}
-		views, rows := make([]view, len(all)), make([]view, len(all))
+		shapes, rows := make([]api.Schedule, len(all)), make([]view, len(all))
 		for i, s := range all {
-			views[i] = scheduleView(client.Tenant(), s)
+			shapes[i] = api.NewSchedule(client.Tenant(), s)
 			next, err := host.NextTicks(s, 1)
 			when := ticks(next).String()
 			if err != nil {
@@ -110,26 +96,29 @@ func newScheduleLs(env environment) *cobra.Command {
 			}
 			rows[i] = row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, !s.Paused.IsZero(), when, moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
 		}
-		return list(cmd, client, json, views, scheduleHeading, rows)
-	})))
+		return list(cmd, client, json, shapes, scheduleHeading, rows)
+	}))
 	return cmd
 }
 
 func newScheduleShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show SCHEDULE", Short: "Show a schedule and its next ticks", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		return showSchedule(cmd, client, args[0], json)
-	}))
+	})
 	return cmd
 }
 
-func showSchedule(cmd *cobra.Command, client *direct, id string, json bool) error {
+func showSchedule(cmd *cobra.Command, client backend, id string, json bool) error {
 	s, err := client.Schedule(cmd.Context(), id)
 	if err != nil {
 		return scheduleError(err)
 	}
-	return show(cmd, json, scheduleView(client.Tenant(), s))
+	if json {
+		return writeJSON(cmd.OutOrStdout(), api.NewSchedule(client.Tenant(), s))
+	}
+	return show(cmd, false, scheduleView(s))
 }
 
 // scheduleError adds the remedy.
@@ -193,7 +182,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 				return err
 			}
 		}
-		return withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, _ []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 			put, err := client.PutSchedule(cmd.Context(), s, false)
 			if err != nil {
 				return scheduleError(err)
@@ -214,56 +203,52 @@ func newScheduleCreate(env environment) *cobra.Command {
 			}
 			warnUnserved(cmd, client, s.Queue)
 			return nil
-		}))(cmd, args)
+		})(cmd, args)
 	}
 	return cmd
 }
 
 // newScheduleAct is a command that does one thing to a schedule.
-func newScheduleAct(env environment, use, short string, do func(cmd *cobra.Command, client *direct, id string) error) *cobra.Command {
+func newScheduleAct(env environment, use, short string, do func(client backend, ctx context.Context, id string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SCHEDULE", Short: short, Args: arguments(1, 1),
-		RunE: withClient(env, nil, onRedis(func(cmd *cobra.Command, client *direct, args []string, _ bool) error {
-			return scheduleError(do(cmd, client, args[0]))
-		})),
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+			return scheduleError(do(client, cmd.Context(), args[0]))
+		}),
 	}
 }
 
 func newSchedulePause(env environment) *cobra.Command {
-	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", func(cmd *cobra.Command, client *direct, id string) error {
-		return client.PauseSchedule(cmd.Context(), id)
-	})
+	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", backend.PauseSchedule)
 }
 
 func newScheduleResume(env environment) *cobra.Command {
-	return newScheduleAct(env, "resume", "End a pause; its ticks never come", func(cmd *cobra.Command, client *direct, id string) error {
-		return client.ResumeSchedule(cmd.Context(), id)
-	})
+	return newScheduleAct(env, "resume", "End a pause; its ticks never come", backend.ResumeSchedule)
 }
 
 func newScheduleDelete(env environment) *cobra.Command {
-	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(cmd *cobra.Command, client *direct, id string) error {
-		s, err := client.Schedule(cmd.Context(), id)
+	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(client backend, ctx context.Context, id string) error {
+		s, err := client.Schedule(ctx, id)
 		if err != nil {
 			return err
 		}
 		if plugin := s.PluginOwner(); plugin != "" && s.Absent.IsZero() {
 			return refusedf("schedule %s belongs to the plugin %s, whose hosts would make it again: pause it with `quern schedule pause %s`, or take it out of the manifest", id, plugin, id)
 		}
-		return client.DeleteSchedule(cmd.Context(), id, s.Owner)
+		return client.DeleteSchedule(ctx, id, s.Owner)
 	})
 }
 
 func newScheduleRun(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID", Args: arguments(1, 1)}
 	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, args []string, json bool) error {
+	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		id, err := client.RunSchedule(cmd.Context(), args[0])
 		if err != nil {
 			return scheduleError(err)
 		}
 		return showLine(cmd, json, view{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
-	}))
+	})
 	return cmd
 }
 
@@ -289,7 +274,7 @@ func newScheduleSync(env environment) *cobra.Command {
 		if err := manifest.CheckWord(owner); err != nil || owner == queue.ScheduleByHand {
 			return usagef("--owner %q: use a word other than %s", owner, queue.ScheduleByHand)
 		}
-		return withClient(env, output, onRedis(func(cmd *cobra.Command, client *direct, _ []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
 			if err != nil {
 				return scheduleError(err)
@@ -304,7 +289,7 @@ func newScheduleSync(env environment) *cobra.Command {
 				}
 			}
 			return showTable(cmd, json, rows, "SCHEDULE END", rows)
-		}))(cmd, args)
+		})(cmd, args)
 	}
 	return cmd
 }

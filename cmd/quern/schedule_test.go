@@ -12,9 +12,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestGoldenSchedules(t *testing.T) {
-	t.Parallel()
-	s := &transcript{user: newUser(t, queuetest.Start(t).URL())}
+func TestGoldenSchedules(t *testing.T) { overBoth(t, testGoldenSchedules) }
+
+func testGoldenSchedules(t *testing.T, by over) {
+	s := &transcript{user: by.user(t, queuetest.Start(t).URL())}
 	file := filepath.Join(t.TempDir(), "schedules.yaml")
 	write := func(text string) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -30,7 +31,16 @@ func TestGoldenSchedules(t *testing.T) {
 	s.must("schedule", "create", "nightly", "--queue", "reports", "--cron", "0 0 1 1 *", "--timezone", "Europe/Berlin", "--parameters", "all",
 		"--missed", "all", "--max-missed", "3", "--window", "1h", "--overlap", "queue", "--priority", "70", "--timeout", "1m", "--max-attempts", "unlimited",
 		"--max-age", "1d", "--label", "a=b")
-	s.run("schedule", "pause", "nightly")
+	if r := s.user.feed("\xff\xfe", "schedule", "create", "bytes", "--queue", "reports", "--cron", "@yearly", "--parameters", "-"); r.status != exitDone {
+		t.Errorf("%+v", r)
+	}
+	for _, name := range []string{"nightly", "bytes"} {
+		s.run("schedule", "pause", name)
+		s.run("schedule", "show", name)
+		s.run("schedule", "show", name, "-o", "json")
+	}
+	s.run("schedule", "delete", "bytes")
+	s.run("schedule", "pause", "none")
 	s.run("schedule", "ls")
 	s.run("schedule", "show", "none")
 	s.run("schedule", "delete", "none")
@@ -56,9 +66,10 @@ func TestGoldenSchedules(t *testing.T) {
 }
 
 // A schedule of a host's plugin runs, is shown with its next ticks, and cannot be deleted while the plugin is there.
-func TestScheduleOfAPlugin(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestScheduleOfAPlugin(t *testing.T) { overBoth(t, testScheduleOfAPlugin) }
+
+func testScheduleOfAPlugin(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	dir := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
 	if err := os.WriteFile(filepath.Join(dir, "echo.yaml"), []byte(`schedule: [{cron: "* * * * * *", parameters: hello}]`), 0o644); err != nil {
 		t.Fatal(err)
@@ -66,12 +77,14 @@ func TestScheduleOfAPlugin(t *testing.T) {
 	u.host(dir)
 	var shown struct {
 		LastID    string  `json:"last_id"`
+		Absent    float64 // until the host has told its plugins
 		NextTicks []int64 `json:"next_ticks"`
 		Owner     string
 	}
 	eventually(t, "a tick is fired", func() bool {
+		shown.Absent = 0
 		r := u.run("schedule", "show", "echo", "-o", "json")
-		return r.status == exitDone && json.Unmarshal([]byte(r.stdout), &shown) == nil && shown.LastID != ""
+		return r.status == exitDone && json.Unmarshal([]byte(r.stdout), &shown) == nil && shown.LastID != "" && shown.Absent == 0
 	})
 	if shown.Owner != "plugin echo" || len(shown.NextTicks) != 5 || shown.NextTicks[1] != shown.NextTicks[0]+1 {
 		t.Errorf("%+v", shown)

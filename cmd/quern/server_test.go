@@ -64,7 +64,7 @@ func TestServerTokens(t *testing.T) {
 		"queue ls --token= ":                           "--token or --token-file is empty",
 		"queue ls --token-file none":                   "--token-file: open none: no such file or directory: name a file with the token",
 		"queue ls --server http://a@b/":                "it has a user: leave that out, and give a token",
-		"queue ls --server http:example":               "URL of a server: use https://HOST:PORT",
+		"queue ls --server http:example":               `URL of a server "http:example": use https://HOST:PORT`,
 		"queue ls --server redis://127.0.0.1":          "use https://HOST:PORT",
 		"queue ls --server http://x?ca=f":              "ca needs https://",
 		"queue ls --server https://x?ac=f":             `parameter "ac": use ca, cert and key, which name files`,
@@ -73,7 +73,8 @@ func TestServerTokens(t *testing.T) {
 		"queue ls --server= ":                          "--server",
 		"queue ls --redis redis://x --server http://y": "both --server and --redis are set: leave one of them out",
 		"enqueue mail --replicas 1 --token VIEWER":     "the API does not wait for replicas: use --redis",
-		"bench --server http://x":                      "unknown flag --server",
+		"bench --server http://x":                      "quern bench does not work over --server: it uses Redis itself, name it with --redis",
+		"bench":                                        "QUERN_SERVER is set, and quern bench does not work over a server: it uses Redis itself, name it with --redis",
 	} {
 		args = strings.NewReplacer("VIEWER", viewer, "OPERATOR", operator).Replace(args)
 		fields := strings.Fields(args)

@@ -31,7 +31,7 @@ const module = "github.com/quern-project/quern"
 var directions = map[string][]string{
 	"cmd/quern":    {"host", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
 	"host":         {"host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
-	"host/api":     {"host", "host/doctor", "host/kv", "sdk/queue", "plugins", "runtime"},
+	"host/api":     {"host", "host/doctor", "host/kv", "host/webhook", "sdk/queue", "plugins", "runtime"},
 	"host/doctor":  {"sdk/queue"},
 	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":      {"sdk/queue", "runtime"},

@@ -68,12 +68,8 @@ func subscriptionLines(s *queue.Subscription) view {
 		}...)
 	}
 	r := s.Retry
-	attempts := any(count(r.MaxAttempts))
-	if r.MaxAttempts == queue.Unlimited {
-		attempts = unlimited
-	}
 	v = append(v, view{
-		{"", "max attempts", attempts},
+		{"", "max attempts", attemptsWord(r.MaxAttempts)},
 		{"", "backoff", given(string(r.Backoff))},
 		{"", "backoff base", given(span(r.Base))},
 		{"", "backoff min", given(span(r.Min))},
@@ -87,6 +83,13 @@ func subscriptionLines(s *queue.Subscription) view {
 	return append(v, view{
 		{"", "dead", given(s.Dead)}, {"", "plugin", given(s.Plugin)}, {"", "created", moment(s.CreatedAt)}, {"", "updated", moment(s.UpdatedAt)},
 	}...)
+}
+
+func attemptsWord(most int) any {
+	if most == queue.Unlimited {
+		return unlimited
+	}
+	return count(most)
 }
 
 // subscriptionFlags are the flags of `subscription create` and `subscription update`.

@@ -47,9 +47,10 @@ func receiver(t *testing.T, secret string) (url string, lines func() string) {
 }
 
 // A publication reaches the receiver's example, signed so that a library of others takes it; also by an old and a new secret.
-func TestWebhookReceiver(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestWebhookReceiver(t *testing.T) { overBoth(t, testWebhookReceiver) }
+
+func testWebhookReceiver(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	secrets := filepath.Join(t.TempDir(), "secrets")
 	if err := os.MkdirAll(filepath.Join(secrets, "blueque"), 0o755); err != nil {
 		t.Fatal(err)
@@ -86,9 +87,10 @@ func TestWebhookReceiver(t *testing.T) {
 }
 
 // A host reaches no private address for a webhook unless it is allowed, and says which setting would.
-func TestWebhookToAPrivateAddress(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, queuetest.Start(t).URL())
+func TestWebhookToAPrivateAddress(t *testing.T) { overBoth(t, testWebhookToAPrivateAddress) }
+
+func testWebhookToAPrivateAddress(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	u.host(folder(t, nil))

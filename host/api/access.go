@@ -266,7 +266,7 @@ func (a *Access) current() (*accessFile, *issuer) {
 		}
 	}
 	if a.issuer == nil && a.file.OIDC != nil {
-		a.issuer = &issuer{oidcEntry: *a.file.OIDC}
+		a.issuer = &issuer{oidcEntry: *a.file.OIDC, rate: checkRate}
 	}
 	return a.file, a.issuer
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -9,7 +10,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
-	guest "github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -31,6 +32,7 @@ type Node struct {
 	Address    string              `json:"address,omitempty" doc:"Of the host's metrics."`
 	Memory     int64               `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
 	WaitsFor   string              `json:"waits_for_memory,omitempty" doc:"The queue of whose next task it waits to have the memory."`
+	Off        []webhook.Off       `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 }
 
 // Reclaimed is what became of the tasks of a dead listener.
@@ -200,6 +202,9 @@ func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 			Memory: asInt(n.About["memory"]), WaitsFor: n.About["waits_for_memory"],
 		}
+		if shapes[i].Alive {
+			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // of those that deliver webhooks
+		}
 	}
 	return shapes, err
 }
@@ -280,9 +285,6 @@ func (s *service) describeStore() {
 				return nil, err
 			}
 			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
-			if errors.Is(err, guest.ErrNotFound) {
-				err = typed("no-value", notFound("bucket %q has no key %q", in.Bucket, in.Key))
-			}
 			if err != nil {
 				return nil, err
 			}

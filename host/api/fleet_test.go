@@ -80,7 +80,7 @@ func TestKV(t *testing.T) {
 	if value := w.do(t, request{method: http.MethodGet, path: "/kv/thumbs/a%2F2"}); string(value.body) != "\xffa/2" {
 		t.Errorf("%+v", value)
 	}
-	refused(t, w.do(t, request{method: http.MethodGet, path: "/kv/thumbs/c"}), http.StatusNotFound, "no key")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/kv/thumbs/c"}), http.StatusNotFound, "not found")
 }
 
 func TestDeadLetters(t *testing.T) {

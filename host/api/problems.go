@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	guest "github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -22,17 +23,26 @@ func failed(status int, format string, args ...any) error {
 
 // shorten bounds what a problem says of a wrong request: it must not send the request back, which may be large, and holds payloads
 // that the client may log.
-func shorten(_ huma.Context, _ string, answer any) (any, error) {
+func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	const most, longest = 20, 200
 	model, ok := answer.(*huma.ErrorModel)
 	if !ok {
 		return answer, nil
+	}
+	switch model.Status {
+	case http.StatusRequestEntityTooLarge:
+		model.Type, model.Detail = typePrefix+"too-large", fmt.Sprintf("the body is larger than %s: send less at a time", units.FormatSize(ctx.Operation().MaxBodyBytes-1))
+	case http.StatusUnprocessableEntity:
+		model.Type = typePrefix + "invalid"
 	}
 	if more := len(model.Errors) - most; more > 0 {
 		model.Errors = append(model.Errors[:most:most], &huma.ErrorDetail{Message: fmt.Sprintf("and %d more", more)})
 	}
 	for _, e := range model.Errors {
 		e.Value = nil
+		if strings.HasPrefix(e.Message, "expected string to match pattern") {
+			e.Message = "use the form that GET /v1/openapi.json describes"
+		}
 		for _, text := range []*string{&e.Message, &e.Location} {
 			if len(*text) > longest {
 				*text = strings.ToValidUTF8((*text)[:longest], "") + "…"
@@ -80,6 +90,9 @@ var kinds = []struct {
 	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},
 }
+
+// NoPath begins the detail of the problem of an unknown path.
+const NoPath = "no such path"
 
 const (
 	typePrefix = "urn:quern:problem:"
@@ -184,7 +197,7 @@ func (s *service) write(w http.ResponseWriter, status int, format string, args .
 // strayed answers what matches no operation: an unknown path, or a method that the path does not have.
 func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 	answer, pattern := s.mux.Handler(r)
-	if pattern != "" {
+	if pattern != "" && !strings.HasPrefix(r.URL.Path, "//") { // which would be answered with a redirect
 		return false
 	}
 	seen := &statusOnly{header: make(http.Header)}
@@ -195,7 +208,7 @@ func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 		s.write(w, seen.status, "%s %s: this path has %s", r.Method, r.URL.Path, allow)
 		return true
 	}
-	s.write(w, http.StatusNotFound, "no such path %s: GET /v1/openapi.json lists them", strconv.QuoteToASCII(r.URL.Path))
+	s.write(w, http.StatusNotFound, NoPath+" %s: GET /v1/openapi.json lists them", strconv.QuoteToASCII(r.URL.Path))
 	return true
 }
 

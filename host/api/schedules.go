@@ -2,11 +2,13 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -36,6 +38,7 @@ type Schedule struct {
 	ID     string `json:"id"`
 	Tenant string `json:"tenant"`
 	ScheduleBody
+	Put         string    `json:"put,omitempty" enum:"new,changed,same,kept" doc:"What became of it by this request."`
 	Owner       string    `json:"owner" doc:"hand, the name of a file's owner, or plugin NAME for one of a manifest."`
 	Paused      float64   `json:"paused,omitempty" doc:"Since when; missing: it is not."`
 	Error       string    `json:"error,omitempty" doc:"Why hosts cannot read it."`
@@ -50,6 +53,57 @@ type Schedule struct {
 	Absent      float64   `json:"absent,omitempty" doc:"Since when no host has the plugin that owns it."`
 }
 
+// Schedule is the schedule of sdk/queue that the shape shows.
+func (s *Schedule) Schedule() (*queue.Schedule, error) {
+	shown, err := s.ScheduleBody.schedule(s.ID)
+	shown.Owner = s.Owner
+	shown.ScheduleState = queue.ScheduleState{
+		Paused: Moment(s.Paused), Last: Moment(s.Last), LastID: s.LastID, Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks,
+		Created: Moment(s.Created), Updated: Moment(s.Updated), Absent: Moment(s.Absent),
+	}
+	if len(s.NextTicks) > 0 {
+		shown.Next = Moment(s.NextTicks[0])
+	}
+	return &shown, err
+}
+
+// ScheduleBodyOf is what a schedule says.
+func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
+	body := ScheduleBody{
+		Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed, WindowSeconds: s.Window.Seconds(),
+		Overlap: string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
+		MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Labels: s.Options.Labels,
+	}
+	body.Parameters, body.ParametersBase64 = payload(s.Parameters, len(s.Parameters))
+	return body
+}
+
+// NamedSchedule is a schedule in a list of those that are to be stored.
+type NamedSchedule struct {
+	ID string `json:"id" maxLength:"100"`
+	ScheduleBody
+}
+
+// SyncSchedules are the schedules of an owner.
+type SyncSchedules struct {
+	InTenant
+	Owner  string `query:"owner" required:"true" maxLength:"100" doc:"Whose they are: a word other than hand."`
+	DryRun bool   `query:"dry_run" doc:"Only say what would change."`
+	Body   struct {
+		Schedules []NamedSchedule `json:"schedules" maxItems:"10000"`
+	}
+}
+
+// ScheduleSync is what became of them, by ID.
+type ScheduleSync struct {
+	Body struct {
+		New     []string `json:"new,omitempty"`
+		Changed []string `json:"changed,omitempty"`
+		Same    []string `json:"same,omitempty"`
+		Deleted []string `json:"deleted,omitempty" doc:"The owner had them, and they are not in the list."`
+	}
+}
+
 // InSchedule is in every path below a schedule.
 type InSchedule struct {
 	InTenant
@@ -59,11 +113,18 @@ type InSchedule struct {
 // PutSchedule makes or changes a schedule.
 type PutSchedule struct {
 	InSchedule
-	Body ScheduleBody
+	Missing bool `query:"missing" doc:"Leave one that exists as it is."`
+	Body    ScheduleBody
 }
 
 // ScheduleOf is an answer with a schedule.
 type ScheduleOf struct{ Body Schedule }
+
+// DeleteSchedule names a schedule that is to be deleted.
+type DeleteSchedule struct {
+	InSchedule
+	Owner string `query:"owner" maxLength:"200" doc:"Only if this is its owner."`
+}
 
 // ScheduleRun is an answer with the task of a run by hand.
 type ScheduleRun struct{ Body Receipt }
@@ -73,14 +134,10 @@ func scheduleShape(tenant string, s *queue.Schedule, who *Principal) Schedule {
 	shape := Schedule{
 		ID: s.ID, Tenant: tenant, Owner: s.Owner, Paused: stamp(s.Paused), Last: stamp(s.Last), LastID: s.LastID,
 		Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks, Created: stamp(s.Created), Updated: stamp(s.Updated), Absent: stamp(s.Absent),
-		ScheduleBody: ScheduleBody{
-			Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed, WindowSeconds: s.Window.Seconds(),
-			Overlap: string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
-			MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Labels: s.Options.Labels,
-		},
+		ScheduleBody: ScheduleBodyOf(s),
 	}
-	if who.reads() {
-		shape.Parameters, shape.ParametersBase64 = payload(s.Parameters, len(s.Parameters))
+	if !who.reads() {
+		shape.Parameters, shape.ParametersBase64 = nil, nil
 	}
 	for _, tick := range next {
 		shape.NextTicks = append(shape.NextTicks, stamp(tick))
@@ -91,11 +148,20 @@ func scheduleShape(tenant string, s *queue.Schedule, who *Principal) Schedule {
 	return shape
 }
 
-// schedule is what a request asks for.
-func (b *ScheduleBody) schedule(id string) (queue.Schedule, error) {
+// NewSchedule shows all of a schedule.
+func NewSchedule(tenant string, s *queue.Schedule) Schedule {
+	return scheduleShape(tenant, s, everyone)
+}
+
+// checked is what a request asks for.
+func (b *ScheduleBody) checked(id string) (queue.Schedule, error) {
 	if _, err := cron.Parse(b.Cron, b.Timezone); err != nil {
 		return queue.Schedule{}, failed(http.StatusBadRequest, "%v", err)
 	}
+	return b.schedule(id)
+}
+
+func (b *ScheduleBody) schedule(id string) (queue.Schedule, error) {
 	s := queue.Schedule{
 		ID: id, Queue: b.Queue, Cron: b.Cron, Timezone: b.Timezone, Parameters: b.ParametersBase64,
 		Options: queue.Options{
@@ -139,16 +205,40 @@ func (s *service) describeSchedules() {
 	add(s, acting(Operator, http.MethodPut, path, "put-schedule",
 		"Make a schedule, or change the one of that ID: hosts follow within a second. At each tick one task is enqueued, with the ID SCHEDULE@SECOND"),
 		func(ctx context.Context, in *PutSchedule) (*ScheduleOf, error) {
-			schedule, err := in.Body.schedule(in.Schedule)
+			schedule, err := in.Body.checked(in.Schedule)
 			if err != nil {
 				return nil, err
 			}
 			callerOf(ctx).detail = strings.TrimSpace("queue=" + schedule.Queue + " cron=" + schedule.Cron + " " + schedule.Timezone)
-			if _, err := s.tenants[in.Tenant].PutSchedule(ctx, schedule, false); err != nil {
+			put, err := s.tenants[in.Tenant].PutSchedule(ctx, schedule, in.Missing)
+			if err != nil {
 				return nil, err
 			}
-			return show(ctx, &in.InSchedule)
+			out, err := show(ctx, &in.InSchedule)
+			if err == nil {
+				out.Body.Put = string(put)
+			}
+			return out, err
 		})
+	sync := acting(Operator, http.MethodPut, "/tenants/{tenant}/schedules", "sync-schedules", "Make these the only schedules of an owner: the owner's others are deleted, and nobody else's are touched")
+	sync.maxBody = maxParameters
+	add(s, sync, func(ctx context.Context, in *SyncSchedules) (*ScheduleSync, error) {
+		if err := manifest.CheckWord(in.Owner); err != nil || in.Owner == queue.ScheduleByHand {
+			return nil, failed(http.StatusBadRequest, "owner %q: use a word other than %s", in.Owner, queue.ScheduleByHand)
+		}
+		all := make([]queue.Schedule, len(in.Body.Schedules))
+		for i := range in.Body.Schedules {
+			var err error
+			if all[i], err = in.Body.Schedules[i].checked(in.Body.Schedules[i].ID); err != nil {
+				return nil, err
+			}
+		}
+		callerOf(ctx).detail = fmt.Sprintf("owner=%s schedules=%d dry_run=%t", in.Owner, len(all), in.DryRun)
+		done, err := s.tenants[in.Tenant].SyncSchedules(ctx, in.Owner, all, in.DryRun)
+		out := &ScheduleSync{}
+		out.Body.New, out.Body.Changed, out.Body.Same, out.Body.Deleted = done.New, done.Changed, done.Same, done.Deleted
+		return out, err
+	})
 	change := func(name, summary string, do func(t *tenant, ctx context.Context, id string) error) {
 		add(s, acting(Operator, http.MethodPost, path+"/"+name, name+"-schedule", summary),
 			func(ctx context.Context, in *InSchedule) (*ScheduleOf, error) {
@@ -174,7 +264,7 @@ func (s *service) describeSchedules() {
 			return &ScheduleRun{Receipt{ID: id, Tenant: in.Tenant, Queue: task.Queue}}, nil
 		})
 	add(s, acting(Operator, http.MethodDelete, path, "delete-schedule", "Delete a schedule; its tasks stay. One of a plugin's manifest comes back: pause it instead"),
-		func(ctx context.Context, in *InSchedule) (*struct{}, error) {
-			return nil, s.tenants[in.Tenant].DeleteSchedule(ctx, in.Schedule, "")
+		func(ctx context.Context, in *DeleteSchedule) (*struct{}, error) {
+			return nil, s.tenants[in.Tenant].DeleteSchedule(ctx, in.Schedule, in.Owner)
 		})
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,6 +93,38 @@ type PutSubscription struct {
 	Body    Subscription
 }
 
+// Delivery is the task of a publication for a webhook.
+type Delivery struct {
+	ID       string       `json:"id"`
+	Status   queue.Status `json:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
+	Attempts int          `json:"attempts"`
+	Answer   int          `json:"answer,omitempty" doc:"The status of the answer that it is complete with."`
+	Created  float64      `json:"created,omitempty"`
+	ETA      float64      `json:"eta,omitempty"`
+	Error    string       `json:"error,omitempty" doc:"Why it failed, or its last attempt."`
+}
+
+// DeliveriesOf asks for deliveries of a subscription.
+type DeliveriesOf struct {
+	InSubscription
+	Status queue.Status `query:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
+	Limit  int          `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+// Replay asks for publications to be delivered again.
+type Replay struct {
+	InSubscription
+	Since  float64 `query:"since" required:"true" minimum:"0" doc:"What was published at this second or later."`
+	DryRun bool    `query:"dry_run" doc:"Only count them."`
+}
+
+// Replayed is what is delivered again.
+type Replayed struct {
+	Publications int      `json:"publications" doc:"That match the subscription."`
+	Tasks        []string `json:"tasks,omitempty" doc:"Their new tasks, the oldest publication first."`
+	Until        float64  `json:"until,omitempty" doc:"10,000 publications were read: go on with this since."`
+}
+
 // Publication is a publication.
 type Publication struct {
 	ID            string            `json:"id"`
@@ -107,6 +140,7 @@ type Publication struct {
 	Traceparent   string            `json:"traceparent,omitempty"`
 	Payload       *string           `json:"payload,omitempty" doc:"Of at most 64 KiB; not in lists."`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"Instead of payload, if it is not UTF-8."`
+	PayloadSize   int               `json:"payload_size,omitempty" doc:"Bytes; not in lists."`
 	Summary       map[string]int    `json:"summary,omitempty" doc:"Tasks by status; gone: those that do not exist (any more). Not in lists."`
 	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
 }
@@ -276,7 +310,7 @@ func (s *service) describePublications() {
 			}
 			tasks, err := t.PublicationTasks(ctx, in.ID, 0, queue.MaxSubscriptions)
 			shape := publicationShape(in.Tenant, p, principal(ctx))
-			if principal(ctx).reads() {
+			if shape.PayloadSize = len(p.Payload); principal(ctx).reads() {
 				shape.Payload, shape.PayloadBase64 = payload(p.Payload, 64<<10)
 			}
 			shape.Summary = make(map[string]int)
@@ -290,6 +324,17 @@ func (s *service) describePublications() {
 				}
 			}
 			return &PublicationOf{shape}, err
+		})
+	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
+		func(ctx context.Context, in *InPublication) (*Bytes, error) {
+			if err := s.reserve(ctx, maxParameters); err != nil {
+				return nil, err
+			}
+			p, err := s.tenants[in.Tenant].Publication(ctx, in.ID)
+			if err != nil {
+				return nil, err
+			}
+			return raw(p.Payload), nil
 		})
 }
 
@@ -343,10 +388,52 @@ func (s *service) describeSubscriptions() {
 				return &SubscriptionOf{subscriptionShape(&one)}, err
 			})
 	}
+	add(s, looking(path+"/deliveries", "list-deliveries", "List the deliveries of a webhook, newest first"),
+		func(ctx context.Context, in *DeliveriesOf) (*ListOf[Delivery], error) {
+			list, err := deliveries(ctx, s.tenants[in.Tenant].Client, in.ID, in.Status, in.Limit, principal(ctx))
+			return &ListOf[Delivery]{List[Delivery]{Items: list}}, err
+		})
+	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription", "Deliver again what was published since a time and matches the subscription, oldest first"),
+		func(ctx context.Context, in *Replay) (*struct{ Body Replayed }, error) {
+			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, Moment(in.Since), in.DryRun)
+			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
+			return &struct{ Body Replayed }{Replayed{done.Publications, done.Tasks, stamp(done.Until)}}, err
+		})
 	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
 		func(ctx context.Context, in *InSubscription) (*struct{}, error) {
 			return nil, s.tenants[in.Tenant].Unsubscribe(ctx, in.ID)
 		})
+}
+
+// Deliveries lists deliveries of a subscription, newest first; status "" for all.
+func Deliveries(ctx context.Context, client *queue.Client, id string, status queue.Status, limit int) ([]Delivery, error) {
+	return deliveries(ctx, client, id, status, limit, everyone)
+}
+
+func deliveries(ctx context.Context, client *queue.Client, id string, status queue.Status, limit int, who *Principal) ([]Delivery, error) {
+	s, err := client.Subscription(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := client.Queue(s.Queue).List(ctx, queue.ListOptions{Status: status, Limit: limit})
+	list := make([]Delivery, len(tasks))
+	for i, task := range tasks {
+		full, err := client.Task(ctx, task.ID) // with its result
+		if err != nil && !errors.Is(err, queue.ErrNoTask) {
+			return nil, err
+		}
+		if err == nil {
+			task = full
+		}
+		var answer struct{ Status int }
+		_ = json.Unmarshal(task.Result, &answer) // it may have none
+		list[i] = Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: stamp(task.Created), ETA: stamp(task.ETA)}
+		shape := taskShape("", task, nil, 0, who)
+		if problem := cmp.Or(shape.Error, shape.LastError); problem != nil {
+			list[i].Error = problem.Headline()
+		}
+	}
+	return list, err
 }
 
 func topicShape(tenant string, t queue.Topic) Topic {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,25 @@ type check struct {
 }
 
 var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks)
+
+// wait tells how many tasks wait.
+func wait(tasks int64) string {
+	if tasks == 1 {
+		return "1 task waits"
+	}
+	return fmt.Sprintf("%d tasks wait", tasks)
+}
+
+// fileName is the name of a queue that a plugin of that name serves, whose file has it, too.
+var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// Serving is the remedy for a queue that nobody serves.
+func Serving(queue string) string {
+	if !fileName.MatchString(queue) {
+		return "put a plugin whose manifest names the queue into a host's plugin directory"
+	}
+	return fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into a host's plugin directory", queue)
+}
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -386,7 +406,7 @@ var hostChecks = []check{
 		if !busy {
 			return nil
 		}
-		return []Finding{found(Warning, "start more hosts, or raise --concurrency and --memory where cores and memory are free", "all slots of all %d hosts are in use, and %d tasks wait in queues whose oldest one waits for more than %s", len(hosts), waiting, longWait)}
+		return []Finding{found(Warning, "start more hosts, or raise --concurrency and --memory where cores and memory are free", "all slots of all %d hosts are in use, and %s in queues whose oldest one waits for more than %s", len(hosts), wait(waiting), longWait)}
 	}},
 	{"host-memory", func(p *patient) (f []Finding) {
 		for _, node := range p.alive() {
@@ -434,7 +454,7 @@ var pluginChecks = []check{
 				continue
 			}
 			name := p.queues[i]
-			remedy := fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host", name)
+			remedy := Serving(name)
 			if len(p.alive()) == 0 {
 				remedy = "start a host with `quern serve`; none runs"
 			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
@@ -442,14 +462,14 @@ var pluginChecks = []check{
 			}); refused >= 0 {
 				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
 			}
-			f = append(f, found(Error, remedy, "%d tasks wait in the queue %s, which nobody serves", waiting, name).in(name))
+			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name))
 		}
 		return f
 	}},
 	{"queue-paused", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
-				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %d tasks wait in it", p.queues[i], waiting).
+				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
 					by("queue", "resume", p.queues[i]).in(p.queues[i]))
 			}
 		}
@@ -459,8 +479,8 @@ var pluginChecks = []check{
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
-				f = append(f, found(Warning, "start more hosts, or raise the limit", "%d tasks wait in the queue %s, whose limit is %d: above it enqueueing is refused",
-					waiting, p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]))
+				f = append(f, found(Warning, "start more hosts, or raise the limit", "%s in the queue %s, whose limit is %d: above it enqueueing is refused",
+					wait(waiting), p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]))
 			}
 		}
 		return f

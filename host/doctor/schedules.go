@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -14,7 +13,7 @@ var scheduleChecks = []check{
 	{"schedule-unserved", func(p *patient) (f []Finding) {
 		for _, s := range p.schedules {
 			if s.Paused.IsZero() && !p.served[s.Queue] && p.unread["the hosts"] == nil {
-				f = append(f, found(Warning, fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into the plugin directory of a host, or pause the schedule", s.Queue),
+				f = append(f, found(Warning, Serving(s.Queue)+", or pause the schedule",
 					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue))
 			}
 		}

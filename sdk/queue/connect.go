@@ -53,6 +53,9 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(options), nil
 	}
 	options, err := redis.ParseURL(u.String())
+	if err != nil && query.Has("password") { // the error may have a part of it
+		err = errors.New("the password is no parameter: write redis://USER:PASSWORD@HOST:PORT/DB")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), err)
 	}

@@ -94,6 +94,15 @@ type Spec struct {
 	Options
 }
 
+// Size is how many bytes a task brings to Redis, about: those of its parameters, key, labels, headers and dependencies.
+func (s *Spec) Size() int {
+	size := len(s.Parameters) + s.metadata() + headerBytes(s.Headers)
+	for _, id := range s.After {
+		size += len(id)
+	}
+	return size
+}
+
 // Receipt is what became of one Spec.
 type Receipt struct {
 	ID string
@@ -192,7 +201,7 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 	var b *taskBlock
 	total := 0
 	for i := range specs[:min(len(specs), writeTasks)] {
-		size, weight := len(specs[i].Parameters), specs[i].weight()
+		size, weight := specs[i].Size(), specs[i].weight()
 		if total += size; i > 0 && total > blockBytes {
 			break
 		}

@@ -321,9 +321,9 @@ func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) (to
 	return total, failed
 }
 
-// PublicationsSince lists the IDs of publications that are kept of all topics that a pattern matches, from a time on, oldest
+// publicationsSince lists the IDs of publications that are kept of all topics that a pattern matches, from a time on, oldest
 // first, at most this many.
-func (c *Client) PublicationsSince(ctx context.Context, pattern string, since time.Time, most int) ([]string, error) {
+func (c *Client) publicationsSince(ctx context.Context, pattern string, since time.Time, most int) ([]string, error) {
 	topics, err := c.rdb.ZRange(ctx, c.keys.topics(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -297,18 +298,50 @@ func PublishedID(publication, subscription string) string {
 	return "pub-" + hex.EncodeToString(sum[:])
 }
 
-// Redeliver enqueues a publication's payload once more for one subscription, whether it matched or not, as a task of its own, and
-// returns the task's ID. ErrNoPublication or ErrNoSubscription if there is none.
-func (c *Client) Redeliver(ctx context.Context, publication, subscription string) (string, error) {
-	p, err := c.Publication(ctx, publication)
-	if err != nil {
-		return "", err
-	}
+// mostReplayed bounds the publications of one replay.
+const mostReplayed = 10_000
+
+// Replayed is what Replay did.
+type Replayed struct {
+	Publications int       // that match the subscription
+	Tasks        []string  // their new tasks, the oldest publication first
+	Until        time.Time // zero: all were read; otherwise 10,000 of them: go on from this time
+}
+
+// Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
+// dry only counts them. After an error some may be delivered: Tasks has them.
+func (c *Client) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (done Replayed, err error) {
 	s, err := c.Subscription(ctx, subscription)
 	if err != nil {
-		return "", err
+		return done, err
 	}
-	spec := p.spec(&s)
-	spec.ID = ""
-	return c.Queue(s.Queue).Enqueue(ctx, p.Payload, spec.Options)
+	ids, err := c.publicationsSince(ctx, s.Topic, since, mostReplayed+1)
+	if err != nil {
+		return done, err
+	}
+	for i, id := range ids {
+		p, err := c.Publication(ctx, id)
+		switch {
+		case errors.Is(err, ErrNoPublication): // purged meanwhile
+			continue
+		case err != nil:
+			return done, err
+		case i == mostReplayed:
+			done.Until = p.Created
+			return done, nil
+		case !s.Matches(p.Topic, p.Attributes, p.Payload):
+			continue
+		}
+		if done.Publications++; dry {
+			continue
+		}
+		spec := p.spec(&s)
+		spec.ID = ""
+		task, err := c.Queue(s.Queue).Enqueue(ctx, p.Payload, spec.Options)
+		if err != nil {
+			return done, fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
+		}
+		done.Tasks = append(done.Tasks, task)
+	}
+	return done, nil
 }

@@ -342,7 +342,7 @@ func TestPurgePublications(t *testing.T) {
 		purge(PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
 		purge(PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
 		w.rdb.Del(w.ctx, w.keys.publishing())
-		if since := must[[]string](t)(w.PublicationsSince(w.ctx, "ord*", now.Add(90*time.Minute), 10)); !slices.Equal(since, []string{"p3", "p4"}) {
+		if since := must[[]string](t)(w.publicationsSince(w.ctx, "ord*", now.Add(90*time.Minute), 10)); !slices.Equal(since, []string{"p3", "p4"}) {
 			t.Errorf("since: %v", since)
 		}
 		purge(PurgeOptions{Everything: true}, 3)
@@ -383,8 +383,18 @@ func TestDeadSubscriber(t *testing.T) {
 		if task := w.task(t, PublishedID(p.ID, "good")); task.Status != Pending {
 			t.Errorf("%+v", task)
 		}
-		id := must[string](t)(w.Redeliver(w.ctx, p.ID, "good"))
-		if task := w.task(t, id); string(task.Parameters) != "payload" || task.Queue != "good" || task.Headers[HeaderPublication] != p.ID {
+		w.subscribe(t, Subscription{ID: "picky", Topic: "orders", Queue: "good", Filter: Filter{Attributes: map[string]string{"type": "x"}}})
+		if none := must[Replayed](t)(w.Replay(w.ctx, "picky", time.Unix(1, 0), false)); none.Publications != 0 || none.Tasks != nil {
+			t.Errorf("%+v", none)
+		}
+		if dry := must[Replayed](t)(w.Replay(w.ctx, "good", time.Unix(1, 0), true)); dry.Publications != 1 || dry.Tasks != nil {
+			t.Errorf("%+v", dry)
+		}
+		again := must[Replayed](t)(w.Replay(w.ctx, "good", time.Unix(1, 0), false))
+		if len(again.Tasks) != 1 {
+			t.Fatalf("%+v", again)
+		}
+		if task := w.task(t, again.Tasks[0]); string(task.Parameters) != "payload" || task.Queue != "good" || task.Headers[HeaderPublication] != p.ID {
 			t.Errorf("%+v", task)
 		}
 	})
@@ -420,7 +430,7 @@ func TestSubscriptions(t *testing.T) {
 		}
 		for _, missing := range []error{
 			w.Unsubscribe(w.ctx, "z"),
-			second(w.Subscription(w.ctx, "z")), second(w.ChangeSubscription(w.ctx, "z", nil)), second(w.Redeliver(w.ctx, w.publish(t, "x", "", PublishOptions{}).ID, "z")),
+			second(w.Subscription(w.ctx, "z")), second(w.ChangeSubscription(w.ctx, "z", nil)), second(w.Replay(w.ctx, "z", time.Unix(1, 0), false)),
 		} {
 			if !errors.Is(missing, ErrNoSubscription) {
 				t.Error(missing)

@@ -57,8 +57,10 @@ type Client struct {
 func New(rawURL, token, tenant string) (*Client, error) {
 	base, err := url.Parse(rawURL)
 	switch {
-	case err != nil || base.Opaque != "":
+	case (err != nil || base.Opaque != "") && strings.Contains(rawURL, "@"):
 		return nil, fmt.Errorf("%w: URL of a server: use https://HOST:PORT", queue.ErrInvalid) // it may have a password
+	case err != nil || base.Opaque != "":
+		return nil, fmt.Errorf("%w: URL of a server %q: use https://HOST:PORT", queue.ErrInvalid, rawURL)
 	case base.User != nil:
 		return nil, fmt.Errorf("%w: URL of a server: it has a user: leave that out, and give a token", queue.ErrInvalid)
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
@@ -290,6 +292,8 @@ func (c *Client) problem(response *http.Response, body []byte) error {
 	switch {
 	case !ours:
 		return &ServerError{c.Address(), p}
+	case p.Status == http.StatusNotFound && strings.HasPrefix(p.Detail, api.NoPath):
+		return &ServerError{c.Address(), errors.New("the API is not below this path: leave the path out, or name the base path of the server")}
 	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail, "no token"): // else a certificate is refused
 		return ErrNoToken
 	}
@@ -345,4 +349,10 @@ func all[T any](ctx context.Context, c *Client, what call) (list []T, err error)
 		return true
 	})
 	return list, err
+}
+
+// isForbidden tells whether the token's holder may not do what was asked.
+func isForbidden(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Status == http.StatusForbidden
 }

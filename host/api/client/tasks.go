@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
@@ -55,7 +54,7 @@ func (c *Client) whole(ctx context.Context, shape *api.Task, needed bool) (*queu
 			continue
 		}
 		err := c.do(ctx, get(part.value, "tasks", task.ID, part.name))
-		if p, ok := errors.AsType[*api.Problem](err); ok && p.Status == http.StatusForbidden && (!needed || part.name == "parameters") {
+		if isForbidden(err) && (!needed || part.name == "parameters") {
 			*part.value, err = nil, nil
 		}
 		if err != nil {

@@ -11,8 +11,8 @@ export const may = (role) => roles.indexOf(me.role) >= roles.indexOf(role);
 const dialog = () => document.querySelector("dialog");
 
 /**
- * ask opens the dialog, and does what it says when a person confirms: run gets the form, and may return where to go. An error
- * stays in the dialog.
+ * ask opens the dialog, and does what it says when a person confirms: run gets the form, and may return where to go, or what to do
+ * when the dialog is closed. An error stays in the dialog.
  */
 export function ask({ title, text, fields = [], verb, danger = false, run }) {
   const wrong = h("p", { class: "wrong", role: "alert" });
@@ -24,7 +24,8 @@ export function ask({ title, text, fields = [], verb, danger = false, run }) {
     try {
       const to = await run(form);
       dialog().close();
-      if (to) location.hash = to;
+      if (typeof to === "string") location.hash = to;
+      if (typeof to === "function") to();
       dispatchEvent(new Event("acted"));
     } catch (problem) {
       wrong.textContent = problem.message;
@@ -38,46 +39,77 @@ export function ask({ title, text, fields = [], verb, danger = false, run }) {
   dialog().showModal();
 }
 
-/** button opens a dialog, if the caller's role allows the action. */
-const button = (role, words, open, danger) => may(role) && h("button", { type: "button", class: danger && "danger", onclick: open }, words);
+/** button opens a dialog, or does something else, if the caller's role allows the action. */
+export const button = (role, words, what) => may(role) && h("button", {
+  type: "button", class: what.danger && "danger", onclick: () => (what.run ? ask({ verb: words, ...what }) : what()),
+}, words);
 
-/** field is a named input of a dialog. */
-const field = (label, props) => h("label", null, label, h("input", props));
+/** acts is a row of buttons. */
+export const acts = (...buttons) => h("div", { class: "actions" }, buttons);
+
+/** field is a named input of a dialog, and text one of several lines. */
+export const field = (label, props) => h("label", null, label, h("input", props));
+
+export function text(label, name, value = "") {
+  const area = h("textarea", { name, rows: 4 });
+  area.value = value; // as it is: what h writes shows hidden characters
+  return h("label", null, label, area);
+}
 
 /** choice is a named list of a dialog. */
 export const choice = (label, name, options, chosen) => h("label", null, label,
   h("select", { name }, options.map(([value, words]) => h("option", { value, selected: value === chosen }, words))));
 
-const post = (to, body, method = "POST") => call(to, { method, body });
+/** lines are NAME=VALUE of an object, and pairs the object of such lines. */
+export const lines = (values) => Object.entries(values ?? {}).map(([name, value]) => `${name}=${value}`);
+
+export const pairs = (given) => Object.fromEntries(given.split("\n").filter((line) => line.trim()).map((line) => {
+  const at = line.indexOf("=");
+  if (at < 1) throw new Problem(0, `${line}: write NAME=VALUE`);
+  return [line.slice(0, at).trim(), line.slice(at + 1)];
+}));
+
+export const post = (to, body, method = "POST") => call(to, { method, body });
+
+/** sent posts bytes or a text as they are. */
+export const sent = (to, raw) => call(to, { method: "POST", raw });
 
 /** queueActions are the buttons of a queue. */
 export function queueActions(queue) {
   const to = path`/tenants/${queue.tenant}/queues/${queue.queue}`;
   const waiting = queue.pending + queue.scheduled;
   const finished = queue.complete + queue.failed;
-  return h("div", { class: "actions" },
+  return acts(
     queue.paused
-      ? button("operator", "Resume", () => ask({
-        title: `Resume ${queue.queue}?`, text: `Hosts take its ${many(waiting, "waiting task")} again.`, verb: "Resume",
-        run: () => post(`${to}/resume`).then(() => null),
-      }))
-      : button("operator", "Pause", () => ask({
+      ? button("operator", "Resume", { title: `Resume ${queue.queue}?`, text: `Hosts take its ${many(waiting, "waiting task")} again.`, run: () => post(`${to}/resume`) })
+      : button("operator", "Pause", {
         title: `Pause ${queue.queue}?`,
-        text: `Hosts take no more of its ${many(waiting, "waiting task")}; ${many(queue.started, "running task")} go on. Python listeners do not know pauses.`,
-        verb: "Pause", run: () => post(`${to}/pause`).then(() => null),
-      })),
-    button("operator", "Limit", () => ask({
-      title: `Limit ${queue.queue}`, text: `${many(waiting, "task")} wait now and stay; above the limit enqueueing is refused. 0: no limit.`,
+        text: `Hosts take no more of its ${many(waiting, "waiting task")}; ${many(queue.started, "running task")} ${queue.started === 1 ? "goes" : "go"} on. Python listeners do not know pauses.`,
+        run: () => post(`${to}/pause`),
+      }),
+    button("operator", "Limit", {
+      title: `Limit ${queue.queue}`, text: `${many(waiting, "task")} ${waiting === 1 ? "waits" : "wait"} now and ${waiting === 1 ? "stays" : "stay"}; above the limit enqueueing is refused. 0: no limit.`,
       fields: field("Most waiting tasks", { name: "limit", type: "number", min: 0, required: true, value: queue.limit ?? 0 }), verb: "Set the limit",
-      run: (form) => post(`${to}/limit`, { limit: Number(form.elements.limit.value) }, "PUT").then(() => null),
-    })),
+      run: (form) => post(`${to}/limit`, { limit: Number(form.elements.limit.value) }, "PUT"),
+    }),
+    button("operator", "Enqueue", {
+      title: `Enqueue in ${queue.queue}`, text: `One task, behind the ${many(queue.pending, "task")} that ${queue.pending === 1 ? "is" : "are"} pending.`,
+      fields: [
+        text("Parameters", "parameters"), field("ID, so that it is enqueued once", { name: "id", maxlength: 128 }), field("Key", { name: "key" }),
+        field("In so many seconds", { name: "delay_seconds", type: "number", min: 0, step: "any" })],
+      verb: "Enqueue it",
+      run: async ({ elements: given }) => {
+        const options = Object.fromEntries(["id", "key", "delay_seconds"].map((name) => [name, given[name].value]));
+        return place(queue.tenant, "tasks", (await sent(query(`${to}/tasks`, options), given.parameters.value)).id);
+      },
+    }),
     queue.failed > 0 && button("operator", "Retry failed", () => bulk(queue.tenant, "retry", { queue: queue.queue })),
     ["pending", "scheduled"].filter((status) => queue[status] > 0).map((status) =>
-      button("operator", `Cancel ${status}`, () => bulk(queue.tenant, "cancel", { queue: queue.queue, status }), true)),
-    finished > 0 && button("admin", "Purge", () => ask({
+      button("operator", `Cancel ${status}`, dangerous(() => bulk(queue.tenant, "cancel", { queue: queue.queue, status })))),
+    finished > 0 && button("admin", "Purge", {
       title: `Purge ${queue.queue}?`,
       text: `It keeps ${many(queue.complete, "complete task")} and ${many(queue.failed, "failed task")}. Those that you choose are deleted with results, logs and histories, for good.`,
-      fields: h("div", { class: "actions" },
+      fields: acts(
         choice("Status", "status", [["", "complete and failed"], ["complete", `complete (${count(queue.complete)})`], ["failed", `failed (${count(queue.failed)})`]]),
         choice("Finished", "age", [["86400", "more than a day ago"], ["3600", "more than an hour ago"], ["604800", "more than a week ago"], ["0", "at any time: all of them"]])),
       verb: "Delete them", danger: true,
@@ -92,56 +124,64 @@ export function queueActions(queue) {
         }
         announce(`${many(total, "task")} deleted.`);
       },
-    }), true));
+    }));
 }
 
-/** cancel is the button that ends a task which a listener holds. */
-export const cancel = (tenant, id, where) => button("operator", "Cancel", () => ask({
-  title: "Cancel this task?", text: `${id} ${where}: its host stops it, and it fails as cancelled.`, verb: "Cancel the task", danger: true,
-  run: () => post(path`/tenants/${tenant}/tasks/${id}/cancel`).then(() => null),
-}), true);
+/** dangerous marks what a button does as something that cannot be undone. */
+export const dangerous = (what) => Object.assign(what, { danger: true });
 
-/** taskActions are the buttons of a task. */
+/** cancel is the button that ends a task which a listener holds. */
+export const cancel = (tenant, id, where) => button("operator", "Cancel", {
+  title: "Cancel this task?", text: `${id} ${where}: its host stops it, and it fails as cancelled.`, verb: "Cancel the task", danger: true,
+  run: () => post(path`/tenants/${tenant}/tasks/${id}/cancel`),
+});
+
+/** taskActions are the buttons of a task, which has its tree. */
 export function taskActions(task) {
   const to = path`/tenants/${task.tenant}/tasks/${task.id}`;
   const finished = task.status === "complete" || task.status === "failed";
-  return h("div", { class: "actions" },
-    !finished && button("operator", "Cancel", () => ask({
+  const waiting = waitFor(task.tree);
+  return acts(
+    !finished && button("operator", "Cancel", {
       title: "Cancel this task?", text: `It is ${task.status}. ${task.status === "started" ? "Its host stops it" : "It will not run"}, and it fails as cancelled.`,
-      verb: "Cancel the task", danger: true, run: () => post(`${to}/cancel`).then(() => null),
-    }), true),
-    task.status === "failed" && button("operator", "Retry", () => ask({
-      title: "Retry this task?", text: `It waits in ${task.queue} like a new one; its attempts are counted from 0.`, verb: "Retry the task",
-      run: () => post(`${to}/retry`).then(() => null),
-    })),
-    finished && button("admin", "Delete", () => ask({
+      verb: "Cancel the task", danger: true, run: () => post(`${to}/cancel`),
+    }),
+    (waiting > 0 || (!finished && task.after)) && button("operator", "Cancel the flow", {
+      title: "Cancel the flow?", text: `${many(waiting, "task")} shown in the tree ${waiting === 1 ? "waits" : "wait"} for this one, directly or not: they are cancelled with it. Those that have finished stay as they are.`,
+      fields: h("label", { class: "tick" }, h("input", { name: "whole", type: "checkbox" }), "Also what this one waits for, what waits for that, and so on"),
+      verb: "Cancel the flow", danger: true,
+      run: async ({ elements: { whole } }) => {
+        const end = await post(query(`${to}/cancel-flow`, { whole: whole.checked }));
+        announce(`${count(end.cancelled)} cancelled, ${count(end.running.length)} being stopped, ${count(end.finished)} had finished${end.python ? `, ${count(end.python.length)} run on Python listeners, which cannot stop them` : ""}.`);
+      },
+    }),
+    task.after?.open && !finished && button("operator", "Close", {
+      title: "Close its dependencies?", text: `It waits for ${many(task.after.of, "task")}, of which ${count(task.after.ended)} ended, and for what may be added. Closed, it runs when these have ended as it asks.`,
+      verb: "Close them", run: () => post(`${to}/await`, { close: true }),
+    }),
+    task.status === "failed" && button("operator", "Retry", {
+      title: "Retry this task?", text: `It waits in ${task.queue} like a new one; its attempts are counted from 0.`, verb: "Retry the task", run: () => post(`${to}/retry`),
+    }),
+    finished && button("admin", "Delete", {
       title: "Delete this task?", text: "It goes with its parameters, result, log and history, for good.", verb: "Delete the task", danger: true,
       run: () => post(to, undefined, "DELETE").then(() => place(task.tenant, "queues", task.queue)),
-    }), true));
+    }));
 }
 
-/** scheduleActions are the buttons of a schedule. */
-export function scheduleActions(schedule) {
-  const to = path`/tenants/${schedule.tenant}/schedules/${schedule.id}`;
-  const act = (verb, what, text) => button("operator", verb, () => ask({
-    title: `${verb} ${schedule.id}?`, text, verb, run: () => post(`${to}/${what}`).then((answer) => (what === "run" ? place(schedule.tenant, "tasks", answer.id) : null)),
-  }));
-  return h("div", { class: "actions" },
-    schedule.paused ? act("Resume", "resume", "Its ticks count from now: those of the pause never come.") : act("Pause", "pause", "No tick fires until it is resumed."),
-    act("Run now", "run", `A task is enqueued in ${schedule.queue} at once, beside its ticks.`));
-}
+/** waitFor counts the tasks of a tree that wait for its root. */
+const waitFor = (node) => (node?.children ?? []).filter((child) => child.dependent).reduce((sum, child) => sum + 1 + waitFor(child), 0);
 
 /** nodeActions are the buttons of a listener. */
 export function nodeActions(node) {
   const to = path`/tenants/${node.tenant}/nodes/${node.listener}`;
   const held = Object.values(node.holds).flat().length;
   if (node.alive && node.kind !== "python") {
-    return !node.draining && button("admin", "Drain", () => ask({
+    return !node.draining && button("admin", "Drain", {
       title: "Drain this listener?", text: `${node.listener} takes no more tasks of ${node.tenant}, finishes its ${many(held, "task")}, and leaves. A restart brings it back.`,
-      verb: "Drain it", danger: true, run: () => post(`${to}/drain`).then(() => null),
-    }), true);
+      verb: "Drain it", danger: true, run: () => post(`${to}/drain`),
+    });
   }
-  return button("admin", "Reclaim", () => ask({
+  return button("admin", "Reclaim", {
     title: "Reclaim its tasks?",
     text: `The ${many(held, "task")} that ${node.listener} holds return to their queues.${node.kind === "python" ? " Make sure that its process has ended, or they run twice." : ""}`,
     verb: "Reclaim them", danger: true,
@@ -149,26 +189,30 @@ export function nodeActions(node) {
       const end = await post(`${to}/reclaim`);
       announce(`${count(end.returned)} returned, ${count(end.scheduled)} scheduled, ${count(end.failed)} failed, ${count(end.dropped)} dropped.`);
     },
-  }), true);
+  });
 }
 
 /** release ends the quarantine of a plugin. */
-export const release = (tenant, plugin, digest) => button("admin", "Release", () => ask({
+export const release = (tenant, plugin, digest) => button("admin", "Release", {
   title: `Release ${plugin}?`, text: "Its tasks ended several hosts. Hosts take them again at once, and may end again.", verb: "Release it", danger: true,
-  run: () => post(query(path`/tenants/${tenant}/plugins/${plugin}/release`, { digest })).then(() => null),
-}), true);
+  run: () => post(query(path`/tenants/${tenant}/plugins/${plugin}/release`, { digest })),
+});
 
 /** remedy is the button that does what a finding of the doctor asks for, if the page can. */
 export function remedy(tenant, [noun, verb, name, value] = []) {
   const queue = path`/tenants/${tenant}/queues/${name ?? ""}`;
   switch (`${noun} ${verb}`) {
     case "queue resume":
-      return button("operator", "Resume", () => ask({ title: `Resume ${name}?`, text: "Hosts take its waiting tasks again.", verb: "Resume", run: () => post(`${queue}/resume`).then(() => null) }));
+      return button("operator", "Resume", { title: `Resume ${name}?`, text: "Hosts take its waiting tasks again.", run: () => post(`${queue}/resume`) });
+    case "subscription resume":
+      return button("operator", "Resume", { title: `Resume ${name}?`, text: "It gets what is published from now on.", run: () => post(path`/tenants/${tenant}/subscriptions/${name}/resume`) });
     case "queue limit":
-      return button("operator", `Limit to ${count(value)}`, () => ask({
+      return button("operator", `Limit to ${count(value)}`, {
         title: `Limit ${name} to ${count(value)}?`, text: "So many tasks may wait; above that enqueueing is refused.", verb: "Set the limit",
-        run: () => post(`${queue}/limit`, { limit: Number(value) }, "PUT").then(() => null),
-      }));
+        run: () => post(`${queue}/limit`, { limit: Number(value) }, "PUT"),
+      });
+    case "schedule pause":
+      return button("operator", "Pause", { title: `Pause ${name}?`, text: "No tick fires until it is resumed.", run: () => post(path`/tenants/${tenant}/schedules/${name}/pause`) });
     case "node reclaim":
       return nodeActions({ tenant, listener: name, holds: {}, kind: "quern", alive: false });
     case "plugin release":
@@ -225,19 +269,25 @@ export function jobActions(job) {
   const to = path`/tenants/${job.tenant}/jobs/${job.id}`;
   const left = job.items - job.ended;
   const role = job.action === "delete" ? "admin" : "operator";
-  return h("div", { class: "actions" },
-    ["counting", "running"].includes(job.state) && !job.stopping && !job.interrupted && button("operator", "Stop", () => ask({
-      title: "Stop this job?", text: `It stops after its present task; about ${many(left, "task")} stay as they are. It can go on later.`, verb: "Stop it",
-      run: () => post(`${to}/stop`).then(() => null),
-    }), true),
-    (["counted", "stopped"].includes(job.state) || job.interrupted) && button(role, job.state === "counted" ? "Start" : "Go on", () => ask({
+  return acts(
+    ["counting", "running"].includes(job.state) && !job.stopping && !job.interrupted && button("operator", "Stop", {
+      title: "Stop this job?", text: `It stops after its present task; about ${many(left, "task")} stay as they are. It can go on later.`, verb: "Stop it", danger: true,
+      run: () => post(`${to}/stop`),
+    }),
+    (["counted", "stopped"].includes(job.state) || job.interrupted) && button(role, job.state === "counted" ? "Start" : "Go on", {
       title: `${verbs[job.action]} ${many(left, "task")}?`, text: `Those with ${words(job.filter)}.`, verb: `${verbs[job.action]} ${many(left, "task")}`, danger: job.action !== "retry",
-      run: () => post(`${to}/start`).then(() => null),
-    })));
+      run: () => post(`${to}/start`),
+    }));
 }
 
+/** arrive is for ask: it goes somewhere, and tells there what was done. */
+export const arrive = (to, told) => () => {
+  location.hash = to;
+  addEventListener("hashchange", () => announce(told), { once: true });
+};
+
 /** announce tells what an action did. */
-function announce(text) {
+export function announce(text) {
   const told = h("p", { role: "status" }, text);
   morph(document.querySelector("#told") ?? document.querySelector("header").appendChild(h("div", { id: "told" })), h("div", { id: "told" }, told));
 }

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -102,6 +104,164 @@ func TestTaskActions(t *testing.T) {
 	}
 }
 
+// A schedule is made, run, changed without what the form does not show, paused, and deleted.
+func TestScheduleActions(t *testing.T) {
+	w := setup(t)
+	w.goTo(t, "/schedules", "Schedules")
+	w.press(t, "Make a schedule")
+	w.accessible(t, "dialog")
+	w.fill(t, "id", "nightly")
+	w.fill(t, "queue", "reports")
+	w.fill(t, "cron", "61 * * * *")
+	w.fill(t, "parameters", "all\u200b")
+	w.fill(t, "labels", "a=b=c")
+	w.press(t, "Make it")
+	w.see(t, `"61": use minute, hour`)
+	w.fill(t, "cron", "@yearly")
+	w.press(t, "Make it")
+	w.until(t, `document.querySelector("h1").innerText === "Schedule nightly"`)
+	schedule := func() *queue.Schedule {
+		s, err := w.Schedule(w.ctx, "nightly")
+		must(t, err)
+		return s
+	}
+	s := schedule()
+	if s.Cron != "@yearly" || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
+		t.Errorf("%+v", s)
+	}
+	s.Options.Timeout = time.Minute
+	_, err := w.PutSchedule(w.ctx, *s, false)
+	must(t, err)
+	w.see(t, "1 min")
+	w.press(t, "Change")
+	w.fill(t, "overlap", "skip")
+	w.press(t, "Change it")
+	w.eventually(t, "it is changed", func() (bool, error) { return schedule().Overlap == queue.OverlapSkip, nil })
+	if s := schedule(); s.Overlap != queue.OverlapSkip || s.Options.Timeout != time.Minute || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
+		t.Errorf("%+v", s)
+	}
+	w.press(t, "Pause")
+	w.see(t, "No tick fires until it is resumed.")
+	w.press(t, "Pause")
+	w.see(t, "paused since")
+	w.press(t, "Resume")
+	w.press(t, "Resume")
+	w.eventually(t, "it goes on", func() (bool, error) { return schedule().Paused.IsZero(), nil })
+	w.press(t, "Run now")
+	w.press(t, "Run now")
+	w.see(t, "Task nightly@run-")
+	w.goTo(t, "/schedules/nightly", "Schedule nightly")
+	w.press(t, "Delete")
+	w.press(t, "Delete the schedule")
+	w.see(t, "None: the button makes one")
+	if _, err := w.Schedule(w.ctx, "nightly"); !errors.Is(err, queue.ErrNoSchedule) {
+		t.Error(err)
+	}
+}
+
+// A subscription is made, published to, paused, changed and deleted; a webhook's deliveries are there, its destination that is
+// switched off is told, and what was published is delivered again after it is counted.
+func TestTopicActions(t *testing.T) {
+	w := setup(t)
+	w.goTo(t, "/topics", "Topics")
+	w.press(t, "Make a subscription")
+	w.accessible(t, "dialog")
+	w.fill(t, "id", "partner")
+	w.fill(t, "topic", "orders.*")
+	w.fill(t, "url", "https://partner.example/hook")
+	w.fill(t, "attributes", "wrong")
+	w.press(t, "Make it")
+	w.see(t, "wrong: write NAME=VALUE")
+	w.fill(t, "attributes", "type=made\ntenant=ac*")
+	w.press(t, "Make it")
+	w.until(t, `document.querySelector("h1").innerText === "Subscription partner"`)
+	off, err := json.Marshal([]webhook.Off{{Destination: "https://partner.example", Failures: 10, Until: 4102444800, Error: "HTTP 503"}})
+	must(t, err)
+	sender := w.Node()
+	must(t, sender.Join(w.ctx))
+	_, err = sender.Renew(w.ctx, map[string]string{"kind": queue.KindWebhook, "destinations_off": string(off)})
+	must(t, err)
+	w.see(t, "its destination is switched off", "HTTP 503")
+	w.accessible(t, "switched off")
+
+	w.goTo(t, "/topics", "Topics")
+	w.see(t, "Destinations that are switched off", "orders.*", "type=made", "tenant=ac*")
+	w.press(t, "Publish")
+	w.fill(t, "topic", "orders.new")
+	w.fill(t, "payload", `{"total": 1}`)
+	w.fill(t, "attributes", "type=made\ntenant=acme")
+	w.fill(t, "id", "one")
+	w.press(t, "Publish it")
+	w.see(t, "Publication one", "1 subscriber.", `{"total": 1}`)
+	w.goTo(t, "/topics/orders.new", "Topic orders.new")
+	w.press(t, "Publish")
+	w.see(t, "It has 1 active subscription: each that matches gets one task.")
+	w.fill(t, "id", "one")
+	w.press(t, "Publish it")
+	w.see(t, "It was published before: nothing is published now.")
+
+	w.goTo(t, "/subscriptions/partner", "Subscription partner")
+	w.see(t, queue.PublishedID("one", "partner"))
+	w.press(t, "Replay")
+	w.press(t, "Count")
+	w.see(t, "Deliver 1 publication to partner again?")
+	w.press(t, "Deliver 1 publication")
+	w.see(t, "1 task enqueued in webhook.partner.")
+	w.stats(t, "webhook.partner", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+	w.press(t, "Pause")
+	w.fill(t, "reason", "they asked")
+	w.press(t, "Pause")
+	w.see(t, "they asked")
+	w.press(t, "Change")
+	w.fill(t, "attributes", "type=made")
+	w.press(t, "Change it")
+	w.until(t, `!document.body.innerText.includes("tenant=ac*")`)
+	s, err := w.Subscription(w.ctx, "partner")
+	must(t, err)
+	if s.Active || s.Reason != "they asked" || s.Webhook.URL != "https://partner.example/hook" || len(s.Filter.Attributes) != 1 {
+		t.Errorf("%+v", s)
+	}
+	w.press(t, "Resume")
+	w.press(t, "Resume")
+	w.see(t, "active")
+	w.press(t, "Delete")
+	w.press(t, "Delete the subscription")
+	w.until(t, `document.querySelector("h1").innerText === "Topics"`)
+	if _, err := w.Subscription(w.ctx, "partner"); !errors.Is(err, queue.ErrNoSubscription) {
+		t.Error(err)
+	}
+}
+
+// A flow is cancelled together; open dependencies are closed; a task is enqueued by hand.
+func TestFlowActions(t *testing.T) {
+	w := setup(t)
+	first := w.enqueue(t, "mail", "x", queue.Options{})
+	second := w.enqueue(t, "mail", "x", queue.Options{After: []string{first}})
+	third := w.enqueue(t, "mail", "x", queue.Options{After: []string{second}, Open: true})
+	w.goTo(t, "/tasks/"+third, "Task "+third)
+	w.see(t, "Waits for 1 task", "and nobody adds more")
+	w.press(t, "Close")
+	w.press(t, "Close them")
+	w.eventually(t, "it is closed", func() (bool, error) {
+		task, err := w.Task(w.ctx, third)
+		return err == nil && !task.After.Open, err
+	})
+	w.goTo(t, "/tasks/"+first, "Task "+first)
+	w.press(t, "Cancel the flow")
+	w.see(t, "2 tasks shown in the tree wait for this one, directly or not")
+	w.accessible(t, "dialog")
+	w.press(t, "Cancel the flow")
+	w.see(t, "3 cancelled, 0 being stopped, 0 had finished.")
+	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 3 })
+	w.goTo(t, "/queues/mail", "Queue mail")
+	w.press(t, "Enqueue")
+	w.see(t, "One task, behind the 0 tasks that are pending.")
+	w.fill(t, "parameters", "by hand")
+	w.fill(t, "id", "hand-1")
+	w.press(t, "Enqueue it")
+	w.see(t, "Task hand-1", "by hand")
+}
+
 // A job can be stopped; a search and the dead letters make jobs, too.
 func TestJobs(t *testing.T) {
 	w := setup(t)
@@ -116,6 +276,7 @@ func TestJobs(t *testing.T) {
 	w.press(t, "Delete all finished ones")
 	w.see(t, "label half=1")
 	w.press(t, "Delete 2 tasks")
+	w.see(t, "2 of 2 tasks")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 2 })
 
 	w.goTo(t, "/search?status=complete", "Search")

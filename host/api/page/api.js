@@ -35,13 +35,14 @@ export function query(to, values) {
   return given.size ? `${to}?${given}` : to;
 }
 
-async function send(to, { method = "GET", body, signal } = {}) {
+async function send(to, { method = "GET", body, raw, signal } = {}) {
   const headers = {};
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
   if (body) headers["Content-Type"] = "application/json";
+  if (raw != null) headers["Content-Type"] = "application/octet-stream";
   let response;
   try {
-    response = await fetch(base + to, { method, headers, signal, body: body && JSON.stringify(body), cache: "no-store", redirect: "error" });
+    response = await fetch(base + to, { method, headers, signal, body: raw ?? (body && JSON.stringify(body)), cache: "no-store", redirect: "error" });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(0, "Quern does not answer: its process may have ended, or the network is down");

@@ -2,9 +2,11 @@
 
 import { me } from "./actions.js";
 import { call, Problem, seen, sleep, token } from "./api.js";
-import { h, morph, place } from "./dom.js";
+import { coded, h, morph, place } from "./dom.js";
 import { Live } from "./live.js";
+import { schedule, schedules } from "./schedules.js";
 import { task } from "./task.js";
+import * as topics from "./topics.js";
 import * as views from "./views.js";
 
 const main = document.querySelector("main");
@@ -15,9 +17,11 @@ const trouble = document.querySelector("#trouble");
 const menu = [
   ["", "Overview", "o", views.overview], ["queues", "Queues", "q", views.queues], ["search", "Search", "s", views.search],
   ["dead", "Dead letters", "d", views.dead], ["nodes", "Nodes", "n", views.nodes], ["plugins", "Plugins", "p", views.plugins],
-  ["schedules", "Schedules", "c", views.schedules], ["topics", "Topics", "t", views.topics], ["jobs", "Jobs", "j", views.jobs], ["store", "Store", "k", views.buckets], ["audit", "Audit", "a", views.audit],
+  ["schedules", "Schedules", "c", schedules], ["topics", "Topics", "t", topics.topics], ["jobs", "Jobs", "j", views.jobs], ["store", "Store", "k", views.buckets], ["audit", "Audit", "a", views.audit],
 ];
-const single = { queues: views.queue, tasks: task, jobs: views.job };
+const single = {
+  queues: views.queue, tasks: task, jobs: views.job, schedules: schedule, topics: topics.topic, publications: topics.publication, subscriptions: topics.subscription,
+};
 
 let tenants = [];
 let live = null; // of the tenant that is shown
@@ -144,7 +148,7 @@ function refused(problem) {
   show("Sign in", h("form", { class: "actions", onsubmit: submit },
     h("label", null, "Token", h("input", { name: "token", type: "password", required: true, autocomplete: "off" })),
     h("button", { type: "submit" }, "Sign in"),
-    token.get() ? h("p", { class: "wrong", role: "alert" }, problem.message) : h("p", null, "`quern admin token` makes one. This tab keeps it until it is closed.")));
+    token.get() ? h("p", { class: "wrong", role: "alert" }, problem.message) : h("p", null, coded("`quern admin token` makes one. This tab keeps it until it is closed."))));
   main.querySelector("input").focus();
 }
 
@@ -179,7 +183,7 @@ function help() {
 
 let before = "";
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, select, dialog")) return;
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, select, textarea, dialog")) return;
   const tenant = read().parts[0];
   const chosen = before === "g" && tenant && menu.find(([, , key]) => key === event.key);
   before = event.key;

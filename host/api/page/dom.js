@@ -64,7 +64,7 @@ export function place(...parts) {
 
 /** table has columns of {head, cell(row), number} and a caption for those who cannot see it. */
 export function table(caption, columns, rows, empty = "None.") {
-  if (rows.length === 0) return h("p", { class: "empty" }, empty);
+  if (rows.length === 0) return h("p", { class: "empty" }, coded(empty));
   const kind = (column) => ({ class: column.number && "number" });
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     // On a phone a row is a card: the roles stay what the elements are no longer shown as.
@@ -76,7 +76,7 @@ export function table(caption, columns, rows, empty = "None.") {
 
 /** facts is a list of names and values, without those that are missing. */
 export function facts(...pairs) {
-  const known = pairs.filter(([, value]) => value != null && value !== "" && value !== false && value !== 0);
+  const known = pairs.filter(([, value]) => value != null && value !== false && value !== 0 && value.length !== 0);
   return h("dl", null, known.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 

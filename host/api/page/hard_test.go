@@ -18,16 +18,26 @@ import (
 // hostile is what nobody should write into a task.
 const hostile = `<img src=x onerror="hacked=1"><script>hacked=1</script>"'` + "`${hacked=1}" + "\x00\x1b[31m\u202etxt.exe\u200b"
 
+const hostileID = `<b>'"&%2f..`
+
 // Whatever producers and handlers write is shown as text, and harms neither the page nor the other texts on it.
 func TestHostile(t *testing.T) {
 	w := setup(t)
 	name := `<script>hacked=1</script>/../%2e"'`
 	node := w.node(t, []host.PluginInfo{{Plugin: hostile, Version: hostile, Digest: hostile, State: hostile, Error: hostile, Queues: []string{hostile}}}, name)
-	bad := w.enqueue(t, name, hostile, queue.Options{Key: hostile, Labels: map[string]string{hostile: hostile}, ID: `<b>'"&%2f..`})
+	bad := w.enqueue(t, name, hostile, queue.Options{Key: hostile, Labels: map[string]string{hostile: hostile}, ID: hostileID})
 	w.run(t, node, name, failed(hostile), hostile, strings.Repeat("long", 4000))
 	long := w.enqueue(t, name, strings.Repeat("x", 1<<20), queue.Options{Parent: `javascript:hacked=1`})
 	w.run(t, node, name, complete("\x89PNG\r\n\x1a\n"+hostile+"\xff"))
 	waits := w.enqueue(t, name, `{"a": [1, "`+strings.Repeat("é", 10)+`"]}`, queue.Options{})
+	_, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "s", Queue: name, Cron: "@yearly", Parameters: []byte(hostile), Options: queue.Options{Labels: map[string]string{hostile: hostile}}}, false)
+	must(t, err)
+	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "t", Queue: name})
+	must(t, err)
+	_, err = w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Active, s.Reason = false, hostile; return nil })
+	must(t, err)
+	_, err = w.Publish(w.ctx, "t", []byte(hostile), queue.PublishOptions{ID: hostileID, Attributes: map[string]string{"type": `<script>hacked=1</script>"'`}})
+	must(t, err)
 	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: hostile, Action: hostile, On: hostile, From: hostile, Detail: hostile}))
 
 	w.do(t, chromedp.Navigate(w.base))
@@ -46,6 +56,11 @@ func TestHostile(t *testing.T) {
 		{[]string{"nodes"}, []string{name}},
 		{[]string{"audit"}, []string{`<script>hacked=1</script>`}},
 		{[]string{"search?error=script"}, []string{bad}},
+		{[]string{"schedules", "s"}, []string{`<script>hacked=1</script>"'`, "⟨202e⟩txt.exe⟨200b⟩", name}},
+		{[]string{"topics"}, []string{`<script>hacked=1</script>`, name}},
+		{[]string{"topics", "t"}, []string{hostileID}},
+		{[]string{"subscriptions", "s"}, []string{`<script>hacked=1</script>"'`, "⟨202e⟩txt.exe⟨200b⟩"}},
+		{[]string{"publications", hostileID}, []string{`<script>hacked=1</script>"'`, "⟨202e⟩txt.exe⟨200b⟩"}},
 	} {
 		w.do(t, chromedp.Evaluate[chromedp.Void](`location.hash = "#/" + [`+quoted(w.Tenant())+`, ...`+array(view.view)+`].map((word) => word.includes("?") ? word : encodeURIComponent(word)).join("/")`))
 		w.see(t, view.texts...)

@@ -33,7 +33,7 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	node := w.node(t, []host.PluginInfo{
 		{Tenant: w.Tenant(), Plugin: "mail", Version: "1.4.0", Digest: digest, Queues: []string{"mail"}, State: "serving"},
 		{Tenant: w.Tenant(), Plugin: "resize", State: "refused", Error: "resize.yaml: memory: 9 GiB is above the ceiling of 4 GiB"},
-	}, "mail", "reports")
+	}, "mail", "reports", "orders-index", "webhook.partner")
 	for range 12 {
 		w.enqueue(t, "mail", `{"to":"ada@example.com","template":"welcome"}`, queue.Options{Labels: map[string]string{"campaign": "autumn"}})
 		w.run(t, node, "mail", complete(`{"sent":true}`))
@@ -63,7 +63,9 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	must(t, err)
 	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "index", Topic: "orders.*", Queue: "orders-index", Filter: queue.Filter{Attributes: map[string]string{"tenant": "acme"}}})
 	must(t, err)
-	_, err = w.Publish(w.ctx, "orders.made", nil, queue.PublishOptions{})
+	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "partner", Topic: "orders.*", Webhook: &queue.Webhook{URL: "https://partner.example/hook", Secrets: []string{"webhook.partner"}}})
+	must(t, err)
+	_, err = w.Publish(w.ctx, "orders.made", []byte(`{"total": 12}`), queue.PublishOptions{ID: "order-7", Attributes: map[string]string{"tenant": "acme"}})
 	must(t, err)
 	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
 	return bad, running
@@ -94,7 +96,7 @@ func TestViews(t *testing.T) {
 		texts                []string
 	}{
 		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95), at most", "1 of 8"}},
-		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "4 queues"}},
+		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "6 queues"}},
 		{"queue", "/queues/mail", "Queue mail", "page-queue.png", []string{"Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
 		{"queue", "/queues/stuck", "Queue stuck", "", []string{"None: no host with a plugin for it runs", "pending (3)"}},
 		{"task", "/tasks/" + bad, "Task " + bad, "page-task.png", []string{"main.deliver", "dialing", "bob@example.com", "The task is failed: the log is complete.", "a1a1a1a1a1a1"}},
@@ -104,10 +106,15 @@ func TestViews(t *testing.T) {
 		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},
 		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0"}},
 		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
-		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", `{"tenant":"acme"}`, "active"}},
+		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", "tenant=acme", "https://partner.example/hook", "active"}},
+		{"topic", "/topics/orders.made", "Topic orders.made", "", []string{"2 of 2", "index", "order-7", "published"}},
+		{"subscription", "/subscriptions/partner", "Subscription partner", "", []string{"POST https://partner.example/hook", "webhook.partner", "pending"}},
+		{"publication", "/publications/order-7", "Publication order-7", "", []string{"tenant=acme", "orders-index", "pending", `{"total": 12}`}},
+		{"flow", "/tasks/sum-1", "Task sum-1", "", []string{"Waits for 1 task", "Until all are complete: 0 ended", "goes on"}},
+		{"schedule", "/schedules/nightly", "Schedule nightly", "", []string{"30 6 * * MON-FRI", "Europe/Berlin", "hand", "Its tasks"}},
 		{"store", "/store", "Store", "", []string{"The buckets"}},
 		{"audit", "/audit", "Audit", "", []string{"pause-queue", "queue paused", "ada"}},
-		{"schedules", "/schedules", "Schedules", "", []string{"nightly", "30 6 * * MON-FRI", "Europe/Berlin", "Run now"}},
+		{"schedules", "/schedules", "Schedules", "", []string{"nightly", "30 6 * * MON-FRI", "Europe/Berlin", "Run now", "Make a schedule"}},
 		{"nowhere", "/nowhere", "Nothing here", "", []string{"choose one above"}},
 	} {
 		w.goTo(t, view.place, view.heading)

@@ -2,9 +2,9 @@
 
 import { me, taskActions } from "./actions.js";
 import { bytes, call, follow, now, path, query } from "./api.js";
-import { badge, clock, count, facts, h, link, s, section, size, span, table, version } from "./dom.js";
+import { badge, clock, count, facts, h, link, many, s, section, size, span, table, version } from "./dom.js";
 
-const shownBytes = 64 << 10; // of a payload, at a time
+export const shownBytes = 64 << 10; // of a payload, at a time
 const logLines = 1000; // as many as Redis keeps
 
 export function task({ tenant }, id) {
@@ -15,7 +15,8 @@ export function task({ tenant }, id) {
     load: async (signal) => {
       const [shape, tree] = await Promise.all([
         call(query(to, { payload_limit: shownBytes }), { signal }), call(query(`${to}/tree`, { total: mostInTree }), { signal })]);
-      return { ...shape, tree };
+      const waits = shape.after && (await call(query(`${to}/dependencies`, { limit: mostInTree }), { signal })).items;
+      return { ...shape, tree, waits };
     },
     show: (t) => [
       h("p", null, badge(t.status), " ", t.reason && badge(t.reason, "failed"), " ", t.cancel_asked && badge("to be cancelled", "warning"), " in ", link(t.queue, tenant, "queues", t.queue)),
@@ -25,6 +26,7 @@ export function task({ tenant }, id) {
       !t.error && t.last_error && section("Why its last run did not finish it", failure(t.last_error)),
       section("About it", about(t)),
       (t.parent || t.tree.children) && section("Tree", t.parent && h("p", null, "It comes from ", taskOf(t.tenant, t.parent), "."), h("ul", { class: "tree" }, branch(t.tenant, t.tree, true))),
+      t.waits && section(`${t.after.blocked ? "Waits for" : "Waited for"} ${many(t.after.of, "task")}`, waits(t)),
       section("Attempts", attempts(t)),
       me.payloads ? [
         section("Parameters", payload(t, "parameters", to)),
@@ -39,6 +41,18 @@ export function task({ tenant }, id) {
 const mostInTree = 200; // tasks
 
 const taskOf = (tenant, id) => link(h("span", { class: "code" }, id), tenant, "tasks", id);
+
+const conditions = { complete: "all are complete", ended: "all have ended", any: "one is complete", failed: "one has failed" };
+
+/** waits are the tasks that a task waits for, or waited for. */
+const waits = (t) => [
+  h("p", null, `Until ${conditions[t.after.when] ?? t.after.when}${t.after.open ? ", and nobody adds more" : ""}: ${count(t.after.ended)} ended, ${count(t.after.failed)} of them not well.`),
+  table("Tasks", [
+    { head: "Task", cell: (d) => taskOf(t.tenant, d.id) },
+    { head: "End", cell: (d) => (d.end ? badge(d.end) : badge("goes on", "")) },
+    { head: "Result", number: true, cell: (d) => (d.result_size ? size(d.result_size) : "–") },
+  ], t.waits),
+  t.after.of > t.waits.length && h("p", { class: "faint" }, `These are the first ${count(t.waits.length)}.`)];
 
 /** branch is a task of the tree, with those that it enqueued and those that wait for it. */
 const branch = (tenant, node, root) => {
@@ -131,7 +145,7 @@ function payload(t, name, to) {
   return h("div", own, h("button", { type: "button", onclick: load }, `Read ${size(total)}`));
 }
 
-function viewer(data, name, id) {
+export function viewer(data, name, id) {
   const cut = data.subarray(0, shownBytes);
   const text = new TextDecoder().decode(cut);
   const type = pictureType(data);

@@ -1,7 +1,7 @@
 // The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
 // makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
 
-import { bulk, cancel, choice, jobActions, may, nodeActions, queueActions, release, remedy, scheduleActions, words } from "./actions.js";
+import { acts, bulk, button, cancel, choice, dangerous, jobActions, nodeActions, queueActions, release, remedy, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, clock, coded, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
@@ -60,16 +60,20 @@ const moreQueues = () => h("p", { class: "faint" }, "There are more queues than 
 function findingList(tenant, findings) {
   if (findings.length === 0) return h("p", { class: "empty" }, "Nothing: the doctor finds no fault.");
   const sorted = [...findings].sort((a, b) => (a.level < b.level ? -1 : a.level > b.level ? 1 : 0));
-  return h("ul", { class: "findings" }, sorted.map((f) => h("li", { class: f.level },
+  const list = (some) => h("ul", { class: "findings" }, some.map((f) => h("li", { class: f.level },
     h("strong", null, `${f.level}: `), coded(f.problem),
-    h("p", null, "Remedy: ", coded(f.remedy), "."),
     h("div", { class: "actions" },
+      h("span", null, "Remedy: ", coded(f.remedy), "."),
       f.queue && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
       f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
       f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
       f.check === "queue-failing" && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
       remedy(tenant, f.command)))));
+  const rest = sorted.slice(shownFindings); // so that the charts stay in sight
+  return [list(sorted.slice(0, shownFindings)), rest.length > 0 && h("details", null, h("summary", null, `${many(rest.length, "finding")} more`), list(rest))];
 }
+
+const shownFindings = 8;
 
 const queueTable = (caption, list) => table(caption, [
   { head: "Queue", cell: (q) => [queueLink(q.tenant, q.queue), q.error && h("div", { class: "wrong" }, q.error)] },
@@ -189,10 +193,10 @@ export function search({ tenant, search: asked, go }) {
         h("button", { type: "submit" }, "Search")),
       taskByID(tenant, go),
       list && [
-        h("div", { class: "actions" }, may("operator") && list.items.length > 0 && [
-          h("button", { type: "button", onclick: () => bulk(tenant, "retry", job) }, "Retry all failed ones"),
-          h("button", { type: "button", class: "danger", onclick: () => bulk(tenant, "cancel", job) }, "Cancel all that are not finished"),
-          may("admin") && h("button", { type: "button", class: "danger", onclick: () => bulk(tenant, "delete", job) }, "Delete all finished ones")]),
+        list.items.length > 0 && acts(
+          button("operator", "Retry all failed ones", () => bulk(tenant, "retry", job)),
+          button("operator", "Cancel all that are not finished", dangerous(() => bulk(tenant, "cancel", job))),
+          button("admin", "Delete all finished ones", dangerous(() => bulk(tenant, "delete", job)))),
         taskList(list, [{ head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) }]),
         pager(list, (cursor) => place(tenant, "search", { ...filter, cursor }), asked)]],
   };
@@ -215,9 +219,9 @@ export function dead({ tenant, search: asked }) {
     load: (signal) => get(path`/tenants/${tenant}/dead-letters`, { limit: page, cursor: asked.get("cursor") }, signal),
     show: (list) => [
       h("p", null, "Each stands for a task that failed for good, in the queue that its plugin names. A retry of a letter that failed retries the task that it stands for."),
-      may("operator") && list.items.length > 0 && h("div", { class: "actions" },
-        h("button", { type: "button", onclick: () => bulk(tenant, "retry", { dead_letters: true }) }, "Retry all failed letters"),
-        h("button", { type: "button", class: "danger", onclick: () => bulk(tenant, "cancel", { dead_letters: true }) }, "Cancel all waiting letters")),
+      list.items.length > 0 && acts(
+        button("operator", "Retry all failed letters", () => bulk(tenant, "retry", { dead_letters: true })),
+        button("operator", "Cancel all waiting letters", dangerous(() => bulk(tenant, "cancel", { dead_letters: true })))),
       taskList(list, [
         { head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) },
         { head: "Stands for", cell: (t) => link(h("span", { class: "code" }, t.live_id), t.tenant, "tasks", t.live_id) }]),
@@ -273,27 +277,6 @@ export function plugins({ tenant }) {
           { head: "Action", cell: (p) => p.state === "quarantined" && release(tenant, p.plugin, p.digest) },
         ], rows, "No host that is alive has a plugin.")];
     },
-  };
-}
-
-export function schedules({ tenant }) {
-  return {
-    title: "Schedules",
-    load: (signal) => get(path`/tenants/${tenant}/schedules`, { limit: 1000 }, signal),
-    show: ({ items, next }) => [
-      table("Recurring tasks", [
-        { head: "Schedule", cell: (s) => h("a", { href: place(tenant, "search", { queue: s.queue, key: s.id }) }, s.id) },
-        { head: "Queue", cell: (s) => queueLink(tenant, s.queue) },
-        { head: "Cron", cell: (s) => [h("span", { class: "code" }, s.cron), h("div", { class: "faint" }, s.timezone ?? "UTC")] },
-        { head: "Next ticks", cell: (s) => (s.paused ? badge("paused") : s.error ? h("span", { class: "wrong" }, s.error) : (s.next_ticks ?? []).slice(0, 3).map((tick) => h("div", null, clock(tick)))) },
-        { head: "Last", cell: (s) => (s.last ? link(clock(s.last), tenant, "tasks", s.last_id) : "–") },
-        { head: "Fired", number: true, cell: (s) => count(s.fired) },
-        { head: "Skipped", number: true, cell: (s) => count(s.skipped) },
-        { head: "Missed", number: true, cell: (s) => count(s.missed_ticks) },
-        { head: "Owner", cell: (s) => [s.owner, s.absent && badge("no host has it", "warning")] },
-        { head: "Action", cell: scheduleActions },
-      ], items, "None: `quern schedule create` makes one, or the section schedule of a manifest."),
-      next && h("p", { class: "faint" }, "These are the first 1,000 by name.")],
   };
 }
 
@@ -388,36 +371,6 @@ export function buckets({ tenant }) {
         { head: "Size", number: true, cell: (b) => size(b.bytes) },
         { head: "Quota", cell: (b) => (b.quota ? [h("div", { class: b.bytes >= 0.9 * b.quota ? "wrong" : "faint" }, `${Math.round((100 * b.bytes) / b.quota)} % of ${size(b.quota)}`), h("progress", { max: b.quota, value: Math.min(b.bytes, b.quota), "aria-label": `Quota of ${b.bucket}` })] : "no live plugin may write") },
       ], items)],
-  };
-}
-
-export function topics({ tenant }) {
-  return {
-    title: "Topics",
-    load: async (signal) => {
-      const [topics, subscriptions] = await Promise.all([
-        get(path`/tenants/${tenant}/topics`, {}, signal), get(path`/tenants/${tenant}/subscriptions`, { limit: 1000 }, signal)]);
-      return { topics: topics.items, subscriptions: subscriptions.items };
-    },
-    show: ({ topics, subscriptions }) => [
-      table("What was published", [
-        { head: "Topic", cell: (t) => t.topic },
-        { head: "Subscriptions", number: true, cell: (t) => t.subscriptions },
-        { head: "Active", number: true, cell: (t) => t.active },
-        { head: "Published", number: true, cell: (t) => t.published },
-        { head: "Dropped", number: true, cell: (t) => (t.dropped ? badge(t.dropped, "failed") : 0) },
-        { head: "Tasks", number: true, cell: (t) => t.tasks },
-        { head: "Last", cell: (t) => (t.last_published ? clock(t.last_published) : "") },
-      ], topics),
-      table("Subscriptions", [
-        { head: "Subscription", cell: (s) => s.id },
-        { head: "Topic", cell: (s) => s.topic },
-        { head: "Filter", cell: (s) => (s.filter ? JSON.stringify({ ...s.filter.attributes, ...s.filter.data }) : "") },
-        { head: "Tasks go to", cell: (s) => link(s.queue, tenant, "queues", s.queue) },
-        { head: "Webhook", cell: (s) => (s.webhook ? s.webhook.url : "") },
-        { head: "Plugin", cell: (s) => s.plugin || "" },
-        { head: "State", cell: (s) => (s.active ? badge("active", "complete") : [badge("paused", "failed"), " ", s.reason || ""]) },
-      ], subscriptions)],
   };
 }
 

@@ -363,11 +363,11 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task. 5 to 22 are in its reply; one that is PLAIN and was not retried by hand has
+-- The fields that a reserve reads of each task. 5 to 23 are in its reply; one that is PLAIN and was not retried by hand has
 -- none from 7 on.
 local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
   'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
-  'headers', 'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
+  'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
 -- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
 -- key has another type.
@@ -406,7 +406,7 @@ local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local n = #out + 5
   out[n - 4], out[n - 3], out[n - 2], out[n - 1], out[n] = id, run, parameters, bytes, 0
-  for i = 5, math.min(22, table.maxn(h)) do
+  for i = 5, math.min(23, table.maxn(h)) do
     if h[i] then
       out[#out + 1] = TAKEN[i]
       out[#out + 1] = h[i]

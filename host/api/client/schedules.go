@@ -1,0 +1,94 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Schedules lists the schedules, by ID.
+func (c *Client) Schedules(ctx context.Context) ([]*queue.Schedule, error) {
+	list, err := all[api.Schedule](ctx, c, get(nil, "schedules"))
+	schedules := make([]*queue.Schedule, len(list))
+	for i := range list {
+		if err == nil {
+			schedules[i], err = list[i].Schedule()
+		}
+	}
+	return schedules, err
+}
+
+// Schedule reads a schedule: queue.ErrNoSchedule if there is none.
+func (c *Client) Schedule(ctx context.Context, id string) (*queue.Schedule, error) {
+	shape, err := c.schedule(ctx, id, get(nil))
+	if err != nil {
+		return nil, err
+	}
+	return shape.Schedule()
+}
+
+// schedule does something to a schedule that answers with it.
+func (c *Client) schedule(ctx context.Context, id string, what call) (shape api.Schedule, err error) {
+	if err := queue.ValidSchedule(id); err != nil {
+		return shape, err
+	}
+	what.path = append([]string{"schedules", id}, what.path...)
+	what.into = &shape
+	return shape, c.do(ctx, what)
+}
+
+// PutSchedule stores a schedule, or changes the one of its ID; missing stores it only if there is none.
+func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.SchedulePut, error) {
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
+	what := call{method: http.MethodPut, body: api.ScheduleBodyOf(&s), query: url.Values{"missing": {fmt.Sprint(missing)}}}
+	shape, err := c.schedule(ctx, s.ID, what)
+	return queue.SchedulePut(shape.Put), err
+}
+
+// PauseSchedule stops the ticks of a schedule.
+func (c *Client) PauseSchedule(ctx context.Context, id string) error {
+	_, err := c.schedule(ctx, id, post(nil, "pause"))
+	return err
+}
+
+// ResumeSchedule ends a pause.
+func (c *Client) ResumeSchedule(ctx context.Context, id string) error {
+	_, err := c.schedule(ctx, id, post(nil, "resume"))
+	return err
+}
+
+// DeleteSchedule deletes a schedule of this owner, "" for any.
+func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: []string{"schedules", id}, query: url.Values{"owner": {owner}}})
+}
+
+// RunSchedule enqueues a task of the schedule now, and returns its ID.
+func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
+	if err := queue.ValidSchedule(id); err != nil {
+		return "", err
+	}
+	var got api.Receipt
+	err := c.do(ctx, post(&got, "schedules", id, "run"))
+	return got.ID, err
+}
+
+// SyncSchedules makes these the only schedules of an owner; dry changes nothing.
+func (c *Client) SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error) {
+	var in api.SyncSchedules
+	in.Body.Schedules = make([]api.NamedSchedule, len(all))
+	for i := range all {
+		in.Body.Schedules[i] = api.NamedSchedule{ID: all[i].ID, ScheduleBody: api.ScheduleBodyOf(&all[i])}
+	}
+	var got api.ScheduleSync
+	err := c.do(ctx, call{
+		method: http.MethodPut, path: []string{"schedules"}, body: in.Body, into: &got.Body,
+		query: url.Values{"owner": {owner}, "dry_run": {fmt.Sprint(dry)}},
+	})
+	return queue.ScheduleSync(got.Body), err
+}
