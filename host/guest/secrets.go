@@ -30,7 +30,7 @@ func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	if err == nil {
 		missing.Delete(t.Tenant + "/" + name)
 	} else if _, known := missing.LoadOrStore(t.Tenant+"/"+name, true); !known {
-		t.Logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "plugin", t.Plugin, "error", err)
+		t.Host.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "error", err)
 	}
 	return value, err
 }

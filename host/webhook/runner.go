@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -52,14 +53,15 @@ type Config struct {
 	// Version is the program's, and Name the host's for people: both are published.
 	Version, Name string
 	Metrics       Metrics
-	Logger        hclog.Logger // default: none
+	Tracer        *trace.Tracer // default: none; it stays the caller's
+	Logger        hclog.Logger  // default: none
 }
 
 // Metrics counts deliveries like tasks.
 type Metrics interface {
 	QueueServed(tenant, queue, plugin string)
-	TaskStarted(tenant, queue, plugin, traceparent string, wait time.Duration)
-	TaskDone(tenant, queue, plugin, outcome, reason, traceparent string, d time.Duration)
+	TaskStarted(tenant, queue, plugin, traceID string, wait time.Duration)
+	TaskDone(tenant, queue, plugin, outcome, reason, traceID string, d time.Duration)
 	DestinationsOff(tenant string, n int)
 }
 
@@ -100,6 +102,7 @@ type delivery struct {
 	queue string
 	stop  context.CancelCauseFunc
 	ahead time.Duration // by how much Redis's clock is ahead
+	span  *trace.Span   // nil without a tracer
 }
 
 // New makes a runner for the tenant of the client, which it does not own.
@@ -346,7 +349,12 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 	if d.Timeout > 0 {
 		request.Timeout = min(request.Timeout, d.Timeout)
 	}
-	return r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling).Do(ctx, request)
+	if d.span != nil { // the request's own span takes the place of the task's
+		delete(request.Headers, "Traceparent")
+		delete(request.Headers, "Tracestate")
+	}
+	services := service.Services{HTTP: r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling)}
+	return d.span.Services(services).HTTP.Do(ctx, request)
 }
 
 // failed ends an attempt by the policy of the task, or for good.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -334,21 +336,33 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
 		d := &delivery{Reservation: task, queue: name, stop: stop, ahead: time.Until(reply.Clock)}
+		wait := time.Duration(0)
+		if since := task.Since(); !since.IsZero() {
+			wait = reply.Clock.Sub(since)
+		}
+		if tracer := s.config.Tracer; tracer != nil {
+			d.span, d.Headers = tracer.Begin(trace.Task{
+				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.node.ID(), Attempt: d.Attempts + 1,
+				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-max(0, wait)),
+			})
+		}
+		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
-		wait := reply.Clock.Sub(task.Since())
-		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, task.Traceparent, wait)
+		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, traceID, wait)
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
 			settlement := s.deliver(ctx, d, h)
+			d.span.Ran(reasonOf(settlement), 0, 0)
 			outcome, reason := s.settle(living, ctx, d, settlement)
+			d.span.Settled(outcome, reason)
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
 			s.Runner.mu.Unlock()
-			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, d.Traceparent, time.Since(begun))
+			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, traceID, time.Since(begun))
 			s.poke()
 		})
 	}
@@ -386,11 +400,19 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 		case settlement.Failure == nil:
 			return "complete", ""
 		case settlement.Requeue == queue.RequeueRetry:
-			return "retried", string(queue.ReasonError)
+			return "retried", reasonOf(settlement)
 		case settlement.Requeue != "":
-			return "rescheduled", string(queue.ReasonError)
+			return "rescheduled", reasonOf(settlement)
 		default:
-			return "failed", string(settlement.Failure.Reason)
+			return "failed", reasonOf(settlement)
 		}
 	}
+}
+
+// reasonOf is why a delivery failed, "" if it did not.
+func reasonOf(s queue.Settlement) string {
+	if s.Failure == nil {
+		return ""
+	}
+	return string(cmp.Or(s.Failure.Reason, queue.ReasonError))
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/metrics"
@@ -478,5 +480,42 @@ func TestEnd(t *testing.T) {
 	nodes, err := w.Fleet().Nodes(w.ctx)
 	if err != nil || len(nodes) != 0 || stats.Depth[queue.Pending] != 1 || stats.Depth[queue.Started] != 0 {
 		t.Errorf("%v, %v, %v", stats.Depth, nodes, err)
+	}
+}
+
+// A request belongs to the trace of its task; with a tracer to its own span there.
+func TestDeliveryTrace(t *testing.T) {
+	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, traced := range []bool{false, true} {
+		t.Run(fmt.Sprint(traced), func(t *testing.T) {
+			collector := tracetest.Start(t)
+			var tracer *trace.Tracer
+			if traced {
+				var err error
+				tracer, err = trace.New(t.Context(), trace.Config{Endpoint: collector.GRPC})
+				check(t, err)
+			}
+			w := setup(t, func(c *webhook.Config) { c.Tracer = tracer })
+			w.answers(func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusTeapot) })
+			w.subscribe("s", queue.Webhook{Final: true}, queue.Retry{})
+			_, err := w.Publish(w.ctx, "orders", nil, queue.PublishOptions{Traceparent: "00-" + id + "-" + parent + "-01"})
+			check(t, err)
+			w.task("s")
+			w.stop()
+			check(t, tracer.Shutdown(w.ctx))
+			of := parent
+			if traced {
+				spans := collector.Wait(t, "receive webhook.s", "process webhook.s", "run webhook", "POST", "settle webhook.s")
+				process, post := spans["process webhook.s"], spans["POST"]
+				if spans["receive webhook.s"].Parent != parent || post.Parent != spans["run webhook"].ID || !post.Failed || !process.Failed ||
+					process.About["quern.outcome"] != "failed" || process.About["error.type"] != "error" || process.About["messaging.client.id"] == "" {
+					t.Errorf("%+v", spans)
+				}
+				of = post.ID
+			}
+			if got := w.seen()[0].Header.Get("Traceparent"); got != "00-"+id+"-"+of+"-01" {
+				t.Errorf("the request had the trace %s, want a child of %s", got, of)
+			}
+		})
 	}
 }

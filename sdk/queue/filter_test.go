@@ -13,7 +13,7 @@ import (
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	attributes := map[string]string{"tenant": "acme", "type": "com.example.order.made"}
-	const payload = `{"total": 12.50, "id": 9007199254740993, "lines": [{"sku": "a/b"}, null], "paid": true, "m~n": "", "": 0}`
+	const payload = `{"total": 12.50, "id": 9007199254740993, "huge": 100000000000000000000, "lines": [{"sku": "a/b"}, null], "paid": true, "m~n": "", "": 0}`
 	for _, c := range []struct {
 		topic      string
 		attributes map[string]string
@@ -35,6 +35,8 @@ func TestMatches(t *testing.T) {
 		{data: `{"/total": "12.50"}`},
 		{data: `{"/id": 9007199254740993}`, want: true},
 		{data: `{"/id": 9007199254740992}`},
+		{data: `{"/huge": 1e20}`, want: true},
+		{data: `{"/huge": 100000000000000000001}`},
 		{data: `{"/lines/0/sku": "a/b", "/paid": true}`, want: true},
 		{data: `{"/lines/1": null}`, want: true},
 		{data: `{"/lines/2": null}`},
@@ -62,7 +64,8 @@ func TestMatches(t *testing.T) {
 		if got := read.Matches("orders", attributes, []byte(payload)); got != c.want {
 			t.Errorf("%s: %v", text, got)
 		}
-		if c.data != "" && (read.Matches("orders", attributes, []byte("no json")) || read.Matches("orders", attributes, []byte(payload+payload))) {
+		if c.data != "" && (read.Matches("orders", attributes, []byte("no json")) || read.Matches("orders", attributes, []byte(payload+payload)) ||
+			read.Matches("orders", attributes, []byte(payload+"}"))) {
 			t.Errorf("%s matches what is not JSON", text)
 		}
 	}

@@ -114,7 +114,7 @@ func (f *Fleet) NoteDeclared(ctx context.Context, s *Schedule, declared bool, mo
 	if declared {
 		what = "present"
 	}
-	answer, err := f.client.schedule(ctx, s.ID, s.Owner, what, most.Seconds())
+	answer, err := f.client.schedule(ctx, "", s.ID, s.Owner, what, most.Seconds())
 	return answer == string(ScheduleChanged), err
 }
 

@@ -3,15 +3,18 @@
 -- nothing.
 -- KEYS    1 ticks
 -- ARGV    1 clock override  2 schedule  3 owner  4 what: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
---         put: 5 most schedules  6 "1": only if it is missing  7... fields and values of its definition, all of DEFINED
---         absent: 5 seconds: no host serves its plugin; if that has been so for this long, it is deleted
+--         5 the token of the sync of the owner's list that this is part of, or ""
+--         put: 6 most schedules  7 "1": only if it is missing  8... fields and values of its definition, all of DEFINED
+--         absent: 6 seconds: no host serves its plugin; if that has been so for this long, it is deleted
 --         the others work whoever owns it, if the owner is ""
 -- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
---         full if there are as many as there may be; owned and its owner if that is another one
+--         full if there are as many as there may be; owned and its owner if that is another one; overtaken if another
+--         sync has begun
 local id, owner, what = ARGV[2], ARGV[3], ARGV[4]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash')
 if bad then return bad end
+if ARGV[5] ~= '' and redis.call('GET', DUTY_ .. 'sync_' .. owner) ~= ARGV[5] then return 'overtaken' end
 local DEFINED = { 'queue', 'cron', 'timezone', 'task', 'missed', 'max_missed', 'window', 'overlap' }
 local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'owner', 'paused', 'cron', 'timezone')
@@ -49,7 +52,7 @@ if what == 'present' then
 elseif what == 'absent' then
   local since = tonumber(redis.call('HGET', key, 'absent') or '')
   if not since then redis.call('HSET', key, 'absent', clock) end
-  if not since or tonumber(clock) - since < tonumber(ARGV[5]) then return 'same' end
+  if not since or tonumber(clock) - since < tonumber(ARGV[6]) then return 'same' end
   what = 'delete'
 end
 if what == 'delete' then
@@ -70,10 +73,10 @@ elseif what == 'resume' then
 end
 
 if exists then present() end
-if exists and ARGV[6] == '1' then return 'kept' end
-if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'full' end
+if exists and ARGV[7] == '1' then return 'kept' end
+if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[6]) then return 'full' end
 local given, differs = {}, false
-for i = 7, #ARGV, 2 do given[ARGV[i]] = ARGV[i + 1] end
+for i = 8, #ARGV, 2 do given[ARGV[i]] = ARGV[i + 1] end
 local is = redis.call('HMGET', key, unpack(DEFINED))
 for i, field in ipairs(DEFINED) do differs = differs or is[i] ~= (given[field] or false) end
 local listed = redis.call('ZSCORE', KEYS[1], id) -- not if the key was deleted by hand
