@@ -159,6 +159,13 @@ func selfSigned(t *testing.T, cert, key string) *big.Int {
 	return template.SerialNumber
 }
 
+// A Redis that is away is told at once; the API is served meanwhile.
+func TestAdminWithoutRedis(t *testing.T) {
+	t.Parallel()
+	c := newUser(t, "redis://127.0.0.1:1/0").start("admin", "--admin", "127.0.0.1:0")
+	c.stderr.await(t, regexp.MustCompile(`cannot reach Redis: requests are refused with 503 until it answers: redis=127.0.0.1:1`))
+}
+
 // A renewed certificate counts for new connections; while the files do not fit together, the last good one does.
 func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()

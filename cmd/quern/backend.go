@@ -46,12 +46,11 @@ type backend interface {
 	Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
 
-	Topics(context.Context) ([]queue.Topic, error)
-	Topic(ctx context.Context, name string) (queue.Topic, error)
+	Topics(context.Context) ([]api.Topic, error)
+	Topic(ctx context.Context, name string) (api.Topic, error)
 	Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error)
-	Publication(ctx context.Context, id string) (*queue.Publication, error)
-	PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]queue.PublishedTask, error)
-	Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error)
+	Publication(ctx context.Context, id string) (api.Publication, error)
+	Publications(ctx context.Context, topic string, offset, limit int64) ([]api.Publication, error)
 	Subscriptions(context.Context) ([]queue.Subscription, error)
 	Subscription(ctx context.Context, id string) (queue.Subscription, error)
 	Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error)
@@ -156,6 +155,20 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 			return found, nil
 		}
 	}
+}
+
+func (d *direct) Topics(ctx context.Context) ([]api.Topic, error) { return api.Topics(ctx, d.Client) }
+
+func (d *direct) Topic(ctx context.Context, name string) (api.Topic, error) {
+	return api.ShowTopic(ctx, d.Client, name)
+}
+
+func (d *direct) Publication(ctx context.Context, id string) (api.Publication, error) {
+	return api.ShowPublication(ctx, d.Client, id)
+}
+
+func (d *direct) Publications(ctx context.Context, topic string, offset, limit int64) ([]api.Publication, error) {
+	return api.Publications(ctx, d.Client, topic, offset, limit)
 }
 
 func (d *direct) Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]api.Delivery, error) {

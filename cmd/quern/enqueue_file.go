@@ -305,7 +305,7 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 	options.ID = fmt.Sprintf("%s-%d", f.id, number)
 	spec, err := parseLine(line, options)
 	if err == nil {
-		err = cmp.Or(queue.ValidID(spec.ID), (&queue.Child{Queue: f.queue, Spec: spec}).Validate())
+		err = (&queue.Child{Queue: f.queue, Spec: spec}).Validate()
 	}
 	if err != nil {
 		return nil, trimInvalid(err)

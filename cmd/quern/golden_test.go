@@ -25,6 +25,9 @@ func testGoldenWaitingTasks(t *testing.T, by over) {
 	s := &transcript{user: by.user(t, queuetest.Start(t).URL(), "acme")}
 	s.run("enqueue", "mail", "hello", "--id", "one")
 	s.run("enqueue", "mail", "hello", "--id", "one", "-o", "json")
+	s.run("enqueue", "mail", "other", "--id", "one")
+	s.run("enqueue", "acme/mail", "hello", "--id", "one")
+	s.run("enqueue", "mail", "--id", "a b")
 	s.run("enqueue", "mail", `{"to": "ada"}`, "--id", "two", "--key", "ada", "--label", "a=b", "--label", "c=d", "-o", "json")
 	s.feed("from stdin\n", "enqueue", "mail", "-", "--id", "three", "--delay", "1h")
 	s.run("enqueue", "mail", "--id", "four", "--at", "4102444800")
@@ -35,6 +38,7 @@ func testGoldenWaitingTasks(t *testing.T, by over) {
 	s.run("queue", "show", "mail")
 	s.run("queue", "show", "mail", "-o", "json")
 	s.run("queue", "show", "nail")
+	s.run("kv", "get", "thumbs", "one")
 	s.run("task", "ls", "mail", "--status", "scheduled")
 	s.run("task", "ls", "mail", "--status", "pending", "-o", "json")
 	s.run("task", "ls", "mail", "--limit", "1", "--status", "scheduled", "-o", "json")
@@ -196,7 +200,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"--verbose", "task ls mail --stats failed", "task ls mail -x", "task ls mail --limit", "task ls mail --limit many", "task ls mail --limit -1",
 		"task ls mail --status done", "task ls mail -o xml", "task show", "task show one two", "enqueue", "task delete",
 		"enqueue mail -5", "enqueue mail --delay 5", "enqueue mail --delay -5s", "enqueue mail --at tomorrow", "enqueue mail --at 1 --delay 1s",
-		"enqueue mail --label foo", "enqueue mail x --file tasks", "enqueue mail --file= x", "enqueue mail --file tasks --wait", "enqueue mail --skip 3", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
+		"enqueue mail --label foo", "enqueue mail --label a=1 --label a=2", "admin --base-path /a/../b", "enqueue mail x --file tasks", "enqueue mail --file= x", "enqueue mail --file tasks --wait", "enqueue mail --skip 3", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
 		"enqueue mail --max-attempts 0", "enqueue mail --max-attempts 9999999999", "enqueue mail --max-attempts lots", "enqueue mail --max-reschedules 0", "enqueue mail --backoff random",
 		"enqueue mail --backoff-base 0s", "enqueue mail --backoff-min 5s --backoff-max 1s", "enqueue mail --max-age 1y", "enqueue mail --timeout 0",
 		"enqueue mail --deadline tomorrow", "enqueue mail --deadline= x", "enqueue mail --unique= x", "enqueue mail --unique=false", "enqueue mail --unique-for 1m",
@@ -221,6 +225,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 	s.run("task", "show", "one", "--redis", "redis://ada:s3/cret@127.0.0.1/0")
 	s.run("task", "show", "one", "--redis", "redis://ada:s3cret@127.0.0.1/first")
 	s.run("task", "show", "one", "--redis", "redis://127.0.0.1/0?pasword=s3cret")
+	s.run("task", "show", "one", "--redis", "redis://127.0.0.1/0?password=s3&cret=1")
 	golden(t, "wrong-usage", s.String())
 	if shown := regexp.MustCompile(`(?m)^! .*(s3|cret).*`).FindString(s.String()); shown != "" {
 		t.Errorf("a password is shown: %s", shown)

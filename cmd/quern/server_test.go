@@ -44,6 +44,7 @@ func TestServerTokens(t *testing.T) {
 	u, url, tenant, tokens := secured(t)
 	operator, viewer := tokens["operator"], tokens["viewer"]
 	file := write(t, filepath.Join(t.TempDir(), "token"), operator+"\n")
+	several := write(t, filepath.Join(t.TempDir(), "lines"), operator+"\n"+operator)
 	anonymous := u.with(map[string]string{"QUERN_SERVER": url})
 	if r := anonymous.with(map[string]string{"QUERN_TOKEN": operator}).run("enqueue", "mail", "hello", "--id", "one"); r.status != exitDone || r.stdout != "one\n" {
 		t.Fatalf("%+v", r)
@@ -65,6 +66,9 @@ func TestServerTokens(t *testing.T) {
 		"queue ls --token-file none":                   "--token-file: open none: no such file or directory: name a file with the token",
 		"queue ls --server http://a@b/":                "it has a user: leave that out, and give a token",
 		"queue ls --server http:example":               `URL of a server "http:example": use https://HOST:PORT`,
+		"queue ls --server 127.0.0.1:17":               `URL of a server "127.0.0.1:17": use https://HOST:PORT`,
+		"queue ls --token-file LINES":                  "--token-file: the token has a space or a line break in it: give the token alone",
+		"queue ls --token VIEWER --server URL/v1":      "the API is not below this path: leave the path out, or name the base path of the server",
 		"queue ls --server redis://127.0.0.1":          "use https://HOST:PORT",
 		"queue ls --server http://x?ca=f":              "ca needs https://",
 		"queue ls --server https://x?ac=f":             `parameter "ac": use ca, cert and key, which name files`,
@@ -76,7 +80,7 @@ func TestServerTokens(t *testing.T) {
 		"bench --server http://x":                      "quern bench does not work over --server: it uses Redis itself, name it with --redis",
 		"bench":                                        "QUERN_SERVER is set, and quern bench does not work over a server: it uses Redis itself, name it with --redis",
 	} {
-		args = strings.NewReplacer("VIEWER", viewer, "OPERATOR", operator).Replace(args)
+		args = strings.NewReplacer("VIEWER", viewer, "OPERATOR", operator, "LINES", several, "URL", url).Replace(args)
 		fields := strings.Fields(args)
 		r := anonymous.run(fields...)
 		if r.status == exitDone || r.stdout != "" || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, viewer) || strings.Contains(r.stderr, operator) {

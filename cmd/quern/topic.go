@@ -3,25 +3,25 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// topicView is a topic as `topic ls` and `topic show` print it.
-func topicView(tenant string, t queue.Topic) view {
+// topicView is a topic as people see it.
+func topicView(t *api.Topic) view {
 	return view{
-		{"tenant", "tenant", tenant},
-		{"topic", "topic", t.Name},
-		{"subscriptions", "subscriptions", t.Subscriptions},
-		{"active", "active", t.Active},
-		{"published", "published", t.Published},
-		{"dropped", "dropped", t.Dropped},
-		{"tasks", "tasks", t.Tasks},
-		{"kept", "kept", t.Kept},
-		{"last_published", "last published", moment(t.Last)},
+		{"", "tenant", t.Tenant},
+		{"", "topic", t.Topic},
+		{"", "subscriptions", t.Subscriptions},
+		{"", "active", t.Active},
+		{"", "published", t.Published},
+		{"", "dropped", t.Dropped},
+		{"", "tasks", t.Tasks},
+		{"", "kept", t.Kept},
+		{"", "last published", moment(api.Moment(t.LastPublished))},
 	}
 }
 
@@ -40,10 +40,10 @@ func newTopicLs(env environment) *cobra.Command {
 			return err
 		}
 		views := make([]view, len(topics))
-		for i, t := range topics {
-			views[i] = topicView(client.Tenant(), t)
+		for i := range topics {
+			views[i] = topicView(&topics[i])
 		}
-		return list(cmd, client, json, views, topicHeading, views)
+		return list(cmd, client, json, topics, topicHeading, views)
 	}))
 	return cmd
 }
@@ -56,24 +56,22 @@ func newTopicShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		all, err := client.Subscriptions(cmd.Context())
-		if err != nil {
-			return err
-		}
-		all = slices.DeleteFunc(all, func(s queue.Subscription) bool { return !s.OfTopic(args[0]) })
-		views := make([]view, len(all))
-		for i := range all {
-			views[i] = subscriptionView(&all[i])
-		}
-		v := topicView(client.Tenant(), topic)
 		if json {
-			return show(cmd, json, append(v, field{"list", "", all}))
+			return writeJSON(cmd.OutOrStdout(), topic)
 		}
-		if err := show(cmd, json, v); err != nil || len(views) == 0 {
+		views := make([]view, len(topic.List))
+		for i := range topic.List {
+			s, err := topic.List[i].Subscription()
+			if err != nil {
+				return err
+			}
+			views[i] = subscriptionView(&s)
+		}
+		if err := show(cmd, false, topicView(&topic)); err != nil || len(views) == 0 {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout())
-		return showTable(cmd, json, views, subscriptionHeading, views)
+		return showTable(cmd, false, views, subscriptionHeading, views)
 	}))
 	return cmd
 }
@@ -138,17 +136,15 @@ func newTopicPublish(env environment) *cobra.Command {
 	return cmd
 }
 
-// publicationView is a publication as `publication ls` and `publication show` print it.
-func publicationView(tenant string, p *queue.Publication) view {
+// publicationView is a publication as people see it.
+func publicationView(p *api.Publication) view {
 	return view{
-		{"id", "id", p.ID},
-		{"tenant", "", tenant},
-		{"topic", "topic", p.Topic},
-		{"state", "state", string(p.State)},
-		{"created", "created", moment(p.Created)},
-		{"subscribers", "subscribers", p.Subscribers},
-		{"tasks", "tasks", p.Tasks},
-		{"refused", "", given(p.Refused)},
+		{"", "id", p.ID},
+		{"", "topic", p.Topic},
+		{"", "state", p.State},
+		{"", "created", moment(api.Moment(p.Created))},
+		{"", "subscribers", p.Subscribers},
+		{"", "tasks", p.Tasks},
 	}
 }
 
@@ -166,10 +162,10 @@ func newPublicationLs(env environment) *cobra.Command {
 			return err
 		}
 		views := make([]view, len(all))
-		for i, p := range all {
-			views[i] = publicationView(client.Tenant(), p)
+		for i := range all {
+			views[i] = publicationView(&all[i])
 		}
-		return list(cmd, client, json, views, publicationHeading, views)
+		return list(cmd, client, json, all, publicationHeading, views)
 	}))
 	return cmd
 }
@@ -186,52 +182,32 @@ func newPublicationShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tasks, err := client.PublicationTasks(cmd.Context(), p.ID, 0, queue.MaxSubscriptions)
-		if err != nil {
-			return err
+		if json {
+			return writeJSON(cmd.OutOrStdout(), p)
 		}
-		counts := make(map[string]int)
-		views := make([]view, len(tasks))
-		for i, t := range tasks {
-			status := string(t.Status)
-			if t.Queue == "" {
-				status = "gone"
-			}
-			counts[status]++
-			views[i] = view{
-				{"subscription", "subscription", t.Subscription},
-				{"id", "task", t.ID},
-				{"queue", "queue", given(t.Queue)},
-				{"status", "status", status},
-				{"reason", "reason", given(string(t.Reason))},
-			}
+		v := append(publicationView(&p), view{
+			{"", "attributes", pairs(p.Attributes)},
+			{"", "parent", p.Parent},
+			{"", "traceparent", p.Traceparent},
+		}...)
+		if p.Payload != nil {
+			v = append(v, bytesView("payload", []byte(*p.Payload))...)
 		}
+		v = append(v, bytesView("payload", p.PayloadBase64)...)
 		var summary view
 		for _, status := range []string{"scheduled", "pending", "reserved", "started", "complete", "failed", "gone"} {
-			if counts[status] > 0 {
-				summary = append(summary, field{status, status, counts[status]})
-			}
+			summary = append(summary, field{"", status, given(p.Summary[status])})
 		}
-		v := publicationView(client.Tenant(), p)
-		if len(p.Attributes) > 0 {
-			v = append(v, field{"attributes", "attributes", pairs(p.Attributes)})
+		v = append(v, field{"", "summary", summary})
+		views := make([]view, len(p.List))
+		for i, t := range p.List {
+			views[i] = view{{"", "subscription", t.Subscription}, {"", "task", t.ID}, {"", "queue", given(t.Queue)}, {"", "status", t.Status}, {"", "reason", given(t.Reason)}}
 		}
-		v = append(v, view{
-			{"parent", "parent", given(p.Parent)},
-			{"traceparent", "traceparent", given(p.Traceparent)},
-		}...)
-		v = append(v, bytesView("payload", p.Payload)...)
-		if summary != nil {
-			v = append(v, field{"summary", "summary", summary})
-		}
-		if json {
-			return show(cmd, json, append(v, field{"list", "", views}))
-		}
-		if err := show(cmd, json, v); err != nil || len(views) == 0 {
+		if err := show(cmd, false, v); err != nil || len(views) == 0 {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout())
-		return showTable(cmd, json, views, "SUBSCRIPTION TASK QUEUE STATUS REASON", views)
+		return showTable(cmd, false, views, "SUBSCRIPTION TASK QUEUE STATUS REASON", views)
 	}))
 	return cmd
 }

@@ -50,7 +50,7 @@ func TestOpenAPI(t *testing.T) {
 
 func TestUnknownPaths(t *testing.T) {
 	w := setup(t)
-	for _, path := range []string{"/v1/nothing", "/v1/tenants/x/y", "/v1/", "/v1/%00"} {
+	for _, path := range []string{"/v1/nothing", "/v1/tenants/x/y", "/v1/", "/v1/%00", "/v1//me"} {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusNotFound, "/v1/openapi.json")
 	}
 	got := w.do(t, request{method: http.MethodDelete, path: "/queues"})

@@ -27,8 +27,8 @@ func TestBodyLimits(t *testing.T) {
 	if task := get[api.Task](t, w, "/tasks/"+receipt.ID); task.Parameters != nil || task.ParametersSize != len(big) {
 		t.Errorf("the JSON has parameters of %d bytes", task.ParametersSize)
 	}
-	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: append(big, 'x')}), http.StatusRequestEntityTooLarge, "")
-	refused(t, w.do(t, request{method: http.MethodPut, path: "/queues/q/limit", body: big[:2<<20]}), http.StatusRequestEntityTooLarge, "")
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: append(big, 'x')}), http.StatusRequestEntityTooLarge, `urn:quern:problem:too-large","title":"Request Entity Too Large","status":413,"detail":"the body is larger than 16MiB: send less`)
+	refused(t, w.do(t, request{method: http.MethodPut, path: "/queues/q/limit", body: big[:2<<20]}), http.StatusRequestEntityTooLarge, "larger than 1MiB")
 }
 
 // What is wrong with a body is told in few words, without the body.

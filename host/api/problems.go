@@ -197,7 +197,7 @@ func (s *service) write(w http.ResponseWriter, status int, format string, args .
 // strayed answers what matches no operation: an unknown path, or a method that the path does not have.
 func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 	answer, pattern := s.mux.Handler(r)
-	if pattern != "" && !strings.HasPrefix(r.URL.Path, "//") { // which would be answered with a redirect
+	if pattern != "" && !strings.Contains(r.URL.EscapedPath(), "//") { // which would be answered with a redirect
 		return false
 	}
 	seen := &statusOnly{header: make(http.Header)}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 
@@ -199,28 +200,13 @@ type TopicEvents struct {
 func (s *service) describeTopics() {
 	add(s, looking("/tenants/{tenant}/topics", "list-topics", "List topics with what was published, the one last published to first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Topic], error) {
-			topics, err := s.tenants[in.Tenant].Topics(ctx)
-			shapes := make([]Topic, len(topics))
-			for i, t := range topics {
-				shapes[i] = topicShape(in.Tenant, t)
-			}
-			return &ListOf[Topic]{List[Topic]{Items: shapes}}, err
+			topics, err := Topics(ctx, s.tenants[in.Tenant].Client)
+			return &ListOf[Topic]{List[Topic]{Items: topics}}, err
 		})
 	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
 		func(ctx context.Context, in *InTopic) (*struct{ Body Topic }, error) {
-			t := s.tenants[in.Tenant]
-			topic, err := t.Topic(ctx, in.Topic)
-			if err != nil {
-				return nil, err
-			}
-			all, err := t.Subscriptions(ctx)
-			out := &struct{ Body Topic }{topicShape(in.Tenant, topic)}
-			for i := range all {
-				if all[i].OfTopic(in.Topic) {
-					out.Body.List = append(out.Body.List, subscriptionShape(&all[i], principal(ctx)))
-				}
-			}
-			return out, err
+			topic, err := showTopic(ctx, s.tenants[in.Tenant].Client, in.Topic, principal(ctx))
+			return &struct{ Body Topic }{topic}, err
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
 		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
@@ -294,35 +280,12 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 func (s *service) describePublications() {
 	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
 		func(ctx context.Context, in *PublicationsPage) (*ListOf[Publication], error) {
-			all, err := s.tenants[in.Tenant].Publications(ctx, in.Topic, in.Offset, in.Limit)
-			shapes := make([]Publication, len(all))
-			for i, p := range all {
-				shapes[i] = publicationShape(in.Tenant, p, principal(ctx))
-			}
-			return &ListOf[Publication]{List[Publication]{Items: shapes}}, err
+			all, err := publications(ctx, s.tenants[in.Tenant].Client, in.Topic, in.Offset, in.Limit, principal(ctx))
+			return &ListOf[Publication]{List[Publication]{Items: all}}, err
 		})
 	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
 		func(ctx context.Context, in *InPublication) (*PublicationOf, error) {
-			t := s.tenants[in.Tenant]
-			p, err := t.Publication(ctx, in.ID)
-			if err != nil {
-				return nil, err
-			}
-			tasks, err := t.PublicationTasks(ctx, in.ID, 0, queue.MaxSubscriptions)
-			shape := publicationShape(in.Tenant, p, principal(ctx))
-			if shape.PayloadSize = len(p.Payload); principal(ctx).reads() {
-				shape.Payload, shape.PayloadBase64 = payload(p.Payload, 64<<10)
-			}
-			shape.Summary = make(map[string]int)
-			for i, task := range tasks {
-				status := string(task.Status)
-				if task.Queue == "" {
-					status = "gone"
-				}
-				if shape.Summary[status]++; i < 1000 {
-					shape.List = append(shape.List, PublishedTask{task.Subscription, task.ID, task.Queue, status, string(task.Reason)})
-				}
-			}
+			shape, err := publication(ctx, s.tenants[in.Tenant].Client, in.ID, 64<<10, principal(ctx))
 			return &PublicationOf{shape}, err
 		})
 	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
@@ -434,6 +397,79 @@ func deliveries(ctx context.Context, client *queue.Client, id string, status que
 		}
 	}
 	return list, err
+}
+
+// Topics lists a tenant's topics, the one last published to first, without their subscriptions.
+func Topics(ctx context.Context, client *queue.Client) ([]Topic, error) {
+	topics, err := client.Topics(ctx)
+	shapes := make([]Topic, len(topics))
+	for i, t := range topics {
+		shapes[i] = topicShape(client.Tenant(), t)
+	}
+	return shapes, err
+}
+
+// ShowTopic reads a topic with its subscriptions.
+func ShowTopic(ctx context.Context, client *queue.Client, name string) (Topic, error) {
+	return showTopic(ctx, client, name, everyone)
+}
+
+func showTopic(ctx context.Context, client *queue.Client, name string, who *Principal) (Topic, error) {
+	topic, err := client.Topic(ctx, name)
+	if err != nil {
+		return Topic{}, err
+	}
+	all, err := client.Subscriptions(ctx)
+	shape := topicShape(client.Tenant(), topic)
+	for i := range all {
+		if all[i].OfTopic(name) {
+			shape.List = append(shape.List, subscriptionShape(&all[i], who))
+		}
+	}
+	return shape, err
+}
+
+// Publications reads a page of the publications of a topic, newest first.
+func Publications(ctx context.Context, client *queue.Client, topic string, offset, limit int64) ([]Publication, error) {
+	return publications(ctx, client, topic, offset, limit, everyone)
+}
+
+func publications(ctx context.Context, client *queue.Client, topic string, offset, limit int64, who *Principal) ([]Publication, error) {
+	all, err := client.Publications(ctx, topic, offset, limit)
+	shapes := make([]Publication, len(all))
+	for i, p := range all {
+		shapes[i] = publicationShape(client.Tenant(), p, who)
+	}
+	return shapes, err
+}
+
+// ShowPublication reads a publication with its payload and what became of its tasks.
+func ShowPublication(ctx context.Context, client *queue.Client, id string) (Publication, error) {
+	return publication(ctx, client, id, math.MaxInt, everyone)
+}
+
+// publication leaves a payload of more than limit bytes out.
+func publication(ctx context.Context, client *queue.Client, id string, limit int, who *Principal) (Publication, error) {
+	p, err := client.Publication(ctx, id)
+	if err != nil {
+		return Publication{}, err
+	}
+	tasks, err := client.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
+	shape := publicationShape(client.Tenant(), p, who)
+	if shape.PayloadSize = len(p.Payload); who.reads() {
+		shape.Payload, shape.PayloadBase64 = payload(p.Payload, limit)
+	}
+	shape.Summary = make(map[string]int)
+	for i, task := range tasks {
+		status := string(task.Status)
+		if task.Queue == "" {
+			status = "gone"
+		}
+		if shape.Summary[status]++; i < 1000 {
+			shape.List = append(shape.List, PublishedTask{task.Subscription, task.ID, task.Queue, status, string(task.Reason)})
+		}
+	}
+	return shape, err
 }
 
 func topicShape(tenant string, t queue.Topic) Topic {

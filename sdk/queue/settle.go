@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ const (
 
 // Validate refuses a child that could not be enqueued.
 func (c *Child) Validate() error {
-	return errors.Join(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
+	return cmp.Or(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
 }
 
 // Settle ends the runs of held tasks of one queue in one script, and wakes the listeners of the queues in wake, whose tasks

@@ -6,39 +6,27 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Topics lists the topics, the one last published to first.
-func (c *Client) Topics(ctx context.Context) ([]queue.Topic, error) {
+func (c *Client) Topics(ctx context.Context) ([]api.Topic, error) {
 	var list api.List[api.Topic]
 	err := c.do(ctx, get(&list, "topics"))
-	topics := make([]queue.Topic, len(list.Items))
-	for i, t := range list.Items {
-		topics[i] = topicOf(t)
-	}
-	return topics, err
+	return list.Items, err
 }
 
-// Topic reads one topic.
-func (c *Client) Topic(ctx context.Context, name string) (queue.Topic, error) {
+// Topic reads a topic with its subscriptions.
+func (c *Client) Topic(ctx context.Context, name string) (topic api.Topic, err error) {
 	if err := queue.ValidTopic(name); err != nil {
-		return queue.Topic{}, err
+		return topic, err
 	}
-	var shape api.Topic
-	err := c.do(ctx, get(&shape, "topics", name))
-	return topicOf(shape), err
-}
-
-func topicOf(t api.Topic) queue.Topic {
-	return queue.Topic{
-		Name: t.Topic, Published: t.Published, Dropped: t.Dropped, Tasks: t.Tasks, Kept: t.Kept, Last: api.Moment(t.LastPublished),
-		Subscriptions: t.Subscriptions, Active: t.Active,
-	}
+	err = c.do(ctx, get(&topic, "topics", name))
+	return topic, err
 }
 
 // Publish publishes to a topic.
@@ -156,49 +144,23 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 	return queue.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: api.Moment(got.Until)}, err
 }
 
-// Publication reads a publication.
-func (c *Client) Publication(ctx context.Context, id string) (*queue.Publication, error) {
-	var shape api.Publication
-	err := c.do(ctx, get(&shape, "publications", id))
-	p := publicationOf(&shape)
-	if err == nil && p.Payload == nil && shape.PayloadSize > 0 {
-		err = c.do(ctx, get(&p.Payload, "publications", id, "payload"))
-		if isForbidden(err) {
+// Publication reads a publication with its payload, and what became of its tasks.
+func (c *Client) Publication(ctx context.Context, id string) (p api.Publication, err error) {
+	err = c.do(ctx, get(&p, "publications", id))
+	if err == nil && p.Payload == nil && p.PayloadBase64 == nil && p.PayloadSize > 0 {
+		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); isForbidden(err) {
 			err = nil // the token's holder may not see it
+		}
+		if utf8.Valid(p.PayloadBase64) && err == nil && p.PayloadBase64 != nil {
+			text := string(p.PayloadBase64)
+			p.Payload, p.PayloadBase64 = &text, nil
 		}
 	}
 	return p, err
 }
 
-func publicationOf(shape *api.Publication) *queue.Publication {
-	p := &queue.Publication{
-		ID: shape.ID, Topic: shape.Topic, State: queue.PublicationState(shape.State), Payload: shape.PayloadBase64, Attributes: shape.Attributes,
-		Created: api.Moment(shape.Created), Parent: shape.Parent, Traceparent: shape.Traceparent,
-		Subscribers: shape.Subscribers, Tasks: shape.Tasks, Refused: shape.Refused,
-	}
-	if shape.Payload != nil {
-		p.Payload = []byte(*shape.Payload)
-	}
-	return p
-}
-
-// PublicationTasks reads a page of a publication's tasks, of the first 1,000.
-func (c *Client) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]queue.PublishedTask, error) {
-	var shape api.Publication
-	err := c.do(ctx, get(&shape, "publications", id))
-	tasks := make([]queue.PublishedTask, len(shape.List))
-	for i, t := range shape.List {
-		tasks[i] = queue.PublishedTask{Subscription: t.Subscription, ID: t.ID, Queue: t.Queue, Reason: queue.Reason(t.Reason)}
-		if t.Queue != "" {
-			tasks[i].Status = queue.Status(t.Status)
-		}
-	}
-	from := min(int(offset), len(tasks))
-	return slices.Clone(tasks[from:min(from+int(limit), len(tasks))]), err
-}
-
 // Publications reads a page of the publications of a topic, newest first.
-func (c *Client) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
+func (c *Client) Publications(ctx context.Context, topic string, offset, limit int64) ([]api.Publication, error) {
 	if err := queue.ValidTopic(topic); err != nil {
 		return nil, err
 	}
@@ -206,9 +168,5 @@ func (c *Client) Publications(ctx context.Context, topic string, offset, limit i
 	what := get(&list, "topics", topic, "publications")
 	what.query = url.Values{"offset": {fmt.Sprint(offset)}, "limit": {fmt.Sprint(limit)}}
 	err := c.do(ctx, what)
-	publications := make([]*queue.Publication, len(list.Items))
-	for i := range list.Items {
-		publications[i] = publicationOf(&list.Items[i])
-	}
-	return publications, err
+	return list.Items, err
 }
