@@ -107,7 +107,7 @@ func TestPluginGetsTheCheckpointOfADeadListener(t *testing.T) {
 	}
 }
 
-// A checkpoint whose answer does not come is asked for again; a first run asks for nothing.
+// A checkpoint whose answer does not come is asked for again; a task that has none asks for nothing.
 func TestCheckpointIsFetchedThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
@@ -137,12 +137,11 @@ func TestFetch(t *testing.T) {
 	id := n.enqueue("q", "x")
 	n.handTo("q", []byte("kept"), func(p *queue.Processor) error { return p.Release(n.ctx) })
 	for _, test := range []struct {
-		id    string
-		run   int64
-		large bool
-		want  string
-	}{{id, 1, false, ""}, {id, 2, false, "kept"}, {id, 2, true, "kept"}, {"gone", 2, false, ""}} {
-		task := &task{Reservation: queue.Reservation{ID: test.id, Run: test.run, Parameters: []byte("x"), Large: test.large}}
+		id                  string
+		checkpointed, large bool
+		want                string
+	}{{id, false, false, ""}, {id, true, false, "kept"}, {id, true, true, "kept"}, {"gone", true, false, ""}} {
+		task := &task{Reservation: queue.Reservation{ID: test.id, Parameters: []byte("x"), Checkpointed: test.checkpointed, Large: test.large}}
 		input, kept, err := fetch(n.ctx, n.client, task)
 		if err != nil || string(input) != "x" || string(kept) != test.want {
 			t.Errorf("%+v: %q, %q, %v", test, input, kept, err)

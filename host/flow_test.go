@@ -69,3 +69,57 @@ func TestChildrenWaitForTasks(t *testing.T) {
 		}
 	}
 }
+
+// A handler reads what its task waited for, as many as that may be, and the results one by one; what failed or goes on has none.
+func TestAHandlerReadsResults(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"summing": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+static char list[2000000], result[100];
+QUERN_HANDLER int32_t handle(void) {
+	int32_t size = quern_slot(quern_task_text(QUERN_TASK_DEPENDENCIES), list, sizeof list);
+	if (size < 0) return quern_fail(QUERN_FATAL, "no list");
+	quern_view rest = quern_view_of(list, (uint32_t)size), id, end;
+	int64_t count = 0, sum = 0, without = 0;
+	while (quern_next_dependency(&rest, &id, &end)) {
+		if (count++ % 100 && quern_equal(QUERN_VIEW(end), QUERN_TEXT("complete"))) continue;
+		int32_t digits = quern_slot(quern_dependency_result(QUERN_VIEW(id)), result, sizeof result);
+		if (digits == QUERN_ENOTFOUND) without++;
+		int64_t value = 0;
+		for (int32_t i = 0; i < digits; i++) value = value * 10 + result[i] - '0';
+		sum += value;
+	}
+	quern_builder b = quern_build(result, sizeof result);
+	quern_add_number(&b, count);
+	quern_add(&b, " ", 1);
+	quern_add_number(&b, sum);
+	quern_add(&b, " ", 1);
+	quern_add_number(&b, without);
+	return quern_output_write(QUERN_VIEW(b));
+}`)}})
+	var ids []string
+	pipe := n.rdb.Pipeline()
+	for i := range queue.MaxDependencies {
+		ids = append(ids, fmt.Sprintf("summand-%d", i))
+		ended := []any{"queue", "other", "status", "complete", "result", fmt.Sprint(i)}
+		if i%1000 == 999 {
+			ended = []any{"queue", "other", "status", "failed"}
+		}
+		pipe.HSet(n.ctx, n.tenant+"_task_"+ids[i], ended...)
+	}
+	if _, err := pipe.Exec(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	all := n.wait(n.enqueueAs("summing", "", queue.Options{After: ids, When: queue.WhenEnded}))
+	if want := "10000 495000 10"; string(all.Result) != want {
+		t.Errorf("result %q, want %q: %s", all.Result, want, all.Error)
+	}
+	going := n.enqueue("other", "")
+	some := n.wait(n.enqueueAs("summing", "", queue.Options{After: []string{ids[200], ids[300], going}, When: queue.WhenAny}))
+	if want := "3 200 1"; string(some.Result) != want {
+		t.Errorf("result %q, want %q: %s", some.Result, want, some.Error)
+	}
+	if none := n.wait(n.enqueue("summing", "")); string(none.Result) != "0 0 0" {
+		t.Errorf("result %q: %s", none.Result, none.Error)
+	}
+}

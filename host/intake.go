@@ -123,9 +123,14 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 		return
 	}
 	var reply queue.ReserveReply
-	if ids = ids[over:]; len(ids) > 0 {
-		slices.Reverse(ids)
-		reply = in.access.node.Adopt(bounded, in.request(a), ids)
+	ids = ids[over:]
+	slices.Reverse(ids)
+	for part := range slices.Chunk(ids, queue.MaxClaims) {
+		tasks := reply.Tasks
+		reply = in.access.node.Adopt(bounded, in.request(a), part)
+		if reply.Tasks = append(tasks, reply.Tasks...); reply.Err != nil {
+			break
+		}
 	}
 	if over > 0 {
 		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", over)

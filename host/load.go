@@ -17,7 +17,7 @@ type load struct {
 // full tells whether short tasks keep all places busy, when so many slots are in use.
 func (l *load) full(now time.Time, inUse int) bool {
 	l.forget(now)
-	return l.taken >= l.places+float64(inUse-l.count)-1e-6 // sums of fractions
+	return l.taken >= l.places+float64(inUse-l.count)-1e-6 // a sum of fractions
 }
 
 // forget ends the count of the shares that have had their slots for aheadTime.
@@ -43,5 +43,8 @@ func (l *load) add(s *share, q *served, now time.Time) {
 func (l *load) remove(s *share) {
 	if s.load > 0 {
 		l.taken, l.count, s.load = l.taken-s.load, l.count-1, 0
+	}
+	if l.count == 0 {
+		l.taken = 0 // what is left of sums of fractions
 	}
 }

@@ -21,6 +21,9 @@ const (
 	aheadWait = 20 * time.Millisecond
 	// shortTask is how long a task runs at most for others to be reserved ahead.
 	shortTask = time.Millisecond
+
+	// unknown is how long a task took that was stopped before its guest began.
+	unknown time.Duration = -1
 )
 
 // short tells whether the queue's tasks are known to be short.
@@ -29,9 +32,13 @@ func (q *served) short() bool { return q.lasts > 0 && q.lasts <= shortTask }
 // computes is how long a task of the queue keeps a processor busy, if they are short.
 func (q *served) computes() time.Duration { return max(q.lasts-q.waits, 1) }
 
-// lasted notes how long a task of the queue ran, and how much of that it waited, in moving averages. One task of aheadWait or more is enough for the queue's tasks
-// not to be short; one that the operating system or Go's collector held up for some milliseconds is not.
+// lasted notes how long a task of the queue ran, and how much of that it waited, in moving averages; took is unknown if it has
+// not run. One task of aheadWait or more is enough for the queue's tasks not to be short; one that the operating system or Go's
+// collector held up for some milliseconds is not.
 func (q *served) lasted(took, waited time.Duration) {
+	if took == unknown {
+		return
+	}
 	took, waited = min(took, aheadWait), min(waited, took, aheadWait)
 	if q.lasts == 0 {
 		q.lasts, q.waits = took, waited
@@ -119,16 +126,13 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 	return t
 }
 
-// dropLate puts off what waits in vain, and picks again when the next task may be late. The caller holds mu.
-func (s *scheduler) dropLate(now time.Time) {
+// dropLate puts off what waits in vain, and returns when the next task may be late. The caller holds mu.
+func (s *scheduler) dropLate(now time.Time) (next time.Duration) {
+	next = noPick
 	if s.waiting == 0 {
-		return
+		return next
 	}
-	next := aheadWait
-	if s.inUse < s.slots && s.load.full(now, s.inUse) {
-		next = aheadTime - now.Sub(s.load.shares[0].since) // then it may not be full any more
-	}
-	for _, q := range s.queues {
+	for _, q := range s.active {
 		if len(q.ahead) == 0 {
 			continue
 		}
@@ -143,10 +147,19 @@ func (s *scheduler) dropLate(now time.Time) {
 			next = min(next, aheadWait-now.Sub(q.fed))
 		}
 	}
-	if s.overdue == nil {
-		s.overdue = time.AfterFunc(next, s.again)
-	} else {
-		s.overdue.Reset(next)
+	return next
+}
+
+// noPick is longer than any wait for the next pick.
+const noPick = time.Hour
+
+// pickAfter picks again after a time, if nothing else does before. The caller holds mu.
+func (s *scheduler) pickAfter(wait time.Duration) {
+	switch {
+	case s.overdue != nil:
+		s.overdue.Reset(wait)
+	case wait < noPick:
+		s.overdue = time.AfterFunc(wait, s.again)
 	}
 }
 

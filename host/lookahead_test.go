@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -289,6 +290,67 @@ func (r *rig) giveUp() {
 	for _, task := range r.pickNow().late {
 		task.version.Release()
 		r.settled(&task.slot)
+	}
+}
+
+// A task that was stopped before its guest began says nothing of how long its queue's tasks take.
+func TestNoSampleOfWhatDidNotRun(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	for range 3 {
+		r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+		r.settleAll(unknown)
+	}
+	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.settleAll(100 * time.Microsecond)
+	r.answer(r.ask(t, slots, true), slots, queue.ReserveReply{})
+	r.settleAll(unknown)
+	r.wake(r.queues[0])
+	r.answer(r.ask(t, slots, true), slots, queue.ReserveReply{})
+	r.leave(r.queues[0])
+	r.giveUp()
+}
+
+// What waits for a slot when the scheduler ends, and what a reserve brings after it, is given back: pluginsFor misses no version.
+func TestEndGivesBackWhatWaits(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	r.source.runner = &runner{tasks: r.source.tasks, settler: &settler{ahead: r.source.ahead, poke: make(chan struct{}, 1)}}
+	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.settleAll(100 * time.Microsecond)
+	a := r.ask(t, slots, true)
+	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	r.Run(ctx)
+	if got := len(r.source.runner.settler.waiting); got != a.ahead || r.waiting != 0 {
+		t.Errorf("%d tasks were given back, and %d still wait, want %d and none", got, r.waiting, a.ahead)
+	}
+	r.settleAll(unknown)
+}
+
+// BenchmarkPick is what a pick takes that finds one queue with work among so many.
+func BenchmarkPick(b *testing.B) {
+	for _, idle := range []int{0, 100, 10_000} {
+		b.Run(fmt.Sprintf("idle=%d", idle), func(b *testing.B) {
+			directory := pluginsFor(b, map[string]string{"p": "queues: [q0]"})
+			r := &rig{source: newTestSource(b), scheduler: newScheduler(directory.Acquire, Config{Concurrency: 2}.withDefaults(), func(int) {})}
+			for i := range 1 + idle {
+				at := place{"t", fmt.Sprintf("q%d", i)}
+				r.serve(at, r.source)
+				if i > 0 {
+					r.empty(at, r.wakes.Load())
+				}
+			}
+			for b.Loop() {
+				for _, a := range r.pickNow().allocations {
+					r.answer(a, len(a.shares), queue.ReserveReply{})
+				}
+				r.settleAll(time.Hour)
+			}
+		})
 	}
 }
 

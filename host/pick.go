@@ -134,21 +134,22 @@ func pick(open []*served, quota quota, give func(*served) bool) {
 	}
 }
 
-// candidates lists the queues that may have work, here or in Redis, and those to be reconciled, and counts what each source may
-// be given now.
-func candidates(queues map[place]*served, slots, free int, now time.Time) (quota quota, open, reconcile []*served) {
-	quota.slots, quota.free, quota.unsettled, quota.given = slots, free, make(map[source]int), make(map[source]int)
+// candidates lists the active queues that may have work, here or in Redis, and those to be reconciled, and counts what each
+// source may be given now. The caller holds mu.
+func (s *scheduler) candidates(quota *quota, now time.Time) (open, reconcile []*served) {
 	mayReserve := make(map[source]bool) // each is asked once: there may be thousands of queues
-	for _, q := range queues {
+	for at, q := range s.active {
+		if q.idle() {
+			delete(s.active, at)
+			continue
+		}
 		may, asked := mayReserve[q.source]
 		if !asked {
 			available, reserving := q.source.state(now)
 			may = available && !reserving
-			mayReserve[q.source], quota.unsettled[q.source] = may, 0
+			mayReserve[q.source] = may
 		}
-		if q.unsettled > 0 {
-			quota.unsettled[q.source] += q.heldBack()
-		}
+		quota.unsettled[q.source] += q.heldBack()
 		may = may && q.wants(now)
 		if q.open = may && !q.left; q.open || len(q.ahead) > 0 {
 			open = append(open, q)
@@ -157,7 +158,12 @@ func candidates(queues map[place]*served, slots, free int, now time.Time) (quota
 			reconcile = append(reconcile, q)
 		}
 	}
-	return quota, open, reconcile
+	return open, reconcile
+}
+
+// idle tells whether there is nothing to do for a queue, and no task of it is on its way.
+func (q *served) idle() bool {
+	return !q.ready && !q.reconcile && len(q.ahead)+q.running+q.unsettled == 0
 }
 
 // heldBack is how many tasks that wait to be settled keep the queue's source from getting slots.
@@ -173,17 +179,21 @@ func (q *served) heldBack() int {
 
 // quota is how many slots are free, and how many of them one pick may give to each source. With several sources that is
 // half of all slots, for a source whose Redis hangs must not take them all; and less for one with more tasks that wait to be
-// settled than there are slots, and two batches of short ones.
+// settled than there are slots, and two batches for each queue of short ones.
 type quota struct {
-	slots, free int
-	unsettled   map[source]int // tasks that wait to be settled, except those of blocked queues
-	given       map[source]int
+	slots, free, sources int
+	unsettled            map[source]int // tasks that wait to be settled: see heldBack
+	given                map[source]int
+}
+
+func newQuota(slots, free, sources int) quota {
+	return quota{slots: slots, free: free, sources: sources, unsettled: make(map[source]int), given: make(map[source]int)}
 }
 
 // has tells whether a source may be given one slot more.
 func (q *quota) has(s source) bool {
 	most := q.slots
-	if len(q.unsettled) > 1 {
+	if q.sources > 1 {
 		most = (q.slots + 1) / 2
 	}
 	return q.given[s] < min(most, q.free+q.given[s]-max(0, q.unsettled[s]-q.slots))

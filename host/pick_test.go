@@ -26,13 +26,12 @@ func TestPick(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			quota := quota{slots: 8, free: test.free, unsettled: map[source]int{}, given: map[source]int{}}
+			quota := newQuota(8, test.free, len(slices.Compact(slices.Clone(test.sources[:]))))
 			var open []*served
 			for i := range test.running {
 				open = append(open, &served{
 					place: place{"t", fmt.Sprint(i)}, source: test.sources[i], running: test.running[i], turn: uint64(i),
 				})
-				quota.unsettled[test.sources[i]] = 0
 			}
 			queues, turns, got := slices.Clone(open), uint64(len(open)), [3]int{}
 			pick(open, quota, func(q *served) bool {

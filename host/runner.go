@@ -54,7 +54,10 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
-	if t.Large || t.Run > 1 {
+	switch {
+	case took == 0:
+		took = unknown
+	case t.Large || t.Checkpointed:
 		took = e.took // Redis was asked: see fetch
 	}
 	next = r.scheduler.ended(&t.slot, e.size(), took, took-e.outcome.GuestTime, now)
@@ -144,7 +147,7 @@ func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoin
 			return nil, nil, err
 		}
 	}
-	if t.Run > 1 {
+	if t.Checkpointed {
 		err = persist(ctx, func() error { checkpoint, err = client.Checkpoint(ctx, t.ID); return err })
 	}
 	return input, checkpoint, err

@@ -30,12 +30,14 @@ type scheduler struct {
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
 	mu       sync.Mutex
 	queues   map[place]*served
-	plugins  map[plugin]int // slots that run a plugin's tasks, or are allocated to it
-	inUse    int            // slots that run a task, or are allocated
-	load     load           // of those with short tasks
-	waiting  int            // tasks that are reserved ahead
-	refillAt int            // when no more of them wait, there is a pick
-	late     []*task        // of them, that are to be given back
+	active   map[place]*served // of them, those that a pick looks at: there may be thousands of idle ones
+	sources  map[source]int    // how many queues each has
+	plugins  map[plugin]int    // slots that run a plugin's tasks, or are allocated to it
+	inUse    int               // slots that run a task, or are allocated
+	load     load              // of those with short tasks
+	waiting  int               // tasks that are reserved ahead
+	refillAt int               // when no more of them wait, there is a pick
+	late     []*task           // of them, that are to be given back
 	// sole is the only queue that the last pick could serve, nil if there were others. A queue whose reserve was on its way is not
 	// counted: the pick after it finds both.
 	sole *served
@@ -48,7 +50,8 @@ type scheduler struct {
 func newScheduler(acquire func(tenant, queue string) *plugins.Version, config Config, gauge func(running int)) *scheduler {
 	s := &scheduler{
 		acquire: acquire, slots: config.Concurrency, rerun: config.MaxCrashes != 1, gauge: gauge,
-		queues: make(map[place]*served), plugins: make(map[plugin]int), poke: make(chan struct{}, 1),
+		queues: make(map[place]*served), active: make(map[place]*served), sources: make(map[source]int), plugins: make(map[plugin]int),
+		poke: make(chan struct{}, 1),
 		load: load{places: float64(min(config.Guests, config.Concurrency))},
 	}
 	s.admission = newAdmission(config.Memory, config.Logger, s.again)
@@ -62,6 +65,7 @@ func (s *scheduler) again() { poke(s.poke) }
 // way at most, and one whose Redis hangs keeps no other waiting.
 func (s *scheduler) Run(ctx context.Context) {
 	reserves := &workers{next: make(chan func())}
+	defer s.end()
 	defer reserves.wait()
 	for {
 		select {
@@ -71,6 +75,20 @@ func (s *scheduler) Run(ctx context.Context) {
 		}
 		for ctx.Err() == nil && s.runOnce(ctx, reserves.begin) {
 		}
+	}
+}
+
+// end returns the tasks that wait for a slot, also those of reserves that came back late: their versions must not be held.
+func (s *scheduler) end() {
+	s.mu.Lock()
+	for _, q := range s.active {
+		s.putOff(q)
+	}
+	late := s.late
+	s.late = nil
+	s.mu.Unlock()
+	for _, t := range late {
+		t.served.source.giveBack(t)
 	}
 }
 
@@ -121,10 +139,10 @@ func (s *scheduler) pick() round {
 func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropLate(now)
-	r.late, s.late = s.late, nil
-	quota, open, reconcile := candidates(s.queues, s.slots, s.slots-s.inUse, now)
-	r.sources = len(quota.unsettled)
+	again, full := s.dropLate(now), false
+	r.late, s.late, r.sources = s.late, nil, len(s.sources)
+	quota := newQuota(s.slots, s.slots-s.inUse, len(s.sources))
+	open, reconcile := s.candidates(&quota, now)
 	s.many = len(open) > s.slots
 	if s.refillAt, s.sole = 0, nil; len(open) == 1 {
 		s.sole = open[0]
@@ -138,6 +156,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	pick(slices.Clone(open), quota, func(q *served) bool {
 		switch {
 		case q.short() && q.mayWait && s.load.full(now, s.inUse):
+			full = true
 			return false
 		case len(q.ahead) == 0:
 			return s.give(q, allocations, now)
@@ -163,6 +182,10 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		a.served.reconcile = false // until that fails, or somebody asks again
 		r.allocations = append(r.allocations, a)
 	}
+	if full && len(s.load.shares) > 0 { // it is not when the oldest of them does not count any more
+		again = min(again, aheadTime-now.Sub(s.load.shares[0].since))
+	}
+	s.pickAfter(again)
 	return r, idle
 }
 
@@ -219,6 +242,7 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 	q := a.served
 	used := min(len(tasks), len(a.shares))
 	begun = tasks[:used]
+	s.activate(q)
 	for i, t := range begun {
 		t.share = a.shares[i]
 	}
@@ -259,6 +283,7 @@ func (s *scheduler) cancel(a *allocation) {
 	s.mu.Lock()
 	s.freeSlots(a, 0)
 	a.served.reconcile = a.served.reconcile || a.reconcile
+	s.activate(a.served)
 	s.mu.Unlock()
 	a.release()
 	s.again()
@@ -329,6 +354,7 @@ func (s *scheduler) update(at place, change func(*served)) {
 	s.mu.Lock()
 	if q := s.queues[at]; q != nil {
 		change(q)
+		s.activate(q)
 	}
 	s.mu.Unlock()
 	s.again()
@@ -379,10 +405,12 @@ func (s *scheduler) empty(at place, wakes uint64) {
 // reconcile has a queue's reserved list compared with the tasks that run, also if the session has left the queue.
 func (s *scheduler) reconcile(at place, from source) {
 	s.mu.Lock()
-	if s.queues[at] == nil {
-		s.queues[at] = &served{place: at, source: from, left: true}
+	q := s.queues[at]
+	if q == nil {
+		q = s.add(&served{place: at, source: from, left: true})
 	}
-	s.queues[at].reconcile = true
+	q.reconcile = true
+	s.activate(q)
 	s.mu.Unlock()
 	s.again()
 }
@@ -402,9 +430,9 @@ func (s *scheduler) serve(at place, from source) {
 	s.mu.Lock()
 	before := s.queues[at]
 	if before != nil {
-		s.putOff(before)
+		s.drop(before)
 	}
-	s.queues[at] = &served{place: at, source: from, ready: true, reconcile: before != nil && before.reconcile}
+	s.activate(s.add(&served{place: at, source: from, ready: true, reconcile: before != nil && before.reconcile}))
 	s.mu.Unlock()
 	s.again()
 }
@@ -429,11 +457,29 @@ func (s *scheduler) abandon(from source) {
 	s.again()
 }
 
+// add adds a queue in a place that has none. The caller holds mu.
+func (s *scheduler) add(q *served) *served {
+	s.queues[q.place] = q
+	s.sources[q.source]++
+	return q
+}
+
+// activate has picks look at a queue until it is idle. The caller holds mu.
+func (s *scheduler) activate(q *served) {
+	if s.queues[q.place] == q {
+		s.active[q.place] = q
+	}
+}
+
 // drop drops a queue, unless it is served again by now. The caller holds mu.
 func (s *scheduler) drop(q *served) {
 	if s.queues[q.place] == q {
 		s.admission.forget(q.place)
 		s.putOff(q)
 		delete(s.queues, q.place)
+		delete(s.active, q.place)
+		if s.sources[q.source]--; s.sources[q.source] == 0 {
+			delete(s.sources, q.source)
+		}
 	}
 }

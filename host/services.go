@@ -21,7 +21,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	return t.span.Services(services)
 }
 
-// SaveCheckpoint implements guest.Host, as do AdmitQueue, Enqueue, Publish and Warn.
+// SaveCheckpoint implements guest.Host, as do the methods below.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
@@ -45,4 +45,12 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 
 func (t *task) Warn(message string, fields ...any) {
 	t.tenant.logger.Warn(message, t.logged(fields...)...)
+}
+
+func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
+	return t.tenant.client.AllDependencies(ctx, t.ID)
+}
+
+func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
+	return t.tenant.client.Result(ctx, id, most)
 }

@@ -47,7 +47,7 @@ type settler struct {
 	// poke has a token when something waits; never closed.
 	poke chan struct{}
 
-	mu      sync.Mutex // guards what follows; no other lock is taken while it is held
+	mu      sync.Mutex // guards what follows; only the scheduler's is taken while it is held
 	waiting []*ended
 	// gathering means that Run waits for enough of them: each by itself does not wake it.
 	gathering bool
@@ -281,26 +281,25 @@ func (s *settler) putBack(ctx context.Context, name string, batch []*ended, err 
 		s.pauses[name] = pause
 	}
 	left := pause.failed(time.Now())
+	if !queue.IsUnavailable(err) {
+		s.scheduler.block(s.access.place(name), true)
+	}
 	s.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
 	s.health.failed(opSettle, name, err)
-	if !queue.IsUnavailable(err) {
-		s.scheduler.block(s.access.place(name), true)
-	}
 	time.AfterFunc(left, func() { poke(s.poke) })
 }
 
 // succeeded ends the pauses of a queue.
 func (s *settler) succeeded(name string) {
 	s.mu.Lock()
-	failed := s.pauses[name] != nil
-	delete(s.pauses, name)
-	s.mu.Unlock()
-	if failed {
-		s.scheduler.block(s.access.place(name), false)
+	if s.pauses[name] != nil {
+		delete(s.pauses, name)
+		s.scheduler.block(s.access.place(name), false) // under mu: another batch of the queue may fail now
 	}
+	s.mu.Unlock()
 	s.health.succeeded(opSettle, name)
 }
 

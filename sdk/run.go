@@ -27,6 +27,7 @@ const (
 	textKey
 	textTraceparent
 	textHeaders
+	textDependencies
 
 	numberAttempt     = 0
 	numberMaxAttempts = 1

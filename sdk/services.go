@@ -179,6 +179,33 @@ func (t *Task) Headers() map[string]string {
 	return headers
 }
 
+// Dependency is a task that another one waited for.
+type Dependency struct {
+	ID string
+	// End is complete, failed, gone (deleted), open (it could not be waited for), or waiting while it goes on.
+	End string
+}
+
+// Dependencies returns the tasks that this one waited for before it ran, in the order in which they were named.
+func (t *Task) Dependencies() (all []Dependency, err error) {
+	text, err := services().Dependencies()
+	if errors.Is(err, ErrNoHost) {
+		return nil, nil // like all that is said of a task
+	}
+	for line := range strings.Lines(text) {
+		id, end, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		all = append(all, Dependency{id, end})
+	}
+	return all, asking(err, "dependencies", "", "")
+}
+
+// ResultOf returns the result of a task that this one waited for. [ErrNotFound] if it has none, because it is not complete or is
+// deleted; [ErrInvalid] if this task did not wait for it; [ErrTooBig] above 16 MiB; [ErrUnavailable].
+func (t *Task) ResultOf(id string) ([]byte, error) {
+	result, err := services().DependencyResult(id)
+	return result, asking(err, "result of ", "", id)
+}
+
 // Deadline returns when the task is ended; false if never.
 func (t *Task) Deadline() (time.Time, bool) { return deadline() }
 

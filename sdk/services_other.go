@@ -42,4 +42,6 @@ func (noHost) Increment(string, string, int64) (int64, error)             { retu
 func (noHost) Swap(string, string, []byte, []byte, int64) ([]byte, error) { return nil, ErrNoHost }
 func (noHost) List(string, string, string, int) ([]string, error)         { return nil, ErrNoHost }
 func (noHost) Enqueue(string, []byte, any) (string, error)                { return "", ErrNoHost }
+func (noHost) Dependencies() (string, error)                              { return "", ErrNoHost }
+func (noHost) DependencyResult(string) ([]byte, error)                    { return nil, ErrNoHost }
 func (noHost) Publish(string, []byte, any) (string, error)                { return "", ErrNoHost }

@@ -63,6 +63,10 @@ func kvList(bucket, prefix, after string, limit uint32) int32
 //go:noescape
 func enqueue(queue, parameters, options string) int32
 
+//go:wasmimport quern_v1 dependency_result
+//go:noescape
+func dependencyResult(id string) int32
+
 //go:wasmimport quern_v1 progress
 //go:noescape
 func progress(fraction float64, message string) int32
@@ -182,6 +186,13 @@ func (guestServices) Publish(topic string, payload []byte, options *PublishOptio
 	id, err := slot(enqueue("", guest.View(payload), options.json(topic)))
 	return guest.View(id), err
 }
+
+func (guestServices) Dependencies() (string, error) {
+	list, err := slot(taskText(textDependencies))
+	return guest.View(list), err
+}
+
+func (guestServices) DependencyResult(id string) ([]byte, error) { return slot(dependencyResult(id)) }
 
 func (guestServices) TaskText(field uint32) string {
 	value, _ := text(field)

@@ -43,6 +43,7 @@ type backend interface {
 	List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error)
 	Retry(ctx context.Context, id string) (*queue.Task, error)
 	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
+	Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
 
 	Topics(context.Context) ([]queue.Topic, error)

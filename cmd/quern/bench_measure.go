@@ -106,7 +106,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 			{"redis_cpu_seconds_per_task", "processor of Redis", given(span(each.redis))},
 			{"redis_bytes_per_pending_task", "memory of Redis", given(size(before.since(empty).each(b.tasks).memory))},
 		},
-		percentiles("idle_wait", "wait, idle", idle, waited),
+		percentiles("idle_wait", "wait in Redis, idle", idle, waited),
 		percentiles("start_to_result", "start to result", tasks, ran),
 	), failed(tasks)
 }

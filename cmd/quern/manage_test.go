@@ -47,6 +47,14 @@ func testGoldenEnqueueOptions(t *testing.T, by over) {
 	s.run("task", "ls", "rush", "--key", "k", "-o", "json")
 	s.run("task", "ls", "rush", "--key", "k", "--status", "failed", "-o", "json")
 
+	s.run("enqueue", "mail", "--id", "waiting", "--after", "all,patient", "--when", "ended", "--parent", "order")
+	s.run("task", "show", "waiting")
+	s.run("task", "show", "waiting", "-o", "json")
+	s.run("subscription", "create", "index", "--topic", "orders", "--queue", "index", "--dead", "index.lost")
+	s.run("topic", "publish", "orders", "hello", "--id", "p1")
+	s.run("task", "show", "pub-d865a60ee42e18f3b1828424223a23ef4f4dbbe1")
+	s.run("task", "show", "pub-d865a60ee42e18f3b1828424223a23ef4f4dbbe1", "-o", "json")
+
 	golden(t, "enqueue", s.String())
 }
 

@@ -231,6 +231,8 @@ func describe(c queue.Child, secrets *redact.Secrets) string {
 	add(c.Retry.MaxAttempts > 0, "max attempts %d", c.Retry.MaxAttempts)
 	add(c.Timeout > 0, "timeout %s", c.Timeout)
 	add(c.Unique != nil, "%s", "unique")
+	add(len(c.After) > 0, "waits for %s", strings.Join(c.After, ","))
+	add(c.When != "", "when %s", c.When)
 	body := c.Parameters
 	if secrets.In(body) {
 		body = []byte(secrets.Text(body))

@@ -128,3 +128,9 @@ func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
 	t.published = append(t.published, p)
 	return nil
 }
+
+// Dependencies implements guest.Host: the task waited for nothing.
+func (*localTask) Dependencies(context.Context) ([]queue.Dependency, error) { return nil, nil }
+
+// Result implements guest.Host.
+func (*localTask) Result(context.Context, string, int64) ([]byte, error) { return nil, queue.ErrNoTask }

@@ -17,7 +17,8 @@ func newTaskShow(env environment) *cobra.Command {
 		Use: "show ID", Short: "Show everything about a task",
 		Long: "Shows everything about a task. -o json leaves missing values out; max_attempts is -1 for a task without\n" +
 			"a bound, and missing where its manifest decides; handled is the ID of the dead letter that handled a\n" +
-			"failed task.\n\n" +
+			"failed task; dependencies are up to 1000 of the tasks that it waits for, or waited for. Without -o json\n" +
+			"ten are shown, first those that have not ended.\n\n" +
 			"--tree shows it as a tree: below each task those that it enqueued, and those that wait for it, marked\n" +
 			"with an arrow; at most 100 below each, 8 levels and 1000 in all. It counts what it leaves out.",
 		Args: arguments(1, 1),
@@ -36,7 +37,15 @@ func newTaskShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = show(cmd, json, taskView(client.Tenant(), task, attempts))
+		v := taskView(client.Tenant(), task, attempts)
+		if task.After != nil {
+			dependencies, err := client.Dependencies(cmd.Context(), task.ID, 0, mostDependencies)
+			if err != nil {
+				return err
+			}
+			v = append(v, dependenciesView(task.After.Of, dependencies)...)
+		}
+		err = show(cmd, json, v)
 		if task.Status.Finished() {
 			err = cmp.Or(err, errSeen)
 		}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -85,6 +87,7 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 		view{
 			{"live_id", "live id", given(t.LiveID)},
 			{"dead_id", "dead id", given(t.DeadID)},
+			{"dead_queue", "dead queue", given(t.Dead)},
 			{"dead_error", "dead error", given(t.DeadError)},
 			{"", "handled by", t.Handled},
 		},
@@ -185,6 +188,29 @@ func afterText(a *queue.After) any {
 		text += "; open: more may be added, until `quern task await ID --close`"
 	}
 	return text
+}
+
+// mostDependencies is how many dependencies of a task are shown.
+const mostDependencies = 1000
+
+// dependenciesView names dependencies of a task, which has that many.
+func dependenciesView(of int, some []queue.Dependency) view {
+	items := make([]view, len(some))
+	for i, d := range some {
+		items[i] = view{{"id", "", d.ID}, {"end", "", given(d.End)}, {"result_size", "", given(d.Size)}}
+	}
+	slices.SortStableFunc(some, func(a, b queue.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
+	var names []string
+	for _, d := range some[:min(len(some), 10)] {
+		if d.End != "" {
+			d.ID += " (" + d.End + ")"
+		}
+		names = append(names, d.ID)
+	}
+	if left := of - len(names); left > 0 {
+		names = append(names, fmt.Sprintf("%d more", left))
+	}
+	return view{{"dependencies", "", items}, {"", "dependencies", strings.Join(names, ", ")}}
 }
 
 // historyView is each ended run: in a line its outcome, after how long, where, and why.

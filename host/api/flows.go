@@ -84,7 +84,7 @@ func (s *service) describeFlows() {
 			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
 			out := &ListOf[Dependency]{List[Dependency]{Items: make([]Dependency, len(found))}}
 			for i, d := range found {
-				out.Body.Items[i] = Dependency{d.ID, d.End, d.Size}
+				out.Body.Items[i] = Dependency(d)
 			}
 			return out, err
 		})

@@ -67,6 +67,7 @@ type Task struct {
 	Headers        map[string]string `json:"headers,omitempty" doc:"By names in lower case, traceparent among them."`
 	LiveID         string            `json:"live_id,omitempty" doc:"Of a dead letter: the task that failed."`
 	DeadID         string            `json:"dead_id,omitempty" doc:"Of a failed task: its dead letter."`
+	DeadQueue      string            `json:"dead_queue,omitempty" doc:"Of its dead letter, if its producer named one."`
 	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
 	CheckpointSize int64             `json:"checkpoint_size,omitempty" doc:"Bytes."`
 	Withheld       bool              `json:"withheld,omitempty" doc:"You may not see its parameters, result, headers, message and its handler's errors."`
@@ -143,7 +144,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		Expires: stamp(t.Expires), Deadline: stamp(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress,
 		Message: t.Message, Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
-		LiveID: t.LiveID, DeadID: t.DeadID, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
+		LiveID: t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
 	}
 	if who.reads() {
 		shape.Headers = t.Headers
@@ -190,7 +191,7 @@ func (s *Task) Task() *queue.Task {
 		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
 		Timeout: period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
 		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
-		LiveID: s.LiveID, DeadID: s.DeadID, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
+		LiveID: s.LiveID, DeadID: s.DeadID, Dead: s.DeadQueue, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
 	}
 	if s.Parameters != nil {
 		t.Parameters = []byte(*s.Parameters)

@@ -4,25 +4,62 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// newGraph draws tasks of which most wait for up to three of the last thirty before them, in any queue.
+// newGraph draws tasks of which most wait for up to three of the last thirty before them, and some for a hundred, in any queue; the
+// last one waits for all. Some fail, and so it is known of each what is to become of it.
 func newGraph(random *rand.Rand, count int) []order {
+	whens := []queue.When{queue.WhenComplete, queue.WhenEnded, queue.WhenEnded, queue.WhenAny, queue.WhenAny, queue.WhenFailed}
 	graph := make([]order, count)
+	all := make(map[string]order, count)
 	for i := range graph {
 		o := order{id: fmt.Sprintf("node-%05d", i), queue: queues[random.IntN(len(queues))], manner: "ok", takes: between(random, 0, 20*time.Millisecond)}
-		for range min(i, random.IntN(4)) {
-			o.after = append(o.after, graph[i-1-random.IntN(min(i, 30))].id)
+		if random.IntN(10) == 0 {
+			o.manner = "never"
 		}
-		if len(o.after) > 0 {
-			o.when = []queue.When{queue.WhenComplete, queue.WhenComplete, queue.WhenEnded, queue.WhenAny}[random.IntN(4)]
+		switch {
+		case i == count-1:
+			for _, before := range graph[:i] {
+				o.after = append(o.after, before.id)
+			}
+			o.when = queue.WhenEnded
+		case i%50 == 49:
+			for _, before := range graph[max(0, i-100):i] {
+				o.after = append(o.after, before.id)
+			}
+			o.when = whens[random.IntN(len(whens))]
+		default:
+			for range min(i, random.IntN(4)) {
+				if id := graph[i-1-random.IntN(min(i, 30))].id; !slices.Contains(o.after, id) {
+					o.after = append(o.after, id)
+				}
+			}
+			if len(o.after) > 0 {
+				o.when = whens[random.IntN(len(whens))]
+			}
 		}
-		graph[i] = o
+		if failures := failures(o, all); o.when == queue.WhenComplete && failures > 0 || o.when == queue.WhenAny && failures == len(o.after) {
+			o.manner = unmet
+		} else if o.when == queue.WhenFailed && failures == 0 {
+			o.manner = skipped
+		}
+		graph[i], all[o.id] = o, o
 	}
 	return graph
+}
+
+// failures is how many of those that a task waits for are to fail.
+func failures(o order, all map[string]order) (n int) {
+	for _, id := range o.after {
+		if manners[all[id].manner].status == queue.Failed {
+			n++
+		}
+	}
+	return n
 }
 
 // produceGraph enqueues a graph in its order, at an even pace.
@@ -60,16 +97,20 @@ func (l *ledger) order(graph []order) {
 				begun = run.Started
 			}
 		}
-		early := 0
+		early, wanted := 0, 0 // of those that let it run
 		for _, id := range o.after {
-			if begun.Before(tasks[id].FinishedAt) {
+			if o.when == queue.WhenAny && tasks[id].Status != queue.Complete || o.when == queue.WhenFailed && tasks[id].Status != queue.Failed {
+				continue
+			}
+			if wanted++; begun.Before(tasks[id].FinishedAt) {
 				early++
 			}
 		}
-		if early > 0 && (o.when != queue.WhenAny || early == len(o.after)) {
+		runs := o.manner != unmet && o.manner != skipped
+		if runs && early > 0 && (o.when == queue.WhenComplete || o.when == queue.WhenEnded || early == wanted) {
 			l.blame("%s began at %s, before %d of %v had ended", o.id, begun, early, o.after)
 		}
-		if a := task.After; len(o.after) > 0 && (a == nil || a.Blocked || a.Failed > 0 || o.when != queue.WhenAny && a.Ended != a.Of) {
+		if a := task.After; len(o.after) > 0 && (a == nil || a.Blocked == runs || a.Of != len(o.after) || a.Ended != a.Of || a.Failed != failures(o, l.orders)) {
 			l.blame("%s waits for %v, and notes %+v", o.id, o.after, a)
 		}
 		waited += len(o.after)

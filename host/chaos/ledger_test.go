@@ -211,7 +211,7 @@ func (l *ledger) tasks() {
 		for i, id := range part {
 			known := len(l.wrong)
 			l.task(l.orders[id], hashes[i].Val())
-			if hashes[i].Val()["run"] != "1" {
+			if run := hashes[i].Val()["run"]; run != "1" && run != "0" {
 				l.history(id)
 			}
 			if len(l.wrong) > known {
@@ -234,10 +234,16 @@ func (l *ledger) task(o order, hash map[string]string) {
 	switch {
 	case hash["status"] != string(want.status):
 		l.blame("task %s (%s) is %q, want %s", o.id, o.manner, hash["status"], want.status)
-	case want.status == queue.Complete && hash["result"] != o.id:
+	case want.status == queue.Complete && hash["result"] != o.id && o.manner != skipped:
 		l.blame("task %s has the result %q of another", o.id, hash["result"])
 	case attempts != want.attempts || reschedules != want.reschedules:
 		l.blame("task %s (%s) counts %d attempts and %d reschedules, want %d and %d", o.id, o.manner, attempts, reschedules, want.attempts, want.reschedules)
+	}
+	if o.manner == unmet || o.manner == skipped {
+		if runs := l.fleet.journal.of(o.id); len(runs) > 0 || hash["run"] != "0" || o.manner == unmet && hash["reason"] != string(queue.ReasonDependency) {
+			l.blame("task %s (%s) is %v, after %v", o.id, o.manner, hash, runs)
+		}
+		return
 	}
 	if _, run, _ := strings.Cut(hash["settled"], " "); hash["settled"] != hash["run"] && run != hash["run"]+"@"+hash["created"] {
 		l.blame("task %s was settled as %q, but was created at %s and had %s runs", o.id, hash["settled"], hash["created"], hash["run"])

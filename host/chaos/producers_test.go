@@ -24,7 +24,12 @@ var manners = map[manner]struct {
 	"trap":  {status: queue.Failed, attempts: maxAttempts},
 	"never": {status: queue.Failed, attempts: 1},
 	"later": {status: queue.Failed, attempts: 1, reschedules: maxReschedules},
+	// What never runs, because of what it waits for.
+	unmet:   {status: queue.Failed},
+	skipped: {status: queue.Complete},
 }
+
+const unmet, skipped manner = "unmet", "skipped"
 
 // order is a task that a producer wants done.
 type order struct {

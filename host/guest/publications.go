@@ -60,7 +60,12 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 		c.published.waiting = append(c.published.waiting, p)
 		return p.ID, nil
 	}
-	return p.ID, c.publishNow(ctx, p)
+	err := c.publishNow(ctx, p)
+	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else it may be published
+		c.published.count--
+		c.published.bytes -= size
+	}
+	return p.ID, err
 }
 
 // publishNow publishes at once. If nobody knows whether that was done, it is done again: the publication keeps its ID.

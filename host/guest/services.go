@@ -4,7 +4,7 @@
 //
 //	guest ──quern_v1──▶ runtime/abi ──▶ service.Services = Services.For(Task) ─┬─▶ host/kv, runtime/egress
 //	                                     │ not granted: service.ErrDenied      ├─▶ the secrets of the grants, or their folder
-//	                                                                           └─▶ Host: checkpoints and tasks
+//	                                                                           └─▶ Host: checkpoints, tasks and results
 package guest
 
 import (
@@ -41,7 +41,7 @@ func New(config Config) *Services { return &Services{config: config} }
 // For makes the services of one run of a task. What the manifest does not grant is a service that denies it, and names the
 // line to add.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
-	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Config: t.Permissions.Config}
+	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host}, Config: t.Permissions.Config}
 	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool { return g.Bucket == service.VarsBucket })
 	if store := s.config.KV[t.Tenant]; store != nil {
 		grants := make([]kv.Grant, len(t.Permissions.Capabilities.KV))

@@ -80,6 +80,10 @@ type accepting struct{}
 func (accepting) Publish(context.Context, *queue.Publication) error { return nil }
 func (accepting) Warn(string, ...any)                               {}
 
+func (accepting) Dependencies(context.Context) ([]queue.Dependency, error) { return nil, nil }
+
+func (accepting) Result(context.Context, string, int64) ([]byte, error) { return nil, nil }
+
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (accepting) AdmitQueue(string) error                      { return nil }
 func (accepting) Enqueue(_ context.Context, child queue.Child) (string, error) {

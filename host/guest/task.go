@@ -28,6 +28,9 @@ type Host interface {
 	AdmitQueue(name string) error
 	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
 	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
+	// Dependencies are all that the task waited for, and Result is the result of a task, of that many bytes at most.
+	Dependencies(ctx context.Context) ([]queue.Dependency, error)
+	Result(ctx context.Context, id string, most int64) ([]byte, error)
 	// Publish publishes at once.
 	Publish(ctx context.Context, publication *queue.Publication) error
 	// Warn tells those who run the host about the task; fields are pairs of a name and a value.

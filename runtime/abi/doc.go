@@ -6,6 +6,7 @@
 //	──────────▶│  task_text, task_number◀── Config.Task │
 //	 of guest  │  kv_*, http, enqueue,  │               │
 //	           │  secret_*, config_*,   │               │
+//	           │  dependency_result,    │               │
 //	           │  checkpoint_*          ◀─▶ Services    │
 //	           │  result_*              ◀── the slot    │
 //	           │  error_set, retry_after──▶ Error, …    │

@@ -48,6 +48,7 @@ func Functions() []Function {
 		answering("checkpoint_save", effect, (*System).checkpointSave, i32, i32),
 		answering("checkpoint_load", effect, (*System).checkpointLoad),
 		answering("enqueue", effect, (*System).enqueue, i32, i32, i32, i32, i32, i32),
+		answering("dependency_result", effect, (*System).dependencyResult, i32, i32),
 		answering("kv_get", effect, (*System).kvGet, i32, i32, i32, i32),
 		answering("kv_set", effect, (*System).kvSet, i32, i32, i32, i32, i32, i32, i64),
 		answering("kv_delete", effect, (*System).kvDelete, i32, i32, i32, i32),

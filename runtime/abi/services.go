@@ -89,6 +89,34 @@ func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 	return s.fillBytes(s.Checkpoint)
 }
 
+// dependencies fills the slot with what the task waited for: each as a line "ID END".
+func (s *System) dependencies(in *reader) errno {
+	list, answer := ask(in, "task_text", s.Services.Dependencies != nil, func(ctx context.Context) ([]service.Dependency, error) {
+		return s.Services.Dependencies.List(ctx)
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	var text []byte
+	for _, d := range list {
+		text = append(append(append(append(text, d.ID...), ' '), d.End...), '\n')
+	}
+	return s.fillBytes(text)
+}
+
+// dependencyResult is dependency_result(id, length), which fills the slot.
+func (s *System) dependencyResult(mem api.Memory, a []uint64) errno {
+	in := s.reader(mem, a)
+	id := in.name()
+	result, answer := ask(in, "dependency_result", s.Services.Dependencies != nil, func(ctx context.Context) ([]byte, error) {
+		return s.Services.Dependencies.Result(ctx, id)
+	})
+	if answer != errnoSuccess {
+		return answer
+	}
+	return s.fillBytes(result)
+}
+
 // configGet is config_get(name, length), which fills the slot.
 func (s *System) configGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)

@@ -35,7 +35,20 @@ type fakeServices struct {
 }
 
 func (f *fakeServices) set() service.Services {
-	return service.Services{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Enqueue: f, Config: map[string]string{"bb": "configured", "empty": ""}}
+	return service.Services{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Enqueue: f, Dependencies: fakeDependencies{f}, Config: map[string]string{"bb": "configured", "empty": ""}}
+}
+
+// fakeDependencies are the dependencies of fakeServices.
+type fakeDependencies struct{ *fakeServices }
+
+func (f fakeDependencies) List(context.Context) ([]service.Dependency, error) {
+	f.called("dependencies")
+	return []service.Dependency{{ID: "a", End: "complete"}, {ID: "b", End: "waiting"}}, f.err
+}
+
+func (f fakeDependencies) Result(_ context.Context, id string) ([]byte, error) {
+	f.called("result %q", id)
+	return f.bytes, f.err
 }
 
 func (f *fakeServices) called(format string, a ...any) {
@@ -123,17 +136,20 @@ func TestServices(t *testing.T) {
 			`enqueue bucket "a val" i k map[a:b] 5s 2023-11-14 22:13:20 3 1m0s priority 0 unique "u" 1s`,
 			"value",
 		},
-		"Get":        {"kv_get", []uint64{0, 6, 10, 3}, 5, `get "bucket" "key"`, "value"},
-		"GetEmpty":   {"kv_get", []uint64{0, 0, 0, 0}, 5, `get "" ""`, "value"},
-		"Set":        {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1500}, 0, `set "bucket" "key" "a val" 1.5s`, ""},
-		"SetForEver": {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 0}, 0, `set "bucket" "key" "a val" 0s`, ""},
-		"SetForLong": {"kv_set", []uint64{0, 6, 10, 3, 20, 0, 1<<63 - 1}, 0, `set "bucket" "key" "" 876000h0m0s`, ""},
-		"Delete":     {"kv_delete", []uint64{0, 6, 10, 3}, 1, `delete "bucket" "key"`, ""},
-		"Increment":  {"kv_increment", []uint64{0, 6, 10, 3, 1<<64 - 5, 40}, 0, `increment "bucket" "key" -5`, ""},
-		"Swap":       {"kv_swap", []uint64{0, 6, 10, 3, 20, 1, 22, 3, 7}, 0, `swap "bucket" "key" "a" false "val" 7ms`, ""},
-		"SwapEmpty":  {"kv_swap", []uint64{0, 6, 10, 3, 20, 0, 22, 3, 0}, 0, `swap "bucket" "key" "" false "val" 0s`, ""},
-		"SwapAbsent": {"kv_swap", []uint64{0, 6, 10, 3, 20, 0xffffffff, 22, 3, 0}, 0, `swap "bucket" "key" "" true "val" 0s`, ""},
-		"List":       {"kv_list", []uint64{0, 6, 10, 1, 10, 3, 5}, 20, `list "bucket" "k" "key" 5`, "\x03\x00\x00\x00one\x00\x00\x00\x00\x05\x00\x00\x00three"},
+		"Dependencies":       {"task_text", []uint64{9}, 21, "dependencies", "a complete\nb waiting\n"},
+		"DependencyResult":   {"dependency_result", []uint64{0, 6}, 5, `result "bucket"`, "value"},
+		"ErrFaultDependency": {"dependency_result", []uint64{65535, 6}, errnoFault, "", ""},
+		"Get":                {"kv_get", []uint64{0, 6, 10, 3}, 5, `get "bucket" "key"`, "value"},
+		"GetEmpty":           {"kv_get", []uint64{0, 0, 0, 0}, 5, `get "" ""`, "value"},
+		"Set":                {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 1500}, 0, `set "bucket" "key" "a val" 1.5s`, ""},
+		"SetForEver":         {"kv_set", []uint64{0, 6, 10, 3, 20, 5, 0}, 0, `set "bucket" "key" "a val" 0s`, ""},
+		"SetForLong":         {"kv_set", []uint64{0, 6, 10, 3, 20, 0, 1<<63 - 1}, 0, `set "bucket" "key" "" 876000h0m0s`, ""},
+		"Delete":             {"kv_delete", []uint64{0, 6, 10, 3}, 1, `delete "bucket" "key"`, ""},
+		"Increment":          {"kv_increment", []uint64{0, 6, 10, 3, 1<<64 - 5, 40}, 0, `increment "bucket" "key" -5`, ""},
+		"Swap":               {"kv_swap", []uint64{0, 6, 10, 3, 20, 1, 22, 3, 7}, 0, `swap "bucket" "key" "a" false "val" 7ms`, ""},
+		"SwapEmpty":          {"kv_swap", []uint64{0, 6, 10, 3, 20, 0, 22, 3, 0}, 0, `swap "bucket" "key" "" false "val" 0s`, ""},
+		"SwapAbsent":         {"kv_swap", []uint64{0, 6, 10, 3, 20, 0xffffffff, 22, 3, 0}, 0, `swap "bucket" "key" "" true "val" 0s`, ""},
+		"List":               {"kv_list", []uint64{0, 6, 10, 1, 10, 3, 5}, 20, `list "bucket" "k" "key" 5`, "\x03\x00\x00\x00one\x00\x00\x00\x00\x05\x00\x00\x00three"},
 		"HTTP": {
 			"http",
 			[]uint64{300, uint64(len(testHead)), 20, 5},
@@ -147,7 +163,7 @@ func TestServices(t *testing.T) {
 		"ErrFaultTo":      {"kv_increment", []uint64{0, 6, 10, 3, 1, 65529}, errnoFault, "", ""},
 		"ErrFaultBody":    {"http", []uint64{300, uint64(len(testHead)), 65535, 5}, errnoFault, "", ""},
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
-		"ErrInvalField":   {"task_text", []uint64{9}, errnoInval, "", ""},
+		"ErrInvalField":   {"task_text", []uint64{10}, errnoInval, "", ""},
 		"ErrInvalNumber":  {"task_number", []uint64{4, 0}, errnoInval, "", ""},
 		"ErrInvalDelay":   {"retry_after", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalSleep":   {"sleep", []uint64{1 << 63}, errnoInval, "", ""},
@@ -226,7 +242,7 @@ func TestServiceErrors(t *testing.T) {
 			t.Parallel()
 			services := &fakeServices{err: fmt.Errorf("the words: %w", tt.err), bytes: []byte("present")}
 			for _, f := range Functions() {
-				if !strings.HasPrefix(f.Name, "kv_") && f.Name != "http" && f.Name != "enqueue" && f.Name != "secret_get" && f.Name != "checkpoint_save" {
+				if !strings.HasPrefix(f.Name, "kv_") && f.Name != "http" && f.Name != "enqueue" && f.Name != "dependency_result" && f.Name != "secret_get" && f.Name != "checkpoint_save" {
 					continue
 				}
 				g := setup(t, 1, Config{Services: services.set()})

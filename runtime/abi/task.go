@@ -86,7 +86,7 @@ func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 }
 
 // taskText is task_text(field), which fills the slot.
-func (s *System) taskText(_ api.Memory, a []uint64) errno {
+func (s *System) taskText(mem api.Memory, a []uint64) errno {
 	t := &s.Task
 	fields := [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}
 	switch field := uint32(a[0]); {
@@ -94,6 +94,8 @@ func (s *System) taskText(_ api.Memory, a []uint64) errno {
 		return s.fill(fields[field])
 	case field == uint32(len(fields)):
 		return s.fill(FormatHeaders(t.Headers))
+	case field == uint32(len(fields))+1:
+		return s.dependencies(s.reader(mem, nil))
 	}
 	return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 }

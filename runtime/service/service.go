@@ -164,6 +164,22 @@ type Publisher interface {
 	Publish(ctx context.Context, publication Publication) (id string, err error)
 }
 
+// Dependency is a task that a task waited for before it ran.
+type Dependency struct {
+	ID string
+	// End is complete, failed, gone, open (it could not be waited for), or waiting, while it goes on.
+	End string
+}
+
+// Dependencies are the tasks that a task waited for.
+type Dependencies interface {
+	// List returns them in the order in which they were named, as they were when the task first asked.
+	List(ctx context.Context) ([]Dependency, error)
+	// Result returns the result of one of them. ErrInvalid if the task did not wait for it, ErrNotFound if it has none, because
+	// it is not complete or is deleted, ErrTooBig above MaxBody.
+	Result(ctx context.Context, id string) ([]byte, error)
+}
+
 // VarsBucket is the bucket that keeps the variables of Extism plugins, if their manifest asks for it.
 const VarsBucket = "vars"
 
@@ -181,6 +197,7 @@ type Services struct {
 	Publish       Publisher
 	// PublishAtOnce is set likewise for publications.
 	PublishAtOnce bool
+	Dependencies  Dependencies
 	// Config is the configuration from manifest and host, by name.
 	Config map[string]string
 }

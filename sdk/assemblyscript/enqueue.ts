@@ -32,6 +32,17 @@ export class Enqueue {
     this.headers = (this.headers || new Fields()).text(name, value);
     return this;
   }
+  /** IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them and an empty body, its
+   * body is that one's result. */
+  after(ids: string[]): this {
+    this.options.texts("after", ids);
+    return this;
+  }
+  /** What must become of these: "complete", all are, the default; "ended", all have; "any", one is complete; "failed", one has. */
+  when(when: string): this {
+    this.options.text("when", when);
+    return this;
+  }
   /** 0 to 100, by default 50; higher priorities come first. */
   priority(priority: i64): this {
     this.options.integer("priority", priority);

@@ -29,7 +29,7 @@ export { Answer, Request } from "./http";
 export { Fields } from "./json";
 export { Bucket, Swap } from "./kv";
 export { Level, debug, error, info, log, progress, trace, warning } from "./log";
-export { Task, checkpoint, run, write } from "./task";
+export { Dependency, Task, checkpoint, run, write } from "./task";
 
 /** A value of the manifest's section config, also at the start of the module; null if there is none. */
 export function config(name: string): string | null {

@@ -31,6 +31,12 @@ export class Fields {
     return this.json(name, quote(value));
   }
 
+  texts(name: string, values: string[]): this {
+    const parts: string[] = [];
+    for (let i = 0; i < values.length; i++) parts.push(quote(values[i]));
+    return this.json(name, "[" + parts.join(",") + "]");
+  }
+
   integer(name: string, value: i64): this {
     return this.json(name, value.toString());
   }

@@ -16,6 +16,7 @@
 @external("quern_v1", "checkpoint_save") export declare function checkpoint_save(data: usize, size: usize): i32;
 @external("quern_v1", "checkpoint_load") export declare function checkpoint_load(): i32;
 @external("quern_v1", "enqueue") export declare function enqueue(queue: usize, queueSize: usize, body: usize, bodySize: usize, options: usize, optionsSize: usize): i32;
+@external("quern_v1", "dependency_result") export declare function dependency_result(id: usize, size: usize): i32;
 @external("quern_v1", "kv_get") export declare function kv_get(bucket: usize, bucketSize: usize, key: usize, keySize: usize): i32;
 @external("quern_v1", "kv_set") export declare function kv_set(bucket: usize, bucketSize: usize, key: usize, keySize: usize, value: usize, valueSize: usize, ttl: i64): i32;
 @external("quern_v1", "kv_delete") export declare function kv_delete(bucket: usize, bucketSize: usize, key: usize, keySize: usize): i32;

@@ -1,7 +1,13 @@
 // The task, its result and its checkpoint.
 import * as sys from "./sys";
-import { bytesOf, isUTF8, slot, textOf } from "./bytes";
+import { bytesOf, isUTF8, slot, textOf, utf8 } from "./bytes";
 import { check, Errno, Failure, fatal } from "./errors";
+
+/** A task that another one waited for. */
+export class Dependency {
+  /** Its end is "complete", "failed", "gone" (deleted), "open" (it could not be waited for), or "waiting" while it goes on. */
+  constructor(public id: string, public end: string) {}
+}
 
 /** The task that the handler is called for. */
 export class Task {
@@ -63,6 +69,23 @@ export class Task {
       if (colon > 0) headers.set(lines[i].substring(0, colon), lines[i].substring(colon + 2));
     }
     return headers;
+  }
+  /** The tasks that this one waited for before it ran, in the order in which they were named. */
+  dependencies(failure: Failure | null = null): Dependency[] {
+    const all: Dependency[] = [], size = sys.task_text(9);
+    if (size == Errno.ESTATE || check("dependencies", size, failure) < 0) return all; // in the warm call there are none
+    const lines = textOf(slot(size)).split("\n");
+    for (let i = 0; i < lines.length; i++) {
+      const space = lines[i].indexOf(" ");
+      if (space > 0) all.push(new Dependency(lines[i].substring(0, space), lines[i].substring(space + 1)));
+    }
+    return all;
+  }
+  /** The result of one of these. ENOTFOUND if it has none, because it is not complete or is deleted, EINVAL if this task did not wait for
+   * it, ETOOBIG above 16 MiB. */
+  resultOf(id: string, failure: Failure | null = null): ArrayBuffer {
+    const name = utf8(id);
+    return slot(check("dependency_result", sys.dependency_result(changetype<usize>(name), name.byteLength), failure, id));
   }
   /** Counts from 1. */
   get attempt(): i64 {

@@ -74,7 +74,8 @@ enum {
 	QUERN_TASK_PARENT,         // ID of the task that enqueued this one
 	QUERN_TASK_KEY,
 	QUERN_TASK_TRACEPARENT,    // of the W3C's Trace Context
-	QUERN_TASK_HEADERS         // lines "name: value", traceparent among them: see quern_header
+	QUERN_TASK_HEADERS,        // lines "name: value", traceparent among them: see quern_header
+	QUERN_TASK_DEPENDENCIES    // lines "ID END", what the task waited for: see quern_next_dependency
 };
 
 // Fields of quern_task_number.
@@ -141,7 +142,8 @@ QUERN_IMPORT(error_set) int32_t quern_error_set(const void *text, uint32_t size)
 // QUERN_EINVAL below 0.
 QUERN_IMPORT(retry_after) int32_t quern_retry_after(int64_t milliseconds);
 
-// Slot: a text about the task, by field: QUERN_TASK_ID and so on. QUERN_EINVAL for an unknown field.
+// Slot: a text about the task, by field: QUERN_TASK_ID and so on. QUERN_EINVAL for an unknown field; for
+// QUERN_TASK_DEPENDENCIES also QUERN_EAGAIN.
 QUERN_IMPORT(task_text) int32_t quern_task_text(int32_t field);
 
 // Writes a number about the task, by field: QUERN_TASK_ATTEMPT and so on. QUERN_EINVAL for an unknown field.
@@ -226,18 +228,18 @@ QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 
 // Slot: the ID of a new child task. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
 // {"id": "text", "key": "text", "labels": {"name": "value"}, "headers": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
-// "max_attempts": 3, "timeout_ms": 60000, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task is
-// created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue. QUERN_EINVAL
-// (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
+// "max_attempts": 3, "timeout_ms": 60000, "after": ["ID"], "when": "complete", "unique": {"key": "text", "for_ms": 60000}}, each of them
+// optional. The task is created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue.
+// QUERN_EINVAL (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
 // QUERN_ELIMIT (more than 256, or too long a chain of parents); with `after: call` also QUERN_EQUOTA (the queue is full) and
-// QUERN_EAGAIN (the task may exist or not: repeating the id creates no second one).
-//
-// With an empty queue and the options {"topic": "orders", "id": "text", "attributes": {"type": "order.made"}}, of which the last
-// two are optional, it publishes to a topic instead: a task for each subscription that matches. Slot: the ID of the publication.
-// Needs capabilities.publish.
+// QUERN_EAGAIN (the task may exist or not: repeating the id creates no second one). See quern_publish for an empty queue.
 QUERN_IMPORT(enqueue)
 int32_t quern_enqueue(const void *queue, uint32_t queue_size, const void *body, uint32_t body_size, const void *options,
 	uint32_t options_size);
+
+// Slot: the result of a task that this one waited for, by its ID. QUERN_EINVAL if it did not, QUERN_ENOTFOUND if that task is not
+// complete or is deleted, QUERN_ETOOBIG if the result is longer than QUERN_MAX_BODY, QUERN_EAGAIN.
+QUERN_IMPORT(dependency_result) int32_t quern_dependency_result(const void *id, uint32_t size);
 
 // ---- Texts ----
 
@@ -317,6 +319,29 @@ static inline int quern_header(quern_view headers, const void *name, uint32_t na
 		return 1;
 	}
 	return 0;
+}
+
+// Takes the next line of the text QUERN_TASK_DEPENDENCIES, and returns 1; 0 if none is left. The end is complete, failed, gone, open
+// or waiting. Both point into the text:
+//
+//	while (quern_next_dependency(&list, &id, &end)) size = quern_slot(quern_dependency_result(QUERN_VIEW(id)), room, sizeof room);
+static inline int quern_next_dependency(quern_view *list, quern_view *id, quern_view *end) {
+	uint32_t space = 0, line;
+	while (space < list->size && list->data[space] != ' ') space++;
+	for (line = space; line < list->size && list->data[line] != '\n'; line++) {
+	}
+	if (line == list->size) return 0;
+	*id = quern_view_of(list->data, space);
+	*end = quern_view_of(list->data + space + 1, line - space - 1);
+	*list = quern_view_of(list->data + line + 1, list->size - line - 1);
+	return 1;
+}
+
+// Publishes a body to a topic: each subscription that matches gets a task. The options are {"topic": "orders", "id": "text",
+// "attributes": {"type": "order.made"}}, of which only the topic is required. Slot: the ID of the publication. Needs
+// capabilities.publish. The errors are those of quern_enqueue.
+static inline int32_t quern_publish(const void *body, uint32_t body_size, const void *options, uint32_t options_size) {
+	return quern_enqueue(NULL, 0, body, body_size, options, options_size);
 }
 
 // quern_log for a zero-terminated text without fields.

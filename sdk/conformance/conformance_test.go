@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,8 +83,20 @@ func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
 	if b.Pad > 0 {
 		input += "#" + strings.Repeat("x", b.Pad-len(input)-1)
 	}
+	var after []string
+	for _, one := range b.Task.After {
+		after = append(after, one[0])
+		if _, err := n.client.Queue("kit").Enqueue(n.ctx, []byte(one[1]), queue.Options{ID: one[0]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	when := queue.When("")
+	if after != nil {
+		when = queue.WhenEnded
+	}
 	_, err := n.client.Queue(cmp.Or(b.Plugin, "kit")).Enqueue(n.ctx, []byte(input), queue.Options{
 		ID: id, Key: b.Task.Key, Parent: b.Task.Parent, Depth: b.Task.Depth, Traceparent: b.Task.Traceparent, Headers: b.Task.Headers, Deadline: b.Task.Deadline,
+		After: after, When: when,
 		Retry: queue.Retry{MaxAttempts: b.Task.Attempts, Base: 10 * time.Millisecond, Min: 10 * time.Millisecond},
 	})
 	if err != nil {
@@ -126,6 +139,7 @@ func (n *node) compare(t *testing.T, b behavior, task *queue.Task) {
 		t.Errorf("progress %v %q, want %v %q", task.Progress, task.Message, b.Progress, b.Message)
 	}
 	n.compareLog(t, b, task.ID)
+	n.comparePublications(t, b)
 	n.compareChildren(t, b, task)
 }
 
@@ -176,7 +190,7 @@ func (n *node) children(t *testing.T, parent string) (count int) {
 	t.Helper()
 	const most = 1000
 	for _, name := range []string{"children", "mail.a", "mail.full"} { // of those that manifest.yaml grants
-		for _, status := range []queue.Status{queue.Pending, queue.Scheduled} {
+		for _, status := range []queue.Status{queue.Pending, queue.Scheduled, queue.Failed} {
 			tasks, err := n.client.Queue(name).List(n.ctx, queue.ListOptions{Status: status, Limit: most})
 			if err != nil || len(tasks) == most {
 				t.Fatalf("%d tasks of %s, %v", len(tasks), name, err)
@@ -189,6 +203,32 @@ func (n *node) children(t *testing.T, parent string) (count int) {
 		}
 	}
 	return count
+}
+
+// comparePublications waits until all that a task has published has its tasks, and compares how many those are.
+func (n *node) comparePublications(t *testing.T, b behavior) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for id, want := range b.Publications {
+		for {
+			p, err := n.client.Publication(n.ctx, id)
+			if err == nil && (p.State == queue.PublicationDone || p.State == queue.PublicationDropped) {
+				if p.Tasks != want {
+					t.Errorf("publication %+v, want %d tasks", p, want)
+				}
+				break
+			}
+			if want < 0 && errors.Is(err, queue.ErrNoPublication) {
+				break
+			}
+			select {
+			case <-ticker.C:
+			case <-n.ctx.Done():
+				t.Fatalf("publication %s: %+v, %v", id, p, err)
+			}
+		}
+	}
 }
 
 // compareChildren compares what a task has enqueued. Nobody serves those queues.
@@ -204,6 +244,14 @@ func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
 		t.Errorf("%d children, want %d", got, total)
 	}
 	for _, want := range b.Children {
+		if publication, ok := strings.CutPrefix(want.ID, "task of "); ok {
+			tasks, err := n.client.PublicationTasks(n.ctx, publication, 0, 1)
+			if err != nil || len(tasks) == 0 {
+				t.Errorf("publication %s has %v, %v", publication, tasks, err)
+				continue
+			}
+			want.ID = tasks[0].ID
+		}
 		task, err := n.client.Task(n.ctx, want.ID)
 		switch {
 		case want.Status == "" && errors.Is(err, queue.ErrNoTask):
@@ -217,7 +265,14 @@ func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
 		}
 		got := child{
 			ID: task.ID, Queue: task.Queue, Status: string(task.Status), Body: string(task.Parameters),
-			Key: task.Key, Label: task.Labels["kit"], Header: task.Headers["kit"], Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
+			Key: task.Key, Label: task.Labels["kit"], Header: cmp.Or(task.Headers["kit"], task.Headers["ce-kit"]), Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
+		}
+		if a := task.After; a != nil {
+			state := "released"
+			if a.Blocked {
+				state = "blocked"
+			}
+			got.After = fmt.Sprint(state, " ", a.When, " ", a.Of, a.Ended, a.Failed)
 		}
 		if want.Size > 0 {
 			got.Size, got.Body = len(got.Body), ""

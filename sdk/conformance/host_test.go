@@ -107,7 +107,7 @@ type node struct {
 var variants = map[string]func(manifest string) string{
 	"kit": func(manifest string) string { return manifest },
 	"call": func(manifest string) string {
-		return strings.Replace(manifest, "after: complete", "after: call, depth: 1", 1)
+		return strings.Replace(strings.Replace(manifest, "after: complete", "after: call, depth: 1", 1), "after: complete", "after: call", 1)
 	},
 	"warm":     warmed("warm"),
 	"warm-raw": warmed("warm-raw"),
@@ -179,6 +179,9 @@ func start(t *testing.T, dir string) *node {
 	}
 	n.client = client
 	if err := client.Queue("mail.full").SetLimit(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Subscribe(ctx, queue.Subscription{ID: "kit", Topic: "kit.orders", Queue: "children"}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{Version: "test"})

@@ -51,6 +51,7 @@ type behavior struct {
 		Headers                  map[string]string
 		Attempts, Depth          int
 		Deadline                 time.Time
+		After                    [][2]string // tasks that it waits for until they have ended: ID and input of each
 	}
 	// Again runs the task a second time, and what becomes of that is the same. Differs says that what {hex} stands for in the
 	// result is another one.
@@ -70,13 +71,18 @@ type behavior struct {
 	Message       string
 	Children      []child
 	More          int // children beside these
+	// Publications are how many tasks each publication has by its ID; -1 if there is no such publication.
+	Publications map[string]int
 }
 
 // child is a task that the behavior has enqueued.
 type child struct {
+	// ID may be "task of PUBLICATION": of its first subscriber.
 	ID, Queue, Key, Label, Header string
 	// Status is where it stands; "" if it is not there.
 	Status string
+	// After is the field after of what waits for others.
+	After string
 	// Body is what it is given, Size how many bytes that are, if they are not worth writing down.
 	Body               string
 	Size               int

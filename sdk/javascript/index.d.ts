@@ -42,6 +42,13 @@ export interface Task {
   readonly traceparent: string;
   /** The headers with which the task was enqueued, by names in lower case, traceparent among them. */
   readonly headers: Record<string, string>;
+  /** The tasks that this one waited for before it ran, in the order in which they were named. */
+  dependencies(): Dependency[];
+  /**
+   * The result of one of these. Throws ENOTFOUND if it has none, because it is not complete or is deleted, EINVAL if this task did not
+   * wait for it, ETOOBIG above 16 MiB.
+   */
+  resultOf(id: string): Uint8Array<ArrayBuffer>;
   /** Whether the host is about to stop: throw a {@link Retry} soon, and the task runs elsewhere. Each read asks the host. */
   readonly cancelled: boolean;
   /** The input. */
@@ -50,6 +57,13 @@ export interface Task {
   text(): string;
   /** The input as JSON. If it is not JSON, the task fails for good unless the handler catches that. */
   json<T = any>(): T;
+}
+
+/** A task that another one waited for. */
+export interface Dependency {
+  readonly id: string;
+  /** gone: it was deleted; open: it could not be waited for; waiting: it goes on. */
+  readonly end: "complete" | "failed" | "gone" | "open" | "waiting";
 }
 
 /** What a handler may return. */

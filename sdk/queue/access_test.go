@@ -290,7 +290,7 @@ func produce(t *testing.T, w *world) {
 	}
 	must[*TreeNode](t)(w.Tree(ctx, "bytes", TreeOptions{}))
 	must[[]Dependency](t)(w.Dependencies(ctx, "batch", 0, 9))
-	if _, err := w.DependencyResult(ctx, "batch", "bytes", 9); !errors.Is(err, ErrNoTask) {
+	if _, err := w.Result(ctx, "bytes", 9); !errors.Is(err, ErrNoTask) {
 		t.Error(err)
 	}
 	must[FlowCancelled](t)(w.CancelFlow(ctx, "batch", true))

@@ -59,7 +59,7 @@ type taskBlock struct {
 	queue string
 	args  []any // of the tasks, as batch.lua takes them
 	tasks int
-	size  int // bytes of the parameters
+	size  int // bytes: see Spec.Size
 	// weight is how much work it is for Redis: 1 is a task without dependencies.
 	weight int
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,6 +132,17 @@ type Dependency struct {
 // Dependencies reads the dependencies of a task, in the order in which they were named, without the first `from`: at most 1,000.
 // It has none if there is no such task.
 func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
+	all, err := c.AllDependencies(ctx, id)
+	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), pageTasks)
+	page := all[from:min(from+limit, len(all))]
+	if err == nil {
+		err = c.measure(ctx, page)
+	}
+	return page, err
+}
+
+// AllDependencies reads all dependencies of a task at once, without the sizes of their results.
+func (c *Client) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
@@ -138,57 +150,49 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	if err != nil {
 		return nil, fmt.Errorf("read dependencies of task %s: %w", id, err)
 	}
-	type placed struct {
-		Dependency
-		place int
-	}
-	all := make([]placed, 0, len(hash))
+	all, places := make([]Dependency, 0, len(hash)), make(map[string]int, len(hash))
 	for other, value := range hash {
 		place, end, _ := strings.Cut(value, " ")
-		n, _ := strconv.Atoi(place)
-		all = append(all, placed{Dependency{ID: other, End: end}, n})
+		places[other], _ = strconv.Atoi(place)
+		all = append(all, Dependency{ID: other, End: end})
 	}
-	slices.SortFunc(all, func(a, b placed) int { return a.place - b.place })
-	page := make([]Dependency, 0, min(limit, pageTasks))
-	for _, one := range all[min(max(from, 0), len(all)):min(max(from, 0)+min(max(limit, 0), pageTasks), len(all))] {
-		page = append(page, one.Dependency)
-	}
+	slices.SortFunc(all, func(a, b Dependency) int { return places[a.ID] - places[b.ID] })
+	return all, nil
+}
+
+// measure reads the sizes of results.
+func (c *Client) measure(ctx context.Context, of []Dependency) error {
 	type sizes struct{ text, bytes *redis.IntCmd }
-	cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, d Dependency) sizes {
+	cmds, err := pipelined(ctx, &c.store, of, func(p redis.Pipeliner, d Dependency) sizes {
 		return sizes{p.HStrLen(ctx, c.keys.task(d.ID), "result"), p.HStrLen(ctx, c.keys.bytes(d.ID), "result")}
 	})
 	for i, cmd := range cmds {
-		if page[i].Size = cmd.bytes.Val(); page[i].Size == 0 {
-			page[i].Size = cmd.text.Val()
-		}
+		of[i].Size = cmp.Or(cmd.bytes.Val(), cmd.text.Val())
 	}
-	return page, wrap("read dependencies of task "+id, err)
+	return wrap("read the sizes of results", err)
 }
 
-// DependencyResult reads the result of a task that another one waits for, or waited for: ErrDependency if it does not, or the
-// result is longer than most bytes; ErrNoTask if the dependency has no result, because it is not complete or is deleted.
-func (c *Client) DependencyResult(ctx context.Context, id, dependency string, most int64) ([]byte, error) {
-	if err := errors.Join(ValidID(id), ValidID(dependency)); err != nil {
+// Result reads the result of a task alone: ErrNoTask if it has none, because it is not complete or is deleted, ErrInvalid if it is
+// longer than most bytes.
+func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, error) {
+	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	waits, err := c.rdb.HExists(ctx, c.keys.after(id), dependency).Result()
-	if err != nil {
-		return nil, wrap("read dependencies of task "+id, err)
+	of := []Dependency{{ID: id}}
+	if err := c.measure(ctx, of); err != nil {
+		return nil, err
 	}
-	if !waits {
-		return nil, fmt.Errorf("%w: task %s does not wait for task %s", ErrDependency, id, dependency)
+	if of[0].Size > most {
+		return nil, fmt.Errorf("%w: the result of task %s has %d bytes, at most %d are read", ErrInvalid, id, of[0].Size, most)
 	}
-	text, err := c.rdb.HGet(ctx, c.keys.task(dependency), "result").Result()
+	text, err := c.rdb.HGet(ctx, c.keys.task(id), "result").Result()
 	if isNil(err) {
-		return nil, fmt.Errorf("result of task %s: %w", dependency, ErrNoTask)
+		return nil, fmt.Errorf("result of task %s: %w", id, ErrNoTask)
 	}
 	if err == nil {
-		text, err = c.companion(ctx, dependency, "result", text)
+		text, err = c.companion(ctx, id, "result", text)
 	}
-	if err == nil && int64(len(text)) > most {
-		return nil, fmt.Errorf("%w: the result of task %s has %d bytes, at most %d are read", ErrDependency, dependency, len(text), most)
-	}
-	return []byte(text), wrap("read result of task "+dependency, err)
+	return []byte(text), wrap("read result of task "+id, err)
 }
 
 // advanceTasks is how many dependents one script tells: each takes some 20 commands.

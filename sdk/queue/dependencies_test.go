@@ -78,13 +78,11 @@ func TestAChain(t *testing.T) {
 		if want := []Dependency{{"b", "complete", 2}, {"c", "complete", 1}}; !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		if result := must[[]byte](t)(w.DependencyResult(w.ctx, "d", "b", 2)); string(result) != "\xff\x00" {
+		if result := must[[]byte](t)(w.Result(w.ctx, "b", 2)); string(result) != "\xff\x00" {
 			t.Errorf("result %q", result)
 		}
-		for _, other := range []string{"a", "d"} {
-			if _, err := w.DependencyResult(w.ctx, "d", other, 9); !errors.Is(err, ErrDependency) {
-				t.Errorf("result of %s: %v", other, err)
-			}
+		if _, err := w.Result(w.ctx, "b", 1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a result of two bytes: %v", err)
 		}
 		// What has ended counts at once.
 		w.after(t, "e", WhenComplete, "a", "d")
@@ -175,22 +173,22 @@ func TestEveryEndIsTold(t *testing.T) {
 				options.Retry.MaxAge = time.Second
 			}
 			w.enqueue(t, "q", "", options)
-			for _, when := range []When{WhenComplete, WhenEnded, WhenFailed} {
+			for _, when := range whens {
 				w.after(t, name+"."+string(when), when, name)
 			}
 			end()
 			w.advance(t)
-			want := map[string]string{"complete": "failed dependency", "ended": "pending", "failed": "pending"}
+			want := map[string]string{"complete": "failed dependency", "ended": "pending", "failed": "pending", "any": "failed dependency"}
 			switch name {
 			case "deleted":
-				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete"}
+				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}
 			case "python", "removed":
 				w.is(t, map[string]string{name + ".complete": "scheduled", name + ".ended": "scheduled"})
 				pass(6)
 				must[Block](t)(q.Recheck(w.ctx))
 			}
 			if name == "python" {
-				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete"}
+				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}
 			}
 			for when, state := range want {
 				w.is(t, map[string]string{name + "." + when: state})
@@ -199,6 +197,60 @@ func TestEveryEndIsTold(t *testing.T) {
 				t.Errorf("error %s", failed.Error)
 			}
 			w.rdb.Del(w.ctx, w.keys.pending("q")) // so that the next one is first
+		}
+	})
+}
+
+// What is purged while others wait for it counts as it ended, whether they were told by then or not: nobody waits for ever, and
+// nobody fails for it. Its result is gone, but for the task that has it as its parameters.
+func TestPurgedDependencies(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "p")
+		for _, told := range []string{"told", "untold"} {
+			done, bad, late := told+".done", told+".bad", told+".late"
+			for _, id := range []string{done, bad, late} {
+				w.enqueue(t, "p", "", Options{ID: id})
+			}
+			w.after(t, told+".complete", WhenComplete, done, late)
+			w.after(t, told+".ended", WhenEnded, done, bad, late)
+			w.after(t, told+".any", WhenAny, bad, late)
+			w.after(t, told+".failed", WhenFailed, done, late)
+			w.after(t, told+".doomed", WhenComplete, bad, late)
+			w.enqueue(t, "q", "", Options{ID: told + ".heir", After: []string{done}})
+			for _, failure := range []*Failure{nil, {}} {
+				claim := new(w.reserve(t, node, "p", true)).Claim()
+				w.settle(t, node, "p", Settlement{Claim: claim, Result: []byte("result of " + claim.ID), Failure: failure})
+			}
+			if told == "told" {
+				w.advance(t)
+			}
+			if n := must[int](t)(w.Queue("p").Purge(w.ctx, PurgeOptions{Everything: true})); n != 2 {
+				t.Fatalf("purged %d tasks", n)
+			}
+			w.advance(t)
+			w.is(t, map[string]string{
+				told + ".complete": "scheduled", told + ".ended": "scheduled", told + ".any": "scheduled", told + ".failed": "scheduled",
+				told + ".doomed": "failed dependency", told + ".heir": "pending",
+			})
+			if got := w.task(t, told+".heir"); string(got.Parameters) != "result of "+done {
+				t.Errorf("parameters %q", got.Parameters)
+			}
+			if _, err := w.Result(w.ctx, done, 99); !errors.Is(err, ErrNoTask) {
+				t.Errorf("result of what was purged: %v", err)
+			}
+			w.settle(t, node, "p", Settlement{Claim: new(w.reserve(t, node, "p", true)).Claim()})
+			must[int](t)(w.Queue("p").Purge(w.ctx, PurgeOptions{Everything: true}))
+			w.advance(t)
+			w.is(t, map[string]string{told + ".complete": "pending", told + ".ended": "pending", told + ".any": "pending", told + ".failed": "complete"})
+			if got := *w.task(t, told+".ended").After; got != (After{When: WhenEnded, Of: 3, Ended: 3, Failed: 1}) {
+				t.Errorf("%+v", got)
+			}
+			if stats := must[Stats](t)(w.Queue("q").Stats(w.ctx)); stats.Blocked != 0 {
+				t.Errorf("%d still wait", stats.Blocked)
+			}
+		}
+		if left := must[[]string](t)(w.rdb.Keys(w.ctx, w.Tenant()+"_children_*").Result()); len(left) != 0 {
+			t.Errorf("left are %v", left)
 		}
 	})
 }
@@ -489,6 +541,7 @@ func TestTimesOfADependent(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "a"})
 		enqueue("delayed", Options{Delay: time.Minute})
 		enqueue("aged", Options{Retry: Retry{MaxAge: 10 * time.Second}})
+		enqueue("plain", Options{})
 		enqueue("late", Options{Deadline: time.Unix(1700000020, 0)})
 		w.at(30)
 		if n := must[int](t)(expire(w.ctx, q, time.Second, "")); n != 2 { // late, and a by the manifest's age
@@ -501,7 +554,7 @@ func TestTimesOfADependent(t *testing.T) {
 		w.advance(t)
 		w.is(t, map[string]string{"aged": "scheduled", "late": "failed expired"})
 		w.run(t, node, "a", "", nil)
-		w.is(t, map[string]string{"aged": "pending", "delayed": "scheduled"})
+		w.is(t, map[string]string{"aged": "pending", "delayed": "scheduled", "plain": "pending"})
 		if got := must[int](t)(enqueueDue(w.ctx, q)); got != 0 {
 			t.Errorf("%d are due", got)
 		}
@@ -512,7 +565,108 @@ func TestTimesOfADependent(t *testing.T) {
 		if got := must[int](t)(enqueueDue(w.ctx, q)); got != 1 {
 			t.Errorf("%d are due", got)
 		}
+		w.is(t, map[string]string{"plain": "pending"}) // the manifest's age of a plain one counts from when it need not wait
+		w.at(39)
+		if got := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, MaxAge: 10 * time.Second}})[0]; len(got.Tasks) != 1 || got.Tasks[0].ID != "plain" {
+			t.Errorf("reserved %+v", got)
+		}
+		w.at(61)
 		w.run(t, node, "delayed", "", nil)
+	})
+}
+
+// A producer that dies while it names what its task waits for leaves one that fails after a minute, if nobody goes on.
+func TestAProducerThatDies(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		q := w.Queue("q")
+		after := []string{"first"}
+		for i := range 2 * blockDependencies {
+			after = append(after, fmt.Sprint("d", i))
+		}
+		if _, err := q.Enqueue(w.ctx, nil, Options{ID: "refused", After: after}); !errors.Is(err, ErrDependency) {
+			t.Error(err)
+		}
+		if _, err := w.Task(w.ctx, "refused"); !errors.Is(err, ErrNoTask) {
+			t.Errorf("a task that was refused: %v", err)
+		}
+		for _, id := range after {
+			w.enqueue(t, "q", "", Options{ID: id})
+		}
+		specs := []Spec{{Options: Options{ID: "half", After: after}}}
+		for _, id := range []string{"half", "whole"} {
+			specs[0].ID = id
+			if err := q.client.commits.write(w.ctx, q.blocks(specs, []Receipt{{ID: id}})); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Await(w.ctx, id, after[:blockDependencies]...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.at(50)
+		must[Block](t)(q.Recheck(w.ctx))
+		if receipts := must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs)); !receipts[0].Existed { // somebody goes on
+			t.Errorf("%+v", receipts)
+		}
+		w.at(70)
+		must[Block](t)(q.Recheck(w.ctx))
+		w.at(200)
+		must[Block](t)(q.Recheck(w.ctx))
+		w.is(t, map[string]string{"half": "failed dependency", "whole": "scheduled"})
+		if got := *w.task(t, "whole").After; got != (After{When: WhenComplete, Blocked: true, Of: len(after)}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// What is to wait for a task of which another one has the uniqueness waits for that one.
+func TestDependentsOfWhatIsUnique(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q, node := w.Queue("q"), w.node(t, "q")
+		unique := &Unique{Key: "u"}
+		w.enqueue(t, "q", "", Options{ID: "first", Unique: unique})
+		var others []string
+		for i := range inlineDependencies + 1 {
+			others = append(others, w.enqueue(t, "other", "", Options{ID: fmt.Sprint("o", i)}))
+		}
+		receipts := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{
+			{Options: Options{ID: "second", Unique: unique}},
+			{Options: Options{ID: "next", After: []string{"second"}}},
+			{Options: Options{ID: "many", After: append(others, "second")}},
+			{Options: Options{ID: "last", After: []string{"second", "many"}, When: WhenAny}},
+		}))
+		if receipts[0] != (Receipt{ID: "first", Existed: true}) {
+			t.Errorf("%+v", receipts)
+		}
+		for id, want := range map[string]string{"next": "first", "many": "first", "last": "first"} {
+			all := must[[]Dependency](t)(w.AllDependencies(w.ctx, id))
+			if !slices.ContainsFunc(all, func(d Dependency) bool { return d.ID == want }) {
+				t.Errorf("%s waits for %v", id, all)
+			}
+		}
+		w.is(t, map[string]string{"next": "scheduled", "many": "scheduled", "last": "scheduled"})
+		w.run(t, node, "first", "", nil)
+		w.is(t, map[string]string{"next": "pending", "many": "scheduled", "last": "pending"})
+		// So it is with the tasks of a task.
+		w.enqueue(t, "p", "", Options{ID: "parent"})
+		w.enqueue(t, "q", "", Options{ID: "third", Unique: unique})
+		parent := w.node(t, "p")
+		w.settle(t, parent, "p", Settlement{Claim: new(w.reserve(t, parent, "p", true)).Claim(), Children: []Child{
+			{Queue: "q", Spec: Spec{Options: Options{ID: "fourth", Unique: unique}}},
+			{Queue: "q", Spec: Spec{Options: Options{ID: "same", After: []string{"fourth"}}}},
+			{Queue: "p", Spec: Spec{Options: Options{ID: "elsewhere", After: []string{"fourth"}}}},
+		}})
+		for _, id := range []string{"same", "elsewhere"} {
+			if all := must[[]Dependency](t)(w.AllDependencies(w.ctx, id)); len(all) != 1 || all[0] != (Dependency{ID: "third"}) {
+				t.Errorf("%s waits for %v", id, all)
+			}
+		}
+		// Of another's task nothing is changed.
+		w.enqueue(t, "q", "", Options{ID: "open", Unique: &Unique{Key: "v"}, Open: true})
+		must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "closed", Unique: &Unique{Key: "v"}, After: others}}}))
+		if got := *w.task(t, "open").After; got != (After{When: WhenComplete, Open: true, Blocked: true}) {
+			t.Errorf("%+v", got)
+		}
 	})
 }
 
@@ -542,6 +696,50 @@ func TestRecheckRepairs(t *testing.T) {
 		}
 		w.is(t, map[string]string{"untold": "pending", "unknown": "failed dependency"})
 		w.depth(t, "q", map[Status]int64{Complete: 1, Pending: 2, Failed: 1, Scheduled: 500})
+	})
+}
+
+// Of a damaged list of dependencies each look makes the same.
+func TestRecheckOfWhatIsLost(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		q := w.Queue("q")
+		var ids []string
+		for i := range 10 {
+			ids = append(ids, w.enqueue(t, "q", "", Options{ID: fmt.Sprint("d", i)}))
+		}
+		w.after(t, "ended", WhenEnded, ids...)
+		w.after(t, "any", WhenAny, ids...)
+		must[bool](t)(q.Cancel(w.ctx, "d0"))
+		w.advance(t)
+		for _, id := range []string{"ended", "any"} {
+			w.rdb.HDel(w.ctx, w.keys.after(id), ids[8:]...)
+		}
+		for look := range 6 {
+			w.at(float64(look+1) * (RecheckAge.Seconds() + 1))
+			must[Block](t)(q.Recheck(w.ctx))
+			w.is(t, map[string]string{"ended": "scheduled", "any": "scheduled"})
+			if got := *w.task(t, "ended").After; got != (After{When: WhenEnded, Blocked: true, Of: 10, Ended: 3, Failed: 3}) {
+				t.Errorf("look %d: %+v", look, got)
+			}
+		}
+	})
+}
+
+// A batch has a bound, however many calls make it.
+func TestALargeBatch(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		w.enqueue(t, "q", "", Options{ID: "batch", Open: true})
+		w.enqueue(t, "q", "", Options{ID: "a"})
+		w.enqueue(t, "q", "", Options{ID: "b"})
+		w.rdb.HSet(w.ctx, w.keys.task("batch"), "after", fmt.Sprintf("open complete %d 0 0", MaxDependencies-1))
+		if err := q.Await(w.ctx, "batch", "a", "b"); !errors.Is(err, ErrDependency) {
+			t.Error(err)
+		}
+		if err := q.Await(w.ctx, "batch", "a"); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,8 @@ type Options struct {
 	Unique   *Unique       // refuses a second task like this one (default: none is refused)
 	// After are the IDs of tasks that this one waits for, its dependencies, at most MaxDependencies: it is blocked until they have
 	// ended as When asks (default WhenComplete), and those that have ended already count. Its Delay or At, if later, comes on
-	// top, and its MaxAge counts from then. They must exist, or come before it in the same call. With one dependency, and no
+	// top, and its MaxAge counts from then. They must exist, or come before it in the same call; if one of these
+	// is not enqueued, because another task has its uniqueness, it waits for that one. With one dependency, and no
 	// parameters of its own, its parameters are that one's result.
 	After []string
 	When  When
@@ -92,6 +94,15 @@ type Spec struct {
 	Options
 }
 
+// Size is how many bytes a task brings to Redis, about: those of its parameters, key, labels, headers and dependencies.
+func (s *Spec) Size() int {
+	size := len(s.Parameters) + s.metadata() + headerBytes(s.Headers)
+	for _, id := range s.After {
+		size += len(id)
+	}
+	return size
+}
+
 // Receipt is what became of one Spec.
 type Receipt struct {
 	ID string
@@ -129,6 +140,9 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 			receipts[i].ID = NewID()
 		}
 	}
+	if err := q.there(ctx, specs); err != nil {
+		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
+	}
 	wanted := q.client.config.Replicas
 	lacking := &NotReplicatedError{Wanted: wanted, Got: wanted}
 	for from := 0; from < len(specs); {
@@ -148,7 +162,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 				}
 			}
 		}
-		if err == nil {
+		if specs = renamed(specs, receipts[:from]); err == nil {
 			err = q.awaitMany(ctx, specs[first:from], receipts[first:from])
 		}
 		if err != nil {
@@ -161,12 +175,33 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	return receipts, nil
 }
 
+// renamed are the specs, in which those wait for the tasks that have the uniqueness of earlier ones that were to wait for these.
+func renamed(specs []Spec, receipts []Receipt) []Spec {
+	names := make(map[string]string)
+	for i, receipt := range receipts {
+		if id := specs[i].ID; id != "" && receipt.ID != id {
+			names[id] = receipt.ID
+		}
+	}
+	if len(names) == 0 {
+		return specs
+	}
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].After = slices.Clone(specs[i].After)
+		for j, id := range specs[i].After {
+			specs[i].After[j] = cmp.Or(names[id], id)
+		}
+	}
+	return specs
+}
+
 // blocks are the blocks of the first specs, as many as one write carries.
 func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 	var b *taskBlock
 	total := 0
 	for i := range specs[:min(len(specs), writeTasks)] {
-		size, weight := len(specs[i].Parameters), specs[i].weight()
+		size, weight := specs[i].Size(), specs[i].weight()
 		if total += size; i > 0 && total > blockBytes {
 			break
 		}
@@ -194,12 +229,42 @@ func (s *Spec) weight() int {
 // later tells whether the dependencies are added when the task exists.
 func (s *Spec) later() bool { return len(s.After) > inlineDependencies }
 
+// there is ErrDependency if a task that gets its dependencies later names one that does not exist, also not among the specs: it
+// would exist without having all of them.
+func (q *Queue) there(ctx context.Context, specs []Spec) error {
+	if !slices.ContainsFunc(specs, func(s Spec) bool { return s.later() }) {
+		return nil
+	}
+	before := make(map[string]bool, len(specs))
+	var others, of []string
+	for i := range specs {
+		for _, id := range specs[i].After {
+			if specs[i].later() && !before[id] {
+				others, of = append(others, id), append(of, specs[i].ID)
+			}
+		}
+		before[specs[i].ID] = true
+	}
+	found, err := pipelined(ctx, &q.client.store, others, func(p redis.Pipeliner, id string) *redis.IntCmd {
+		return p.Exists(ctx, q.client.keys.task(id))
+	})
+	for i, exists := range found {
+		if err == nil && exists.Val() == 0 {
+			err = fmt.Errorf("%w: task %s cannot wait for task %s, which does not exist: enqueue that first", ErrDependency, of[i], others[i])
+		}
+	}
+	return err
+}
+
 // awaitMany adds the dependencies of a task that was written without them: the last one, if any. One that existed before and is
 // closed has its own.
 func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	last := len(specs) - 1
 	if last < 0 || !specs[last].later() {
 		return nil
+	}
+	if receipts[last].Existed && receipts[last].ID != specs[last].ID {
+		return nil // another task has its uniqueness, and its own dependencies
 	}
 	err := q.await(ctx, receipts[last].ID, specs[last].After, !specs[last].Open)
 	if receipts[last].Existed && errors.Is(err, ErrStatus) {
@@ -257,7 +322,7 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 	if len(s.After) > 0 || s.Open {
 		args = appendFields(args, "when", cmp.Or(string(s.When), string(WhenComplete)))
 		if s.later() && !inline {
-			args = appendFields(args, "open", "1")
+			args = appendFields(args, "open", "1", "filling", optional(!s.Open, "1"))
 		} else {
 			args = appendFields(args, "after", strings.Join(s.After, " "), "open", optional(s.Open, "1"))
 		}

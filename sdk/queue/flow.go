@@ -98,33 +98,42 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 			seen[id], all = true, append(all, id)
 		}
 	}
-	for from := 0; from < len(all); {
+	type place struct {
+		id   string
+		from int64 // in the list of its children and dependents
+	}
+	type near struct {
+		below *redis.StringSliceCmd
+		above *redis.StringSliceCmd
+	}
+	type edge struct{ id, after string }
+	for read, rest := 0, []place(nil); read < len(all) || len(rest) > 0; {
 		if len(all) > maxFlow {
 			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", ErrInvalid, id, maxFlow)
 		}
-		page := all[from:min(len(all), from+100)]
-		from += len(page)
-		type near struct {
-			below *redis.StringSliceCmd
-			above *redis.StringSliceCmd
+		page := rest // what is left of long lists, and what was found
+		for rest = nil; len(page) < 100 && read < len(all); read++ {
+			page = append(page, place{id: all[read]})
 		}
-		cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, id string) (n near) {
-			n.below = p.LRange(ctx, c.keys.children(id), 0, -1)
-			if whole {
-				n.above = p.HKeys(ctx, c.keys.after(id))
+		cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, at place) (n near) {
+			n.below = p.LRange(ctx, c.keys.children(at.id), at.from, at.from+pageTasks-1)
+			if whole && at.from == 0 {
+				n.above = p.HKeys(ctx, c.keys.after(at.id))
 			}
 			return n
 		})
 		if err != nil {
 			return nil, wrap("read the flow of task "+id, err)
 		}
-		type edge struct{ id, after string }
 		var edges []edge
 		for i, cmd := range cmds {
 			for _, below := range cmd.below.Val() {
-				edges = append(edges, edge{below, page[i]})
+				edges = append(edges, edge{below, page[i].id})
 			}
-			if whole {
+			if len(cmd.below.Val()) == pageTasks {
+				rest = append(rest, place{page[i].id, page[i].from + pageTasks})
+			}
+			if cmd.above != nil {
 				for _, above := range cmd.above.Val() {
 					add(above)
 				}

@@ -86,6 +86,8 @@ type Reservation struct {
 	Parameters []byte
 	Size       int64
 	Large      bool
+	// Checkpointed: an earlier run has left a checkpoint, which Client.Checkpoint fetches.
+	Checkpointed bool
 }
 
 // Since is when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
@@ -226,6 +228,8 @@ func readReservation(v *values) (r Reservation) {
 			r.MaxAttempts, maxAttempts = int(asInt(text)), text
 		case "retry":
 			retry = text
+		case "checkpoint":
+			r.Checkpointed = text != "0"
 		case "expires":
 			r.Expires = parseSeconds(text)
 		case "reschedules":

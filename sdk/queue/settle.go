@@ -82,15 +82,6 @@ func (c *Child) Validate() error {
 	return errors.Join(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
 }
 
-// Size is about how many bytes it takes.
-func (c *Child) Size() int {
-	size := len(c.Parameters) + c.metadata() + headerBytes(c.Headers)
-	for _, id := range c.After {
-		size += len(id)
-	}
-	return size
-}
-
 // Settle ends the runs of held tasks of one queue in one script, and wakes the listeners of the queues in wake, whose tasks
 // may have waited for these to end. Together they should weigh MaxWeight at most, for a few milliseconds of Redis's time.
 //

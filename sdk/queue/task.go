@@ -60,6 +60,7 @@ type Task struct {
 	LiveID      string            // the failed task of a dead letter, which shares its parameters and history
 	// DeadID is the dead letter of a failed task, and Handled the one that was handled well.
 	DeadID, Handled string
+	Dead            string // the queue of its dead letter, which its producer named
 	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
 	CancelAsked     bool   // the task runs and is to be stopped
 	CheckpointSize  int64  // bytes of its checkpoint, until it is complete
@@ -91,7 +92,7 @@ func newTask(id string, hash map[string]string) *Task {
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
 		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
-		DeadID: hash["dead_id"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
+		DeadID: hash["dead_id"], Dead: hash["dead_queue"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],

@@ -87,6 +87,29 @@ func (r *run) TaskText(field uint32) string {
 	return [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}[field]
 }
 
+func (r *run) Dependencies() (string, error) {
+	return call(r, "task_text", func() (string, error) {
+		var text strings.Builder
+		for _, d := range r.task.Dependencies {
+			fmt.Fprintf(&text, "%s %s\n", d.ID, cmp.Or(d.End, "complete"))
+		}
+		return text.String(), nil
+	})
+}
+
+func (r *run) DependencyResult(id string) ([]byte, error) {
+	return call(r, "dependency_result", func() ([]byte, error) {
+		i := slices.IndexFunc(r.task.Dependencies, func(d Dependency) bool { return d.ID == id })
+		switch {
+		case i < 0:
+			return nil, sdk.ErrInvalid
+		case cmp.Or(r.task.Dependencies[i].End, "complete") != "complete":
+			return nil, sdk.ErrNotFound
+		}
+		return clone(r.task.Dependencies[i].Result), nil
+	})
+}
+
 // textHeaders is the field of the headers.
 const textHeaders = 8
 

@@ -48,8 +48,8 @@ type Harness struct {
 	// Topics are those that the manifest lets the handler publish to, and PublishAtOnce its after: call, likewise.
 	Topics        []string
 	PublishAtOnce bool
-	// Fault, if not nil, returns the error of a function of quern_v1, such as sdk.ErrUnavailable: checkpoint_save, enqueue,
-	// http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get.
+	// Fault, if not nil, returns the error of a function of quern_v1, such as sdk.ErrUnavailable: checkpoint_save,
+	// dependency_result, enqueue, task_text (of the dependencies), http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get.
 	Fault func(function string) error
 
 	t       testing.TB
@@ -86,6 +86,8 @@ type Task struct {
 	// Headers are those beside Traceparent.
 	Headers map[string]string
 	Input   []byte
+	// Dependencies are the tasks that it waited for.
+	Dependencies []Dependency
 	// Attempt is 1 if it is 0, and MaxAttempts is 0 for any number. Run looks at neither.
 	Attempt, MaxAttempts int
 	// PreviousError is the error of the attempt before, and Checkpoint what an earlier run saved; nil for none.
@@ -93,6 +95,15 @@ type Task struct {
 	Checkpoint    []byte
 	// Timeout is until the task's deadline, with which the context ends; 0 for none. The task is not ended by it.
 	Timeout time.Duration
+}
+
+// Dependency is a task that the task of a run waited for.
+type Dependency struct {
+	ID string
+	// End is "complete" if it is empty.
+	End string
+	// Result is what Task.ResultOf returns; one that is not complete has none.
+	Result []byte
 }
 
 // running is held by the one run of this process.

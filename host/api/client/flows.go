@@ -28,6 +28,22 @@ func (c *Client) Tree(ctx context.Context, id string, o queue.TreeOptions) (*que
 	return root.Tree(), nil
 }
 
+// Dependencies reads some of the tasks that a task waits for, or waited for.
+func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error) {
+	if err := queue.ValidID(id); err != nil {
+		return nil, err
+	}
+	var page api.List[api.Dependency]
+	what := get(&page, "tasks", id, "dependencies")
+	what.query = url.Values{"offset": {fmt.Sprint(from)}, "limit": {fmt.Sprint(limit)}}
+	err := c.do(ctx, what)
+	all := make([]queue.Dependency, len(page.Items))
+	for i, d := range page.Items {
+		all[i] = queue.Dependency(d)
+	}
+	return all, err
+}
+
 // CancelFlow cancels a task and all that wait for it, or all that is connected with it.
 func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error) {
 	var got api.FlowCancelled

@@ -87,7 +87,7 @@ function about(t) {
     ["Headers", headers.length && headers.map(([k, v]) => h("div", null, `${k}: ${v}`))],
     ["Labels", t.labels && Object.entries(t.labels).map(([k, v]) => h("div", null, `${k}=${v}`))],
     ["Parent", t.parent && to(t.parent)], ["Stands for", t.live_id && to(t.live_id)], ["Dead letter", t.dead_id && to(t.dead_id)],
-    ["No dead letter, because", t.dead_error], ["Handled by", t.handled && to(t.handled)],
+    ["Dead-letter queue", t.dead_queue], ["No dead letter, because", t.dead_error], ["Handled by", t.handled && to(t.handled)],
     ["Checkpoint", t.checkpoint_size && size(t.checkpoint_size)], ["Trace", t.traceparent && h("span", { class: "code" }, t.traceparent)]);
 }
 

@@ -1,7 +1,7 @@
 // The guest of the conformance kit in AssemblyScript: it makes the calls that its input lists, one a line, and writes what each was
 // answered. README.md, one folder up, describes them.
 import {
-  Bucket, Enqueue, Errno, Failure, Fields, Request, Task,
+  Bucket, Enqueue, Errno, Failure, Fields, Publish, Request, Task,
   checkpoint, config, exit, log, monotonic, now, progress, random, run, secret, sleep, sys, textOf, utf8, write,
 } from "@quern/assemblyscript";
 import * as raw from "./raw";
@@ -108,7 +108,10 @@ function ofTask(verb: string): bool {
     checkpoint.save(bytes(word(1)), failure);
     told();
   } else if (verb == "load") toldFound(checkpoint.load(failure));
+  else if (verb == "dependencies") told(task.dependencies(failure).map<ArrayBuffer>((d) => utf8(d.id + " " + d.end)));
+  else if (verb == "result") told([task.resultOf(text(1), failure)]);
   else if (verb == "enqueue") enqueue();
+  else if (verb == "publish") publish();
   else return false;
   return true;
 }
@@ -152,6 +155,8 @@ function enqueue(): void {
     else if (option == "label") child.label("kit", text(i + 1));
     else if (option == "header") child.header("kit", text(i + 1));
     else if (option == "unique") child.unique(text(i + 1));
+    else if (option == "after") child.after([text(i + 1)]);
+    else if (option == "when") child.when(text(i + 1));
     else if (option == "priority") child.priority(n(i + 1));
     else if (option == "delay") child.delay(n(i + 1));
     else if (option == "at") child.at(n(i + 1));
@@ -159,6 +164,15 @@ function enqueue(): void {
     else child.timeout(n(i + 1));
   }
   toldText(child.send(bytes(word(2)), failure));
+}
+
+function publish(): void {
+  let publication = new Publish(text(words.indexOf("topic") + 1));
+  for (let i = 3; i < words.length; i += 2) {
+    if (words[i] == "id") publication = publication.id(text(i + 1));
+    else if (words[i] == "attribute") publication = publication.attribute("kit", text(i + 1));
+  }
+  toldText(publication.send(bytes(word(2)), failure));
 }
 
 // Calls of the store, whose first words are a bucket and a key.

@@ -59,5 +59,6 @@ export function call(words: string[]): i32 {
   if (name == "sleep") return sys.sleep(a[0]);
   if (name == "random") return sys.random(p(0), p(1));
   if (name == "enqueue") return sys.enqueue(p(0), p(1), p(2), p(3), p(4), p(5));
+  if (name == "dependency_result") return sys.dependency_result(p(0), p(1));
   return -1;
 }

@@ -353,6 +353,18 @@ static void call_enqueue(const quern_view *w) {
 		if (is(w[i], "at")) quern_number_member(&options, "at_ms", number(value));
 		if (is(w[i], "attempts")) quern_number_member(&options, "max_attempts", number(value));
 		if (is(w[i], "timeout")) quern_number_member(&options, "timeout_ms", number(value));
+		if (is(w[i], "when") || is(w[i], "topic")) quern_text_member(&options, is(w[i], "when") ? "when" : "topic", QUERN_VIEW(value));
+		if (is(w[i], "after")) {
+			quern_member(&options, "after");
+			quern_add(&options, "[", 1);
+			quern_add_string(&options, QUERN_VIEW(value));
+			quern_add(&options, "]", 1);
+		}
+		if (is(w[i], "attribute")) {
+			quern_object_member(&options, "attributes");
+			quern_text_member(&options, "kit", QUERN_VIEW(value));
+			quern_end_object(&options);
+		}
 		if (is(w[i], "label") || is(w[i], "header") || is(w[i], "unique")) {
 			quern_object_member(&options, is(w[i], "label") ? "labels" : is(w[i], "header") ? "headers" : "unique");
 			quern_text_member(&options, is(w[i], "unique") ? "key" : "kit", QUERN_VIEW(value));
@@ -361,7 +373,25 @@ static void call_enqueue(const quern_view *w) {
 	}
 	quern_end_object(&options);
 	if (w[3].size == 0) options.size = 0;
-	tell_slot(w[0], quern_enqueue(QUERN_VIEW(queue), QUERN_VIEW(body), QUERN_VIEW(options)));
+	int32_t answer = is(w[0], "publish") ? quern_publish(QUERN_VIEW(body), QUERN_VIEW(options))
+		: quern_enqueue(QUERN_VIEW(queue), QUERN_VIEW(body), QUERN_VIEW(options));
+	tell_slot(w[0], answer);
+}
+
+static void call_dependencies(const quern_view *w) {
+	int32_t size = quern_slot(quern_task_text(QUERN_TASK_DEPENDENCIES), room, sizeof room);
+	quern_view list = quern_view_of(room, size < 0 ? 0 : (uint32_t)size), id, end;
+	begin(w[0], size);
+	while (quern_next_dependency(&list, &id, &end)) {
+		show(QUERN_VIEW(id));
+		show(QUERN_VIEW(end));
+	}
+	say("\n");
+}
+
+static void call_result(const quern_view *w) {
+	quern_view id = text(w[1]);
+	tell_slot(w[0], quern_dependency_result(QUERN_VIEW(id)));
 }
 
 // ---- The start, and raw calls ----
@@ -435,6 +465,7 @@ static int32_t raw(quern_view name, const quern_view *words, const int64_t *a) {
 	if (is(name, "sleep")) return quern_sleep(a[0]);
 	if (is(name, "random")) return quern_random(P(0), U(1));
 	if (is(name, "enqueue")) return quern_enqueue(P(0), U(1), P(2), U(3), P(4), U(5));
+	if (is(name, "dependency_result")) return quern_dependency_result(P(0), U(1));
 	return QUERN_EINVAL;
 }
 
@@ -477,7 +508,8 @@ static const struct {
 	{"get", call_get}, {"set", call_set},
 	{"delete", call_delete}, {"increment", call_increment}, {"swap", call_swap}, {"list", call_list}, {"http", call_http},
 	{"config", call_config}, {"secret", call_secret}, {"clock", call_clock}, {"sleep", call_sleep}, {"random", call_random},
-	{"remember", call_remember}, {"enqueue", call_enqueue}, {"start", call_start}, {"raw", call_raw}, {"peek", call_peek},
+	{"remember", call_remember}, {"enqueue", call_enqueue}, {"publish", call_enqueue}, {"dependencies", call_dependencies},
+	{"result", call_result}, {"start", call_start}, {"raw", call_raw}, {"peek", call_peek},
 };
 
 static void run(const quern_view *words) {

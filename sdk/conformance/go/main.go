@@ -95,7 +95,20 @@ var calls = map[string]func(g *guest, words []string){
 	"random":   (*guest).random,
 	"remember": (*guest).remember,
 	"enqueue":  (*guest).enqueue,
-	"start":    (*guest).start,
+	"publish":  (*guest).publish,
+	"dependencies": func(g *guest, w []string) {
+		var all []string
+		list, err := g.task.Dependencies()
+		for _, d := range list {
+			all = append(all, d.ID+" "+d.End)
+		}
+		g.tell(w[0], err, all...)
+	},
+	"result": func(g *guest, w []string) {
+		result, err := g.task.ResultOf(text(w[1]))
+		g.tell(w[0], err, string(result))
+	},
+	"start": (*guest).start,
 }
 
 func (g *guest) end(w []string) {
@@ -249,6 +262,10 @@ func (g *guest) enqueue(w []string) {
 			options.Headers = map[string]string{"kit": value}
 		case "unique":
 			options.Unique = &sdk.Unique{Key: value}
+		case "after":
+			options.After = []string{value}
+		case "when":
+			options.When = value
 		case "priority":
 			options.Priority = &n
 		case "delay":
@@ -262,6 +279,23 @@ func (g *guest) enqueue(w []string) {
 		}
 	}
 	id, err := sdk.Enqueue(text(w[1]), []byte(text(w[2])), options)
+	g.tell(w[0], err, id)
+}
+
+func (g *guest) publish(w []string) {
+	var options sdk.PublishOptions
+	topic := ""
+	for i := 3; w[i] != ""; i += 2 {
+		switch value := text(w[i+1]); w[i] {
+		case "topic":
+			topic = value
+		case "id":
+			options.ID = value
+		case "attribute":
+			options.Attributes = map[string]string{"kit": value}
+		}
+	}
+	id, err := sdk.Publish(topic, []byte(text(w[2])), &options)
 	g.tell(w[0], err, id)
 }
 

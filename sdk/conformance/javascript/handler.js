@@ -1,6 +1,6 @@
 // The guest of the conformance kit in JavaScript: it makes the calls that its input lists, one a line, and writes what each was
 // answered. README.md, one folder up, describes them.
-import { Fatal, Retry, QuernError, checkpoint, config, enqueue, http, kv, log, progress, secrets } from "@quern/sdk";
+import { Fatal, Retry, QuernError, checkpoint, config, enqueue, http, kv, log, progress, publish, secrets } from "@quern/sdk";
 
 const encoder = new TextEncoder();
 const SHOWN = 64;
@@ -74,7 +74,7 @@ const started = {
 
 const fields = ["id", "queue", "tenant", "plugin", "previousError", "parent", "key", "traceparent"];
 const options = { id: ["id", text], key: ["key", text], label: ["labels", (v) => ({ kit: text(v) })], header: ["headers", (v) => ({ kit: text(v) })], unique: ["unique", (v) => ({ key: text(v) })],
-  priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number] };
+  after: ["after", (v) => [text(v)]], when: ["when", text], priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number] };
 
 const calls = {
   write: ([, word]) => output.push(bytes(word)),
@@ -164,6 +164,12 @@ const calls = {
     }
     tell(verb, "ok", enqueue(text(queue), bytes(body), chosen));
   },
+  publish([verb, , body, ...pairs]) {
+    const { topic, id, attribute } = Object.fromEntries(Array.from({ length: pairs.length / 2 }, (_, i) => [pairs[2 * i], text(pairs[2 * i + 1])]));
+    tell(verb, "ok", publish(topic, bytes(body), { id, attributes: attribute === undefined ? undefined : { kit: attribute } }));
+  },
+  dependencies: ([verb]) => tell(verb, "ok", ...task.dependencies().map(({ id, end }) => `${id} ${end}`)),
+  result: ([verb, id]) => tell(verb, "ok", task.resultOf(text(id))),
   start: ([verb, name]) => tell(verb, started[name]),
 };
 

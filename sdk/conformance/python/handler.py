@@ -229,8 +229,10 @@ class Guest:
         options = {}
         for name, word in zip(rest[::2], rest[1::2]):
             value = text(word)
-            if name in ("id", "key", "unique"):
+            if name in ("id", "key", "unique", "when"):
                 options[name] = value
+            elif name == "after":
+                options["after"] = [value]
             elif name == "label":
                 options["labels"] = {"kit": value}
             elif name == "header":
@@ -242,6 +244,17 @@ class Guest:
             elif name in ("delay", "at", "timeout"):
                 options[name] = number(value) / 1000
         return quern.enqueue(data(queue), data(body), **options)
+
+    def call_publish(self, _, body, *rest):
+        options = {name: text(word) for name, word in zip(rest[::2], rest[1::2])}
+        attributes = {"kit": options["attribute"]} if "attribute" in options else None
+        return quern.publish(options["topic"], data(body), id=options.get("id", ""), attributes=attributes)
+
+    def call_dependencies(self):
+        return [f"{one.id} {one.end}" for one in self.task.dependencies()]
+
+    def call_result(self, id):
+        return self.task.result_of(text(id))
 
     def call_start(self, name):
         self.tell("start", at_start[name])

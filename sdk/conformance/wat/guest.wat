@@ -28,6 +28,7 @@
 	(import "quern_v1" "sleep" (func $sleep (param i64) (result i32)))
 	(import "quern_v1" "random" (func $random (param i32 i32) (result i32)))
 	(import "quern_v1" "enqueue" (func $enqueue (param i32 i32 i32 i32 i32 i32) (result i32)))
+	(import "quern_v1" "dependency_result" (func $dependency_result (param i32 i32) (result i32)))
 
 	;; Where things lie. Tables are lines of words with a newline behind each and a zero at the end.
 	(memory (export "memory") 449)
@@ -60,11 +61,12 @@
 		"cancelled n cancelled -\nawait A\nlog G\nprogress 0 progress nt\nsave 0 checkpoint_save t\nload s checkpoint_load -\n"
 		"get s kv_get tt\nset 0 kv_set tttn\ndelete n kv_delete tt\nincrement i kv_increment ttn&\nswap W kv_swap ttotn\n"
 		"list l kv_list tttn\nhttp H\nconfig s config_get t\nsecret s secret_get t\nclock C\nsleep P\nrandom D\nremember M\n"
-		"enqueue Q\nstart B\nraw X\npeek K\n\00")
+		"result s dependency_result t\nenqueue Q\npublish Q\nstart B\nraw X\npeek K\n\00")
 	(data (i32.const 0xc00)
 		"id \"id\":\"$1\"\nkey \"key\":\"$1\"\npriority \"priority\":$1\ndelay \"delay_ms\":$1\nat \"at_ms\":$1\n"
 		"attempts \"max_attempts\":$1\ntimeout \"timeout_ms\":$1\n"
-		"label \"labels\":{\"kit\":\"$1\"}\nheader \"headers\":{\"kit\":\"$1\"}\nunique \"unique\":{\"key\":\"$1\"}\n\00")
+		"label \"labels\":{\"kit\":\"$1\"}\nheader \"headers\":{\"kit\":\"$1\"}\nunique \"unique\":{\"key\":\"$1\"}\n"
+		"after \"after\":[\"$1\"]\nwhen \"when\":\"$1\"\ntopic \"topic\":\"$1\"\nattribute \"attributes\":{\"kit\":\"$1\"}\n\00")
 	(data (i32.const 0xe00)
 		"text task_text 0\nconfig config_get @size\nlog log 2 @start 0 0\nrandom random & 1\nclock clock 0 &\nget kv_get @kit @start\n"
 		"secret secret_get @api_key\nsave checkpoint_save @start\nload checkpoint_load\nsize input_size\n\00")
@@ -72,7 +74,7 @@
 		"result_read\nresult_size\ninput_size\ninput_read\noutput_write\nerror_set\nretry_after\ntask_text\n"
 		"task_number\ncancelled\nlog\nprogress\ncheckpoint_save\ncheckpoint_load\nkv_get\nkv_set\n"
 		"kv_delete\nkv_increment\nkv_swap\nkv_list\nhttp\nconfig_get\nsecret_get\nclock\n"
-		"sleep\nrandom\nenqueue\n"
+		"sleep\nrandom\nenqueue\ndependency_result\n"
 		"\00")
 	(data (i32.const 0x1200)
 		"ok\nEINVAL\nEFAULT\nEDENIED\nENOTFOUND\nETOOBIG\nEQUOTA\nECONFLICT\nECANCELED\nEAGAIN\nESTATE\nELIMIT\n\00")
@@ -234,14 +236,14 @@
 	(func $invoke (param $function i32) (result i32)
 		(global.set $given (i32.const 0))
 		(block $unknown
-		(block $enqueue (block $random (block $sleep (block $clock (block $secret_get (block $config_get (block $http
+		(block $dependency_result (block $enqueue (block $random (block $sleep (block $clock (block $secret_get (block $config_get (block $http
 		(block $kv_list (block $kv_swap (block $kv_increment (block $kv_delete (block $kv_set (block $kv_get (block $checkpoint_load
 		(block $checkpoint_save (block $progress (block $log (block $cancelled (block $task_number (block $task_text (block $retry_after
 		(block $error_set (block $output_write (block $input_read (block $input_size (block $result_size (block $result_read
 			(br_table
 				$result_read $result_size $input_size $input_read $output_write $error_set $retry_after $task_text $task_number
 				$cancelled $log $progress $checkpoint_save $checkpoint_load $kv_get $kv_set $kv_delete $kv_increment
-				$kv_swap $kv_list $http $config_get $secret_get $clock $sleep $random $enqueue
+				$kv_swap $kv_list $http $config_get $secret_get $clock $sleep $random $enqueue $dependency_result
 				$unknown (local.get $function))
 		) (return (call $result_read (call $i0) (call $i1) (call $i2)))
 		) (return (call $result_size))
@@ -270,6 +272,7 @@
 		) (return (call $sleep (call $argument (i32.const 0))))
 		) (return (call $random (call $i0) (call $i1)))
 		) (return (call $enqueue (call $i0) (call $i1) (call $i2) (call $i3) (call $i4) (call $i5)))
+		) (return (call $dependency_result (call $i0) (call $i1)))
 		)
 		(i32.const -1))
 

@@ -15,6 +15,9 @@ type Host interface {
 	RetryAfter(ms int64)
 	TaskText(field uint32) string
 	TaskNumber(field uint32) int64
+	// Dependencies is the text of that name.
+	Dependencies() (string, error)
+	DependencyResult(id string) ([]byte, error)
 	Cancelled() bool
 
 	io.Writer // standard error, and the task's log

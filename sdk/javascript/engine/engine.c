@@ -247,6 +247,12 @@ METHOD(enqueue) {
 	return slot_text("enqueue", quern_enqueue(B(queue), B(body), B(options)));
 }
 
+METHOD(dependencyResult) {
+	UNUSED;
+	TAKE(id, a[0]);
+	return slot_bytes("dependency_result", quern_dependency_result(B(id)));
+}
+
 METHOD(kvGet) {
 	UNUSED;
 	TAKE(bucket, a[0]);
@@ -573,7 +579,7 @@ METHOD(begin) {
 static const JSCFunctionListEntry methods[] = {
 	ENTRY(input, 0), ENTRY(inputText, 0), ENTRY(inputJSON, 0), ENTRY(output, 1), ENTRY(setError, 1), ENTRY(retryAfter, 1),
 	ENTRY(taskText, 1), ENTRY(taskNumber, 1), ENTRY(cancelled, 0), ENTRY(log, 3), ENTRY(progress, 2),
-	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
+	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(dependencyResult, 1), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
 	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),

@@ -44,7 +44,7 @@ function milliseconds(value, what) {
 }
 
 // Calls a function of the host. Its error names what was asked for.
-function asking(name, call) {
+export function asking(name, call) {
   try {
     return call();
   } catch (error) {

@@ -1,8 +1,9 @@
 // The task as the handler sees it. It asks the host for each value.
 
 import { Fatal } from "./errors.js";
+import { asking } from "./sdk.js";
 
-const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8;
+const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8, DEPENDENCIES = 9;
 const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2;
 
 class Task {
@@ -26,6 +27,13 @@ class Task {
       return [line.slice(0, colon), line.slice(colon + 2)];
     }));
   }
+  dependencies() {
+    return native.taskText(DEPENDENCIES).split("\n").slice(0, -1).map((line) => {
+      const [id, end] = line.split(" ");
+      return { id, end };
+    });
+  }
+  resultOf(id) { return asking(id, () => native.dependencyResult(String(id))); }
   get cancelled() { return native.cancelled(); }
   bytes() { return native.input(); }
   text() { return native.inputText(); }

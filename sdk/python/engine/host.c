@@ -242,6 +242,12 @@ static PyObject *enqueue(PyObject *self, PyObject *args) {
 	return slot_text(result);
 }
 
+static PyObject *dependency_result(PyObject *self, PyObject *args) {
+	const char *id;
+	Py_ssize_t size;
+	return PyArg_ParseTuple(args, "s#", &id, &size) ? slot_bytes(quern_dependency_result(id, (uint32_t)size)) : NULL;
+}
+
 static PyObject *output_write(PyObject *self, PyObject *value) {
 	Py_buffer view;
 	if (PyObject_GetBuffer(value, &view, PyBUF_SIMPLE) < 0) return NULL;
@@ -281,6 +287,7 @@ static PyMethodDef methods[] = {
 	{"kv_list", kv_list, METH_VARARGS},
 	{"http", http, METH_VARARGS},
 	{"enqueue", enqueue, METH_VARARGS},
+	{"dependency_result", dependency_result, METH_VARARGS},
 	{"output_write", output_write, METH_O},
 	{"error_set", error_set, METH_VARARGS},
 	{"retry_after", retry_after, METH_VARARGS},

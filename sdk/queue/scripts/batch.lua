@@ -34,9 +34,10 @@ local function closed(queue, plain)
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
--- batch(queue, clock): tasks to enqueue together. finish makes them visible.
-local function batch(queue, clock)
-  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, wake = false }
+-- batch(queue, clock, instead): tasks to enqueue together. finish makes them visible. instead may be the table of other batches which
+-- names, by the IDs of tasks that were not enqueued, those that hold their uniqueness: what was to wait for the ones waits for these.
+local function batch(queue, clock, instead)
+  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
 end
 
 -- clear(id): removes what another client left when it deleted a task of an ID that is chosen again.
@@ -48,7 +49,10 @@ local function withoptions(b) -- rare
   return function(at, key)
     local id, o, queue, clock = ARGV[at], options(at), b.queue, b.clock
     local other = o.unique and owner(queue, o.unique, id, o.unique_for)
-    if other then return '=' .. other end
+    if other then
+      b.instead[id] = other
+      return '=' .. other
+    end
     local eta = o.eta
     if eta and string.sub(eta, 1, 1) == '+' then eta = after(clock, string.sub(eta, 2)) end
     local later = eta and tonumber(eta) > tonumber(clock)
@@ -61,6 +65,7 @@ local function withoptions(b) -- rare
       fields[#fields + 1] = field
       fields[#fields + 1] = value
     end
+    if o.when then fields[12] = '0' end -- it gets more fields
     if later then add('eta', eta) end
     local expires = o.deadline
     if o.max_age and not o.when then
@@ -114,11 +119,12 @@ local function missing(id, other, seen)
   end
 end
 
--- depend(id, o, d): makes a task wait for those in o.after, which the counts of d then include, and returns the last of them that
--- failed already, and how. Those that it waits for already are left out.
-local function depend(id, o, d)
+-- depend(id, names, d, instead): makes a task wait for those named, or those that are instead of them. The counts of d then include
+-- them. Returns the last of them that failed already, and how. Those that it waits for already are left out.
+local function depend(id, names, d, instead)
   local why = ''
-  for other in string.gmatch(o.after or '', '%S+') do
+  for named in string.gmatch(names or '', '%S+') do
+    local other = instead[named] or named
     local state = endof(other)
     local is = state == '' and redis.call('HMGET', TASK_ .. other, 'after', 'awaited') or {}
     local theirs = is[1] and dependencies(is[1])
@@ -139,7 +145,7 @@ local function block(b, id) -- rare
   local o, queue = b.blocked, b.queue
   b.blocked = nil
   local d = { state = o.open and 'open' or 'blocked', when = o.when, of = 0, ends = 0, failures = 0 }
-  local why = depend(id, o, d)
+  local why = depend(id, o.after, d, b.instead)
   redis.call('HSET', TASK_ .. id, 'after', noted(d))
   redis.call('ZADD', BLOCKED_ .. queue, b.clock, id)
   resolve(queue, id, b.clock, d, why)

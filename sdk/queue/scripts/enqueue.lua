@@ -27,13 +27,14 @@ end
 
 -- lacking(): the error reply if a task is to wait for one that does not exist, nor comes before it here, or that is open.
 local function lacking() -- rare
-  local seen, at = {}, 3
+  local seen, instead, at = {}, {}, 3
   while at <= #ARGV do
     local o, new = options(at), redis.call('EXISTS', TASK_ .. ARGV[at]) == 0
     for other in string.gmatch(new and o.after or '', '%S+') do
-      local bad = missing(ARGV[at], other, seen)
+      local bad = missing(ARGV[at], instead[other] or other, seen)
       if bad then return bad end
     end
+    if new and o.unique then instead[ARGV[at]] = owner(queue, o.unique, ARGV[at], o.unique_for) end
     if new then seen[ARGV[at]] = o.open and 'open' or 'here' end
     at = beyond(at)
   end

@@ -363,11 +363,11 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task. 5 to 22 are in its reply; one that is PLAIN and was not retried by hand has
+-- The fields that a reserve reads of each task. 5 to 23 are in its reply; one that is PLAIN and was not retried by hand has
 -- none from 7 on.
 local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
   'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
-  'headers', 'attempts', 'reschedules', 'rejects', 'last_error', 'rejected_by', 'cancel' }
+  'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
 -- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
 -- key has another type.
@@ -406,7 +406,7 @@ local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local n = #out + 5
   out[n - 4], out[n - 3], out[n - 2], out[n - 1], out[n] = id, run, parameters, bytes, 0
-  for i = 5, math.min(22, table.maxn(h)) do
+  for i = 5, math.min(23, table.maxn(h)) do
     if h[i] then
       out[#out + 1] = TAKEN[i]
       out[#out + 1] = h[i]
@@ -416,18 +416,40 @@ local function take(out, id, run, h, size, max)
   return parameters and bytes or 0
 end
 
+-- dependencies(text): the field after: whether the task is open, blocked or released, when it runs, of how many dependencies, how
+-- many of them ended and failed; nil if it is damaged.
+local function dependencies(text)
+  local state, when, of, ends, failures = string.match(type(text) == 'string' and text or '', '^(%l+) (%l+) (%d+) (%d+) (%d+)$')
+  return state and { state = state, when = when, of = tonumber(of), ends = tonumber(ends), failures = tonumber(failures) }
+end
+
+-- endow(id, d, other): gives a task without parameters the result of its only dependency.
+local function endow(id, d, other)
+  local key = TASK_ .. id
+  if d.of ~= 1 or not other or redis.call('HSTRLEN', key, 'parameters') > 0 or redis.call('HEXISTS', key, 'live_id') == 1 then return end
+  local result = redis.pcall('HGET', TASK_ .. other, 'result')
+  if type(result) ~= 'string' then return end
+  redis.call('HSET', key, 'parameters', result)
+  if companion(other, 'result') > 0 then redis.pcall('HSET', BYTES_ .. id, 'parameters', redis.call('HGET', BYTES_ .. other, 'result')) end
+end
+
 -- The fields that forget needs of each task, in order.
 local OWNED = { 'key', 'unique', 'dead_id', 'awaited' }
 
 -- forget(queue, ids, owned, status): removes tasks that finished so and their data, except their entries in lists. owned has
--- their OWNED fields. A dead letter takes over the payload that it refers to. Dependents that nobody told yet, because a Python
--- listener settled the task, are told; then its list of them is removed.
+-- their OWNED fields. A dead letter takes over the payload that it refers to. Dependents that nobody told yet get the result that
+-- is to be their parameters, the last 1,000 of them, and are told; then its list of them is removed.
 local function forget(queue, ids, owned, status)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then redis.call('ZREM', KEYS_ .. queue, 'U' .. h[2] .. ' ' .. id) end
     if h[3] then inherit(id, h[3]) end
+    local dependents = h[4] and status == 'complete' and redis.pcall('LRANGE', CHILDREN_ .. id, -1000, -1) or {}
+    for _, other in ipairs(dependents) do
+      local d = dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
+      if d and d.state == 'blocked' and redis.pcall('HEXISTS', AFTER_ .. other, id) == 1 then endow(other, d, id) end
+    end
     redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[4] and key or CHILDREN_ .. id)
     if h[4] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
   end
@@ -442,13 +464,6 @@ local function endof(id)
   if status == 'complete' or status == 'failed' then return status end
   if type(status) == 'string' then return '' end
   return redis.call('TYPE', TASK_ .. id)['ok'] == 'hash' and '' or 'gone'
-end
-
--- dependencies(text): the field after: whether the task is open, blocked or released, when it runs, of how many dependencies, how
--- many of them ended and failed; nil if it is damaged.
-local function dependencies(text)
-  local state, when, of, ends, failures = string.match(type(text) == 'string' and text or '', '^(%l+) (%l+) (%d+) (%d+) (%d+)$')
-  return state and { state = state, when = when, of = tonumber(of), ends = tonumber(ends), failures = tonumber(failures) }
 end
 
 -- noted(d): the field after of these dependencies.
@@ -485,14 +500,7 @@ end
 local function release(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
-  if d.of == 1 and redis.call('HSTRLEN', key, 'parameters') == 0 and redis.call('HEXISTS', key, 'live_id') == 0 then
-    local other = redis.call('HKEYS', AFTER_ .. id)[1]
-    local result = other and redis.pcall('HGET', TASK_ .. other, 'result')
-    if type(result) == 'string' then
-      redis.call('HSET', key, 'parameters', result)
-      if companion(other, 'result') > 0 then redis.pcall('HSET', BYTES_ .. id, 'parameters', redis.call('HGET', BYTES_ .. other, 'result')) end
-    end
-  end
+  if d.of == 1 then endow(id, d, redis.call('HKEYS', AFTER_ .. id)[1]) end
   local due, expires = moment(h[2], clock), moment(h[4])
   local later = tonumber(due) > tonumber(clock)
   if not later then due = clock end
@@ -514,7 +522,7 @@ local function release(queue, id, clock, d)
   announce(CHANNEL_ .. queue)
 end
 
--- resolve(queue, id, clock, d, culprit): does what is decided of a blocked task; why is what to say if it fails.
+-- resolve(queue, id, clock, d, why): does what is decided of a blocked task; why is what to say if it fails.
 local function resolve(queue, id, clock, d, why)
   local verdict = decide(d)
   if verdict == 'wait' then return end

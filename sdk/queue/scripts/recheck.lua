@@ -11,14 +11,28 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local id, cursor, left, looked = ARGV[5], ARGV[6], most, 0
 
--- whole(id): notes as gone what the task waits for and the list of that does not name (any more).
+-- whole(id): counts as gone what the list of a task's dependencies has lost. A second look changes nothing.
 local function whole(id)
   local d = dependencies(redis.call('HGET', TASK_ .. id, 'after'))
-  local lacks = d and d.of - redis.call('HLEN', AFTER_ .. id) or 0
-  if lacks <= 0 then return end
-  d.ends, d.failures = math.min(d.of, d.ends + lacks), math.min(d.of, d.failures + lacks)
+  local lost = d and d.of - redis.call('HLEN', AFTER_ .. id) or 0
+  if lost <= 0 then return end
+  local before = noted(d)
+  d.ends, d.failures = lost, lost
+  local places = redis.call('HGETALL', AFTER_ .. id)
+  for i = 2, #places, 2 do counted(d, '', string.match(places[i], '^%d+ ?(%l*)$') or '') end
+  if noted(d) == before then return end
   redis.call('HSET', TASK_ .. id, 'after', noted(d))
   resolve(queue, id, clock, d, 'what it waited for is not known any more')
+end
+
+-- abandoned(id): fails a task whose producer has died before it named all that it is to wait for.
+local function abandoned(id)
+  local h = redis.call('HMGET', TASK_ .. id, 'filling', 'updated')
+  if not h[1] or tonumber(moment(h[2], '0')) > tonumber(clock) - 60 then return end
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('HDEL', TASK_ .. id, 'filling')
+  fail(queue, id, clock, 'dependency', describe('dependency', 'its producer ended before it had named all tasks to wait for: enqueue it anew'))
+  return true
 end
 
 while left > 0 do
@@ -28,7 +42,7 @@ while left > 0 do
     local status = redis.pcall('HGET', TASK_ .. id, 'status')
     if status == 'scheduled' and not mistyped(AFTER_ .. id, 'hash') then
       redis.call('ZADD', KEYS[1], clock, id)
-      whole(id)
+      if abandoned(id) then id = '' else whole(id) end
     else
       redis.call('ZREM', KEYS[1], id)
       id = ''

@@ -116,8 +116,9 @@ local function reserve(id)
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
     return
   end
-  if h[24] or h[23] and rejected(h[23]) then
+  if h[25] or h[24] and rejected(h[24]) then
     redis.call('LREM', KEYS[2], 1, id)
+    work = work + 7
     back(queue, id, clock, 1, 'LPUSH', '', '')
     return
   end

@@ -34,7 +34,7 @@ end
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
   'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
-redis.call('HSET', key, 'status', 'pending', 'attempts', '0', 'crashes', '0', 'retried_at', clock, 'updated', clock,
+redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'attempts', '0', 'crashes', '0', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
 local expires = moment(h[5])
 if expires and tonumber(expires) <= tonumber(clock) then
@@ -51,7 +51,6 @@ if expires then
 end
 if h[10] then noteend(id, 3) end -- what failed for it waits again
 if d then
-  redis.call('HSET', key, 'status', 'scheduled')
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   resolve(queue, id, clock, d, '')
   return 'ok'

@@ -97,11 +97,11 @@ local function shut(at)
 end
 
 -- Children in one queue are created together, after all tasks are settled.
-local batches, order = {}, {}
+local batches, order, instead = {}, {}, {}
 local function bear(name, place)
   if name == '' then return accept(place, clock) end
   if not batches[name] then
-    batches[name] = batch(name, clock)
+    batches[name] = batch(name, clock, instead)
     order[#order + 1] = name
   end
   enqueue(batches[name], place)

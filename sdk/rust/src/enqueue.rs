@@ -83,6 +83,17 @@ impl Enqueue {
         self.headers.text(name, value);
         self
     }
+    /// IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them and an empty body,
+    /// its body is that one's result.
+    pub fn after(mut self, ids: &[&str]) -> Enqueue {
+        self.options.texts("after", ids);
+        self
+    }
+    /// What must become of these: `"complete"`, all are, the default; `"ended"`, all have; `"any"`, one is complete; `"failed"`, one has.
+    pub fn when(mut self, when: &str) -> Enqueue {
+        self.options.text("when", when);
+        self
+    }
     /// 0 to 100, by default 50; higher priorities come first.
     pub fn priority(self, priority: u32) -> Enqueue {
         self.number("priority", priority.into())

@@ -39,6 +39,16 @@ impl Object {
         self.member(name, |to| quote(to, value));
     }
 
+    pub(crate) fn texts(&mut self, name: &str, values: &[&str]) {
+        self.member(name, |to| {
+            for (i, value) in values.iter().enumerate() {
+                to.push(if i == 0 { '[' } else { ',' });
+                quote(to, value);
+            }
+            to.push_str(if values.is_empty() { "[]" } else { "]" });
+        });
+    }
+
     pub(crate) fn number(&mut self, name: &str, value: i64) {
         self.member(name, |to| to.push_str(&value.to_string()));
     }

@@ -49,7 +49,7 @@ pub use json::Json;
 pub use kv::{bucket, Bucket, Swap};
 pub use log::{log, Field, Level};
 pub use quern_macros::handler;
-pub use task::{Output, Task};
+pub use task::{Dependency, Output, Task};
 pub use time::{monotonic, now, sleep};
 
 use std::time::Duration;

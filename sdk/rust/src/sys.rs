@@ -39,6 +39,7 @@ functions! {
     checkpoint_save(data: *const u8, size: usize);
     checkpoint_load();
     enqueue(queue: *const u8, queue_size: usize, body: *const u8, body_size: usize, options: *const u8, options_size: usize);
+    dependency_result(id: *const u8, size: usize);
     kv_get(bucket: *const u8, bucket_size: usize, key: *const u8, key_size: usize);
     kv_set(bucket: *const u8, bucket_size: usize, key: *const u8, key_size: usize, value: *const u8, value_size: usize, ttl: i64);
     kv_delete(bucket: *const u8, bucket_size: usize, key: *const u8, key_size: usize);

@@ -1,4 +1,4 @@
-use crate::{fill, slot_text, sys, Error, HostError};
+use crate::{fill, slot, slot_text, sys, Error, ErrorKind, HostError};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,6 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug)]
 pub struct Task {
     input: Vec<u8>,
+}
+
+/// A task that another one waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    pub id: String,
+    /// `"complete"`, `"failed"`, `"gone"` (deleted), `"open"` (it could not be waited for), or `"waiting"` while it goes on.
+    pub end: String,
 }
 
 /// Input that is shorter takes one call of the host.
@@ -91,6 +99,21 @@ impl Task {
     /// The headers with which the task was enqueued, by names in lower case, traceparent among them.
     pub fn headers(&self) -> BTreeMap<String, String> {
         self.field(8).lines().filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
+    }
+    /// The tasks that this one waited for before it ran, in the order in which they were named.
+    pub fn dependencies(&self) -> Result<Vec<Dependency>, HostError> {
+        // Safety: there is no pointer.
+        let text = match slot_text(call!(unsafe { task_text(9) })) {
+            Err(err) if err.kind == ErrorKind::NoTask => return Ok(Vec::new()), // the warm call
+            text => text?,
+        };
+        Ok(text.lines().filter_map(|line| line.split_once(' ')).map(|(id, end)| Dependency { id: id.into(), end: end.into() }).collect())
+    }
+    /// The result of one of these. [`ErrorKind::NotFound`] if it has none, because it is not complete or is deleted,
+    /// [`ErrorKind::Invalid`] if this task did not wait for it, [`ErrorKind::TooBig`] above 16 MiB.
+    pub fn result_of(&self, id: &str) -> Result<Vec<u8>, HostError> {
+        // Safety: the range is that of a str.
+        slot(call!(unsafe { dependency_result(id.as_ptr(), id.len()) })).map_err(|err| err.about("", id))
     }
     /// Counts from 1.
     pub fn attempt(&self) -> u32 {

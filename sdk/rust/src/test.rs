@@ -34,7 +34,8 @@ pub type Kv = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
 /// A task for a handler: the first attempt, unless the test says otherwise.
 pub struct Task {
     input: Vec<u8>,
-    texts: [String; 9],
+    texts: [String; 10],
+    results: BTreeMap<String, Option<Vec<u8>>>,
     headers: BTreeMap<String, String>,
     numbers: [i64; 4],
     cancelled: bool,
@@ -43,6 +44,7 @@ pub struct Task {
     kv: Kv,
     checkpoint: Option<Vec<u8>>,
     queues: Vec<String>,
+    topics: Vec<String>,
     http: Option<Box<dyn FnMut(Request) -> Answer>>,
     faults: BTreeMap<&'static str, ErrorKind>,
 }
@@ -61,7 +63,8 @@ impl Task {
     pub fn new(input: impl Into<Vec<u8>>) -> Task {
         Task {
             input: input.into(),
-            texts: ["test", "test", "default", "test", "", "", "", "", ""].map(String::from),
+            texts: ["test", "test", "default", "test", "", "", "", "", "", ""].map(String::from),
+            results: BTreeMap::new(),
             headers: BTreeMap::new(),
             numbers: [1, 0, 0, i64::MAX],
             cancelled: false,
@@ -70,6 +73,7 @@ impl Task {
             kv: Kv::new(),
             checkpoint: None,
             queues: Vec::new(),
+            topics: Vec::new(),
             http: None,
             faults: BTreeMap::new(),
         }
@@ -80,6 +84,12 @@ impl Task {
     /// Adds a header of the task.
     pub fn header(mut self, name: &str, value: &str) -> Task {
         self.headers.insert(name.into(), value.into());
+        self
+    }
+    /// Adds a task that this one waited for, with its result; `None` if it failed.
+    pub fn dependency(mut self, id: &str, result: Option<&[u8]>) -> Task {
+        self.texts[9] += &format!("{id} {}\n", if result.is_some() { "complete" } else { "failed" });
+        self.results.insert(id.into(), result.map(Vec::from));
         self
     }
     pub fn attempt(mut self, attempt: u32) -> Task {
@@ -128,6 +138,11 @@ impl Task {
     /// Grants queues for new tasks, by name or with one `*` for any text.
     pub fn queues(mut self, names: &[&str]) -> Task {
         self.queues.extend(names.iter().map(|&name| String::from(name)));
+        self
+    }
+    /// Grants topics likewise.
+    pub fn topics(mut self, names: &[&str]) -> Task {
+        self.topics.extend(names.iter().map(|&name| String::from(name)));
         self
     }
     /// Grants HTTP, and answers requests: `http(|request| Answer::new(200, request.url))`.
@@ -204,6 +219,8 @@ pub struct Result {
     pub progress: Vec<(f64, String)>,
     /// New tasks; none if the task is not complete.
     pub enqueued: Vec<Enqueued>,
+    /// Publications; none if the task is not complete.
+    pub published: Vec<Published>,
     /// What the task's next run starts with.
     pub checkpoint: Option<Vec<u8>>,
     pub kv: Kv,
@@ -215,6 +232,17 @@ pub struct Result {
 pub struct Enqueued {
     pub id: String,
     pub queue: String,
+    pub body: Vec<u8>,
+    /// JSON, as sdk/ABI.md specifies it.
+    pub options: String,
+}
+
+/// What the handler has published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Published {
+    pub id: String,
+    pub topic: String,
     pub body: Vec<u8>,
     /// JSON, as sdk/ABI.md specifies it.
     pub options: String,

@@ -2,7 +2,7 @@
 
 use quern::http::{self, Answer};
 use quern::test::{Status, Task};
-use quern::{Enqueue, Error, ErrorKind, HostError, ResultExt, Swap};
+use quern::{Enqueue, Error, ErrorKind, HostError, Publish, ResultExt, Swap};
 use std::time::Duration;
 
 type Ended = Result<(), Error>;
@@ -86,6 +86,18 @@ fn services() {
     ]);
     let told: Vec<_> = result.enqueued.iter().map(|e| (&e.id[..], &e.queue[..], &e.body[..], &e.options[..])).collect();
     assert_eq!(told, [("child-1", "mail.now", &b"hi"[..], r#"{"key":"k"}"#), ("mine", "mail", &b"hi"[..], r#"{"id":"mine"}"#)]);
+    let flow = Task::new("").queues(&["*"]).topics(&["orders"]).dependency("a", Some(b"one")).dependency("b", None).run(|task| {
+        let all: Vec<_> = task.dependencies()?.into_iter().map(|d| d.id + " " + &d.end).collect();
+        assert_eq!((all.join(","), task.result_of("a")?), ("a complete,b failed".into(), b"one".to_vec()));
+        assert_eq!((kind(task.result_of("b")), kind(task.result_of("c"))), (Err(ErrorKind::NotFound), Err(ErrorKind::Invalid)));
+        Enqueue::new("mail", "").after(&["a", "\""]).when("any").send()?;
+        assert_eq!(Publish::new("orders", "hi").attribute("type", "made").send()?, "publication-1");
+        Ok(kind(Publish::new("bills", "").id("mine").send()).is_err().to_string())
+    });
+    assert_eq!(flow.text(), "true");
+    assert_eq!(flow.enqueued[0].options, r#"{"after":["a","\""],"when":"any"}"#);
+    assert_eq!((&flow.published[0].topic[..], &flow.published[0].body[..]), ("orders", &b"hi"[..]));
+    assert_eq!(flow.published[0].options, r#"{"topic":"orders","attributes":{"type":"made"}}"#);
     let failed = Task::new("").queues(&["mail"]).run(|_| -> Ended {
         Enqueue::new("mail", "").send()?;
         Err(Error::new("no"))

@@ -39,6 +39,8 @@ func Ask(ctx context.Context, task *sdk.Task) ([]byte, error) {
 		p.lists()
 		p.checkpoints()
 		p.children()
+		p.publications()
+		p.dependencies(task)
 		p.requests(ctx, rest)
 		return p.Bytes(), nil
 	}
@@ -197,6 +199,8 @@ func (p *paper) children() {
 		{At: time.UnixMilli(1700000000000)},
 		{MaxAttempts: 3},
 		{Timeout: time.Minute},
+		{After: []string{"mine", "other"}},
+		{After: []string{"mine"}, When: "ended"},
 		{Unique: &sdk.Unique{}},
 		{Unique: &sdk.Unique{Key: "u", For: time.Hour}},
 	} {
@@ -205,6 +209,29 @@ func (p *paper) children() {
 			id = ""
 		}
 		p.say(fmt.Sprintf("options %d", i), id, err)
+	}
+}
+
+func (p *paper) publications() {
+	for _, topic := range []string{"orders", "bills.paid", "other"} {
+		id, err := sdk.Publish(topic, []byte("body"), nil)
+		p.say("publish "+topic, id != "", err)
+	}
+	for _, options := range []*sdk.PublishOptions{{}, {ID: "mine"}, {Attributes: map[string]string{"type": "order.made \""}}} {
+		id, err := sdk.Publish("orders", nil, options)
+		if options.ID == "" {
+			id = ""
+		}
+		p.say("publish with", id, err)
+	}
+}
+
+func (p *paper) dependencies(t *sdk.Task) {
+	list, err := t.Dependencies()
+	p.say("dependencies", list, err)
+	for _, d := range append(list, sdk.Dependency{}, sdk.Dependency{ID: "other"}) {
+		result, err := t.ResultOf(d.ID)
+		p.say("result", result, result == nil, err)
 	}
 }
 

@@ -91,6 +91,7 @@ capabilities:
   http: [{host: %q, methods: [GET, POST]}]
   secrets: [api_key]
   enqueue: {queues: [done, "mail.*"]}
+  publish: {topics: [orders, "bills.*"]}
 `, server.URL))
 	if err != nil {
 		t.Fatal(err)
@@ -136,6 +137,20 @@ func (idle) Warn(string, ...any)                                         {}
 func (idle) AdmitQueue(string) error                                     { return nil }
 func (idle) Enqueue(context.Context, queue.Child) (id string, err error) { return "", nil }
 
+func (idle) Dependencies(context.Context) ([]queue.Dependency, error) {
+	return []queue.Dependency{{ID: "empty", End: "complete"}, {ID: "full", End: "complete"}, {ID: "late"}, {ID: "bad", End: "failed"}}, nil
+}
+
+func (idle) Result(_ context.Context, id string, _ int64) ([]byte, error) {
+	switch id {
+	case "empty":
+		return []byte{}, nil
+	case "full":
+		return []byte("full\x00"), nil
+	}
+	return nil, queue.ErrNoTask
+}
+
 // web is the server that both ask.
 func web(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
@@ -165,7 +180,7 @@ func harness(t *testing.T) *sdktest.Harness {
 	h := sdktest.New(t)
 	h.Config["size"] = "200x200"
 	h.Secrets["api_key"] = "xyz"
-	h.Queues = []string{"done", "mail.*"}
+	h.Queues, h.Topics = []string{"done", "mail.*"}, []string{"orders", "bills.*"}
 	h.Bucket("rw")
 	h.Bucket("list")
 	h.Bucket("r").ReadOnly().Set("given", "value")
@@ -189,8 +204,9 @@ func TestParity(t *testing.T) {
 	r := harness(t).Run(parity.Ask, sdktest.Task{
 		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
-		Headers: map[string]string{"x-b": "2: ü", "x-a": ""},
-		Input:   g.call.Input,
+		Headers:      map[string]string{"x-b": "2: ü", "x-a": ""},
+		Input:        g.call.Input,
+		Dependencies: []sdktest.Dependency{{ID: "empty"}, {ID: "full", Result: []byte("full\x00")}, {ID: "late", End: "waiting"}, {ID: "bad", End: "failed"}},
 	})
 	if r.Outcome != sdktest.Complete || r.Status != 0 {
 		t.Fatal(r)

@@ -4,7 +4,7 @@
 mod raw;
 mod words;
 
-use quern::{http, Enqueue, Error, ErrorKind, Field, HostError, Level, Output, ResultExt, Swap, Task};
+use quern::{http, Enqueue, Publish, Error, ErrorKind, Field, HostError, Level, Output, ResultExt, Swap, Task};
 use std::sync::Mutex;
 use std::time::{Duration, UNIX_EPOCH};
 use words::Words;
@@ -161,7 +161,10 @@ fn of_task(task: &Task, verb: &str, w: Words) -> Option<Answer> {
         "load" => quern::checkpoint().and_then(found),
         "progress" => nothing(quern::progress(w.number(1) as f64 / 100.0, &w.text(2))),
         "log" => log(w),
+        "dependencies" => task.dependencies().map(|all| all.into_iter().map(|d| format!("{} {}", d.id, d.end).into()).collect()),
+        "result" => task.result_of(&w.text(1)).map(|result| vec![result]),
         "enqueue" => enqueue(w),
+        "publish" => publish(w),
         _ => return None,
     })
 }
@@ -252,6 +255,8 @@ fn enqueue(w: Words) -> Answer {
             "label" => task.label("kit", &value),
             "header" => task.header("kit", &value),
             "unique" => task.unique(&value, None),
+            "after" => task.after(&[&value]),
+            "when" => task.when(&value),
             "priority" => task.priority(n),
             "delay" => task.delay(time),
             "at" => task.at(UNIX_EPOCH + time),
@@ -260,6 +265,20 @@ fn enqueue(w: Words) -> Answer {
         };
     }
     task.send().and_then(text)
+}
+
+fn publish(w: Words) -> Answer {
+    let options = w.pairs(3);
+    let topic = options.iter().find(|(name, _)| name == "topic").map_or("", |(_, topic)| topic);
+    let mut publication = Publish::new(topic, w.bytes(2));
+    for (option, value) in &options {
+        publication = match option.as_str() {
+            "id" => publication.id(value),
+            "attribute" => publication.attribute("kit", value),
+            _ => publication,
+        };
+    }
+    publication.send().and_then(text)
 }
 
 // ---- The handler ----

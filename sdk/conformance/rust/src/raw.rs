@@ -70,6 +70,7 @@ unsafe fn dispatch(name: &str, fraction: f64, numbers: &[i64]) -> i32 {
         "sleep" => sys::sleep(long(0)),
         "random" => sys::random(to(0), size(1)),
         "enqueue" => sys::enqueue(ptr(0), size(1), ptr(2), size(3), ptr(4), size(5)),
+        "dependency_result" => sys::dependency_result(ptr(0), size(1)),
         _ => -1,
     }
 }

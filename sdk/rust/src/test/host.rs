@@ -1,6 +1,6 @@
 //! The functions of quern_v1 for a task of a test. Their errors are those of a host.
 
-use super::{Enqueued, Request, Result as Left, Status, Task};
+use super::{Enqueued, Published, Request, Result as Left, Status, Task};
 use crate::http::{read_headers, write_headers};
 use crate::json::{Object, Reader};
 use crate::{ErrorKind, HostError};
@@ -58,6 +58,7 @@ impl Host {
             log: Vec::new(),
             progress: Vec::new(),
             enqueued: Vec::new(),
+            published: Vec::new(),
             checkpoint: task.checkpoint.clone(),
             kv: task.kv.clone(),
         };
@@ -73,6 +74,7 @@ impl Host {
         };
         left.output.clear();
         left.enqueued.clear();
+        left.published.clear();
         left
     }
 
@@ -202,13 +204,31 @@ impl Host {
     }
     pub(crate) unsafe fn enqueue(&mut self, queue: Ptr, queue_size: usize, body: Ptr, body_size: usize, options: Ptr, options_size: usize) -> Returned {
         let (queue, body, options) = (text(queue, queue_size)?.to_string(), bytes(body, body_size).to_vec(), text(options, options_size)?.to_string());
+        let (mut given, mut topic) = (String::new(), String::new());
+        Reader::new(&options).object(|r, name| match name.as_str() {
+            "id" => r.text().map(|id| given = id),
+            "topic" => r.text().map(|name| topic = name),
+            _ => r.skip(),
+        });
+        let or = |made: String| if given.is_empty() { made } else { given.clone() };
+        if queue.is_empty() && !topic.is_empty() {
+            if !self.task.topics.iter().any(|pattern| matches(pattern, &topic)) {
+                return self.denied(&format!("topic {topic:?}"), &format!(".topics(&[{topic:?}])"));
+            }
+            let id = or(format!("publication-{}", self.left.published.len() + 1));
+            self.left.published.push(Published { id: id.clone(), topic, body, options });
+            return self.answer(id);
+        }
         if !self.task.queues.iter().any(|pattern| matches(pattern, &queue)) {
             return self.denied(&format!("queue {queue:?}"), &format!(".queues(&[{queue:?}])"));
         }
-        let mut id = format!("child-{}", self.left.enqueued.len() + 1);
-        Reader::new(&options).object(|r, name| if name == "id" { r.text().map(|given| id = given) } else { r.skip() });
+        let id = or(format!("child-{}", self.left.enqueued.len() + 1));
         self.left.enqueued.push(Enqueued { id: id.clone(), queue, body, options });
         self.answer(id)
+    }
+    pub(crate) unsafe fn dependency_result(&mut self, id: Ptr, size: usize) -> Returned {
+        let result = self.task.results.get(text(id, size)?).cloned().ok_or(ErrorKind::Invalid)?;
+        self.answer(result.ok_or(ErrorKind::NotFound)?)
     }
     pub(crate) unsafe fn kv_get(&mut self, b: Ptr, b_size: usize, key: Ptr, key_size: usize) -> Returned {
         let key = name(key, key_size)?;

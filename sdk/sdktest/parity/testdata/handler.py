@@ -26,7 +26,7 @@ def handle(task):
     if verb != "ask":
         return fail(verb)
     paper = Paper()
-    for part in (describe, said, settings, names, values, numbers, swaps, lists, checkpoints, children):
+    for part in (describe, said, settings, names, values, numbers, swaps, lists, checkpoints, children, publications, dependencies):
         part(paper, task)
     requests(paper, url)
     return "\n".join(paper.lines)
@@ -141,9 +141,23 @@ def children(paper, task):
         {"id": "mine"}, {"id": "a b"}, {"id": "x" * 129}, {"key": "k"}, {"labels": {"a": 'b"'}}, {"priority": 0}, {"priority": 100},
         {"priority": 101}, {"priority": -1}, {"delay": 1}, {"delay": -1}, {"at": 1700000000.5}, {"at": -1}, {"at": 253402300800},
         {"delay": 1, "at": 1700000000}, {"max_attempts": 3}, {"max_attempts": -1}, {"max_attempts": 1000001}, {"timeout": 60}, {"timeout": -1},
+        {"after": ["mine"]}, {"after": ["mine", "other"], "when": "any"}, {"after": ["mine"], "when": "never"}, {"when": "any"}, {"after": ["a b"]},
         {"unique": True}, {"unique": "u"}, {"unique": quern.Unique("u", 3600)}, {"unique": quern.Unique("u", 0.5)},
     ):
         paper.ask(f"enqueue with {str(options)[:60]}", lambda: bool(quern.enqueue("done", b"", **options)))
+
+
+def publications(paper, task):
+    for topic in ("orders", "bills.paid", "other", "", "a b", "bills.*", "x" * 129):
+        paper.ask(f"publish {topic[:20]!r}", lambda: bool(quern.publish(topic, "body")))
+    for options in ({"id": "mine"}, {"id": "a b"}, {"attributes": {"type": 'made "now"'}}, {"attributes": {"Type": "x"}}, {"attributes": {"a": "\n"}}):
+        paper.ask(f"publish with {options}", lambda: bool(quern.publish("orders", b"", **options)))
+
+
+def dependencies(paper, task):
+    paper.ask("dependencies", lambda: [one for one in task.dependencies() if one.end != "waiting"])  # which a test cannot say
+    for id in ("empty", "full", "bad", "other", ""):
+        paper.ask(f"result of {id!r}", task.result_of, id)
 
 
 def requests(paper, url):

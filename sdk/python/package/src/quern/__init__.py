@@ -12,7 +12,7 @@ def. An exception fails the task, with its traceback in the task's log.
 
 from . import checkpoint, http
 from ._services import DEBUG, ERROR, INFO, TRACE, WARNING, Bucket, Unique, config, enqueue, kv, log, progress, publish, secret
-from ._task import Task
+from ._task import Dependency, Task
 from .errors import (
     ConflictError,
     DeniedError,
@@ -31,7 +31,7 @@ from .errors import (
 )
 
 __all__ = [
-    "Bucket", "ConflictError", "DEBUG", "DeniedError", "ERROR", "Failure", "Fatal", "HostError", "INFO", "InvalidError",
+    "Bucket", "ConflictError", "DEBUG", "DeniedError", "Dependency", "ERROR", "Failure", "Fatal", "HostError", "INFO", "InvalidError",
     "LimitError", "LostError", "NoHostError", "NotFoundError", "QuotaError", "Retry", "TRACE", "Task", "TooBigError",
     "UnavailableError", "Unique", "WARNING", "checkpoint", "config", "enqueue", "http", "kv", "log", "progress", "publish", "secret",
 ]

@@ -32,6 +32,8 @@ class Run:
     input: bytes
     texts: list[str]
     numbers: list[int]
+    results: dict[str, Optional[bytes]]
+    """Of what the task waited for; None of what failed."""
     cancelled: bool = False
     output: bytes = b""
     error: str = ""
@@ -286,7 +288,11 @@ def _publish(run: Run, chosen: dict[str, Any], body: bytes) -> str:
         raise _errors.InvalidError(f"topic {topic!r}: expected 1 to 128 printable ASCII characters without spaces and *")
     if run.host.topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in run.host.topics):
         raise _errors.DeniedError(f"topic {topic!r}: grant it to the test, topics=[{topic!r}]")
-    id = chosen.pop("id", "") or str(uuid.uuid4())
+    id, attributes = chosen.pop("id", "") or str(uuid.uuid4()), chosen.get("attributes", {})
+    if not _PRINTABLE.fullmatch(id):
+        raise _errors.InvalidError(f"id {id!r}: expected 1 to 128 printable ASCII characters without spaces")
+    if not all(re.fullmatch("[a-z0-9]+", name) and value.isprintable() for name, value in attributes.items()):
+        raise _errors.InvalidError(f"attributes {attributes!r}: expected names of a-z and 0-9, and values of printable text")
     run.published.append((topic, body, {"id": id, **chosen}))
     return id
 
@@ -296,6 +302,8 @@ def _check_options(options: dict[str, Any]) -> None:
     unique = options.get("unique", {})
     for what, valid in {
         "id": _PRINTABLE.fullmatch(options.get("id", "id")),
+        "after": all(_PRINTABLE.fullmatch(id) for id in options.get("after", [])),
+        "when": options.get("when", "any") in ("complete", "ended", "any", "failed") and ("when" not in options or "after" in options),
         "priority": 0 <= options.get("priority", 0) <= 100,
         "delay_ms": options.get("delay_ms", 0) >= 0 and not (options.get("delay_ms") and options.get("at_ms")),
         "at_ms": 0 <= options.get("at_ms", 0) < 253402300800_000,
@@ -305,6 +313,15 @@ def _check_options(options: dict[str, Any]) -> None:
     }.items():
         if not valid:
             raise _errors.InvalidError(f"{what}: see Enqueue in sdk/ABI.md")
+
+
+def dependency_result(id: str) -> bytes:
+    results = _run().results
+    if id not in results:
+        raise _errors.InvalidError(f"task {id!r}: give the test one, after={{{id!r}: ...}}")
+    if results[id] is None:
+        raise _errors.NotFoundError(f"result of {id}")
+    return results[id]
 
 
 def output_write(value: Any) -> None:

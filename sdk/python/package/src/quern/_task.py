@@ -1,9 +1,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from . import _host
+from .errors import HostError
+
+
+class Dependency(NamedTuple):
+    """A task that another one waited for."""
+
+    id: str
+    end: str
+    """complete, failed, gone (deleted), open (it could not be waited for), or waiting while it goes on."""
 
 
 class Task:
@@ -73,6 +82,19 @@ class Task:
         """Those with which the task was enqueued, by names in lower case, traceparent among them."""
         lines = _host.functions.task_text(8).split("\n")[:-1]
         return {name: value for name, _, value in (line.partition(": ") for line in lines)}
+
+    def dependencies(self) -> list[Dependency]:
+        """The tasks that this one waited for before it ran, in the order in which they were named."""
+        return [Dependency(*line.split(" ")) for line in _host.functions.task_text(9).split("\n")[:-1]]
+
+    def result_of(self, id: str) -> bytes:
+        """The result of one of these. NotFoundError if it has none, because it is not complete or is deleted; InvalidError if
+        this task did not wait for it; TooBigError above 16 MiB."""
+        try:
+            return _host.functions.dependency_result(id)
+        except HostError as error:
+            error.args = error.args or (f"result of {id}",)
+            raise
 
     @property
     def attempt(self) -> int:

@@ -68,14 +68,18 @@ class Host:
         previous_error: str = "",
         traceparent: str = "",
         headers: Optional[Mapping[str, str]] = None,
+        after: Optional[Mapping[str, Any]] = None,
         cancelled: bool = False,
     ) -> Result:
-        """Runs the handler on a task. The input may be bytes, str or what JSON can express."""
+        """Runs the handler on a task. The input may be bytes, str or what JSON can express, and so may the results of the tasks that
+        it waited for: after has them by ID, with None for those that failed."""
         given = dict(headers or {}, **({"traceparent": traceparent} if traceparent else {}))
         run = _native.Run(
             host=self, id=id, input=bytes(_host.encoded(input)),
             texts=[id, queue, tenant, plugin, previous_error, parent, key, traceparent,
-                   "".join(f"{name}: {given[name]}\n" for name in sorted(given))],
+                   "".join(f"{name}: {given[name]}\n" for name in sorted(given)),
+                   "".join(f"{id} {'failed' if result is None else 'complete'}\n" for id, result in (after or {}).items())],
+            results={id: None if result is None else bytes(_host.encoded(result)) for id, result in (after or {}).items()},
             numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1],
             cancelled=cancelled,
         )
@@ -131,13 +135,14 @@ def run(
     kv: Optional[Mapping[str, Mapping[str, Any]]] = None,
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None,
     queues: Optional[Sequence[str]] = None,
+    topics: Optional[Sequence[str]] = None,
     checkpoint: Optional[bytes] = None,
     **task: Any,
 ) -> Result:
     """Runs the handler on a task of a host of its own: see Host, and Host.run for what a task has."""
     host = Host(
         config=dict(config or {}), secrets=dict(secrets or {}), kv={name: dict(values) for name, values in (kv or {}).items()},
-        http=http, queues=queues,
+        http=http, queues=queues, topics=topics,
     )
     if checkpoint is not None:
         host.checkpoints[task.get("id", "test")] = checkpoint

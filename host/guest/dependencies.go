@@ -1,0 +1,60 @@
+package guest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// dependencies are what one task waited for. They belong to the goroutine of its call until that has ended.
+type dependencies struct {
+	host  Host
+	known []service.Dependency // nil until they are read
+}
+
+// List implements service.Dependencies.
+func (d *dependencies) List(ctx context.Context) ([]service.Dependency, error) {
+	if d.known != nil {
+		return d.known, nil
+	}
+	all, err := service.Await(ctx, func() ([]queue.Dependency, error) { return d.host.Dependencies(ctx) })
+	if err != nil {
+		return nil, unread(err)
+	}
+	d.known = make([]service.Dependency, len(all))
+	for i, one := range all {
+		d.known[i] = service.Dependency{ID: one.ID, End: cmp.Or(one.End, "waiting")}
+	}
+	return d.known, nil
+}
+
+// Result implements service.Dependencies.
+func (d *dependencies) Result(ctx context.Context, id string) ([]byte, error) {
+	list, err := d.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(list, func(one service.Dependency) bool { return one.ID == id }) {
+		return nil, fmt.Errorf("%w: this task did not wait for %q: name it in `after` when this one is enqueued", service.ErrInvalid, id)
+	}
+	result, err := service.Await(ctx, func() ([]byte, error) { return d.host.Result(ctx, id, service.MaxBody) })
+	return result, unread(err)
+}
+
+// unread makes an error of package queue one of package service.
+func unread(err error) error {
+	switch {
+	case errors.Is(err, queue.ErrNoTask):
+		return fmt.Errorf("%w: %w", service.ErrNotFound, err)
+	case errors.Is(err, queue.ErrInvalid):
+		return fmt.Errorf("%w: %w", service.ErrTooBig, err)
+	case queue.IsUnavailable(err):
+		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// flowing is a Host of a task that waited for others. Each answers its result or an error.
+type flowing struct {
+	accepting
+	away  bool
+	lists int
+}
+
+func (f *flowing) Dependencies(context.Context) ([]queue.Dependency, error) {
+	if f.lists++; f.away {
+		return nil, context.DeadlineExceeded
+	}
+	return []queue.Dependency{{ID: "full", End: "complete"}, {ID: "large", End: "complete"}, {ID: "purged", End: "complete"}, {ID: "late"}}, nil
+}
+
+func (f *flowing) Result(_ context.Context, id string, most int64) ([]byte, error) {
+	switch {
+	case f.away:
+		return nil, context.DeadlineExceeded
+	case id == "full" && most == service.MaxBody:
+		return []byte("result"), nil
+	case id == "large":
+		return nil, queue.ErrInvalid
+	}
+	return nil, queue.ErrNoTask
+}
+
+// A run reads its dependencies once, when Redis answers, and no other task's result.
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	host := &flowing{away: true}
+	d := &dependencies{host: host}
+	ctx := t.Context()
+	if _, err := d.List(ctx); !errors.Is(err, service.ErrUnavailable) {
+		t.Errorf("without Redis: %v", err)
+	}
+	if _, err := d.Result(ctx, "full"); !errors.Is(err, service.ErrUnavailable) {
+		t.Errorf("without Redis: %v", err)
+	}
+	host.away, host.lists = false, 0
+	for id, want := range map[string]error{
+		"full": nil, "large": service.ErrTooBig, "purged": service.ErrNotFound, "late": service.ErrNotFound, "other": service.ErrInvalid, "": service.ErrInvalid,
+	} {
+		if result, err := d.Result(ctx, id); !errors.Is(err, want) || want == nil && string(result) != "result" {
+			t.Errorf("result of %q: %q, %v, want %v", id, result, err, want)
+		}
+	}
+	want := []service.Dependency{{ID: "full", End: "complete"}, {ID: "large", End: "complete"}, {ID: "purged", End: "complete"}, {ID: "late", End: "waiting"}}
+	if got, err := d.List(ctx); !slices.Equal(got, want) || err != nil || host.lists != 1 {
+		t.Errorf("%+v, %v, read %d times", got, err, host.lists)
+	}
+	host.away = true
+	if _, err := d.Result(ctx, "full"); !errors.Is(err, service.ErrUnavailable) {
+		t.Errorf("without Redis: %v", err)
+	}
+}
