@@ -272,3 +272,20 @@ func TestCollectorAway(t *testing.T) {
 		})
 	}
 }
+
+// A run that its host stops has not failed: the task goes back to its queue.
+func TestTraceOfAStoppedRun(t *testing.T) {
+	t.Parallel()
+	collector := tracetest.Start(t)
+	tracer := newTracer(t, collector.HTTP)
+	n := start(t, settings{Config: Config{Tracer: tracer, Grace: time.Nanosecond}, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
+	id := n.enqueue("sleep", "600000")
+	n.eventually("it runs", func() bool { return n.log.has("plugin says", "task_id="+id) })
+	if err := errors.Join(n.stop(), tracer.Shutdown(n.ctx)); err != nil {
+		t.Fatal(err)
+	}
+	spans := collector.Wait(t, "run sleep", "process sleep")
+	if spans["run sleep"].Failed || spans["process sleep"].Failed || spans["process sleep"].About["quern.outcome"] != "released" {
+		t.Errorf("%+v", spans)
+	}
+}
