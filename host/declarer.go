@@ -14,133 +14,229 @@ import (
 const (
 	// declareInterval is how often what plugins declare is compared with Redis.
 	declareInterval = time.Minute
-	// undeclaredTime is how long what a plugin declared stays when hosts have the plugin and none declares it any more: hosts
-	// restart one after the other. absentTime is how long it stays, and stands still, when no host has the plugin at all.
-	undeclaredTime = 10 * time.Minute
-	absentTime     = 7 * 24 * time.Hour
+	// removedTime is how long no manifest may have a declaration before it is deleted while hosts serve its plugin: hosts get a new
+	// version one after the other. A session deletes nothing before it is as old, because a fleet that was away begins likewise.
+	removedTime = 10 * time.Minute
+	// absentTime is the same while no host serves the plugin: what people set by hand, and what is published meanwhile, outlives an
+	// outage over a long weekend.
+	absentTime = 7 * 24 * time.Hour
 )
 
-// declarer keeps the schedules in Redis that the manifests of the tenant's plugins have. A schedule comes with the first host
-// that has it; a host that gets another version of the plugin changes it, or deletes it; and one host of the fleet deletes it
-// when none has had it for a while, but never as soon as it begins: a fleet that was away as a whole loses none. Between these a host stores only what is missing, so that two versions do not take turns
-// while hosts are restarted one after the other.
+// declaration is a schedule or a subscription of a plugin's manifest.
+type declaration struct {
+	kind, id, plugin, queue string
+	schedule                *queue.Schedule // one of these is not nil
+	subscription            *queue.Subscription
+}
+
+// declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins have. One comes with the
+// first host that has it; a host that gets another version of the plugin changes it, or deletes it. Between these a host stores
+// only what is missing, so that two versions do not take turns while hosts are restarted one after the other. One host of the
+// fleet notes which ones no live host has: such a schedule stands still, such a subscription goes on to fill its queue, and both
+// are deleted after a long while.
 type declarer struct {
 	duty
 	access   *tenantAccess
-	declared func() []queue.Schedule // now
+	declared func() []declaration // now
 	serves   func(plugin string) bool
-	since    time.Time        // when the session began
-	stored   []queue.Schedule // what this session has stored; only the run under way uses it
+	since    time.Time     // when the session began
+	stored   []declaration // what this session has stored; only the run under way uses it
 }
 
 func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if d.since.IsZero() {
 		d.since = time.Now()
 	}
-	if err := d.store(ctx); err != nil {
-		return 0, 0, err
+	if err = d.store(ctx); err == nil {
+		err = d.sweep(ctx)
 	}
-	err = d.sweep(ctx)
 	return 0, around(declareInterval), err
 }
 
 // store stores what has changed since this session stored it, and of the rest what is missing. What is refused, because
-// somebody else has a schedule of that ID, keeps nothing else from being stored.
+// somebody else has one of that ID, keeps nothing else from being stored.
 func (d *declarer) store(ctx context.Context) error {
+	var stored []declaration
 	now := d.declared()
-	for _, s := range now {
-		known := slices.ContainsFunc(d.stored, func(other queue.Schedule) bool { return other.Same(&s) })
-		put, err := d.access.client.PutSchedule(ctx, s, known)
-		switch {
-		case err == nil:
-			d.health.succeeded(opDeclare, s.Queue)
-			if put == queue.ScheduleNew || put == queue.ScheduleChanged {
-				d.access.logger.Info("stored a schedule of a plugin", "schedule", s.ID, "owner", s.Owner, "cron", s.Cron)
-			}
-		case ctx.Err() != nil || queue.IsUnavailable(err):
+	for _, one := range now {
+		known := slices.ContainsFunc(d.stored, func(other declaration) bool { return other.same(one) })
+		put, err := one.put(ctx, d.access.client, known)
+		if err == nil {
+			stored = append(stored, one)
+		}
+		if err := d.note(ctx, one, putWords[put], err); err != nil {
 			return err
-		default:
-			d.health.failed(opDeclare, s.Queue, err)
 		}
 	}
-	for _, s := range d.stored {
-		if slices.ContainsFunc(now, func(other queue.Schedule) bool { return other.ID == s.ID }) || !d.serves(s.PluginOwner()) {
+	for _, one := range d.stored {
+		if slices.ContainsFunc(now, one.names) || !d.serves(one.plugin) {
 			continue
 		}
-		switch err := d.access.client.DeleteSchedule(ctx, s.ID, s.Owner); {
-		case ctx.Err() != nil || queue.IsUnavailable(err):
+		if err := d.note(ctx, one, "deleted, because the plugin has it no more:", one.remove(ctx, d.access.client)); err != nil {
 			return err
-		case err == nil:
-			d.access.logger.Info("deleted a schedule that its plugin has no more", "schedule", s.ID, "owner", s.Owner)
 		}
 	}
-	d.stored = now
+	d.stored = stored
 	return nil
 }
 
-// sweep deletes, on one host of the fleet, schedules that no live host's plugin declares any more.
+// putWords are what became of a declaration that was to be stored, if anything did.
+var putWords = map[queue.SchedulePut]string{queue.ScheduleNew: "stored", queue.ScheduleChanged: "changed"}
+
+// note tells of a change, "" for none; an error is one that concerns all others as well.
+func (d *declarer) note(ctx context.Context, of declaration, change string, err error) error {
+	op := opDeclare
+	if of.subscription != nil {
+		op = opDeclareSubscription
+	}
+	switch {
+	case ctx.Err() != nil || queue.IsUnavailable(err):
+		return err
+	case errors.Is(err, queue.ErrNoSchedule) || errors.Is(err, queue.ErrNoSubscription): // deleted meanwhile
+	case err != nil:
+		d.health.failed(op, of.queue, err)
+	default:
+		d.health.succeeded(op, of.queue)
+		if change != "" {
+			d.access.logger.Info(change+" a "+of.kind+" of a plugin", "id", of.id, "plugin", of.plugin, "queue", of.queue)
+		}
+	}
+	return nil
+}
+
+// sweep notes, on one host of the fleet, what no live host's plugin declares any more, and deletes what was so for long.
 func (d *declarer) sweep(ctx context.Context) error {
 	mine, err := d.access.node.TakeDuty(ctx, "declared", declareInterval)
 	if err != nil || !mine {
 		return err
 	}
-	all, err := d.access.client.Schedules(ctx)
-	if err != nil || !slices.ContainsFunc(all, ownedByPlugin) {
+	client := d.access.client
+	all, err := declarations(ctx, client)
+	if err != nil || len(all) == 0 {
 		return err
 	}
-	live, err := Plugins(ctx, d.access.client)
+	live, err := Plugins(ctx, client)
 	if err != nil {
 		return err
 	}
-	for _, s := range all {
-		if !ownedByPlugin(s) {
-			continue
+	listeners, err := client.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		plugin, declared := false, false
+		for _, p := range live {
+			if p.State != plugins.StateRefused && p.Plugin == one.plugin {
+				plugin = true
+				declared = declared || slices.Contains(p.Schedules, one.id) && one.schedule != nil ||
+					slices.Contains(p.Subscriptions, one.id) && one.subscription != nil
+			}
 		}
-		serves := slices.ContainsFunc(live, func(p Plugin) bool {
-			return p.State != plugins.StateRefused && s.Owner == queue.OwnedByPlugin(p.Plugin) && slices.Contains(p.Schedules, s.ID)
-		})
-		if !serves && !s.Absent.IsZero() && time.Since(d.since) < undeclaredTime {
-			continue
+		most, change := absentTime, ""
+		if plugin && listeners[one.queue] > 0 {
+			most = removedTime
 		}
-		switch gone, err := d.access.client.Fleet().NoteDeclared(ctx, s, serves, keptFor(live, s.PluginOwner())); {
-		case queue.IsUnavailable(err):
+		if time.Since(d.since) < removedTime {
+			most = 0
+		}
+		gone, err := one.mark(ctx, client, declared, most)
+		if gone {
+			change = "deleted, because no host has had it for a while:"
+		}
+		if err := d.note(ctx, one, change, err); err != nil {
 			return err
-		case errors.Is(err, queue.ErrNoSchedule) || errors.Is(err, queue.ErrOwned):
-		case err != nil:
-			d.health.failed(opDeclare, s.Queue, err)
-		case gone:
-			d.access.logger.Info("deleted a schedule: no host has had its plugin for a while", "schedule", s.ID, "owner", s.Owner)
 		}
 	}
 	return nil
 }
 
-// keptFor is how long what a plugin declared stays that no live host declares.
-func keptFor(live []Plugin, plugin string) time.Duration {
-	if slices.ContainsFunc(live, func(p Plugin) bool { return p.State != plugins.StateRefused && p.Plugin == plugin }) {
-		return undeclaredTime
+// declarations are those of plugins that Redis has.
+func declarations(ctx context.Context, client *queue.Client) (all []declaration, err error) {
+	schedules, err := client.Schedules(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return absentTime
+	for _, s := range schedules {
+		if s.PluginOwner() != "" {
+			all = append(all, ofSchedule(*s))
+		}
+	}
+	subscriptions, err := client.Subscriptions(ctx)
+	if subscriptions == nil {
+		return nil, err // else damaged ones do not hide the others
+	}
+	for _, s := range subscriptions {
+		if s.Plugin != "" {
+			all = append(all, ofSubscription(s))
+		}
+	}
+	return all, nil
 }
 
-func ownedByPlugin(s *queue.Schedule) bool { return s.PluginOwner() != "" }
+func ofSchedule(s queue.Schedule) declaration {
+	return declaration{kind: "schedule", id: s.ID, plugin: s.PluginOwner(), queue: s.Queue, schedule: &s}
+}
 
-// schedules are those of the plugins that serve the tenant's queues here.
-func (c *catalog) schedules(tenant string) (all []queue.Schedule) {
-	seen := make(map[string]bool) // plugins
-	for _, binding := range c.directory.BindingsOf(tenant) {
-		if seen[binding.Plugin] {
-			continue
+func ofSubscription(s queue.Subscription) declaration {
+	return declaration{kind: "subscription", id: s.ID, plugin: s.Plugin, queue: s.Queue, subscription: &s}
+}
+
+func (d declaration) names(other declaration) bool { return d.kind == other.kind && d.id == other.id }
+
+// same tells whether two declarations say the same.
+func (d declaration) same(other declaration) bool {
+	if !d.names(other) {
+		return false
+	}
+	if d.schedule != nil {
+		return d.schedule.Same(other.schedule)
+	}
+	return d.subscription.SameDeclaration(other.subscription)
+}
+
+func (d declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.SchedulePut, error) {
+	if d.schedule != nil {
+		return client.PutSchedule(ctx, *d.schedule, missing)
+	}
+	return client.Fleet().DeclareSubscription(ctx, *d.subscription, missing)
+}
+
+func (d declaration) remove(ctx context.Context, client *queue.Client) error {
+	if d.schedule != nil {
+		return client.DeleteSchedule(ctx, d.id, d.schedule.Owner)
+	}
+	return client.Fleet().UndeclareSubscription(ctx, d.id, d.plugin)
+}
+
+func (d declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {
+	if d.schedule != nil {
+		return client.Fleet().NoteSchedule(ctx, d.schedule, declared, most)
+	}
+	return client.Fleet().NoteSubscription(ctx, *d.subscription, declared, most)
+}
+
+// declarations are those of the plugins that serve the tenant's queues here.
+func (c *catalog) declarations(tenant string) (all []declaration) {
+	add := func(one declaration) {
+		if c.config.serves(one.queue) && !slices.ContainsFunc(all, one.names) {
+			all = append(all, one)
 		}
-		seen[binding.Plugin] = true
+	}
+	for _, binding := range c.directory.BindingsOf(tenant) {
 		version := c.directory.Acquire(tenant, binding.Queue)
 		if version == nil {
 			continue
 		}
 		for _, s := range version.Manifest.Schedule {
-			if c.config.serves(s.Queue) {
-				all = append(all, declaredSchedule(version.Name, s))
-			}
+			declared := ScheduleOf(s)
+			declared.ID, declared.Owner = s.ID(version.Name), queue.OwnedByPlugin(version.Name)
+			add(ofSchedule(declared))
+		}
+		for _, s := range version.Manifest.Subscribe {
+			add(ofSubscription(queue.Subscription{
+				ID: queue.PluginSubscriptionID(version.Name, s.Topic), Plugin: version.Name, Topic: s.Topic, Queue: s.Queue,
+				Filter: queue.Filter{Attributes: s.Attributes, Data: s.Data},
+			}))
 		}
 		version.Release()
 	}
@@ -150,13 +246,6 @@ func (c *catalog) schedules(tenant string) (all []queue.Schedule) {
 // runs tells whether a plugin serves a queue of the tenant here.
 func (c *catalog) runs(tenant, plugin string) bool {
 	return slices.ContainsFunc(c.directory.BindingsOf(tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
-}
-
-// declaredSchedule is a schedule of a plugin's manifest.
-func declaredSchedule(plugin string, s manifest.Schedule) queue.Schedule {
-	declared := ScheduleOf(s)
-	declared.ID, declared.Owner = s.ID(plugin), queue.OwnedByPlugin(plugin)
-	return declared
 }
 
 // ScheduleOf is a schedule of a file.

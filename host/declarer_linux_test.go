@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"testing"
@@ -69,71 +70,174 @@ func TestDeclaredScheduleOfAnother(t *testing.T) {
 	n.eventually("told", func() bool { return n.log.has("op=declare", "queue=echo", "another owner: hand") })
 }
 
-// A schedule outlives the plugin for the time of a restart, by Redis's clock, while some host lives.
-func TestDeclaredScheduleWithoutAHost(t *testing.T) {
+const subscribingManifest = `subscribe: [{topic: "orders.*", filter: {data: {/total: 12}}}]`
+
+// A manifest's subscriptions come with the plugin, change with it, and go with it; a pause by hand stays.
+func TestDeclaredSubscription(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{"echo": runtimetest.Echo(t)}, yaml: map[string]string{"echo": subscribingManifest}})
+	const id = "echo/orders.*"
+	stored := func(is func(s queue.Subscription) bool) func() bool {
+		return func() bool {
+			s, err := n.client.Subscription(n.ctx, id)
+			return err == nil && is(s)
+		}
+	}
+	n.eventually("stored", stored(func(s queue.Subscription) bool { return s.Active && s.Queue == "echo" && s.Plugin == "echo" }))
+	for payload, subscribers := range map[string]int{`{"total": 12}`: 1, `{"total": 13}`: 0} {
+		p, err := n.client.Publish(n.ctx, "orders.made", []byte(payload), queue.PublishOptions{})
+		if err != nil || p.Subscribers != subscribers {
+			t.Errorf("%s: %+v, %v", payload, p, err)
+		}
+		if subscribers > 0 {
+			if task := n.wait(queue.PublishedID(p.ID, id)); string(task.Result) != payload {
+				t.Errorf("%+v", task)
+			}
+		}
+	}
+	if _, err := n.client.ChangeSubscription(n.ctx, id, func(s *queue.Subscription) error { s.Active = false; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	n.write("echo.yaml", []byte(`subscribe: [{topic: "orders.*"}]`))
+	n.eventually("changed", stored(func(s queue.Subscription) bool { return len(s.Filter.Data) == 0 && !s.Active }))
+	n.write("echo.yaml", []byte(`{}`))
+	n.eventually("gone", func() bool {
+		_, err := n.client.Subscription(n.ctx, id)
+		return errors.Is(err, queue.ErrNoSubscription)
+	})
+}
+
+// What a plugin declares outlives it for days, by Redis's clock: its schedule stands still, what was paused by hand stays so, and
+// what was missed is known when it is back. A host that has just begun deletes nothing.
+func TestDeclaredWithoutAHost(t *testing.T) {
 	t.Parallel()
 	server, clock := queuetest.StartAhead(t, 0)
 	common := settings{
 		server: server, tenants: []string{queuetest.Tenant()}, guests: map[string][]byte{"echo": runtimetest.Echo(t)},
-		yaml: map[string]string{"echo": `schedule: [{cron: "@daily"}]`},
+		yaml: map[string]string{"echo": `{schedule: [{cron: "@hourly"}, {name: off, cron: "@hourly"}], ` + subscribingManifest + "}"},
 	}
+	const subscription = "echo/orders.*"
 	n := start(t, common)
-	n.eventually("stored", func() bool { return len(n.owned()) == 1 })
-	n.eventually("published", func() bool {
-		plugins, err := Plugins(n.ctx, n.client)
-		return err == nil && len(plugins) == 1 && slices.Equal(plugins[0].Schedules, []string{"echo"})
-	})
+	published := func() bool {
+		live, err := Plugins(n.ctx, n.client)
+		return err == nil && len(live) == 1 && slices.Equal(live[0].Schedules, []string{"echo", "echo.off"}) && slices.Equal(live[0].Subscriptions, []string{subscription})
+	}
+	n.eventually("stored", func() bool { return len(n.owned()) == 2 })
+	n.eventually("published", published)
 	other := start(t, settings{server: server, tenants: common.tenants, idle: true})
 	if err := other.current().access.node.Join(n.ctx); err != nil {
 		t.Fatal(err)
 	}
-	sweep := func(after time.Duration) {
+	if err := n.client.PauseSchedule(n.ctx, "echo.off"); err != nil {
+		t.Fatal(err)
+	}
+	declarer := other.current().declarer
+	sweep := func(after, lived time.Duration) {
 		t.Helper()
 		clock.Set(t, after)
-		if err := errors.Join(other.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), other.current().declarer.sweep(n.ctx)); err != nil {
+		declarer.since = time.Now().Add(-lived)
+		if err := errors.Join(other.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), declarer.sweep(n.ctx)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sweep(0)
-	if s := n.scheduleState("echo"); !s.Absent.IsZero() {
-		t.Error("the plugin counts as absent while it is there")
+	absent := func() (schedule, subscribed bool) {
+		t.Helper()
+		s, err := n.client.Subscription(n.ctx, subscription)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !n.scheduleState("echo").Absent.IsZero(), !s.UnservedSince.IsZero()
+	}
+	sweep(0, time.Hour)
+	if a, b := absent(); a || b {
+		t.Errorf("the plugin counts as absent while it is there: %v, %v", a, b)
 	}
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
-	sweep(time.Hour) // nobody looked for that long
-	if s := n.scheduleState("echo"); s.Absent.IsZero() {
-		t.Error("it is not noted that the plugin is absent")
+	sweep(time.Hour, time.Hour) // nobody looked for that long
+	if a, b := absent(); !a || !b {
+		t.Errorf("it is not noted that the plugin is absent: %v, %v", a, b)
 	}
-	clock.Set(t, 26*time.Hour)
-	absent, err := n.client.Schedule(n.ctx, "echo")
+	sweep(2*time.Hour, time.Hour)
+	fired := n.scheduleState("echo").Fired
+	s, err := n.client.Schedule(n.ctx, "echo")
 	if err == nil {
-		err = other.current().ticker.look(n.ctx, absent, time.Now().Add(26*time.Hour))
+		err = other.current().ticker.look(n.ctx, s, time.Now().Add(2*time.Hour))
 	}
-	if err != nil || n.scheduleState("echo").Fired > 0 {
+	if err != nil || n.scheduleState("echo").Fired != fired {
 		t.Errorf("a tick came without the plugin: %v", err)
 	}
+	sweep(absentTime-time.Hour, time.Hour)
+	if got := n.owned(); len(got) != 2 {
+		t.Errorf("schedules %v", got)
+	}
 	back := start(t, common)
-	back.eventually("back, and the missed tick is fired", func() bool {
+	back.eventually("back, and what it missed is made up for", func() bool {
+		a, b := absent()
 		s := back.scheduleState("echo")
-		return s.Absent.IsZero() && s.Fired == 1
+		return !a && !b && s.Fired == fired+1 && s.MissedTicks > 100
 	})
+	if s := back.scheduleState("echo.off"); s.Paused.IsZero() || s.Fired > 0 {
+		t.Errorf("the pause by hand is over: %+v", s)
+	}
 	if err := back.stop(); err != nil {
 		t.Fatal(err)
 	}
-	sweep(27 * time.Hour)
-	sweep(27*time.Hour + absentTime - 10*time.Second)
-	if got := n.owned(); len(got) != 1 {
-		t.Errorf("schedules %v", got)
+	sweep(absentTime, time.Hour)
+	sweep(2*absentTime+time.Hour, time.Minute)
+	if got := n.owned(); len(got) != 2 {
+		t.Errorf("a host that has just begun: %v", got)
 	}
-	other.current().declarer.since = time.Now()
-	sweep(27*time.Hour + absentTime + 10*time.Second)
-	if got := n.owned(); len(got) != 1 {
-		t.Errorf("a host that has just begun left %v", got)
+	sweep(2*absentTime+time.Hour, time.Hour)
+	if _, err := n.client.Subscription(n.ctx, subscription); !errors.Is(err, queue.ErrNoSubscription) || len(n.owned()) != 0 {
+		t.Errorf("they are still there: %v, %v", err, n.owned())
 	}
-	other.current().declarer.since = time.Time{}
-	sweep(27*time.Hour + absentTime + 20*time.Second)
-	if got := n.owned(); len(got) != 0 {
-		t.Errorf("schedules %v", got)
+}
+
+// What the manifests of live hosts have no more is deleted soon, although no host saw it go; what somebody else has of an ID stays.
+func TestUndeclared(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"echo": runtimetest.Echo(t)}, yaml: map[string]string{"echo": `subscribe: [{topic: mine}]`}, idle: true,
+	})
+	now, err := n.client.Clock(n.ctx)
+	for _, s := range []queue.Subscription{
+		{ID: "echo/mine", Topic: "mine", Queue: "q"}, {ID: "echo/old", Topic: "old", Queue: "echo", Plugin: "echo"}, {ID: "away/old", Topic: "old", Queue: "away", Plugin: "away"},
+	} {
+		if s.Plugin != "" {
+			s.UnservedSince = now.Add(-removedTime - time.Minute)
+		}
+		_, failed := n.client.Subscribe(n.ctx, s)
+		err = cmp.Or(err, failed)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.run()
+	n.eventually("told", func() bool { return n.log.has("op=declare_subscription", "queue=echo", "another owner: hand") })
+	n.eventually("served", func() bool {
+		queues, err := n.client.Queues(n.ctx)
+		live, failed := Plugins(n.ctx, n.client)
+		return cmp.Or(err, failed) == nil && queues["echo"] > 0 && len(live) == 1
+	})
+	declarer := start(t, settings{tenants: []string{n.tenant}, idle: true}).current().declarer
+	gone := func(lived time.Duration) bool {
+		t.Helper()
+		declarer.since = time.Now().Add(-lived)
+		if err := errors.Join(n.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), declarer.sweep(n.ctx)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := n.client.Subscription(n.ctx, "echo/old")
+		return errors.Is(err, queue.ErrNoSubscription)
+	}
+	if gone(time.Minute) {
+		t.Error("a host that has just begun deleted it")
+	}
+	n.eventually("gone", func() bool { return gone(time.Hour) })
+	for id, where := range map[string]string{"echo/mine": "q", "away/old": "away"} {
+		if s, err := n.client.Subscription(n.ctx, id); err != nil || s.Queue != where {
+			t.Errorf("%+v, %v", s, err)
+		}
 	}
 }

@@ -34,8 +34,7 @@
 //	advancer     tells tasks that wait for others what has ended
 //	publisher    makes the tasks of publications that are not done
 //	ticker       enqueues the tasks of schedules that are due
-//	declarer     keeps the schedules of manifests in Redis
-//	subscriber   keeps their subscriptions there
+//	declarer     keeps the schedules and subscriptions of manifests in Redis
 //	canceller    looks for tasks to cancel, and for the mark to drain
 //	shipper      sends log lines and progress, while there are tasks
 //	tally        adds what was counted to the fleet's counts by minute

@@ -163,7 +163,6 @@ func (h *Host) followPlugins(ctx context.Context) {
 			s := t.session.Load()
 			s.registrar.follow()
 			s.declarer.ask()
-			s.subscriber.ask()
 		}
 	}
 }
@@ -193,20 +192,19 @@ func (h *Host) showQueues(shown map[place]bool) {
 
 // about is what the host publishes in a tenant's node hash: nothing of other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	list, schedules, subscriptions := []PluginInfo{}, h.catalog.schedules(t.name), h.catalog.subscriptions(t.name)
+	list, declared := []PluginInfo{}, h.catalog.declarations(t.name)
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
 			}
-			for _, id := range slices.Sorted(maps.Keys(subscriptions)) {
-				if subscriptions[id].Plugin == s.Plugin {
-					info.Subscriptions = append(info.Subscriptions, id)
-				}
-			}
-			for _, declared := range schedules {
-				if declared.PluginOwner() == s.Plugin && s.State == plugins.StateServing {
-					info.Schedules = append(info.Schedules, declared.ID)
+			for _, one := range declared {
+				switch {
+				case one.plugin != s.Plugin || s.State != plugins.StateServing:
+				case one.schedule != nil:
+					info.Schedules = append(info.Schedules, one.id)
+				default:
+					info.Subscriptions = append(info.Subscriptions, one.id)
 				}
 			}
 			if p := s.Permissions[t.name]; p != nil {

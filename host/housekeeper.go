@@ -18,12 +18,13 @@ const housekeepingInterval = time.Minute
 // recountQueues is how many queues are looked at in one round trip.
 const recountQueues = 1000
 
-// housekeeper purges finished tasks and publications that are old or too many, forgets empty queues, and corrects the counts of listeners, of
-// the whole tenant. One host of the fleet does it in each interval.
+// housekeeper purges finished tasks and publications that are old or too many, forgets empty queues, and corrects the counts of
+// listeners, of the whole tenant. One host of the fleet does it in each interval.
 type housekeeper struct {
 	duty
 	access *tenantAccess
 	purge  queue.PurgeOptions
+	kept   time.Time // when the duty was last taken or renewed; only the run under way uses it
 }
 
 // someTime is when the housekeeper tries next.
@@ -46,33 +47,23 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	if k.purge.OlderThan > 0 || k.purge.Keep > 0 {
-		n, err := k.access.client.Fleet().PurgePublications(ctx, k.purge)
-		if n > 0 {
-			k.access.logger.Info("purged publications", "publications", n)
-		}
-		if queue.IsUnavailable(err) || ctx.Err() != nil {
-			return err
-		} else if err != nil {
-			k.health.failed(opPurge, "", err) // the queues are tidied all the same
-		}
+	k.kept = time.Now()
+	damaged, mine, err := k.prune(ctx)
+	if err != nil || !mine {
+		return err
 	}
 	queues, err := k.access.client.Queues(ctx)
 	if err != nil {
 		return err
 	}
-	since := time.Now()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
 		news, err := k.access.client.Fleet().Recount(ctx, names, k.purge)
 		if err != nil {
 			return err
 		}
 		for _, of := range news {
-			if time.Since(since) > housekeepingInterval/3 {
-				since = time.Now()
-				if mine, err = k.access.node.KeepDuty(ctx, "purge", housekeepingInterval); err != nil || !mine {
-					return err // another host has begun
-				}
+			if mine, err = k.keep(ctx); err != nil || !mine {
+				return err
 			}
 			if err := k.tidy(ctx, of); queue.IsUnavailable(err) || ctx.Err() != nil {
 				return err
@@ -81,7 +72,38 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return damaged
+}
+
+// keep renews the duty now and then; false: another host has begun.
+func (k *housekeeper) keep(ctx context.Context) (bool, error) {
+	if time.Since(k.kept) < housekeepingInterval/3 {
+		return true, nil
+	}
+	k.kept = time.Now()
+	return k.access.node.KeepDuty(ctx, "purge", housekeepingInterval)
+}
+
+// prune forgets publications. damaged are topics that cannot be purged, which holds up nothing else; mine as of keep.
+func (k *housekeeper) prune(ctx context.Context) (damaged error, mine bool, err error) {
+	if k.purge.OlderThan <= 0 && k.purge.Keep <= 0 {
+		return nil, true, nil
+	}
+	total := 0
+	for n, failed := range k.access.client.Fleet().PurgePublications(ctx, k.purge) {
+		total += n
+		if queue.IsUnavailable(failed) || ctx.Err() != nil {
+			return nil, false, failed
+		}
+		damaged = errors.Join(damaged, failed)
+		if mine, err = k.keep(ctx); err != nil || !mine {
+			return nil, mine, err
+		}
+	}
+	if total > 0 {
+		k.access.logger.Info("purged publications", "publications", total)
+	}
+	return damaged, true, nil
 }
 
 // tidy does what is left to do for one queue.

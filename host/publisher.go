@@ -23,8 +23,8 @@ type publisher struct {
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
 
-	counted time.Time                             // only the run under way uses it
 	topics  atomic.Pointer[[]metrics.TopicSample] // for the metrics
+	counted time.Time                             // when they were read; only the run under way uses it
 }
 
 // shownTopics is how many topics of a tenant have series.
@@ -51,21 +51,25 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err := p.publish(ctx, ids); err != nil {
 		return 0, 0, err // whoever has the duty goes on with them
 	}
-	if time.Since(p.counted) >= publishInterval {
+	if time.Since(p.counted) > publishInterval/2 {
 		if err := p.count(ctx); err != nil {
 			return 0, 0, err
 		}
-		p.counted = time.Now()
 	}
 	mine, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
 	if err != nil || !mine {
 		return 0, publishInterval, err
 	}
+	fleet := p.access.client.Fleet()
 	for more := true; more && err == nil; {
 		var left []string
-		if left, err = p.access.client.Fleet().Unpublished(ctx); err == nil {
-			more, err = len(left) == queue.MaxUnpublished, p.publish(ctx, left)
+		if left, err = fleet.Unpublished(ctx); err == nil {
+			err = p.publish(ctx, left)
 		}
+		if err == nil {
+			err = fleet.PostponeUnpublished(ctx, left) // those that cannot be published keep no others from it
+		}
+		more = len(left) == queue.MaxUnpublished
 	}
 	return 0, publishInterval, err
 }
@@ -81,6 +85,7 @@ func (p *publisher) count(ctx context.Context) error {
 		samples[i] = metrics.TopicSample{Tenant: p.access.client.Tenant(), Topic: t.Name, Published: t.Published, Dropped: t.Dropped, Tasks: t.Tasks}
 	}
 	p.topics.Store(&samples)
+	p.counted = time.Now()
 	return nil
 }
 
@@ -93,7 +98,7 @@ func (p *publisher) publish(ctx context.Context, ids []string) error {
 			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.health.failed(opPublish, "", err)
-			err = p.access.client.Fleet().PostponeUnpublished(ctx, id)
+			continue
 		}
 		if err != nil {
 			return err

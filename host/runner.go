@@ -35,12 +35,11 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	r.tasks.begin(t, stop)
 	begun := time.Now()
 	if tracer := r.config.Tracer; tracer != nil {
-		t.span = tracer.Begin(t.traced(r.access, begun))
-		t.Headers = t.span.Headers()
+		t.span, t.Headers = tracer.Begin(t.traced(r.access, begun))
 	}
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, t.Traceparent, wait)
+		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
@@ -52,7 +51,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	now := time.Now()
 	e.took = now.Sub(begun)
 	e.settlement = settlement(e, r.config.Retry)
-	t.span.Ran(reasonOf(e.settlement.Failure), e.outcome.CPU, e.outcome.Fuel)
+	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
 	switch {
@@ -83,12 +82,12 @@ func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 	}
 }
 
-// reasonOf is why a run failed, "" if it did not.
-func reasonOf(f *queue.Failure) string {
-	if f == nil {
-		return ""
+// reasonOf is why a run failed, "" if it did not: neither if it was complete nor if its host stopped it.
+func reasonOf(e *ended) string {
+	if f := e.settlement.Failure; f != nil && (e.outcome.Kind != runtime.Cancelled || f.Reason == queue.ReasonCancelled) {
+		return string(f.Reason)
 	}
-	return string(f.Reason)
+	return ""
 }
 
 // giveBack hands a task to the settler that is to go back to its queue without a run.

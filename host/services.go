@@ -16,7 +16,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
-		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t, Logger: r.access.logger,
+		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t,
 	})
 	return t.span.Services(services)
 }
@@ -49,4 +49,8 @@ func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
 
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	return t.tenant.client.Result(ctx, id, most)
+}
+
+func (t *task) Warn(message string, fields ...any) {
+	t.tenant.logger.Warn(message, t.logged(fields...)...)
 }

@@ -24,26 +24,25 @@ const (
 // the parts that work for it, none of which knows the session, and leads them.
 type session struct {
 	*common
-	access     *tenantAccess
-	tasks      *taskSet
-	health     *health
-	lease      *leaseKeeper
-	intake     *intake
-	settler    *settler
-	registrar  *registrar
-	poller     *poller
-	recovery   *recovery
-	housework  *housekeeper
-	shipper    *shipper
-	tally      *tally
-	publisher  *publisher
-	subscriber *subscriber
-	canceller  *canceller
-	advancer   *advancer
-	ticker     *ticker
-	declarer   *declarer
-	watch      *queue.Watch
-	joined     atomic.Bool // known to Redis: it must leave
+	access    *tenantAccess
+	tasks     *taskSet
+	health    *health
+	lease     *leaseKeeper
+	intake    *intake
+	settler   *settler
+	registrar *registrar
+	poller    *poller
+	recovery  *recovery
+	housework *housekeeper
+	shipper   *shipper
+	tally     *tally
+	publisher *publisher
+	canceller *canceller
+	advancer  *advancer
+	ticker    *ticker
+	declarer  *declarer
+	watch     *queue.Watch
+	joined    atomic.Bool // known to Redis: it must leave
 }
 
 // common is what the sessions of all tenants share.
@@ -73,10 +72,6 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.tally = &tally{duty: duty{health: health}, node: access.node}
-	s.subscriber = &subscriber{
-		duty: duty{health: health, op: opDeclareSubscription}, access: access, serves: func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
-		declared: func() map[string]queue.Subscription { return c.catalog.subscriptions(tenant) },
-	}
 	s.publisher = &publisher{duty: duty{health: health, op: opPublish}, access: access}
 	s.settler = &settler{
 		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, publisher: s.publisher, health: health, ended: c.config.Ended,
@@ -108,7 +103,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
 	s.declarer = &declarer{
 		duty: duty{health: health, op: opDeclare}, access: access,
-		declared: func() []queue.Schedule { return c.catalog.schedules(tenant) },
+		declared: func() []declaration { return c.catalog.declarations(tenant) },
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
@@ -166,7 +161,6 @@ func (s *session) work(ctx context.Context) error {
 	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
 	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
 	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()
-	defer s.subscriber.start(ctx, 0, s.subscriber.runOnce)()
 	defer s.publisher.start(ctx, publishInterval/2, s.publisher.runOnce)()
 	defer end()
 	return s.lease.Run(ctx)

@@ -354,7 +354,7 @@ func (s *settler) report(e *ended, outcome string, err error) {
 		reason = string(e.settlement.Failure.Reason)
 	}
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
-	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, t.Traceparent, e.took)
+	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
 	t.span.Settled(outcome, reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {

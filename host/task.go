@@ -43,18 +43,10 @@ type task struct {
 	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
 }
 
-// traceID is the task's trace, for the log; "" if it has none.
-func (t *task) traceID() string {
-	if header := t.Headers[queue.HeaderTraceparent]; queue.ValidTraceparent(header) {
-		return header[3:35]
-	}
-	return ""
-}
-
 // logged are fields of a line of the log about the task, with its trace if it has one.
 func (t *task) logged(fields ...any) []any {
 	all := append([]any{"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name}, fields...)
-	if id := t.traceID(); id != "" {
+	if id := queue.TraceID(t.Headers[queue.HeaderTraceparent]); id != "" {
 		all = append(all, "trace_id", id)
 	}
 	return all

@@ -184,11 +184,14 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 		}
 	}
 	p.next = tick
-	for len(p.fire) > 0 && s.Waits.IsZero() && s.Window > 0 && now.Sub(p.fire[0]) > s.Window {
+	for len(p.fire) > 0 && s.Window > 0 && now.Sub(p.fire[0]) > s.Window {
 		p.fire = p.fire[1:]
 	}
-	if len(p.fire) > 0 && s.Waits.IsZero() && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
+	if len(p.fire) > 0 && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
 		p.fire = nil
+	}
+	if due > 0 && len(p.fire) == 0 && !s.Waits.IsZero() && !s.Waits.After(now) {
+		p.fire = []time.Time{s.Waits} // it was not missed: a host was there
 	}
 	p.missed = due - len(p.fire)
 	return p

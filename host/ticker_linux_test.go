@@ -185,6 +185,8 @@ func TestPlanTicks(t *testing.T) {
 		"after a year":     {queue.Schedule{Cron: "@every 1s"}, 365 * 24 * time.Hour, []time.Duration{365 * 24 * time.Hour}, walkTicks + 86_398, 365*24*time.Hour + time.Second},
 		"an hour at noon":  {queue.Schedule{Cron: "0 12 * * *", Timezone: "Europe/Berlin"}, 24 * time.Hour, []time.Duration{46_000 * time.Second}, 0, 132_400 * time.Second},
 		"a later tick":     {queue.Schedule{Cron: "@every 10s", ScheduleState: queue.ScheduleState{Next: begin.Add(55 * time.Second)}}, time.Minute, []time.Duration{55 * time.Second}, 0, 65 * time.Second},
+		"skip, it waited":  {queue.Schedule{Cron: "@every 5m", Missed: queue.MissedSkip, ScheduleState: queue.ScheduleState{Waits: begin.Add(5 * time.Minute)}}, 662 * time.Second, []time.Duration{5 * time.Minute}, 1, 15 * time.Minute},
+		"window, waited":   {queue.Schedule{Cron: "@every 5m", Window: time.Minute, ScheduleState: queue.ScheduleState{Waits: begin.Add(5 * time.Minute)}}, 400 * time.Second, []time.Duration{5 * time.Minute}, 0, 10 * time.Minute},
 		"all, but too old": {queue.Schedule{Cron: "@every 10s", Missed: queue.MissedAll, MaxMissed: 5, Window: 15 * time.Second}, time.Minute, []time.Duration{50 * time.Second, time.Minute}, 4, 70 * time.Second},
 	} {
 		s := c.schedule

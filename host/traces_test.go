@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +26,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// calling is a handler that stores, sends a request to the URL that is its input, enqueues a child and returns its own trace.
+// calling is a handler that stores, sends a request to the URL that is its input, enqueues a child, publishes and returns its own
+// trace.
 func calling(t testing.TB) []byte {
 	t.Helper()
 	return runtimetest.BuildCHandler(t, `
@@ -39,6 +42,7 @@ QUERN_HANDLER int32_t handle(void) {
 	quern_end_object(&b);
 	if (quern_http(head, quern_built(&b), NULL, 0) < 0) return 65;
 	if (quern_enqueue(QUERN_TEXT("child"), NULL, 0, NULL, 0) < 0) return 65;
+	if (quern_enqueue(NULL, 0, NULL, 0, QUERN_TEXT("{\"topic\":\"news\",\"id\":\"one\"}")) < 0) return 65;
 	size = quern_slot(quern_task_text(QUERN_TASK_TRACEPARENT), text, sizeof text);
 	return size < 0 ? 65 : quern_output_write(text, size);
 }`)
@@ -60,8 +64,8 @@ func newTracer(t testing.TB, endpoint string) *trace.Tracer {
 	return tracer
 }
 
-// startTraced starts a host of that handler, with its child, and a server that it may ask.
-func startTraced(t *testing.T, tracer *trace.Tracer) (n *node, url string, asked chan http.Header) {
+// startTraced starts a host of that handler, with its child, and a server that it may ask, through a proxy if it is to.
+func startTraced(t *testing.T, tracer *trace.Tracer, proxied bool) (n *node, address string, asked chan http.Header) {
 	t.Helper()
 	asked = make(chan http.Header, 10)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +73,13 @@ func startTraced(t *testing.T, tracer *trace.Tracer) (n *node, url string, asked
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	t.Cleanup(web.Close)
-	client := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	outside := egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	if proxied {
+		proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.Out.Header.Set("X-Proxied", "yes") }})
+		t.Cleanup(proxy.Close)
+		outside.Proxy, _ = url.Parse(proxy.URL)
+	}
+	client := egress.New(outside)
 	t.Cleanup(client.Close)
 	server, tenant := queuetest.Shared(t), queuetest.Tenant()
 	n = start(t, settings{
@@ -77,14 +87,18 @@ func startTraced(t *testing.T, tracer *trace.Tracer) (n *node, url string, asked
 		Config: Config{Tracer: tracer, Services: guest.Config{HTTP: client, KV: map[string]*kv.Store{tenant: kv.New(server.Client(t), tenant)}}},
 		guests: map[string][]byte{"calling": calling(t), "child": runtimetest.BuildCHandler(t, `
 #include "quern.h"
-QUERN_HANDLER int32_t handle(void) { return quern_fail(65, "no"); }`)},
+QUERN_HANDLER int32_t handle(void) { quern_say(QUERN_INFO, "plain"); return quern_fail(65, "no"); }`)},
 		yaml: map[string]string{"calling": fmt.Sprintf(`
 version: "7"
 capabilities:
   http: [{host: %q, methods: [GET]}]
   kv: [{bucket: counts, access: rw}]
-  enqueue: {queues: [child]}`, web.URL)},
+  enqueue: {queues: [child]}
+  publish: {topics: [news]}`, web.URL)},
 	})
+	if _, err := n.client.Subscribe(n.ctx, queue.Subscription{ID: "reader", Topic: "news", Queue: "readers"}); err != nil {
+		t.Fatal(err)
+	}
 	return n, web.URL + "/secret-path?token=secret", asked
 }
 
@@ -98,19 +112,34 @@ func TestTrace(t *testing.T) {
 			t.Parallel()
 			collector := tracetest.Start(t)
 			tracer := newTracer(t, endpoint(collector))
-			n, url, asked := startTraced(t, tracer)
+			n, url, asked := startTraced(t, tracer, name == "grpc")
 			id := n.enqueueAs("calling", url, queue.Options{Headers: map[string]string{"traceparent": "00-" + aTrace + "-" + aParent + "-01", "tracestate": "a=1"}})
 			task := n.wait(id)
 			if task.Status != queue.Complete {
 				t.Fatalf("%+v", task.Failure())
 			}
 			child := n.waitForChild("child")
+			n.eventually("what was published has its task", func() bool { return len(n.list("readers")) == 1 })
 			if err := errors.Join(n.stop(), tracer.Shutdown(n.ctx)); err != nil {
 				t.Fatal(err)
 			}
-			checkTrace(t, collector, task, child, <-asked)
-			if !n.log.has("[WARN]", "task failed", "task_id="+child.ID, "trace_id="+aTrace) {
-				t.Error("the log lacks the trace")
+			sent := <-asked
+			checkTrace(t, collector, task, child, sent)
+			if spans := collector.Wait(t, "publish news"); spans["publish news"].Parent != spans["run calling"].ID ||
+				n.list("readers")[0].Traceparent != "00-"+aTrace+"-"+spans["publish news"].ID+"-01" {
+				t.Errorf("%+v, and the task has %s", spans["publish news"], n.list("readers")[0].Traceparent)
+			}
+			if (sent.Get("X-Proxied") != "") != (name == "grpc") {
+				t.Errorf("the request had %v", sent)
+			}
+			for _, id := range []string{task.ID, child.ID} {
+				all, traced := n.log.lines("task_id="+id), n.log.lines("task_id="+id, "trace_id="+aTrace)
+				if all < 2 || traced != all {
+					t.Errorf("%d of %d lines about %s have the trace:\n%s", traced, all, id, n.log)
+				}
+			}
+			if !n.log.has("plugin says", "task_id="+child.ID, "line=plain", "trace_id="+aTrace) {
+				t.Error("a line of the handler lacks the trace")
 			}
 		})
 	}
@@ -119,11 +148,20 @@ func TestTrace(t *testing.T) {
 // waitForChild waits for the one task of a queue, which no producer of the test has enqueued.
 func (n *node) waitForChild(name string) *queue.Task {
 	n.t.Helper()
-	list, err := n.client.Queue(name).List(n.ctx, queue.ListOptions{})
-	if err != nil || len(list) != 1 {
-		n.t.Fatalf("%d tasks of %s, %v", len(list), name, err)
+	list := n.list(name)
+	if len(list) != 1 {
+		n.t.Fatalf("%d tasks of %s", len(list), name)
 	}
 	return n.wait(list[0].ID)
+}
+
+func (n *node) list(name string) []*queue.Task {
+	n.t.Helper()
+	list, err := n.client.Queue(name).List(n.ctx, queue.ListOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return list
 }
 
 func checkTrace(t *testing.T, collector *tracetest.Collector, task, child *queue.Task, sent http.Header) {
@@ -182,7 +220,7 @@ func TestUnsampledTrace(t *testing.T) {
 	t.Parallel()
 	collector := tracetest.Start(t)
 	tracer := newTracer(t, collector.HTTP)
-	n, url, asked := startTraced(t, tracer)
+	n, url, asked := startTraced(t, tracer, false)
 	task := n.wait(n.enqueueAs("calling", url, queue.Options{Traceparent: "00-" + aTrace + "-" + aParent + "-00"}))
 	child := n.waitForChild("child")
 	sampled := n.wait(n.enqueue("calling", url)) // without a trace of its own it begins one
@@ -232,5 +270,22 @@ func TestCollectorAway(t *testing.T) {
 				t.Error("the log says nothing")
 			}
 		})
+	}
+}
+
+// A run that its host stops has not failed: the task goes back to its queue.
+func TestTraceOfAStoppedRun(t *testing.T) {
+	t.Parallel()
+	collector := tracetest.Start(t)
+	tracer := newTracer(t, collector.HTTP)
+	n := start(t, settings{Config: Config{Tracer: tracer, Grace: time.Nanosecond}, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
+	id := n.enqueue("sleep", "600000")
+	n.eventually("it runs", func() bool { return n.log.has("plugin says", "task_id="+id) })
+	if err := errors.Join(n.stop(), tracer.Shutdown(n.ctx)); err != nil {
+		t.Fatal(err)
+	}
+	spans := collector.Wait(t, "run sleep", "process sleep")
+	if spans["run sleep"].Failed || spans["process sleep"].Failed || spans["process sleep"].About["quern.outcome"] != "released" {
+		t.Errorf("%+v", spans)
 	}
 }

@@ -127,7 +127,7 @@ var catalogue = [...]family{
 	},
 	taskDuration: {
 		"quern_task_duration_seconds", histogram, "seconds", "tenant queue plugin",
-		"Time from the start of a task to its outcome, without released, rejected and lost tasks.",
+		"Time from the start of a task to its outcome, without released and lost tasks.",
 	},
 	taskCPU: {
 		"quern_task_cpu_seconds_total", counter, "seconds", "tenant queue plugin",

@@ -3,12 +3,13 @@
 //
 //	host ──── TaskStarted, TaskDone, Slots … ────▶ ┌─────────┐
 //	plugins ─ PluginLoaded, PluginServing ───────▶ │ Metrics │ ◀─── scrape ─── Prometheus
-//	Redis ◀── CollectQueues: read at the scrape ── │         │
+//	Redis ◀── CollectQueues: asked at the scrape ─ │         │
 //	runtime ◀ CollectRuntime: the same ─────────── └─────────┘
 //
 // Only the catalogue (catalogue.go) knows a family's name, type, unit, labels and help text; rules.yml has the recording
-// rules, alerts.yml the alerts, dashboards what Grafana shows. A label is never an ID: its values are tenants, queues, plugins and short lists of words, so that the
-// number of series does not grow with the number of tasks.
+// rules, alerts.yml the alerts, dashboards what Grafana shows. A label is never an ID of a task: its values are tenants, queues,
+// topics, plugins with their versions and digests, addresses of Redis and short lists of words. So the number of series does not
+// grow with the number of tasks.
 //
 // # Series
 //
@@ -23,9 +24,8 @@
 //
 // # Queues
 //
-// Depth, age and listeners of queues are read from Redis at the scrape, at most once in a few seconds, with their own
-// timeout. Every host of a fleet shows the same numbers, so queries use max and never sum:
-// max by (tenant, queue, state) (quern_queue_depth).
+// Depth, age and listeners of queues come from Redis, where one host of the fleet counts them every 10 s. So every host shows the
+// same numbers, and queries use max and never sum: max by (tenant, queue, state) (quern_queue_depth).
 //
 // # Failure
 //

@@ -231,9 +231,19 @@ func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.gauges[queuesHidden].WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
-// TaskStarted counts a start; wait is how long the task was pending, traceparent its trace, as in the W3C's header, or "".
-func (m *Metrics) TaskStarted(tenant, queue, plugin, traceparent string, wait time.Duration) {
-	observe(m.series(tenant, queue, plugin).wait, wait, traceparent)
+// TaskStarted counts a start; wait is how long the task was pending, traceID its trace if that was sampled, else "".
+func (m *Metrics) TaskStarted(tenant, queue, plugin, traceID string, wait time.Duration) {
+	observe(m.series(tenant, queue, plugin).wait, wait, traceID)
+}
+
+// observe adds a duration to a histogram, with a trace as its exemplar if there is one.
+func observe(histogram prometheus.Observer, d time.Duration, traceID string) {
+	seconds := max(0, d).Seconds()
+	if traced, ok := histogram.(prometheus.ExemplarObserver); ok && traceID != "" {
+		traced.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": traceID})
+		return
+	}
+	histogram.Observe(seconds)
 }
 
 // TaskRan counts the CPU time and fuel of one run, whatever its outcome.
@@ -243,9 +253,9 @@ func (m *Metrics) TaskRan(tenant, queue, plugin string, cpu time.Duration, fuel 
 	s.fuel.Add(max(0, float64(fuel)))
 }
 
-// TaskDone counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceparent
-// is that of TaskStarted.
-func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason, traceparent string, d time.Duration) {
+// TaskDone counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID is
+// that of TaskStarted.
+func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason, traceID string, d time.Duration) {
 	s := m.series(tenant, queue, plugin)
 	if outcome == "complete" {
 		s.complete.Inc()
@@ -253,9 +263,9 @@ func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason, traceparent s
 		m.count(tasks, 1, tenant, queue, plugin, outcome, reason)
 	}
 	switch outcome {
-	case "released", "rejected", "lost": // the duration says nothing about such tasks
+	case "released", "lost": // the duration says nothing about such tasks
 	default:
-		observe(s.duration, d, traceparent)
+		observe(s.duration, d, traceID)
 	}
 }
 

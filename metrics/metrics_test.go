@@ -103,7 +103,7 @@ func TestEveryMethodCounts(t *testing.T) {
 func TestTaskDone(t *testing.T) {
 	t.Parallel()
 	for outcome, timed := range map[string]uint64{
-		"complete": 1, "failed": 1, "retried": 1, "rescheduled": 1, "rejected": 0, "released": 0, "lost": 0,
+		"complete": 1, "failed": 1, "retried": 1, "rescheduled": 1, "released": 0, "lost": 0,
 	} {
 		t.Run(outcome, func(t *testing.T) {
 			t.Parallel()
@@ -131,21 +131,12 @@ func TestTaskDone(t *testing.T) {
 func TestExemplars(t *testing.T) {
 	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	for traceparent, shown := range map[string]bool{
-		"00-" + trace + "-00f067aa0ba902b7-01":      true,
-		"00-" + trace + "-00f067aa0ba902b7-03":      true,
-		"01-" + trace + "-00f067aa0ba902b7-01-more": true,
-		"00-" + trace + "-00f067aa0ba902b7-00":      false, // not sampled
-		"":                                          false,
-		"00-" + trace:                               false,
-		"00-" + strings.Repeat("\n", 32) + "-00f067aa0ba902b7-01": false,
-		strings.Repeat("-", 60):                                   false,
-	} {
-		t.Run(traceparent, func(t *testing.T) {
+	for id, want := range map[string]int{trace: 2, "": 0} {
+		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			m, reg := setup(t)
-			m.TaskStarted("acme", "q", "p", traceparent, time.Second)
-			m.TaskDone("acme", "q", "p", "complete", "", traceparent, time.Second)
+			m.TaskStarted("acme", "q", "p", id, time.Second)
+			m.TaskDone("acme", "q", "p", "complete", "", id, time.Second)
 			found := 0
 			for _, f := range gather(t, reg) {
 				for _, s := range f.GetMetric() {
@@ -159,7 +150,7 @@ func TestExemplars(t *testing.T) {
 					}
 				}
 			}
-			if want := map[bool]int{true: 2}[shown]; found != want {
+			if found != want {
 				t.Errorf("%d exemplars, want %d", found, want)
 			}
 		})

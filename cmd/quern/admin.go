@@ -174,6 +174,7 @@ func newAdmin(env environment) *cobra.Command {
 	logLevel, logFormat := "info", "text"
 	newChoice(f, &logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
 	newChoice(f, &logFormat, "log-format", "text or json", "text", "json")
+	otlpFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		rdb, err := connectRedis(cmd, env)
 		if err != nil {
@@ -188,6 +189,11 @@ func newAdmin(env environment) *cobra.Command {
 		config.Logger = newLogger(&hclog.LoggerOptions{
 			Name: "quern", Level: hclog.LevelFromString(logLevel), Output: cmd.ErrOrStderr(), JSONFormat: logFormat == "json",
 		})
+		var end func()
+		if config.Tracer, end, err = newTracer(cmd, env, "", config.Logger); err != nil {
+			return err
+		}
+		defer end()
 		server, err := o.listen(cmd.Flags(), config)
 		if err != nil {
 			return err

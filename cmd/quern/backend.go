@@ -30,7 +30,7 @@ type backend interface {
 
 	Queue(name string) queueBackend
 	Queues(context.Context) (map[string]int64, error)
-	BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error)
+	MostServedQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error)
 	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
 
 	Task(ctx context.Context, id string) (*queue.Task, error)
@@ -69,6 +69,7 @@ type backend interface {
 	SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error)
 
 	Nodes(context.Context) ([]api.Node, error)
+	Leased(ctx context.Context, most int) ([]api.Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error)
 	Plugins(context.Context) ([]host.Plugin, error)
@@ -176,6 +177,14 @@ func (d *direct) Deliveries(ctx context.Context, subscription string, status que
 
 func (d *direct) Nodes(ctx context.Context) ([]api.Node, error) { return api.Nodes(ctx, d.Client) }
 
+func (d *direct) Leased(ctx context.Context, most int) ([]api.Node, error) {
+	return api.Leased(ctx, d.Client, most)
+}
+
+func (d *direct) MostServedQueues(ctx context.Context, most int) ([]api.Queue, int64, error) {
+	return api.MostServedQueues(ctx, d.Client, most)
+}
+
 func (d *direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
 	return host.Plugins(ctx, d.Client)
 }
@@ -228,6 +237,7 @@ func connect(cmd *cobra.Command, env environment, config queue.Config) (backend,
 	if config.Tenant, err = tenantOf(cmd); err != nil {
 		return nil, err
 	}
+	config.Headers = func(context.Context) map[string]string { return traceOf(env) }
 	if flag := cmd.Flag("server"); flag != nil && (flag.Value.String() != "" || flag.Changed) {
 		return connectServer(cmd, config)
 	}
@@ -263,6 +273,7 @@ func connectServer(cmd *cobra.Command, config queue.Config) (backend, error) {
 	if err != nil {
 		return nil, usagef("%s: %w", origin(flag), trimInvalid(err))
 	}
+	c.Trace = config.Headers(cmd.Context())
 	c.Withheld = func(t *api.Task) {
 		note(cmd, "the token may not see what producers and handlers wrote of task %s: parameters of %d bytes, a result of %d bytes, headers, message and errors", t.ID, t.ParametersSize, t.ResultSize)
 	}

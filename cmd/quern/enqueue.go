@@ -69,7 +69,6 @@ func newEnqueue(env environment) *cobra.Command {
 		if err := o.complete(cmd.Flags()); err != nil {
 			return err
 		}
-		inheritTrace(env, &o.task)
 		if o.file != "" && len(args) > 1 {
 			return usagef("both --file and parameters: the file's lines have them, leave the parameters out")
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/metrics"
@@ -43,6 +44,7 @@ type node struct {
 	logger   hclog.Logger
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
+	tracer   *trace.Tracer // nil without traces
 	clients  []*queue.Client
 	stores   map[string]*kv.Store // by tenant
 	host     *host.Host
@@ -102,9 +104,11 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	config := o.config()
-	if config.Tracer, err = n.tracer(cmd.Context(), env); err != nil {
+	tracer, end, err := newTracer(cmd, env, o.host.Name, n.logger)
+	if err != nil {
 		return nil, err
 	}
+	n.closers, n.tracer, config.Tracer = append(n.closers, end), tracer, tracer
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
 	config.Memory, config.Cache, config.Logger = o.plugins.MaxMemory, engine, n.logger
 	config.Version, _ = buildVersion()
@@ -141,7 +145,7 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 				}
 				return guest.ReadSecret(n.options.secrets, tenant.Tenant(), name, grants.Secrets)
 			},
-			Version: config.Version, Name: config.Name, Metrics: n.metrics, Logger: n.logger.Named("webhooks"),
+			Version: config.Version, Name: config.Name, Metrics: n.metrics, Tracer: n.tracer, Logger: n.logger.Named("webhooks"),
 		}))
 	}
 }
@@ -262,7 +266,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		}
 		return refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", n.options.http, err)
 	}
-	admin, err := n.options.admin.listen(n.flags, api.Config{Clients: n.clients, Stores: n.stores, Logger: n.logger})
+	admin, err := n.options.admin.listen(n.flags, api.Config{Clients: n.clients, Stores: n.stores, Logger: n.logger, Tracer: n.tracer})
 	if err != nil {
 		server.Close()
 		return err

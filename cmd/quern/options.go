@@ -44,7 +44,6 @@ type hostOptions struct {
 	http      string
 	native    bool
 	webhooks  int
-	otlp      string
 	admin     *adminOptions // nil: the API is not served
 
 	tenantRedis      tenantURLs
@@ -96,7 +95,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.StringVar(&o.host.Name, "name", "", "name of this host in its listeners' IDs, its log and quern_build_info, the same for all tenants after each start (default the hostname, in the IDs alone)")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
 	f.BoolVar(&o.native, "native-histograms", false, "serve histograms also as native ones, with steps of 10 %, to a Prometheus that scrapes them")
-	newText(f, &o.otlp, "URL", "otlp", "`URL` of the collector of traces: http://, https:// or, for gRPC, grpc://, grpcs:// (default OTEL_EXPORTER_OTLP_ENDPOINT, else no traces)")
+	otlpFlag(f)
 	return o
 }
 

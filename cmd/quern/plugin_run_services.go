@@ -120,6 +120,9 @@ func (t *localTask) Enqueue(_ context.Context, child queue.Child) (string, error
 	return child.ID, nil
 }
 
+// Warn implements guest.Host: the handler's error says it.
+func (*localTask) Warn(string, ...any) {}
+
 // Publish implements guest.Host.
 func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
 	t.published = append(t.published, p)

@@ -127,7 +127,9 @@ func scheduleError(err error) error {
 	case errors.Is(err, queue.ErrNoSchedule):
 		return refusedf("%w: see `quern schedule ls`", err)
 	case errors.Is(err, queue.ErrOwned):
-		return refusedf("%w: change it there, or delete it with `quern schedule delete` first", err)
+		return refusedf("%w: change it there, in the plugin's manifest or the file; or delete one that was made by hand, or whose file is no more: see `quern schedule ls`", err)
+	case errors.Is(err, queue.ErrOvertaken):
+		return refusedf("%w: sync this file again if it is the newer one", err)
 	case errors.Is(err, queue.ErrManySchedules):
 		return refusedf("%w: delete some", err)
 	}
@@ -307,7 +309,7 @@ func readSchedules(cmd *cobra.Command, path string) ([]queue.Schedule, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxScheduleFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, usagef("%w: name a YAML file, or - for stdin", err)
 	}
 	declared, err := manifest.ParseSchedules(name, data)
 	if err != nil {

@@ -128,7 +128,7 @@ func withHook(s *queue.Subscription, change func(w *queue.Webhook)) {
 
 func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.s.Topic, "topic", "", "the topic, or a pattern with one * for any text, such as orders.*")
-	f.StringVar(&o.s.Queue, "queue", "", "the queue of the handler; for a webhook one that begins with webhook. (default webhook.ID)")
+	f.StringVar(&o.s.Queue, "queue", "", "the queue of the handler; that of a webhook is always webhook.ID")
 	pairFlag(f, &o.s.Filter.Attributes, "attribute", "only publications with this attribute, `NAME=PATTERN` with at most one * for any text; may be given several times")
 	f.StringArrayVar(&o.data, "data", nil, "only publications whose JSON payload has this value, `POINTER=JSON`, such as /customer/country='\"DE\"'; may be given several times")
 	f.StringVar(&o.hook.URL, "url", "", "deliver to this `URL` by a webhook, instead of a handler")

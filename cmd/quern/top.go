@@ -20,10 +20,12 @@ func newTop(env environment) *cobra.Command {
 		Use: "top", Short: "Watch queues, running tasks, failures and hosts in the whole terminal; cancel and retry",
 		Long: "Shows the tenant's queues, running tasks, failures and hosts in the whole terminal, and looks again every\n" +
 			"2 seconds. Enter shows the tasks of a queue and all of a task, c cancels and r retries one; ? lists the\n" +
-			"keys, q leaves. Each look reads at most 500 queues, and 200 tasks of 20 queues.",
+			"keys, q leaves. Each look reads at most 500 queues, and 200 tasks of 20 queues, or 200 hosts. Listeners of\n" +
+			"Python have no lease, and are in `quern node ls` alone.",
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
+	serverFlags(cmd)
 	every := 2 * time.Second
 	newPeriodWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
 	notSettings(cmd.Flags(), "every")
@@ -47,14 +49,12 @@ const (
 	topQueues     = 500
 	topTasks      = 200
 	topTaskQueues = 20 // from which tasks are read
+	topHosts      = 200
 	topLog        = 500
 )
 
 // topSource reads a tenant for `quern top`.
-type topSource struct {
-	client backend
-	failed map[string]int64 // tasks of each queue that had failed at the last look
-}
+type topSource struct{ client backend }
 
 // Look implements top.Source.
 func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, err error) {
@@ -65,48 +65,54 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 	switch {
 	case want.Queue != "":
 		look.Tasks, err = s.client.List(ctx, &api.Filter{Queue: want.Queue, Status: string(want.Status)}, 0, topTasks)
+		if len(look.Tasks) > 0 && errors.Is(err, queue.ErrDamaged) {
+			err = nil
+		}
 		return look, err
 	case want.View == top.Hosts:
-		look.Hosts, err = s.client.Nodes(ctx)
+		look.Hosts, err = s.client.Leased(ctx, topHosts+1)
+		look.All = int64(len(look.Hosts))
+		look.Hosts = look.Hosts[:min(len(look.Hosts), topHosts)]
 		return look, err
 	}
-	names, all, err := s.client.BusiestQueues(ctx, topQueues)
-	if err != nil {
-		return nil, err
-	}
-	stats, err := s.client.Stats(ctx, names...)
+	queues, all, err := s.client.MostServedQueues(ctx, topQueues)
 	if err != nil {
 		return nil, err
 	}
 	look.All = all
-	for i, name := range names {
-		look.Queues = append(look.Queues, top.Queue{Name: name, Stats: stats[i]})
+	for i := range queues {
+		look.Queues = append(look.Queues, top.Queue{Name: queues[i].Queue, Stats: queues[i].Stats()})
 	}
 	switch want.View {
 	case top.Running:
-		look.Tasks, err = s.tasks(ctx, look.Queues, queue.Started, func(q top.Queue) int64 { return q.Depth[queue.Started] })
+		err = s.tasks(ctx, look, queue.Started, nil)
 	case top.Failures:
-		before := s.failed
-		s.failed = make(map[string]int64, len(look.Queues))
-		look.Tasks, err = s.tasks(ctx, look.Queues, queue.Failed, func(q top.Queue) int64 {
-			total := q.Totals["failed"]
-			s.failed[q.Name] = total
-			if old, known := before[q.Name]; known && total > old && q.Depth[queue.Failed] > 0 {
-				return math.MaxInt32 + total - old // where tasks fail now
+		before := make(map[string]int64)
+		if want.Before != nil {
+			for _, q := range want.Before.Queues {
+				before[q.Name] = q.Totals["failed"]
 			}
-			return q.Depth[queue.Failed]
-		})
+		}
+		err = s.tasks(ctx, look, queue.Failed, before)
 	}
 	return look, err
 }
 
-// tasks reads tasks of a status from the queues of the largest weight, as many of each.
-func (s *topSource) tasks(ctx context.Context, queues []top.Queue, status queue.Status, weigh func(top.Queue) int64) (tasks []*queue.Task, err error) {
-	weights := make(map[string]int64, len(queues))
+// tasks reads tasks of a status: as many of each of the queues that have the most of them, but first of those with more in total
+// than before.
+func (s *topSource) tasks(ctx context.Context, look *top.Look, status queue.Status, before map[string]int64) error {
+	weights := make(map[string]int64, len(look.Queues))
 	var names []string
-	for _, q := range queues {
-		if weights[q.Name] = weigh(q); weights[q.Name] > 0 && q.Err == nil {
-			names = append(names, q.Name)
+	look.All = 0
+	for _, q := range look.Queues {
+		n := q.Depth[status]
+		if n == 0 || q.Err != nil {
+			continue
+		}
+		look.All += n
+		names, weights[q.Name] = append(names, q.Name), n
+		if old, known := before[q.Name]; known && q.Totals[string(status)] > old {
+			weights[q.Name] = math.MaxInt32 + q.Totals[string(status)] - old
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
@@ -114,18 +120,29 @@ func (s *topSource) tasks(ctx context.Context, queues []top.Queue, status queue.
 	for _, name := range names {
 		some, err := s.client.List(ctx, &api.Filter{Queue: name, Status: string(status)}, 0, topTasks/len(names))
 		if err != nil && !errors.Is(err, queue.ErrDamaged) {
-			return nil, err
+			return err
 		}
-		tasks = append(tasks, some...)
+		look.Tasks = append(look.Tasks, some...)
 	}
-	return tasks, nil
+	return nil
 }
 
-// Task implements top.Source.
-func (s *topSource) Task(ctx context.Context, id string) (*top.Task, error) {
-	task, err := s.client.Task(ctx, id)
+// Task implements top.Source. Parameters and result may be large, and do not change as long as the status does not.
+func (s *topSource) Task(ctx context.Context, id string, before *top.Task) (*top.Task, error) {
+	clock, err := s.client.Clock(ctx)
 	if err != nil {
 		return nil, err
+	}
+	task, err := s.client.Summary(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case before != nil && before.Status == task.Status && before.Run == task.Run:
+		task.Parameters, task.Result = before.Parameters, before.Result
+	default:
+		if task, err = s.client.Task(ctx, id); err != nil {
+			return nil, err
+		}
 	}
 	history, err := s.client.History(ctx, task)
 	if err != nil {
@@ -135,7 +152,7 @@ func (s *topSource) Task(ctx context.Context, id string) (*top.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &top.Task{Task: task, History: history, Log: lines[max(0, len(lines)-topLog):]}, nil
+	return &top.Task{Task: task, Clock: clock, History: history, Log: lines[max(0, len(lines)-topLog):]}, nil
 }
 
 // Cancel implements top.Source.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -147,11 +148,39 @@ func (x *fullScreen) leave(keys string) {
 // hostile is what a name or a message must not do to a terminal.
 const hostile = "\x1b]0;pwned\x07\x1b[31mred\x1b[2J\u202egnp.exe\r\nfake"
 
-// The views of a tenant on a small and on a large screen, with a host that runs tasks.
-func TestTop(t *testing.T) {
-	t.Parallel()
+// failHostile has a listener whose version is hostile fail a task with a hostile message.
+func failHostile(t *testing.T, server *queuetest.Server) {
+	t.Helper()
+	client, err := newDirect(server.Client(t), queue.Config{Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	node := client.Client.Node()
+	_, err = client.Queue("evil").EnqueueMany(t.Context(), []queue.Spec{{Options: queue.Options{ID: "evil"}}})
+	if err = errors.Join(err, node.Join(t.Context()), node.Register(t.Context(), "evil")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Renew(t.Context(), map[string]string{"kind": "go", "version": hostile}); err != nil {
+		t.Fatal(err)
+	}
+	reply := node.Reserve(t.Context(), []queue.ReserveRequest{{Queue: "evil", Count: 1, Start: true, Plugin: "evil"}})[0]
+	if len(reply.Tasks) != 1 {
+		t.Fatalf("%+v", reply)
+	}
+	failure := queue.Settlement{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: hostile}}
+	if errs, err := node.Settle(t.Context(), "evil", []queue.Settlement{failure}); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
+}
+
+// The views of a tenant on a small and on a large screen, with a host that runs tasks, over Redis and over the API.
+func TestTop(t *testing.T) { overBoth(t, testTop) }
+
+func testTop(t *testing.T, by over) {
 	server := queuetest.Start(t)
-	u := newUser(t, server.URL())
+	u := by.user(t, server.URL())
+	failHostile(t, server)
 	u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t), "exit": runtimetest.Exit(t)}))
 	u.must("enqueue", "sleep", "600000", "--id", "long", "--key", hostile)
 	u.run("enqueue", "exit", "1", "--id", "bad", "--label", "evil="+hostile, "--wait")
@@ -170,13 +199,29 @@ func TestTop(t *testing.T) {
 	}
 	x.press("\x1b")
 	x.await(`\nsleep`)
-	x.resize(40, 12)
+	x.resize(40, 10)
 	for i, line := range strings.Split(x.await(`(?s)QUEUE.*\nsleep`), "\n") {
-		if len([]rune(line)) > 40 || i > 12 {
+		if len([]rune(line)) > 40 || i > 10 {
 			t.Errorf("line %d: %q", i, line)
 		}
 	}
 	x.resize(100, 30)
+
+	x.await(`(?s)PENDING▾.*\nwaiting +2.*\nsleep`)
+	x.press("s")
+	x.await(`(?s)RUNNING▾.*\nsleep.*\nwaiting`)
+	x.press("S")
+	x.await(`(?s)RUNNING▴.*\nwaiting.*\nsleep`)
+	x.press(" ")
+	x.await(`paused, Space goes on`)
+	x.press(" /wait\r\r")
+	x.await(`(?s)\d\d:\d\d:\d\d.*waiting ◂ newest ▸.*second +pending.*patient +pending`)
+	x.press("\x1b[C")
+	x.await(`(?s)◂ scheduled ▸.*no such tasks`)
+	x.press("\x1b[D\x1b[D")
+	x.await(`(?s)◂ failed ▸`)
+	x.press("\x1b")
+	x.await(`(?s)RUNNING▴.*filter: wait`) // as it was
 
 	x.press("2")
 	x.await(`(?s)TASK.*RUNS.*long +sleep`)
@@ -194,6 +239,7 @@ func TestTop(t *testing.T) {
 	x.await(`status +failed`)
 	x.press("3")
 	x.await(`(?s)REASON.*(long|bad) .*(long|bad) `)
+	x.await(`(?s)evil +evil .*error .*red`)
 	x.press("/bad\r\r")
 	x.await(`(?s)task +bad.*label +evil=·`)
 	u.must("queue", "pause", "exit")
@@ -206,8 +252,7 @@ func TestTop(t *testing.T) {
 	x.press("r")
 	x.await(`only failed tasks are retried: this one is pending`)
 	x.press("4")
-	x.press("\x1b")
-	x.await(`(?s)LISTENER.*_\d+ +alive`)
+	x.await(`(?s)LISTENER.*_\d+ +alive.*·\]0;pwned`)
 	x.press("?")
 	x.await(`another status`)
 	x.press("xq")
@@ -278,6 +323,14 @@ func TestTopIsBounded(t *testing.T) {
 		}
 	}
 	s := &topSource{client: client}
+	for range topHosts + 10 {
+		if err := client.Node().Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if look, err := s.Look(t.Context(), top.Want{View: top.Hosts}); err != nil || len(look.Hosts) != topHosts || look.All != topHosts+1 {
+		t.Errorf("%d of %d hosts, %v", len(look.Hosts), look.All, err)
+	}
 	look, err := s.Look(t.Context(), top.Want{})
 	if err != nil || len(look.Queues) != topQueues || look.All != topQueues+20 {
 		t.Errorf("%d of %d queues, %v", len(look.Queues), look.All, err)

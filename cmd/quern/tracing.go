@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -13,18 +17,23 @@ import (
 // tracesTimeout bounds the sending of the last spans when a host ends.
 const tracesTimeout = 5 * time.Second
 
-// tracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does.
-func (n *node) tracer(ctx context.Context, env environment) (*trace.Tracer, error) {
-	config := trace.Config{Endpoint: n.options.otlp, Name: n.options.host.Name, Logger: n.logger.Named("traces")}
+func otlpFlag(f *pflag.FlagSet) {
+	newText(f, new(string), "URL", "otlp", "`URL` of the collector of traces: http://, https:// or, for gRPC, grpc://, grpcs:// (default OTEL_EXPORTER_OTLP_ENDPOINT, else no traces)")
+}
+
+// newTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is the
+// host's. end sends what waits.
+func newTracer(cmd *cobra.Command, env environment, name string, logger hclog.Logger) (_ *trace.Tracer, end func(), err error) {
+	flag := cmd.Flag("otlp")
+	config := trace.Config{Endpoint: flag.Value.String(), Name: name, Logger: logger.Named("traces")}
 	config.Version, _ = buildVersion()
 	if config.Endpoint != "" {
 		if err := trace.CheckEndpoint(config.Endpoint); err != nil {
-			flag := n.flags.Lookup("otlp")
-			return nil, wrongValue(flag, shown(flag, config.Endpoint), err)
+			return nil, nil, wrongValue(flag, shown(flag, config.Endpoint), err)
 		}
 	} else {
 		if !tracesWanted(env) {
-			return nil, nil
+			return nil, func() {}, nil
 		}
 		name := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 		if config.Protocol = env.get(name); config.Protocol == "" {
@@ -32,21 +41,20 @@ func (n *node) tracer(ctx context.Context, env environment) (*trace.Tracer, erro
 			config.Protocol = env.get(name)
 		}
 		if err := trace.CheckProtocol(config.Protocol); err != nil {
-			return nil, usagef("%s %q: %w", name, config.Protocol, err)
+			return nil, nil, usagef("%s %q: %w", name, config.Protocol, err)
 		}
 	}
-	tracer, err := trace.New(ctx, config)
+	tracer, err := trace.New(cmd.Context(), config)
 	if err != nil {
-		return nil, refusedf("%w", err)
+		return nil, nil, refusedf("%w", err)
 	}
-	n.closers = append(n.closers, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tracesTimeout)
+	return tracer, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), tracesTimeout)
 		defer cancel()
 		if err := tracer.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			n.logger.Warn("traces of the last seconds are lost", "error", err)
+			config.Logger.Warn("traces of the last seconds are lost", "error", err)
 		}
-	})
-	return tracer, nil
+	}, nil
 }
 
 // tracesWanted tells whether OpenTelemetry's environment variables name a collector and do not turn traces off.
@@ -57,15 +65,8 @@ func tracesWanted(env environment) bool {
 	return env.get("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// inheritTrace puts a task into the trace that the environment names (TRACEPARENT, TRACESTATE), as CI systems and shells do,
-// unless it has one. What is no trace there is no reason to refuse the task.
-func inheritTrace(env environment, o *queue.Options) {
-	trace := env.get("TRACEPARENT")
-	if _, own := o.Headers[queue.HeaderTraceparent]; own || o.Traceparent != "" || !queue.ValidTraceparent(trace) {
-		return
-	}
-	o.Traceparent = trace
-	if state := env.get("TRACESTATE"); state != "" && queue.ValidHeader(queue.HeaderTracestate, state) == nil {
-		o.Headers = merged(map[string]string{queue.HeaderTracestate: state}, o.Headers)
-	}
+// traceOf is the trace that the environment names (TRACEPARENT, TRACESTATE), as CI systems and shells do: that of what a command
+// enqueues and publishes, unless it has its own. What is no trace there is no reason to refuse a task.
+func traceOf(env environment) map[string]string {
+	return queue.InheritTrace(map[string]string{queue.HeaderTraceparent: env.get("TRACEPARENT"), queue.HeaderTracestate: env.get("TRACESTATE")}, nil)
 }

@@ -1,13 +1,36 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
+
+// echoes starts a host with the plugin echo as a process of its own, since the SDK reads the variables of its process, and waits
+// until it serves.
+func (u *user) echoes(flags ...string) *child {
+	u.t.Helper()
+	c := u.spawn(append([]string{"serve", "--plugins", folder(u.t, map[string][]byte{"echo": runtimetest.Echo(u.t)}), "--http", "127.0.0.1:0"}, flags...)...)
+	c.stderr.await(u.t, regexp.MustCompile(`serving queue: .*queue=(echo)`))
+	return c
+}
+
+// end tells the process to end, which it must do without an error.
+func (c *child) end(t *testing.T) {
+	t.Helper()
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if state := c.wait(t); state.ExitCode() != 0 {
+		t.Fatal(state)
+	}
+}
 
 // A host sends its spans when it is told to end, at the latest; the command line takes the trace of its environment.
 func TestServeSendsTraces(t *testing.T) {
@@ -24,23 +47,17 @@ func TestServeSendsTraces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if raced && name == "environment" {
-				t.Skip("the SDK reads the variables of its process, and the race detector sees hosts within the test's") // other names run
-			}
 			collector := tracetest.Start(t)
 			flags, variables := settings(collector)
 			u := newUser(t, queuetest.Start(t).URL()).with(variables)
-			c, _ := u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), flags...)
+			c := u.echoes(flags...)
 			u.must("enqueue", "echo", "untraced", "--wait")
 			u.with(map[string]string{"TRACEPARENT": "00-" + trace + "-" + parent + "-01", "TRACESTATE": "a=1"}).must("enqueue", "echo", "x", "--id", "one", "--wait")
 			u.with(map[string]string{"TRACEPARENT": "nonsense"}).must("enqueue", "echo", "y")
 			if shown := u.must("task", "show", "one"); !strings.Contains(shown, "00-"+trace+"-"+parent+"-01") || !strings.Contains(shown, "tracestate") {
 				t.Errorf("%s", shown)
 			}
-			c.stop()
-			if status := c.wait(); status != 0 {
-				t.Fatalf("exit %d", status)
-			}
+			c.end(t)
 			if name == "off" {
 				if spans := collector.Spans(); len(spans) > 0 {
 					t.Errorf("%+v", spans)
@@ -61,6 +78,33 @@ func TestServeSendsTraces(t *testing.T) {
 			}
 			if spans := collector.Wait(t, "receive echo", "process echo", "run echo", "settle echo"); name == "environment" && (own > 0 || spans["receive echo"].Parent != parent) {
 				t.Errorf("%d spans of traces that nobody samples; %+v", own, spans)
+			}
+		})
+	}
+}
+
+// A server of the API has spans too, beside a host or alone: one trace leads from the command line by it to the host's spans.
+func TestServersSendTraces(t *testing.T) {
+	t.Parallel()
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprint(beside), func(t *testing.T) {
+			t.Parallel()
+			collector := tracetest.Start(t)
+			u := newUser(t, queuetest.Start(t).URL())
+			servers := []*child{u.echoes("--otlp", collector.HTTP, "--admin", "127.0.0.1:0")}
+			if !beside {
+				servers = append(servers, u.spawn("admin", "--admin", "127.0.0.1:0", "--otlp", collector.GRPC))
+			}
+			u.server = "http://" + servers[len(servers)-1].stderr.await(t, adminListening)
+			u.with(map[string]string{"TRACEPARENT": "00-" + trace + "-" + parent + "-01"}).must("enqueue", "echo", "x", "--wait")
+			for _, c := range servers {
+				c.end(t)
+			}
+			const enqueue = "POST /v1/tenants/{tenant}/queues/{queue}/tasks/batch"
+			spans := collector.Wait(t, enqueue, "receive echo", "process echo")
+			if span := spans[enqueue]; span.Trace != trace || span.Parent != parent || spans["receive echo"].Parent != span.ID {
+				t.Errorf("%+v", spans)
 			}
 		})
 	}

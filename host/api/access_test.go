@@ -12,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -204,6 +205,16 @@ func TestHiddenPayloads(t *testing.T) {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?error=s"}), http.StatusForbidden, "payloads: false") // or it could be guessed
+	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "hook", Topic: "t", Webhook: &queue.Webhook{
+		URL: "https://example.com/secret?key=secret", Headers: map[string]string{"X-Key": "secret"},
+	}})
+	must(t, err)
+	for _, path := range []string{"/subscriptions", "/subscriptions/hook", "/topics/t"} {
+		got := w.do(t, request{method: http.MethodGet, path: path})
+		if text := string(got.body); got.status != http.StatusOK || strings.Contains(text, "secret") || !strings.Contains(text, "https://example.com") || !strings.Contains(text, "X-Key") {
+			t.Errorf("%s: %d %s", path, got.status, text)
+		}
+	}
 }
 
 func TestRate(t *testing.T) {

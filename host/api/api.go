@@ -10,6 +10,7 @@
 //	ETag              answers of GET have one; 304 for what the client has
 //	who               token, OIDC or client certificate; 401
 //	rate              per principal; 429
+//	trace             a span, if the request changes something or has a traceparent: see package trace
 //	may               role and tenant of the operation; 403
 //	operation         body of a bounded size, checked against the schema; 400, 413, 422
 //	audit             what changed: in Redis and in the log; who may not change it: in the log
@@ -35,6 +36,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -74,6 +76,8 @@ type Config struct {
 	BasePath string
 	// Logger gets the audit log and what is wrong.
 	Logger hclog.Logger
+	// Tracer makes the spans of requests; it stays the caller's (default: none).
+	Tracer *trace.Tracer
 }
 
 // Server answers on one address.
@@ -168,7 +172,7 @@ func newService(config Config) *service {
 	about.Components.SecuritySchemes["certificate"] = &huma.SecurityScheme{Type: "mutualTLS"}
 	about.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}, {}}
 	s.api = humago.New(s.mux, about)
-	s.api.UseMiddleware(s.authorize, s.boundBody)
+	s.api.UseMiddleware(s.traced, s.authorize, s.boundBody)
 	s.describeAccess()
 	s.describeQueues()
 	s.describeSchedules()

@@ -60,7 +60,7 @@ func (t RequestTrace) pass(o *queue.Options) {
 
 // or is a publication's own traceparent, or else that of the request.
 func (t RequestTrace) or(own string) string {
-	if own == "" && queue.ValidTraceparent(t.TraceHeader) {
+	if own == "" && queue.TraceID(t.TraceHeader) != "" {
 		return t.TraceHeader
 	}
 	return own
@@ -376,7 +376,7 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		if !utf8.Valid(part) {
 			return nil, fmt.Errorf("event %d: not UTF-8: write bytes as data_base64", i)
 		}
-		if !queue.ValidTraceparent(e.Traceparent) {
+		if queue.TraceID(e.Traceparent) == "" {
 			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
 		}
 		headers, err := attributes(part)

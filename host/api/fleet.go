@@ -118,8 +118,16 @@ type InBucket struct {
 }
 
 func (s *service) describeFleet() {
+	type list struct {
+		TenantPage
+		Leased bool `query:"leased" doc:"Those with a lease, the last to renew it first, in one page and without the tasks that they hold: quick however many queues there are."`
+	}
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
-		func(ctx context.Context, in *TenantPage) (*ListOf[Node], error) {
+		func(ctx context.Context, in *list) (*ListOf[Node], error) {
+			if in.Leased {
+				nodes, err := Leased(ctx, s.tenants[in.Tenant].Client, in.Limit)
+				return &ListOf[Node]{List[Node]{Items: nodes}}, err
+			}
 			nodes, err := Nodes(ctx, s.tenants[in.Tenant].Client)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
@@ -186,6 +194,23 @@ func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	return nodeShapes(ctx, client, nodes)
+}
+
+// Leased lists at most that many listeners with a lease, the last to renew it first, without the tasks that they hold, and with
+// the queues that they name themselves.
+func Leased(ctx context.Context, client *queue.Client, most int) ([]Node, error) {
+	nodes, err := client.Fleet().Leased(ctx, most)
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes {
+		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // what is no list is none
+	}
+	return nodeShapes(ctx, client, nodes)
+}
+
+func nodeShapes(ctx context.Context, client *queue.Client, nodes []queue.NodeInfo) ([]Node, error) {
 	now, err := client.Clock(ctx)
 	shapes := make([]Node, len(nodes))
 	for i, n := range nodes {

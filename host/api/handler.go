@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -84,6 +85,16 @@ func (s *service) handler() http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pace(size)))
 		tagged.finish(r)
 	})
+}
+
+// traced makes the span of a request.
+func (s *service) traced(ctx huma.Context, next func(huma.Context)) {
+	r, _ := humago.Unwrap(ctx)
+	end := s.config.Tracer.Request(r.Header, ctx.Operation().Method, ctx.Operation().Path, ctx.Param("tenant"))
+	status := http.StatusInternalServerError // of a panic
+	defer func() { end(status) }()
+	next(ctx)
+	status = cmp.Or(ctx.Status(), http.StatusOK) // a stream sets none
 }
 
 // boundBody counts the body of a request before it takes memory, and bounds the time that it may take.

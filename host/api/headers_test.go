@@ -1,12 +1,15 @@
 package api_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -69,5 +72,45 @@ func TestEventsWithOddAttributes(t *testing.T) {
 	want := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-number": "7", "ce-yes": "true", "tracestate": "b=2", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	if !maps.Equal(task.Headers, want) || string(task.Parameters) != body {
 		t.Errorf("%v of %s", task.Headers, task.Parameters)
+	}
+}
+
+// A request that changes something has a span, and its tasks belong to it; one that looks has a span in a trace alone.
+func TestRequestTrace(t *testing.T) {
+	collector := tracetest.Start(t)
+	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: collector.HTTP})
+	must(t, err)
+	w := setup(t, func(c *api.Config) { c.Tracer = tracer })
+	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	traced := map[string]string{"Traceparent": "00-" + id + "-" + parent + "-01", "Tracestate": "a=1"}
+	enqueue := func(header map[string]string) api.Task {
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks?key=secret", header: header})
+		return get[api.Task](t, w, "/tasks/"+decode[api.Receipt](t, a, http.StatusOK).ID)
+	}
+	in, unsampled, own := enqueue(traced), enqueue(map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}), enqueue(nil)
+	w.do(t, request{method: http.MethodGet, path: "/queues/mail", header: traced})
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/tasks/none/cancel"}), http.StatusNotFound, "")
+	must(t, tracer.Shutdown(w.ctx))
+	const route = "/v1/tenants/{tenant}/queues/{queue}"
+	spans := make(map[string]tracetest.Span)
+	for _, span := range collector.Spans() {
+		spans[span.Trace+" "+span.Name] = span
+		if span.Kind != "SERVER" || span.Failed || strings.Contains(fmt.Sprint(span), "secret") {
+			t.Errorf("%+v", span)
+		}
+	}
+	span := spans[id+" POST "+route+"/tasks"]
+	if span.Parent != parent || in.Traceparent != "00-"+id+"-"+span.ID+"-01" || in.Headers["tracestate"] != "a=1" ||
+		span.About["http.response.status_code"] != int64(200) || span.About["quern.tenant"] != w.Tenant() {
+		t.Errorf("%+v, and the task has %v", span, in.Headers)
+	}
+	if !strings.HasPrefix(unsampled.Traceparent, "00-"+strings.Repeat("a", 32)) || !strings.HasSuffix(unsampled.Traceparent, "-00") {
+		t.Errorf("an unsampled task has %v", unsampled.Headers)
+	}
+	if span := spans[queue.TraceID(own.Traceparent)+" POST "+route+"/tasks"]; span.Parent != "" || queue.SampledTraceID(own.Traceparent) != span.Trace {
+		t.Errorf("%+v, and the task has %v", span, own.Headers)
+	}
+	if spans[id+" GET "+route].Parent != parent || len(spans) != 4 {
+		t.Errorf("%+v", spans)
 	}
 }

@@ -123,15 +123,23 @@ func (s *service) describeQueues() {
 			n, err := t.CountQueues(ctx)
 			return &TenantOf{TenantNow{TenantInfo{in.Tenant, n}, stamp(now)}}, err
 		})
+	type list struct {
+		TenantPage
+		MostServed bool `query:"most_served" doc:"Those with the most listeners first, in one page."`
+	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
-		func(ctx context.Context, in *TenantPage) (*ListOf[Queue], error) {
+		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
+			if in.MostServed {
+				shapes, _, err := MostServedQueues(ctx, t.Client, in.Limit)
+				return &ListOf[Queue]{List[Queue]{Items: shapes}}, err
+			}
 			known, err := t.Queues(ctx)
 			if err != nil {
 				return nil, err
 			}
 			page := cut(slices.Sorted(maps.Keys(known)), in.Paging, func(name string) string { return name })
-			shapes, err := t.queues(ctx, page.Body.Items)
+			shapes, err := queueShapes(ctx, t.Client, page.Body.Items)
 			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
 		})
 	type show struct {
@@ -175,22 +183,31 @@ func (s *service) describeQueues() {
 		s.purge)
 }
 
-// queues shows queues by name.
-func (t *tenant) queues(ctx context.Context, names []string) ([]Queue, error) {
-	stats, err := t.Stats(ctx, names...)
+// MostServedQueues counts at most that many queues, those with the most listeners first, and tells how many the tenant has.
+func MostServedQueues(ctx context.Context, client *queue.Client, most int) (queues []Queue, all int64, err error) {
+	names, all, err := client.MostServedQueues(ctx, most)
+	if err == nil {
+		queues, err = queueShapes(ctx, client, names)
+	}
+	return queues, all, err
+}
+
+// queueShapes shows queues by name.
+func queueShapes(ctx context.Context, client *queue.Client, names []string) ([]Queue, error) {
+	stats, err := client.Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	shapes := make([]Queue, len(names))
 	for i, name := range names {
-		shapes[i] = queueShape(t.Tenant(), name, stats[i])
+		shapes[i] = queueShape(client.Tenant(), name, stats[i])
 	}
 	return shapes, nil
 }
 
 // showQueue shows a queue, also one that nobody has used.
 func (s *service) showQueue(ctx context.Context, in InQueue) (*QueueOf, error) {
-	shapes, err := s.tenants[in.Tenant].queues(ctx, []string{in.Queue})
+	shapes, err := queueShapes(ctx, s.tenants[in.Tenant].Client, []string{in.Queue})
 	if err != nil {
 		return nil, err
 	}

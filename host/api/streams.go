@@ -274,7 +274,7 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		names = names[:min(len(names), mostWatched)]
 		var shapes []Queue
 		if err == nil {
-			shapes, err = t.queues(ctx, names)
+			shapes, err = queueShapes(ctx, t.Client, names)
 		}
 		var alive []string
 		if err == nil {

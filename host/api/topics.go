@@ -44,7 +44,7 @@ type Subscription struct {
 	ID             string              `json:"id,omitempty" maxLength:"128"`
 	Topic          string              `json:"topic" maxLength:"128" doc:"Or a pattern with one * for any text."`
 	Filter         *SubscriptionFilter `json:"filter,omitempty" doc:"What a publication must be like; missing: all of the topic."`
-	Queue          string              `json:"queue,omitempty" maxLength:"128" doc:"Of the handler; that of a webhook begins with webhook. and may be missing."`
+	Queue          string              `json:"queue,omitempty" maxLength:"128" doc:"Of the handler; that of a webhook is always webhook.ID and may be missing."`
 	Webhook        *Webhook            `json:"webhook,omitempty"`
 	MaxAttempts    int                 `json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound; missing: the manifest decides."`
 	Retry          *Retry              `json:"retry,omitempty"`
@@ -67,7 +67,7 @@ type SubscriptionFilter struct {
 
 // Webhook is how publications are delivered to an URL.
 type Webhook struct {
-	URL            string            `json:"url" maxLength:"4096"`
+	URL            string            `json:"url" maxLength:"4096" doc:"Who may neither read payloads nor change it sees only its origin, and no values of headers."`
 	Method         string            `json:"method,omitempty" enum:"POST,PUT,PATCH"`
 	Headers        map[string]string `json:"headers,omitempty"`
 	SecretHeaders  map[string]string `json:"secret_headers,omitempty" doc:"Headers whose values are secrets of the hosts, by the header's name."`
@@ -205,7 +205,7 @@ func (s *service) describeTopics() {
 		})
 	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
 		func(ctx context.Context, in *InTopic) (*struct{ Body Topic }, error) {
-			topic, err := ShowTopic(ctx, s.tenants[in.Tenant].Client, in.Topic)
+			topic, err := showTopic(ctx, s.tenants[in.Tenant].Client, in.Topic, principal(ctx))
 			return &struct{ Body Topic }{topic}, err
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
@@ -311,14 +311,14 @@ func (s *service) describeSubscriptions() {
 			}
 			shapes := make([]Subscription, len(all))
 			for i := range all {
-				shapes[i] = subscriptionShape(&all[i])
+				shapes[i] = subscriptionShape(&all[i], principal(ctx))
 			}
 			return cut(shapes, in.Paging, func(one Subscription) string { return one.ID }), nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
 		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
-			return &SubscriptionOf{subscriptionShape(&one)}, err
+			return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
 		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
@@ -335,7 +335,7 @@ func (s *service) describeSubscriptions() {
 					return nil
 				})
 			}
-			return &SubscriptionOf{subscriptionShape(&made)}, err
+			return &SubscriptionOf{subscriptionShape(&made, principal(ctx))}, err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
@@ -348,7 +348,7 @@ func (s *service) describeSubscriptions() {
 					}
 					return nil
 				})
-				return &SubscriptionOf{subscriptionShape(&one)}, err
+				return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
 			})
 	}
 	add(s, looking(path+"/deliveries", "list-deliveries", "List the deliveries of a webhook, newest first"),
@@ -411,6 +411,10 @@ func Topics(ctx context.Context, client *queue.Client) ([]Topic, error) {
 
 // ShowTopic reads a topic with its subscriptions.
 func ShowTopic(ctx context.Context, client *queue.Client, name string) (Topic, error) {
+	return showTopic(ctx, client, name, everyone)
+}
+
+func showTopic(ctx context.Context, client *queue.Client, name string, who *Principal) (Topic, error) {
 	topic, err := client.Topic(ctx, name)
 	if err != nil {
 		return Topic{}, err
@@ -419,7 +423,7 @@ func ShowTopic(ctx context.Context, client *queue.Client, name string) (Topic, e
 	shape := topicShape(client.Tenant(), topic)
 	for i := range all {
 		if all[i].OfTopic(name) {
-			shape.List = append(shape.List, subscriptionShape(&all[i]))
+			shape.List = append(shape.List, subscriptionShape(&all[i], who))
 		}
 	}
 	return shape, err
@@ -490,14 +494,21 @@ func publishedShape(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
 }
 
-// subscriptionShape and Subscription convert by way of the JSON, which has the same names.
-func subscriptionShape(s *queue.Subscription) (shape Subscription) {
+// subscriptionShape and Subscription convert by way of the JSON, which has the same names. Paths and headers of webhooks often have
+// tokens: who may neither read payloads nor change the subscription does not see them.
+func subscriptionShape(s *queue.Subscription, who *Principal) (shape Subscription) {
 	text, err := json.Marshal(s)
 	if err == nil {
 		err = json.Unmarshal(text, &shape)
 	}
 	if err != nil {
 		shape.Reason = err.Error()
+	}
+	if w := shape.Webhook; w != nil && !who.reads() && who.Role != Admin {
+		w.URL = s.Webhook.Origin()
+		for name := range w.Headers {
+			w.Headers[name] = "hidden"
+		}
 	}
 	return shape
 }

@@ -42,7 +42,7 @@ func (f *fleet) auditTicks(took time.Duration) {
 	}
 	slices.Sort(seconds)
 	count := int64(len(seconds))
-	if count < int64(took.Seconds())-1 || count != s.Fired || seconds[count-1]-seconds[0] != count-1 || s.MissedTicks != 0 {
+	if count < max(1, int64(took.Seconds())-1) || count != s.Fired || seconds[count-1]-seconds[0] != count-1 || s.MissedTicks != 0 {
 		f.t.Errorf("in %s there were %d ticks, %d fired, %d missed: %v", took, count, s.Fired, s.MissedTicks, seconds)
 	}
 	f.t.Logf("ticks     %d, one each second", count)

@@ -12,7 +12,12 @@ const lateTick = time.Minute
 var scheduleChecks = []check{
 	{"schedule-unserved", func(p *patient) (f []Finding) {
 		for _, s := range p.schedules {
-			if s.Paused.IsZero() && !p.served[s.Queue] && p.unread["the hosts"] == nil {
+			switch {
+			case !s.Paused.IsZero() || p.unread["the hosts"] != nil:
+			case !s.Absent.IsZero():
+				f = append(f, found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
+					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
+			case !p.served[s.Queue]:
 				f = append(f, found(Warning, Serving(s.Queue)+", or pause the schedule",
 					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue))
 			}

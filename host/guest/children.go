@@ -108,7 +108,7 @@ func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, e
 	case errors.Is(err, queue.ErrDependency):
 		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
 	case errors.Is(err, queue.ErrDamaged):
-		t.Logger.Warn("a task cannot enqueue", "task_id", t.ID, "plugin", t.Plugin, "error", err)
+		t.Host.Warn("a task cannot enqueue", "error", err)
 		fallthrough
 	case queue.IsUnavailable(err):
 		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)

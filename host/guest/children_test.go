@@ -22,6 +22,7 @@ type answering struct {
 }
 
 func (a *answering) AdmitQueue(string) error { return a.admit }
+func (a *answering) Warn(string, ...any)     {}
 
 func (a *answering) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 	a.calls++

@@ -34,7 +34,7 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	}
 	p := &queue.Publication{
 		ID: cmp.Or(asked.ID, queue.NewID()), Topic: asked.Topic, Payload: asked.Body, Attributes: asked.Attributes,
-		Parent: t.ID, Depth: t.Depth + 1, Traceparent: t.Headers[queue.HeaderTraceparent],
+		Parent: t.ID, Depth: t.Depth + 1, Traceparent: cmp.Or(asked.Traceparent, t.Headers[queue.HeaderTraceparent]),
 	}
 	size := len(p.Topic) + len(p.ID) + len(p.Payload)
 	for name, value := range p.Attributes {
@@ -81,7 +81,7 @@ func (c *Children) publishNow(ctx context.Context, p *queue.Publication) error {
 	case errors.Is(err, queue.ErrQueueFull):
 		return fmt.Errorf("%w: %w", service.ErrQuota, err)
 	case errors.Is(err, queue.ErrDamaged):
-		c.task.Logger.Warn("a task cannot publish", "task_id", c.task.ID, "plugin", c.task.Plugin, "error", err)
+		c.task.Host.Warn("a task cannot publish", "error", err)
 		fallthrough
 	case queue.IsUnavailable(err):
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -30,7 +30,7 @@ func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	if err == nil {
 		missing.Delete(t.Tenant + "/" + name)
 	} else if _, known := missing.LoadOrStore(t.Tenant+"/"+name, true); !known {
-		t.Logger.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "plugin", t.Plugin, "error", err)
+		t.Host.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "error", err)
 	}
 	return value, err
 }
@@ -53,18 +53,23 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 		value, err := secret.Read()
 		return value, unreadable(name, err)
 	}
-	if path.Base(name) != name || name == ".." { // another tenant's folder
-		return nil, fmt.Errorf("%w: secret %q: use a name without a slash", service.ErrInvalid, name)
-	}
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
-	root, err := os.OpenRoot(dir) // no link leads out of it
+	if strings.ContainsRune(name, '/') { // another folder
+		return nil, fmt.Errorf("%w: secret %q: use a name without a slash", service.ErrInvalid, name)
+	}
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	file, err := root.OpenFile(path.Join(tenant, name), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	own, err := root.OpenRoot(tenant) // no link leads out of it, to other tenants neither
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	defer func() { _ = own.Close() }()
+	file, err := own.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
 	if err != nil {
 		return nil, unreadable(name, err)
 	}

@@ -33,13 +33,16 @@ func TestSecrets(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "acme", "link")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("../zebra/key", filepath.Join(dir, "acme", "neighbour")); err != nil {
+		t.Fatal(err)
+	}
 	if err := syscall.Mkfifo(filepath.Join(dir, "acme", "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v := secretsOf(dir, granting("key", "lines", "empty", "big", "link", "pipe", "none"))
+	v := secretsOf(dir, granting("key", "lines", "empty", "big", "link", "neighbour", "pipe", "none"))
 	for name, want := range map[string]any{
 		"key": "value", "lines": "one\ntwo\n", "empty": "", "big": service.ErrTooBig, "none": service.ErrNotFound,
-		"link": service.ErrUnavailable, "pipe": service.ErrUnavailable, "other": service.ErrDenied, "../zebra/key": service.ErrDenied,
+		"link": service.ErrUnavailable, "neighbour": service.ErrUnavailable, "pipe": service.ErrUnavailable, "other": service.ErrDenied, "../zebra/key": service.ErrDenied,
 	} {
 		value, err := v.Secret(t.Context(), name)
 		if err, ok := want.(error); ok {
@@ -50,6 +53,11 @@ func TestSecrets(t *testing.T) {
 		}
 		if err != nil || string(value) != want {
 			t.Errorf("%s: %q, %v, want %q", name, value, err, want)
+		}
+	}
+	for _, name := range []string{"webhook.x/../key", "../zebra/key", "webhook.x/../../zebra/key", "/key"} { // of a webhook, which no manifest checks
+		if value, err := ReadSecret(dir, "acme", name, nil); err == nil {
+			t.Errorf("%s: %q", name, value)
 		}
 	}
 	if _, err := secretsOf("", granting("key")).Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
@@ -112,6 +120,6 @@ func TestSecretsOfTheGrants(t *testing.T) {
 
 // secretsOf are those of a task of acme, with a folder of secrets.
 func secretsOf(dir string, permissions *manifest.Permissions) service.Secrets {
-	services, _ := New(Config{Secrets: dir}).For(Task{Tenant: "acme", Asked: &permissions.Capabilities, Permissions: permissions})
+	services, _ := New(Config{Secrets: dir}).For(Task{Tenant: "acme", Asked: &permissions.Capabilities, Permissions: permissions, Host: accepting{}})
 	return services.Secrets
 }

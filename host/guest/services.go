@@ -12,8 +12,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/egress"
@@ -43,9 +41,6 @@ func New(config Config) *Services { return &Services{config: config} }
 // For makes the services of one run of a task. What the manifest does not grant is a service that denies it, and names the
 // line to add.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
-	if t.Logger == nil {
-		t.Logger = hclog.NewNullLogger()
-	}
 	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host}, Config: t.Permissions.Config}
 	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool { return g.Bucket == service.VarsBucket })
 	if store := s.config.KV[t.Tenant]; store != nil {

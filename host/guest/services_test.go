@@ -78,6 +78,7 @@ func TestCeiling(t *testing.T) {
 type accepting struct{}
 
 func (accepting) Publish(context.Context, *queue.Publication) error { return nil }
+func (accepting) Warn(string, ...any)                               {}
 
 func (accepting) Dependencies(context.Context) ([]queue.Dependency, error) { return nil, nil }
 

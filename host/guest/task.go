@@ -3,8 +3,6 @@ package guest
 import (
 	"context"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -20,8 +18,6 @@ type Task struct {
 	Asked       *manifest.Capabilities
 	Permissions *manifest.Permissions
 	Host        Host
-	// Logger is for those who run the host; nil for none.
-	Logger hclog.Logger
 }
 
 // Host runs the task. Its errors are those of sdk/queue.
@@ -37,4 +33,6 @@ type Host interface {
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
 	// Publish publishes at once.
 	Publish(ctx context.Context, publication *queue.Publication) error
+	// Warn tells those who run the host about the task; fields are pairs of a name and a value.
+	Warn(message string, fields ...any)
 }

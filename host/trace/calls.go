@@ -3,7 +3,6 @@ package trace
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -23,7 +21,7 @@ import (
 // maxCalls is how many calls of one run have spans: a guest that makes a million would crowd out the spans of others.
 const maxCalls = 128
 
-// Services are the services of the run's guest, whose calls are spans of it.
+// Services are the services of the run's guest, whose calls are spans of it. Calls come one at a time.
 func (s *Span) Services(services service.Services) service.Services {
 	if s == nil {
 		return services
@@ -37,6 +35,9 @@ func (s *Span) Services(services service.Services) service.Services {
 	if services.Enqueue != nil {
 		services.Enqueue = tracedEnqueuer{s, services.Enqueue}
 	}
+	if services.Publish != nil {
+		services.Publish = tracedPublisher{s, services.Publish}
+	}
 	return services
 }
 
@@ -49,12 +50,17 @@ func (s *Span) call(name string, kind oteltrace.SpanKind, about ...attribute.Key
 	}
 	ctx, span = s.tracer.tracer.Start(ctx, name, oteltrace.WithSpanKind(kind), oteltrace.WithAttributes(about...))
 	return ctx, span, func(err error) {
-		fail(span, kindOf(err))
+		kind := kindOf(err)
+		if kind == "denied" || kind == "invalid" { // the name would be one that the guest has thought of
+			verb, _, _ := strings.Cut(name, " ")
+			span.SetName(verb)
+		}
+		fail(span, kind)
 		span.End()
 	}
 }
 
-// kinds are what calls fail for.
+// kinds are the error types of calls that fail.
 var kinds = []struct {
 	err  error
 	word string
@@ -104,20 +110,22 @@ func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response
 		name = "HTTP"
 	}
 	traced, span, end := h.span.call(name, oteltrace.SpanKindClient, attribute.String("http.request.method", cutTo(r.Method, 20)),
-		attribute.String("server.address", cutTo(u.Hostname(), 255)), attribute.String("url.scheme", u.Scheme))
+		attribute.String("server.address", cutTo(u.Hostname(), 255)), attribute.String("url.scheme", cutTo(u.Scheme, 20)))
 	if port, err := strconv.Atoi(u.Port()); err == nil {
 		span.SetAttributes(attribute.Int("server.port", port))
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Headers)), func(name string) bool { return strings.EqualFold(name, queue.HeaderTraceparent) }) {
-		carrier := make(propagation.MapCarrier, 2)
-		h.span.tracer.propagator.Inject(traced, carrier)
-		r.Headers = maps.Clone(r.Headers)
-		if r.Headers == nil {
-			r.Headers = make(map[string][]string, len(carrier))
+	headers, own := make(map[string][]string, len(r.Headers)+2), false
+	for name, values := range r.Headers {
+		own = own || strings.EqualFold(name, queue.HeaderTraceparent)
+		if !strings.EqualFold(name, queue.HeaderTracestate) { // which belongs to a traceparent
+			headers[name] = values
 		}
-		for name, value := range carrier {
-			r.Headers[name] = []string{value}
+	}
+	if !own {
+		for name, value := range h.span.tracer.inject(traced, nil) {
+			headers[name] = []string{value}
 		}
+		r.Headers = headers
 	}
 	response, err := h.HTTP.Do(ctx, r)
 	if err == nil {
@@ -145,14 +153,21 @@ func (e tracedEnqueuer) Enqueue(ctx context.Context, child service.Child) (strin
 	if queue.ValidQueue(child.Queue) != nil {
 		return e.Enqueuer.Enqueue(ctx, child)
 	}
-	traced, span, end := e.span.call("send "+child.Queue, oteltrace.SpanKindProducer,
-		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", child.Queue),
-		attribute.String("messaging.operation.name", "send"), attribute.String("messaging.operation.type", "send"),
-		attribute.Int("messaging.message.body.size", len(child.Body)))
-	if _, own := child.Headers[queue.HeaderTraceparent]; !own {
-		child.Headers = e.span.tracer.inject(traced, child.Headers)
-	}
-	id, err := e.Enqueuer.Enqueue(ctx, child)
+	return e.span.send("send", child.Queue, len(child.Body), func(traced context.Context) (string, error) {
+		if _, own := child.Headers[queue.HeaderTraceparent]; !own {
+			child.Headers = e.span.tracer.inject(traced, child.Headers)
+		}
+		return e.Enqueuer.Enqueue(ctx, child)
+	})
+}
+
+// send is a call that sends something to a queue or a topic; do returns the ID of what was sent.
+func (s *Span) send(verb, to string, size int, do func(traced context.Context) (string, error)) (string, error) {
+	traced, span, end := s.call(verb+" "+to, oteltrace.SpanKindProducer,
+		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", to),
+		attribute.String("messaging.operation.name", verb), attribute.String("messaging.operation.type", "send"),
+		attribute.Int("messaging.message.body.size", size))
+	id, err := do(traced)
 	if err == nil {
 		span.SetAttributes(attribute.String("messaging.message.id", id))
 	}
@@ -160,12 +175,28 @@ func (e tracedEnqueuer) Enqueue(ctx context.Context, child service.Child) (strin
 	return id, err
 }
 
+type tracedPublisher struct {
+	span *Span
+	service.Publisher
+}
+
+// Publish gives the tasks of the publication the trace of the span that publishes.
+func (p tracedPublisher) Publish(ctx context.Context, publication service.Publication) (string, error) {
+	if queue.ValidTopic(publication.Topic) != nil {
+		return p.Publisher.Publish(ctx, publication)
+	}
+	return p.span.send("publish", publication.Topic, len(publication.Body), func(traced context.Context) (string, error) {
+		publication.Traceparent = p.span.tracer.inject(traced, nil)[queue.HeaderTraceparent]
+		return p.Publisher.Publish(ctx, publication)
+	})
+}
+
 type tracedKV struct {
 	span *Span
 	service.KV
 }
 
-// call begins the span of a call of the store. Keys and values are nobody's business but the handler's.
+// call begins the span of a call of the store. Spans hold neither keys nor values.
 func (k tracedKV) call(operation, bucket string) func(error) {
 	bucket = cutTo(bucket, 256)
 	_, _, end := k.span.call(operation+" "+bucket, oteltrace.SpanKindClient,

@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Task is a task whose run begins.
@@ -30,15 +32,11 @@ type Span struct {
 	process, run, settle oteltrace.Span
 	about                []attribute.KeyValue
 	queue                string
-	headers              map[string]string
 	calls, untraced      int
 }
 
-// Begin begins the span of a run; nil if the tracer is nil.
-func (t *Tracer) Begin(task Task) *Span {
-	if t == nil {
-		return nil
-	}
+// Begin begins the span of a run. It returns the task's headers with the trace that its guest finds and its children inherit.
+func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 	now := time.Now()
 	s := &Span{tracer: t, queue: task.Queue, about: []attribute.KeyValue{
 		attribute.String("messaging.system", "quern"),
@@ -66,8 +64,7 @@ func (t *Tracer) Begin(task Task) *Span {
 			s.run.SetAttributes(attribute.String("quern.plugin.version", task.Version))
 		}
 	}
-	s.headers = t.inject(ctx, task.Headers)
-	return s
+	return s, t.inject(ctx, task.Headers)
 }
 
 // operation is the attributes of a span of the queue.
@@ -78,19 +75,12 @@ func (s *Span) operation(name string) oteltrace.SpanStartEventOption {
 
 // inject returns headers with the trace of the context's span.
 func (t *Tracer) inject(ctx context.Context, headers map[string]string) map[string]string {
-	traced := maps.Clone(headers)
-	if traced == nil {
-		traced = make(map[string]string, 2)
-	}
-	for _, name := range t.propagator.Fields() {
-		delete(traced, name)
-	}
-	t.propagator.Inject(ctx, propagation.MapCarrier(traced))
-	return traced
+	carrier := make(propagation.MapCarrier, 2)
+	t.propagator.Inject(ctx, carrier)
+	headers = maps.Clone(headers)
+	delete(headers, queue.HeaderTraceparent)
+	return queue.InheritTrace(carrier, headers)
 }
-
-// Headers are the task's, with the trace that its guest finds and its children inherit.
-func (s *Span) Headers() map[string]string { return s.headers }
 
 // Ran ends the span of the guest: it failed for a reason, or "" if it is complete.
 func (s *Span) Ran(reason string, cpu time.Duration, fuel int64) {
@@ -110,14 +100,10 @@ func (s *Span) Ran(reason string, cpu time.Duration, fuel int64) {
 		oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithTimestamp(now), s.operation("settle"))
 }
 
-// Settled ends the span: what became of the task, as quern_tasks_total counts it, and why if it failed. After it the span may
-// not be used.
+// Settled ends the span, after Ran: what became of the task, as quern_tasks_total counts it, and why if it failed.
 func (s *Span) Settled(outcome, reason string) {
 	if s == nil {
 		return
-	}
-	if s.settle == nil {
-		s.Ran(reason, 0, 0)
 	}
 	if outcome == "lost" {
 		fail(s.settle, outcome)

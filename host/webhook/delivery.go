@@ -69,8 +69,8 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 	for name, value := range w.Headers {
 		r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
 	}
-	if trace := p.headers[queue.HeaderTraceparent]; trace != "" {
-		r.Headers["Traceparent"] = []string{trace}
+	for name, value := range queue.InheritTrace(p.headers, nil) {
+		r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
 	}
 	for name, named := range w.SecretHeaders {
 		value, err := readSecret(secret, named)

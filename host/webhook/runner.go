@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -52,14 +52,15 @@ type Config struct {
 	// Version is the program's, and Name the host's for people: both are published.
 	Version, Name string
 	Metrics       Metrics
-	Logger        hclog.Logger // default: none
+	Tracer        *trace.Tracer // default: none; it stays the caller's
+	Logger        hclog.Logger  // default: none
 }
 
 // Metrics counts deliveries like tasks.
 type Metrics interface {
 	QueueServed(tenant, queue, plugin string)
-	TaskStarted(tenant, queue, plugin, traceparent string, wait time.Duration)
-	TaskDone(tenant, queue, plugin, outcome, reason, traceparent string, d time.Duration)
+	TaskStarted(tenant, queue, plugin, traceID string, wait time.Duration)
+	TaskDone(tenant, queue, plugin, outcome, reason, traceID string, d time.Duration)
 	DestinationsOff(tenant string, n int)
 }
 
@@ -82,6 +83,7 @@ type Runner struct {
 	logger hclog.Logger
 
 	mu           sync.Mutex              // guards what follows
+	open         int                     // requests to all destinations
 	hooks        map[string]hook         // by queue
 	held         map[string]time.Time    // queues whose server asked for a pause, until when
 	destinations map[string]*destination // by name; they outlive sessions
@@ -100,6 +102,7 @@ type delivery struct {
 	queue string
 	stop  context.CancelCauseFunc
 	ahead time.Duration // by how much Redis's clock is ahead
+	span  *trace.Span   // nil without a tracer
 }
 
 // New makes a runner for the tenant of the client, which it does not own.
@@ -154,7 +157,7 @@ func (r *Runner) look(ctx context.Context) error {
 	hooks := make(map[string]hook)
 	for _, s := range all {
 		if s.Webhook != nil && (s.Active || s.Reason != queue.ReasonGone) {
-			hooks[s.Queue] = hook{s, destinationOf(s.Webhook.URL)}
+			hooks[s.Queue] = hook{s, s.Webhook.Origin()}
 		}
 	}
 	r.mu.Lock()
@@ -166,15 +169,6 @@ func (r *Runner) look(ctx context.Context) error {
 	}
 	r.hooks = hooks
 	return nil
-}
-
-// destinationOf is the scheme and host of an URL.
-func destinationOf(text string) string {
-	to, err := url.Parse(text)
-	if err != nil {
-		return text
-	}
-	return to.Scheme + "://" + to.Host
 }
 
 // queues are those that are served, in order.
@@ -208,12 +202,9 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	}
 	delete(r.held, name)
 	d := r.destination(h.destination)
-	all := 0
-	for _, other := range r.destinations {
-		all += other.open
-	}
-	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-all, queue.MaxReserve))
+	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-r.open, queue.MaxReserve))
 	d.begin(places)
+	r.open += places
 	return places
 }
 
@@ -223,6 +214,7 @@ func (r *Runner) free(name string, places int) {
 	defer r.mu.Unlock()
 	if d := r.destinations[r.hooks[name].destination]; d != nil && places > 0 {
 		d.open -= places
+		r.open -= places
 		d.probe = ""
 	}
 }
@@ -232,6 +224,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.destinations[name]
+	r.open--
 	off, on := d.end(id, well, sick, why, time.Now())
 	switch {
 	case off:
@@ -346,7 +339,12 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 	if d.Timeout > 0 {
 		request.Timeout = min(request.Timeout, d.Timeout)
 	}
-	return r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling).Do(ctx, request)
+	if d.span != nil { // the request's own span takes the place of the task's
+		delete(request.Headers, "Traceparent")
+		delete(request.Headers, "Tracestate")
+	}
+	services := service.Services{HTTP: r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling)}
+	return d.span.Services(services).HTTP.Do(ctx, request)
 }
 
 // failed ends an attempt by the policy of the task, or for good.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,14 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // leaveTimeout bounds giving back and leaving.
 const leaveTimeout = 5 * time.Second
-
-// maxSettlePause is the longest pause before an end is written again.
-const maxSettlePause = 2 * time.Second
 
 // errDrained is the cause with which deliveries end that outlast the grace period, and errLost when the lease is lost.
 var (
@@ -68,6 +67,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	}
 	living, end := context.WithCancelCause(context.WithoutCancel(ctx)) // outlives the intake
 	var loops sync.WaitGroup
+	defer s.work.Wait()
 	defer loops.Wait()
 	defer end(nil)
 	lost := make(chan error, 1) // the loop below reads the first one
@@ -114,9 +114,12 @@ func (s *session) finish(living, hurry context.Context) error {
 	case <-hurry.Done():
 	}
 	s.stopAll(errDrained)
-	<-done
 	ctx, cancel := context.WithTimeout(living, leaveTimeout)
 	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done(): // they cannot be settled
+	}
 	return s.node.Leave(ctx)
 }
 
@@ -220,7 +223,7 @@ func (s *session) register(ctx context.Context) error {
 		_ = s.watch.Add(ctx, coming...) // the poll finds what is not announced
 	}
 	for name := range s.serves {
-		if slices.Contains(wanted, name) {
+		if _, is := slices.BinarySearch(wanted, name); is {
 			continue
 		}
 		if err := s.node.Unregister(ctx, name); err != nil {
@@ -324,41 +327,56 @@ func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
 	s.destination(s.hooks[name].destination).open += n
+	s.open += n
 }
 
 // begin delivers the tasks of a reply.
 func (s *session) begin(living context.Context, name string, reply queue.ReserveReply) {
 	s.Runner.mu.Lock()
-	h := s.hooks[name]
+	h := s.hooks[name] // none if its subscription has gone meanwhile
 	s.Runner.mu.Unlock()
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
 		d := &delivery{Reservation: task, queue: name, stop: stop, ahead: time.Until(reply.Clock)}
+		wait := time.Duration(0)
+		if since := task.Since(); !since.IsZero() {
+			wait = reply.Clock.Sub(since)
+		}
+		if tracer := s.config.Tracer; tracer != nil {
+			d.span, d.Headers = tracer.Begin(trace.Task{
+				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.node.ID(), Attempt: d.Attempts + 1,
+				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-max(0, wait)),
+			})
+		}
+		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
-		wait := reply.Clock.Sub(task.Since())
-		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, task.Traceparent, wait)
+		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, traceID, wait)
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
 			settlement := s.deliver(ctx, d, h)
+			d.span.Ran(reasonOf(settlement), 0, 0)
 			outcome, reason := s.settle(living, ctx, d, settlement)
+			d.span.Settled(outcome, reason)
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
 			s.Runner.mu.Unlock()
-			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, d.Traceparent, time.Since(begun))
+			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, traceID, time.Since(begun))
 			s.poke()
 		})
 	}
 }
 
-// settle writes what became of a delivery, or gives it back, again and again while Redis is away.
+// settle writes what became of a delivery, or gives it back, again and again while Redis is away or a key is damaged: a delivery
+// that is held and forgotten would be sent again. When the listener has left, other hosts take those that are unsettled.
 func (s *session) settle(living, run context.Context, d *delivery, settlement queue.Settlement) (outcome, reason string) {
 	back := settlement.Failure == nil && settlement.Result == nil
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, maxSettlePause) {
-		if errors.Is(context.Cause(run), errLost) {
+	told := false
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, maxJoinPause) {
+		if errors.Is(context.Cause(run), errLost) || living.Err() != nil {
 			return "lost", ""
 		}
 		var errs []error
@@ -372,25 +390,34 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 			err = errs[0]
 		}
 		switch {
-		case queue.IsUnavailable(err) && living.Err() == nil:
-			sleep(living, pause)
 		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
 			return "lost", ""
-		case err != nil && living.Err() == nil && !errors.Is(err, queue.ErrNoLetter):
-			s.logger.Error("the end of a delivery cannot be written; retrying", "task_id", d.ID, "queue", d.queue, "error", err)
-			sleep(living, maxSettlePause)
+		case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
+			return "failed", string(queue.ReasonCancelled)
 		case err != nil && !errors.Is(err, queue.ErrNoLetter):
-			return "lost", ""
+			if !told && !queue.IsUnavailable(err) {
+				told = true
+				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
+			}
+			sleep(living, pause)
 		case back:
 			return "released", ""
 		case settlement.Failure == nil:
 			return "complete", ""
 		case settlement.Requeue == queue.RequeueRetry:
-			return "retried", string(queue.ReasonError)
+			return "retried", reasonOf(settlement)
 		case settlement.Requeue != "":
-			return "rescheduled", string(queue.ReasonError)
+			return "rescheduled", reasonOf(settlement)
 		default:
-			return "failed", string(settlement.Failure.Reason)
+			return "failed", reasonOf(settlement)
 		}
 	}
+}
+
+// reasonOf is why a delivery failed, "" if it did not.
+func reasonOf(s queue.Settlement) string {
+	if s.Failure == nil {
+		return ""
+	}
+	return string(cmp.Or(s.Failure.Reason, queue.ReasonError))
 }

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -19,9 +21,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/metrics"
@@ -236,17 +242,71 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
+// Structured or binary, the event is one for the SDK of CloudEvents, with the attributes that were published.
 func TestCloudEvent(t *testing.T) {
 	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
-	w.publish(`{"id":7}`)
-	w.task("s")
-	var event map[string]any
-	r := w.seen()[0]
-	check(t, json.Unmarshal(r.body, &event))
-	if r.Header.Get("Content-Type") != "application/cloudevents+json" || event["specversion"] != "1.0" || event["type"] != "made" || event["id"] == "" ||
-		fmt.Sprint(event["data"]) != "map[id:7]" {
-		t.Errorf("%v %v", r.Header, event)
+	w.subscribe("structured", queue.Webhook{URL: w.server.URL + "/structured", Body: queue.WebhookCloudEvent}, queue.Retry{})
+	w.subscribe("binary", queue.Webhook{URL: w.server.URL + "/binary"}, queue.Retry{})
+	for _, c := range []struct {
+		attributes                         map[string]string
+		payload, source, kind, contentType string
+	}{
+		{nil, `{"id":7}`, "/topics/orders", "orders", "application/json"},
+		{map[string]string{"id": "9", "source": "/shop", "type": "made", "specversion": "1.0", "subject": `100 % of "grüße"`, "datacontenttype": "text/plain"}, `{"id":8}`, "/shop", "made", "text/plain"},
+	} {
+		before := len(w.seen())
+		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: c.attributes})
+		check(t, err)
+		w.eventually("both are sent", func() bool { return len(w.seen()) == before+2 })
+		for _, r := range w.seen()[before:] {
+			if r.URL.Path == "/binary" && c.attributes == nil {
+				continue // the payload alone
+			}
+			e, err := binding.ToEvent(w.ctx, cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(r.body))))
+			if err != nil || e.Validate() != nil {
+				t.Errorf("%s: %v, %v, %v", r.URL.Path, r.Header, err, e)
+				continue
+			}
+			subject := e.Subject()
+			if r.URL.Path == "/binary" { // the SDK leaves it as it is in the header
+				subject, err = url.PathUnescape(subject)
+			}
+			if err != nil || e.Source() != c.source || e.Type() != c.kind || e.DataContentType() != c.contentType || string(e.Data()) != c.payload ||
+				c.attributes["id"] != "" && e.ID() != "9" || subject != c.attributes["subject"] {
+				t.Errorf("%s: %s", r.URL.Path, e)
+			}
+		}
+	}
+}
+
+// A destination that asks one delivery for a pause gets none of the others meanwhile.
+func TestHeldDestination(t *testing.T) {
+	const places = 5
+	w := setup(t, func(c *webhook.Config) { c.Destination = places })
+	all := make(chan struct{})
+	var n atomic.Int64
+	w.answers(func(rw http.ResponseWriter, _ request) {
+		if n.Add(1) == places {
+			close(all)
+		}
+		<-all
+		rw.Header().Set("Retry-After", "3600")
+		rw.WriteHeader(http.StatusTooManyRequests)
+	})
+	w.subscribe("s", queue.Webhook{}, fast)
+	for range 4 * places {
+		w.publish("x")
+	}
+	w.eventually("they were put off", func() bool {
+		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		return err == nil && stats.Depth[queue.Scheduled] == places
+	})
+	well := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer well.Close()
+	w.subscribe("well", queue.Webhook{URL: well.URL}, fast)
+	w.publish("x")
+	if task := w.task("well"); task.Status != queue.Complete || n.Load() != places {
+		t.Errorf("%s; %d requests", task.Status, n.Load())
 	}
 }
 
@@ -302,6 +362,108 @@ func TestGone(t *testing.T) {
 		s, err := w.Subscription(w.ctx, "s")
 		return err == nil && !s.Active && strings.Contains(s.Reason, "410 Gone")
 	})
+}
+
+// A pause with a reason lets deliveries that wait go on; those of a server that is gone wait until it is resumed.
+func TestPauseWithAReason(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{}, fast)
+	check(t, w.Queue("webhook.s").Pause(w.ctx))
+	w.publish("x")
+	change := func(active bool, reason string) {
+		t.Helper()
+		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Active, s.Reason = active, reason; return nil })
+		check(t, err)
+	}
+	change(false, "as somebody wanted")
+	check(t, w.Queue("webhook.s").Resume(w.ctx))
+	if task := w.task("s"); task.Status != queue.Complete {
+		t.Errorf("%s: %s", task.Status, task.Error)
+	}
+	change(false, queue.ReasonGone)
+	w.eventually("the queue is left", func() bool {
+		nodes, err := w.Fleet().Nodes(w.ctx)
+		return err == nil && !slices.ContainsFunc(nodes, func(n queue.NodeInfo) bool { return strings.Contains(n.About["queues"], "webhook.s") })
+	})
+	change(true, "")
+	w.publish("y")
+	w.eventually("both are delivered", func() bool { return len(w.seen()) == 2 })
+}
+
+// The server of an old URL that is gone does not switch off the webhook that has another one by now.
+func TestGoneAndMoved(t *testing.T) {
+	w := setup(t, nil)
+	moved := make(chan struct{})
+	w.answers(func(rw http.ResponseWriter, r request) {
+		if r.URL.Path == "/hook" {
+			<-moved
+			rw.WriteHeader(http.StatusGone)
+		}
+	})
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("x")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
+	_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Webhook.URL = w.server.URL + "/new"; return nil })
+	check(t, err)
+	close(moved)
+	if task := w.task("s"); task.Status != queue.Failed {
+		t.Errorf("%s", task.Status)
+	}
+	if s, err := w.Subscription(w.ctx, "s"); err != nil || !s.Active {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A delivery that cannot be settled, because a key is damaged, is sent once and settled when somebody has repaired it.
+func TestDamagedQueue(t *testing.T) {
+	w := setup(t, nil)
+	rdb := queuetest.Shared(t).Client(t)
+	complete := w.Tenant() + "_complete_tasks_webhook.s"
+	w.answers(func(http.ResponseWriter, request) { rdb.Set(w.ctx, complete, "of another type", 0) })
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("x")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
+	start, err := w.Clock(w.ctx)
+	check(t, err)
+	w.eventually("the lease was audited twice", func() bool {
+		now, err := w.Clock(w.ctx)
+		return err == nil && now.Sub(start) > 2*w.Lease()+time.Second
+	})
+	check(t, rdb.Del(w.ctx, complete).Err())
+	if task := w.task("s"); task.Status != queue.Complete || len(w.seen()) != 1 {
+		t.Errorf("%s after %d requests", task.Status, len(w.seen()))
+	}
+}
+
+// Tasks that the listener holds of a queue without a webhook are given back, and the runner goes on.
+func TestHeldWithoutAWebhook(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.subscribe("other", queue.Webhook{}, fast)
+	var listener string
+	w.eventually("it is there", func() bool {
+		nodes, err := w.Fleet().Nodes(w.ctx)
+		if err == nil && len(nodes) == 1 && strings.Contains(nodes[0].About["queues"], "webhook.s") {
+			listener = nodes[0].ID
+		}
+		return listener != ""
+	})
+	rdb := queuetest.Shared(t).Client(t)
+	check(t, w.Queue("webhook.s").Pause(w.ctx))
+	w.publish("x")
+	// The queue stays registered, because a key of it has another type, while its webhook goes.
+	listeners := w.Tenant() + "_listeners_webhook.s"
+	check(t, rdb.Rename(w.ctx, listeners, listeners+"_away").Err())
+	check(t, rdb.Set(w.ctx, listeners, "of another type", 0).Err())
+	check(t, w.Unsubscribe(w.ctx, "s"))
+	check(t, rdb.RPopLPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", w.Tenant()+"_reserved_tasks_webhook.s_"+listener).Err())
+	w.eventually("it is given back", func() bool {
+		n, err := rdb.LLen(w.ctx, w.Tenant()+"_pending_tasks_webhook.s").Result()
+		return err == nil && n == 1
+	})
+	if task := w.task("other"); task.Status != queue.Complete {
+		t.Errorf("another one: %s", task.Status)
+	}
 }
 
 // What can not be sent fails for good or is tried again, and says what to do.
@@ -478,5 +640,42 @@ func TestEnd(t *testing.T) {
 	nodes, err := w.Fleet().Nodes(w.ctx)
 	if err != nil || len(nodes) != 0 || stats.Depth[queue.Pending] != 1 || stats.Depth[queue.Started] != 0 {
 		t.Errorf("%v, %v, %v", stats.Depth, nodes, err)
+	}
+}
+
+// A request belongs to the trace of its task; with a tracer to its own span there.
+func TestDeliveryTrace(t *testing.T) {
+	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, traced := range []bool{false, true} {
+		t.Run(fmt.Sprint(traced), func(t *testing.T) {
+			collector := tracetest.Start(t)
+			var tracer *trace.Tracer
+			if traced {
+				var err error
+				tracer, err = trace.New(t.Context(), trace.Config{Endpoint: collector.GRPC})
+				check(t, err)
+			}
+			w := setup(t, func(c *webhook.Config) { c.Tracer = tracer })
+			w.answers(func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusTeapot) })
+			w.subscribe("s", queue.Webhook{Final: true}, queue.Retry{})
+			_, err := w.Publish(w.ctx, "orders", nil, queue.PublishOptions{Traceparent: "00-" + id + "-" + parent + "-01"})
+			check(t, err)
+			w.task("s")
+			w.stop()
+			check(t, tracer.Shutdown(w.ctx))
+			of := parent
+			if traced {
+				spans := collector.Wait(t, "receive webhook.s", "process webhook.s", "run webhook", "POST", "settle webhook.s")
+				process, post := spans["process webhook.s"], spans["POST"]
+				if spans["receive webhook.s"].Parent != parent || post.Parent != spans["run webhook"].ID || !post.Failed || !process.Failed ||
+					process.About["quern.outcome"] != "failed" || process.About["error.type"] != "error" || process.About["messaging.client.id"] == "" {
+					t.Errorf("%+v", spans)
+				}
+				of = post.ID
+			}
+			if got := w.seen()[0].Header.Get("Traceparent"); got != "00-"+id+"-"+of+"-01" {
+				t.Errorf("the request had the trace %s, want a child of %s", got, of)
+			}
+		})
 	}
 }

@@ -5,7 +5,7 @@ func plugin() Dashboard {
 	s := scopeOf(variables)
 	calls := scopeOf(variables[:1])
 	perTask := func(counter string) string {
-		return s.rate("plugin", counter) + "\n/\n(" + s.rate("plugin", "quern_tasks_total", `outcome!~"released|rejected|lost"`) + " > 0)"
+		return s.rate("plugin", counter) + "\n/\n(" + s.rate("plugin", "quern_tasks_total", `outcome!~"released|lost"`) + " > 0)"
 	}
 	return Dashboard{
 		Name: "plugin", Title: "Plugin", Variables: variables,

@@ -42,9 +42,17 @@ func (s scope) alike(by, gauge string, matchers ...string) string {
 	return sum(by, "max by ("+inner+") ("+s.of(gauge, matchers...)+")")
 }
 
-// mean is the mean of a histogram by labels.
+// oldest is how long the oldest task of each queue waits, without queues that are paused and those of dead letters.
+func (s scope) oldest() string {
+	queue := func(family string) string { return "max by (job, tenant, queue) (" + s.of(family) + ")" }
+	return queue("quern_queue_oldest_pending_age_seconds") + "\nunless " + queue("quern_queue_paused") + " > 0\nunless " + queue("quern_queue_dead_letters")
+}
+
+// mean is the mean of a histogram by labels: of a native one if Prometheus has it.
 func (s scope) mean(by, histogram string) string {
-	return s.rate(by, histogram+"_sum") + "\n/\n" + "(" + s.rate(by, histogram+"_count") + " > 0)"
+	native := s.rate(by, histogram)
+	return "histogram_sum(" + native + ") / (histogram_count(" + native + ") > 0)\nor\n" +
+		s.rate(by, histogram+"_sum") + " / (" + s.rate(by, histogram+"_count") + " > 0)"
 }
 
 // quantile is one of a histogram by labels: of a native one if Prometheus has it.

@@ -4,6 +4,7 @@ func tenant() Dashboard {
 	variables := []Variable{job, tenants}
 	s := scopeOf(variables)
 	finished := `outcome=~"complete|failed"`
+	late := s.increase("tenant", "quern_schedule_late_seconds")
 	return Dashboard{
 		Name: "tenant", Title: "Tenant", Variables: variables,
 		Description: "What each tenant's tasks do and use: whether it is served, its queues, failures, CPU and fuel.",
@@ -22,8 +23,8 @@ func tenant() Dashboard {
 					"Tasks that could start now.",
 					ask(s.alike("tenant", "quern_queue_depth", `state="pending"`), "{{tenant}}")),
 				number("Oldest pending task", Seconds,
-					"How long the task that has waited longest waits.",
-					ask("max by (tenant) ("+s.of("quern_queue_oldest_pending_age_seconds")+")", "{{tenant}}")).limits(60, 600),
+					"How long the task that has waited longest waits, without paused queues and dead letters.",
+					ask("max by (tenant) ("+s.oldest()+")", "{{tenant}}")).limits(60, 600),
 				number("Failed", Share,
 					"Part of the finished tasks that failed for good.",
 					ask("("+s.rate("tenant", "quern_tasks_total", `outcome="failed"`)+" or 0 * "+s.rate("tenant", "quern_tasks_total")+")\n/\n"+s.rate("tenant", "quern_tasks_total", finished), "{{tenant}}")).limits(0.01, 0.5),
@@ -71,7 +72,7 @@ func tenant() Dashboard {
 					ask(s.increase("tenant, result", "quern_schedule_ticks_total"), "{{tenant}} {{result}}")).stacked(),
 				chart("Late ticks", Count,
 					"Tasks of schedules that were enqueued more than a second after their tick.",
-					ask(s.increase("tenant", "quern_schedule_late_seconds_count")+"\n-\n"+
+					ask("histogram_count("+late+") * histogram_fraction(1, +Inf, "+late+")\nor\n"+s.increase("tenant", "quern_schedule_late_seconds_count")+"\n-\n"+
 						s.increase("tenant", "quern_schedule_late_seconds_bucket", `le=~"1|1[.]0"`), "{{tenant}}")),
 			}},
 			{"Problems", []Panel{

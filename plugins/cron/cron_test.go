@@ -75,6 +75,18 @@ func TestTicksAreInOrder(t *testing.T) {
 		if !first.After(at) {
 			r.Fatalf("%s in %s: %s follows %s", expression, zone, first, at)
 		}
+		local, err := cron.Zone(zone)
+		if err != nil {
+			r.Fatal(err)
+		}
+		shown := first.In(local)
+		_, before := shown.AddDate(0, 0, -1).Zone()
+		if _, after := shown.AddDate(0, 0, 1).Zone(); before == after { // no clock is set about then
+			wall := time.Date(shown.Year(), shown.Month(), shown.Day(), shown.Hour(), shown.Minute(), shown.Second(), 0, time.UTC)
+			if plain, err := cron.Parse(expression, ""); err != nil || !plain.Next(wall.Add(-time.Second)).Equal(wall) {
+				r.Fatalf("%s in %s: the clock shows %s (%v)", expression, zone, shown, err)
+			}
+		}
 		between := at.Add(time.Duration(rapid.Int64Range(0, int64(first.Sub(at)/time.Second)-1).Draw(r, "seconds")) * time.Second)
 		if again := rule.Next(between); !again.Equal(first) {
 			r.Fatalf("%s in %s: after %s comes %s, but after %s %s", expression, zone, at, first, between, again)

@@ -128,16 +128,30 @@ func isSchedule(id string) bool {
 	return id != "" && len(id) <= maxScheduleID && strings.Trim(id[:1], "._-") != "" && isSecret("_"+id)
 }
 
+// asJSON is a value as JSON has it: what YAML takes for a time is the text that was written.
+func asJSON(n node) (value any, text []byte, err error) {
+	var times func(n *yaml.Node)
+	times = func(n *yaml.Node) {
+		if n.ShortTag() == "!!timestamp" {
+			n.Tag = "!!str"
+		}
+		for _, inner := range n.Content {
+			times(inner)
+		}
+	}
+	times(n.Node)
+	if err = n.Decode(&value); err == nil {
+		text, err = json.Marshal(value)
+	}
+	return value, text, err
+}
+
 // payload reads the parameters of a task.
 func (d *decoder) payload(n node) []byte {
 	text := []byte(n.Value)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-		var decoded any
-		err := n.Decode(&decoded)
-		if err == nil {
-			text, err = json.Marshal(decoded)
-		}
-		if err != nil {
+		var err error
+		if _, text, err = asJSON(n); err != nil {
 			d.wrong(n, "cannot be written as JSON", "write a text, or a mapping with texts as keys")
 			return nil
 		}

@@ -23,6 +23,7 @@ const (
 	maxSubscriptions = 100 // of one plugin
 	maxFilter        = 32
 	attributePattern = "^[a-z0-9]{1,64}$"
+	webhookQueues    = "webhook."
 )
 
 func (s *Subscription) keys() []key {
@@ -71,12 +72,11 @@ func (d *decoder) attributes(n node) map[string]string {
 func (d *decoder) pointers(n node) map[string]any {
 	data := map[string]any{}
 	d.entries(n, func(name string, keyNode, value node) {
-		var is any
-		switch err := value.Decode(&is); {
+		switch is, _, err := asJSON(value); {
 		case name != "" && name[0] != '/':
 			d.bad(keyNode, "is no JSON pointer", "write one such as /customer/country")
 		case err != nil || value.Kind == yaml.AliasNode:
-			d.wrong(value, "is no JSON value", "write a text, a number, true or false")
+			d.wrong(value, "is no JSON value", "write a text, a number, true or false, or lists and mappings with texts as keys of these")
 		default:
 			data[name] = is
 		}
@@ -99,8 +99,14 @@ func (d *decoder) subscriptions(n node) (all []Subscription) {
 	return all
 }
 
-// ownSubscriptions gives the subscriptions their queues, which must be the plugin's: no plugin gives others work unasked.
+// ownSubscriptions gives the subscriptions their queues, which must be the plugin's: no plugin gives others work unasked, nor takes
+// that of webhooks.
 func (d *decoder) ownSubscriptions(m *Manifest) {
+	for _, name := range m.Queues {
+		if strings.HasPrefix(name, webhookQueues) {
+			d.report(0, "queues", Quote(name)+" is for the deliveries of webhooks, which hosts send", "choose a name that does not begin with "+webhookQueues)
+		}
+	}
 	for i := range m.Subscribe {
 		s := &m.Subscribe[i]
 		if s.Queue == "" && len(m.Queues) > 0 {

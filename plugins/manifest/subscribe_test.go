@@ -11,10 +11,10 @@ func TestSubscribe(t *testing.T) {
 queues: [a, b]
 subscribe:
   - {topic: orders}
-  - {topic: "bills.*", queue: b, filter: {attributes: {type: "made.*"}, data: {/total: 12, /paid: true, /a/0: [x, 1.5]}}}
+  - {topic: "bills.*", queue: b, filter: {attributes: {type: "made.*"}, data: {/total: 12, /paid: true, /a/0: [x, 1.5], /day: 2024-01-01}}}
 `))
 	check(t, err)
-	if got, want := fmt.Sprint(m.Subscribe), `[{orders a map[] map[]} {bills.* b map[type:made.*] map[/a/0:[x 1.5] /paid:true /total:12]}]`; got != want {
+	if got, want := fmt.Sprint(m.Subscribe), `[{orders a map[] map[]} {bills.* b map[type:made.*] map[/a/0:[x 1.5] /day:2024-01-01 /paid:true /total:12]}]`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for text, want := range map[string]string{
@@ -28,6 +28,8 @@ subscribe:
 		`subscribe: [{topic: a, filter: {attributes: {a: ""}}}]`:    `x.yaml:1: subscribe[0].filter.attributes.a: is empty: write a text, or * for any`,
 		`subscribe: [{topic: a, filter: {attributes: {a: "*b*"}}}]`: `x.yaml:1: subscribe[0].filter.attributes.a: "*b*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
 		"subscribe: [{topic: a, filter: {data: {a: 1}}}]":           `x.yaml:1: subscribe[0].filter.data.a: "a" is no JSON pointer: write one such as /customer/country`,
+		"subscribe: [{topic: a, filter: {data: {/a: .nan}}}]":       `x.yaml:1: subscribe[0].filter.data./a: is no JSON value: write a text, a number, true or false, or lists and mappings with texts as keys of these`,
+		"queues: [a, webhook.x]":                                    `x.yaml: queues: "webhook.x" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,
 		"subscribe: [{topic: a, filters: {}}]":                      `x.yaml:1: subscribe[0]: unknown key "filters": an entry has topic, queue and filter`,
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || err.Error() != want {

@@ -67,7 +67,7 @@ func BenchmarkEvents(b *testing.B) {
 	fmt.Fprintf(&text, "| the same publication, twice | %s | %s |\n|---|---|---|\n", told[0]["name"], told[1]["name"])
 	for _, row := range []string{
 		"tasks of the first", "tasks of the second, with the same key", "index and mail ran after", "bills ran after", "its dead handler ran after", "left of it",
-		"webhook beside handlers", "webhook by itself", "its signature", "purge",
+		"webhook", "its signature", "purge",
 	} {
 		fmt.Fprintf(&text, "| %s | %s | %s |\n", row, told[0][row], told[1][row])
 	}
@@ -108,7 +108,7 @@ func (h *hooks) say(path string, begun time.Time) (came, signed string) {
 	if len(all) == 0 {
 		return "nothing came", ""
 	}
-	came = fmt.Sprintf("%d requests, the first after %s: `%s`, %s", len(all), after(all[0].at, begun), all[0].body, all[0].headers.Get("Content-Type"))
+	came = fmt.Sprintf("%d times, first after %s: `%s`, content type %q", len(all), after(all[0].at, begun), all[0].body, all[0].headers.Get("Content-Type"))
 	if signed = "none"; all[0].headers.Get("Webhook-Signature") != "" {
 		signed = "Standard Webhooks"
 	}
@@ -118,13 +118,12 @@ func (h *hooks) say(path string, begun time.Time) (came, signed string) {
 // after writes how long after the publication something was.
 func after(at, begun time.Time) string {
 	if d := at.Sub(begun); d < time.Second {
-		return d.Round(10 * time.Millisecond).String()
+		return d.Round(time.Millisecond).String()
 	}
 	return at.Sub(begun).Round(time.Second).String()
 }
 
-// nsjEvents is nsj-queue-lib with a worker for a queue of handlers and a webhook, and one for a queue with a webhook alone. All that it
-// does at certain minutes it does at each.
+// nsjEvents is nsj-queue-lib with one worker. All that it does at certain minutes it does at each.
 func nsjEvents(b *testing.B, h *hooks) events {
 	database := startPostgres(b)
 	python, err := filepath.Abs("../../build/peers/venv/bin/python")
@@ -144,74 +143,60 @@ func nsjEvents(b *testing.B, h *hooks) events {
 	for minute := 1; minute < 60; minute++ {
 		minutes += "," + strconv.Itoa(minute)
 	}
-	command := func(table string, arguments ...string) *exec.Cmd {
+	command := func(arguments ...string) *exec.Cmd {
 		cmd := exec.Command(python, arguments...)
 		cmd.Dir = "testdata/queues"
 		cmd.Env = append(os.Environ(), "DB_DRIVER=POSTGRES", "DB_HOST=127.0.0.1", "DB_PORT="+to.Port(), "DB_BASE=postgres", "DB_USER=peer", "DB_PASS=peer",
-			"QUEUE_NAME="+table, "QUEUE_TABLE="+table, "QUEUE_SUBSCRIBER_TABLE="+table+"_subscriber", "QUEUE_MAX_RETRY="+strconv.Itoa(eventAttempts),
+			"QUEUE_NAME=events", "QUEUE_TABLE=events", "QUEUE_SUBSCRIBER_TABLE=events_subscriber", "QUEUE_MAX_RETRY="+strconv.Itoa(eventAttempts),
 			fmt.Sprint("QUEUE_BASE_INTERVAL_RETRY=", eventInterval.Minutes()), "QUEUE_MINUTE_RETRY_THREAD="+minutes, "QUEUE_MINUTE_NOTIFY_THREAD="+minutes,
 			"QUEUE_MINUTE_PURGE_THREAD="+minutes, "PYTHONDONTWRITEBYTECODE=1")
 		return cmd
 	}
-	tables := map[string][]string{"events": {"index", "mail", "bills", "hook"}, "hooks": {"hook"}}
-	workers := make(map[string]*worker)
-	for table, subscribers := range tables {
-		made, err := command(table, "-m", "nsj_queue_lib.db_gen", "public", table).Output()
-		if err != nil {
-			b.Fatalf("make tables: %v", err)
-		}
-		execute(b, pool, string(made))
-		for _, id := range subscribers {
-			execute(b, pool, "insert into "+table+"_subscriber (id, processo, url, http_method, headers) values ($1, 'orders', $2, 'POST', '{}')", id, h.URL+"/nsj/"+table)
+	made, err := command("-m", "nsj_queue_lib.db_gen", "public", "events").Output()
+	if err == nil {
+		_, err = pool.Exec(b.Context(), string(made))
+	}
+	for _, id := range []string{"index", "mail", "bills", "hook"} {
+		if err == nil {
+			_, err = pool.Exec(b.Context(), "insert into events_subscriber (id, processo, url, http_method, headers) values ($1, 'orders', $2, 'POST', '{}')", id, h.URL+"/nsj")
 		}
 	}
-	workers["events"] = startWorker(b, command("events", "nsj_peer.py", "work"))
-	workers["hooks"] = startWorker(b, command("hooks", "-m", "nsj_queue_lib.worker_webhook"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	works := startWorker(b, command("nsj_peer.py", "work"))
 	return events{
 		publish: func(b *testing.B, key string) {
-			for table := range tables {
-				if said, err := command(table, "nsj_peer.py", "publish", key, eventPayload).CombinedOutput(); err != nil {
-					b.Fatalf("publish: %v\n%s", err, said)
-				}
+			if said, err := command("nsj_peer.py", "publish", key, eventPayload).CombinedOutput(); err != nil {
+				b.Fatalf("publish: %v\n%s", err, said)
 			}
 		},
 		ended: func(b *testing.B) bool {
-			const open = "status not in ('sucesso', 'falha')"
 			return rows(b, pool, "select count(*) from events where dead and status = 'sucesso'") > 0 &&
-				rows(b, pool, "select (select count(*) from events where "+open+") + (select count(*) from hooks where "+open+")") == 0
+				rows(b, pool, "select count(*) from events where status not in ('sucesso', 'falha')") == 0
 		},
 		tell: func(b *testing.B) map[string]string {
-			for _, w := range workers {
-				w.stop()
+			works.stop()
+			var begun time.Time
+			if err := pool.QueryRow(b.Context(), "select min(data_hora_inicial) from events").Scan(&begun); err != nil {
+				b.Fatal(err)
 			}
-			published := func(table string) (at time.Time) {
-				if err := pool.QueryRow(b.Context(), "select min(data_hora_inicial) from "+table).Scan(&at); err != nil {
-					b.Fatal(err)
-				}
-				return at
-			}
-			begun := published("events")
 			runs := make(map[string][]string)
-			for _, line := range strings.Split(workers["events"].said.String(), "\n") {
+			for _, line := range strings.Split(works.said.String(), "\n") {
 				var name string
 				var at float64
 				if n, _ := fmt.Sscanf(line, "peer %s %g", &name, &at); n == 2 {
 					runs[name] = append(runs[name], after(time.UnixMicro(int64(at*1e6)), begun))
 				}
 			}
-			alone, signed := h.say("/nsj/hooks", published("hooks"))
-			beside, _ := h.say("/nsj/events", begun)
-			var why string
-			if err := pool.QueryRow(b.Context(), "select coalesce(max(mensagem), '') from events where subscriber_id = 'hook' and status = 'falha'").Scan(&why); err != nil {
-				b.Fatal(err)
-			}
-			first, second := "select min(id) from events where pub_sub", "select max(id) from events where pub_sub"
+			came, signed := h.say("/nsj", begun)
 			tasks := func(of string) string {
-				return strconv.Itoa(rows(b, pool, "select count(distinct subscriber_id) from events where not dead and publication_id = ("+of+")"))
+				return strconv.Itoa(rows(b, pool, "select count(distinct subscriber_id) from events where not dead and publication_id = (select "+of+"(id) from events where pub_sub)"))
 			}
+			first, second := tasks("min"), tasks("max")
 			kept := rows(b, pool, "select count(*) from events")
 			begin := time.Now()
-			purging := command("events", "nsj_peer.py", "work")
+			purging := command("nsj_peer.py", "work")
 			purging.Env = append(purging.Env, "QUEUE_PURGE_MAX_AGE=0")
 			defer startWorker(b, purging).stop()
 			for deadline := time.Now().Add(patience); rows(b, pool, "select count(*) from events") > 0; {
@@ -221,20 +206,13 @@ func nsjEvents(b *testing.B, h *hooks) events {
 				<-time.After(lookInterval)
 			}
 			return map[string]string{
-				"name": "nsj-queue-lib 1.2.2", "tasks of the first": tasks(first), "tasks of the second, with the same key": tasks(second),
+				"name": "nsj-queue-lib 1.2.2", "tasks of the first": first, "tasks of the second, with the same key": second,
 				"index and mail ran after": strings.Join(append(runs["index"], runs["mail"]...), ", "), "bills ran after": strings.Join(runs["bills"], ", "),
 				"its dead handler ran after": strings.Join(runs["bills.dead"], ", "), "left of it": "a row for each attempt, and those of the dead one",
-				"webhook beside handlers": beside + ": " + why, "webhook by itself": alone, "its signature": signed,
+				"webhook": came, "its signature": signed,
 				"purge": fmt.Sprintf("all %d rows %s after the worker's start with age 0", kept, after(time.Now(), begin)),
 			}
 		},
-	}
-}
-
-func execute(b *testing.B, pool *pgxpool.Pool, sql string, arguments ...any) {
-	b.Helper()
-	if _, err := pool.Exec(b.Context(), sql, arguments...); err != nil {
-		b.Fatalf("%s: %v", sql, err)
 	}
 }
 
@@ -352,7 +330,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 				"name": "Quern", "tasks of the first": strconv.Itoa(tasks[0]), "tasks of the second, with the same key": strconv.Itoa(tasks[1]) + ": the publication's ID is the key",
 				"index and mail ran after": strings.Join(append(runs["index"], runs["mail"]...), ", "), "bills ran after": strings.Join(runs["bills"], ", "),
 				"its dead handler ran after": strings.Join(runs["bills.dead"], ", "), "left of it": "a task with its attempts, and its dead letter",
-				"webhook beside handlers": came, "webhook by itself": "the same", "its signature": signed,
+				"webhook": came, "its signature": signed,
 				"purge": fmt.Sprintf("all %d tasks in %s", purged, time.Since(begin).Round(time.Millisecond)),
 			}
 		},

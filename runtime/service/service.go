@@ -138,6 +138,8 @@ type Publication struct {
 	// ID is the publication's; the host makes one if it is "".
 	ID         string
 	Attributes map[string]string
+	// Traceparent is that of the call, if the host traces it.
+	Traceparent string
 }
 
 // Unique prevents a second task like this one.

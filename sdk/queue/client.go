@@ -29,8 +29,8 @@ type Config struct {
 	// long to wait for them (default and at most 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
-	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). It
-	// passes on the trace of the context's span, if it has one:
+	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). A
+	// Publish takes traceparent alone. It passes on the trace of the context's span, if it has one:
 	//
 	//	Headers: func(ctx context.Context) map[string]string {
 	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
@@ -227,8 +227,8 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	return queues, wrap("list queues in "+c.keys.queues(), err)
 }
 
-// BusiestQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
-func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+// MostServedQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
+func (c *Client) MostServedQueues(ctx context.Context, most int) (names []string, all int64, err error) {
 	p := c.rdb.Pipeline()
 	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, int64(most)-1), p.ZCard(ctx, c.keys.queues())
 	_, err = p.Exec(ctx)

@@ -111,10 +111,7 @@ func (e *event) at(pointer string) (any, bool) {
 func parseJSON(text []byte) (value any, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
-	if decoder.Decode(&value) != nil || decoder.More() {
-		return nil, false
-	}
-	return value, true
+	return value, json.Valid(text) && decoder.Decode(&value) == nil // of {}} the decoder would read the beginning
 }
 
 // sameJSON tells whether two JSON values are equal; numbers are if their values are: 1, 1.0 and 1e0.
@@ -157,17 +154,17 @@ func number(value any) (string, bool) {
 	default:
 		return "", false
 	}
-	if whole, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return strconv.FormatInt(whole, 10), true
+	if strings.ContainsAny(text, ".eE") { // else it is whole, and its digits are its value
+		float, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return text, true
+		}
+		text = strconv.FormatFloat(float, 'f', -1, 64)
 	}
-	float, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return text, true
+	if text == "-0" {
+		text = "0"
 	}
-	if float == float64(int64(float)) && float < 1<<53 && float > -1<<53 {
-		return strconv.FormatInt(int64(float), 10), true
-	}
-	return strconv.FormatFloat(float, 'g', -1, 64), true
+	return text, true
 }
 
 // matches tells whether a text is what a pattern names: the pattern itself, or with any text in the place of its *.
@@ -189,6 +186,9 @@ const (
 func validAttribute(name, value string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {
 		return fmt.Errorf("%w: attribute %q: use 1 to 64 of a-z 0-9", ErrInvalid, name)
+	}
+	if name == "data" {
+		return fmt.Errorf("%w: attribute data: it is the payload's name in an event: use another", ErrInvalid)
 	}
 	if value == "" || ValidHeader(HeaderAttribute+name, value) != nil {
 		return fmt.Errorf("%w: attribute %s: %q: use printable UTF-8 text, without line breaks", ErrInvalid, name, value)

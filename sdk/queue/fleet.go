@@ -56,16 +56,35 @@ func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
 		found[id] = NodeInfo{ID: id, Queues: names}
 	}
 	for _, z := range scored {
-		id, _ := z.Member.(string)
-		node := found[id]
-		node.ID = id
-		if z.Score > 0 {
-			node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
-		}
-		found[id] = node
+		node := leased(z)
+		node.Queues = found[node.ID].Queues
+		found[node.ID] = node
 	}
 	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return nodes, wrap("read nodes", c.describe(ctx, nodes, queues))
+}
+
+// Leased lists at most that many listeners with a lease, the last to renew it first, without Queues and Holds: to read these takes
+// a command for each queue of each listener.
+func (f *Fleet) Leased(ctx context.Context, most int) ([]NodeInfo, error) {
+	c := f.client
+	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.nodes(), 0, int64(most)-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	nodes := make([]NodeInfo, len(scored))
+	for i, z := range scored {
+		nodes[i] = leased(z)
+	}
+	return nodes, wrap("read nodes", c.describe(ctx, nodes, nil))
+}
+
+// leased is a listener with its lease.
+func leased(z redis.Z) (node NodeInfo) {
+	if node.ID, _ = z.Member.(string); z.Score > 0 {
+		node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
+	}
+	return node
 }
 
 // describe reads what nodes report of themselves and their reserved lists.

@@ -145,12 +145,34 @@ func TestDamagedHeaders(t *testing.T) {
 	})
 }
 
+// Only a whole traceparent whose flags say so names a trace that was sampled.
+func TestSampledTraceID(t *testing.T) {
+	t.Parallel()
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	for text, want := range map[string]string{
+		aTrace:                      trace,
+		aTrace[:53] + "03":          trace,
+		"01" + aTrace[2:] + "-more": trace,
+		aTrace[:53] + "02":          "", // not sampled
+		aTrace[:54]:                 "",
+		"":                          "",
+		strings.Repeat("-", 60):     "",
+	} {
+		if got := SampledTraceID(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzTraceparent(f *testing.F) {
 	f.Add(aTrace)
 	f.Add("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more-9")
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0")
 	f.Fuzz(func(t *testing.T, text string) {
-		if !ValidTraceparent(text) {
+		if TraceID(text) == "" {
+			if SampledTraceID(text) != "" {
+				t.Errorf("%q is none, and sampled", text)
+			}
 			return
 		}
 		if ValidHeader(HeaderTraceparent, text) != nil || strings.Count(text[:55], "-") != 3 || text != strings.ToLower(text) {
@@ -183,6 +205,14 @@ func TestHeadersOfTheContext(t *testing.T) {
 	odd := context.WithValue(w.ctx, key{}, map[string]string{"traceparent": aTrace, "tracestate": "a=\n"})
 	if _, err := w.Queue("q").Enqueue(odd, nil, Options{ID: "odd", Headers: map[string]string{"tracestate": "b=2"}}); err != nil {
 		t.Error(err)
+	}
+	for trace, o := range map[string]PublishOptions{aTrace: {ID: "by-context"}, other: {ID: "by-option", Traceparent: other}} {
+		if _, err := w.Publish(ctx, "news", nil, o); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := w.Publication(ctx, o.ID); err != nil || p.Traceparent != trace {
+			t.Errorf("%s: %+v, %v", o.ID, p, err)
+		}
 	}
 	for id, want := range map[string]map[string]string{
 		"all": {"traceparent": aTrace, "tracestate": "a=1", "x-id": "7"}, "some": {"traceparent": aTrace, "tracestate": "a=1", "x-id": "8"},

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,18 @@ func (m *model) note(id string, code int) {
 // blocked lists the tasks that wait for others.
 func (m *model) blocked() (ids []string) {
 	for id, task := range m.tasks {
-		if task.phase == "blocked" && task.status == Scheduled {
+		if (task.phase == "blocked" || task.phase == "open") && task.status == Scheduled {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// awaitable lists the tasks for which others may wait.
+func (m *model) awaitable() (ids []string) {
+	for id, task := range m.tasks {
+		if task.phase != "open" {
 			ids = append(ids, id)
 		}
 	}
@@ -32,7 +44,12 @@ func (m *model) blocked() (ids []string) {
 // block makes a new task wait for its dependencies, of which those count that have ended.
 func (m *model) block(id string, task *modelTask) {
 	task.status = Scheduled
-	for _, dep := range task.deps {
+	m.depend(id, task, task.deps)
+	m.resolve(id, task)
+}
+
+func (m *model) depend(id string, task *modelTask, deps []string) {
+	for _, dep := range deps {
 		m.waiting[dep] = append(m.waiting[dep], id)
 		if other := m.tasks[dep]; other.status.Finished() {
 			task.ends[dep] = string(other.status)
@@ -40,7 +57,41 @@ func (m *model) block(id string, task *modelTask) {
 			other.awaited = true
 		}
 	}
-	m.resolve(id, task)
+}
+
+// await adds dependencies to an open task, of which it may have some; not if it has been cancelled.
+func (m *model) await(r *rapid.T) {
+	id, task := m.some(r, func(t *modelTask) bool { return t.phase == "open" })
+	may := m.awaitable()
+	if len(may) == 0 {
+		r.Skip("nothing may be waited for")
+	}
+	named := rapid.SliceOfNDistinct(rapid.SampledFrom(may), 1, min(3, len(may)), rapid.ID).Draw(r, "dependencies")
+	fresh := slices.DeleteFunc(slices.Clone(named), func(dep string) bool { return slices.Contains(task.deps, dep) })
+	err := m.queue(r).Await(m.w.ctx, id, named...)
+	switch {
+	case task.status != Scheduled && len(fresh) > 0:
+		if !errors.Is(err, ErrStatus) {
+			r.Fatalf("what is %s awaits %v: %v", task.status, fresh, err)
+		}
+	case err != nil:
+		r.Fatal(err)
+	case task.status == Scheduled:
+		task.deps = append(task.deps, fresh...)
+		m.depend(id, task, fresh)
+	}
+}
+
+// close ends the dependencies of an open task; of one that has been cancelled it changes nothing.
+func (m *model) close(r *rapid.T) {
+	id, task := m.some(r, func(t *modelTask) bool { return t.phase == "open" })
+	if err := m.queue(r).Close(m.w.ctx, id); err != nil {
+		r.Fatal(err)
+	}
+	if task.status == Scheduled {
+		task.phase = "blocked"
+		m.resolve(id, task)
+	}
 }
 
 func (t *modelTask) failures() (n int) {
@@ -54,6 +105,9 @@ func (t *modelTask) failures() (n int) {
 
 // decide is what becomes of a task that waits for others.
 func (t *modelTask) decide() string {
+	if t.phase == "open" {
+		return "wait"
+	}
 	failures := t.failures()
 	all, some := len(t.ends) == len(t.deps), len(t.ends) > failures
 	switch {

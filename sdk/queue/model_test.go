@@ -72,7 +72,7 @@ type modelTask struct {
 	eta             int
 
 	when    When
-	phase   string            // blocked or released; "" without dependencies
+	phase   string            // open, blocked or released; "" without dependencies
 	deps    []string          // in the order in which they were named
 	ends    map[string]string // how those ended that have
 	awaited bool
@@ -155,6 +155,8 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"purge":     m.purge,
 				"tick":      m.tick,
 				"advance":   m.advanceAll,
+				"await":     m.await,
+				"close":     m.close,
 				"recheck":   m.recheck,
 				"recount":   m.recount,
 				"subscribe": m.subscribe,
@@ -296,11 +298,14 @@ func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 		task.maxAge = rapid.IntRange(1, 20).Draw(r, "max age")
 		options.Retry.MaxAge = time.Duration(task.maxAge) * time.Second
 	}
-	if len(m.tasks) > 0 && rapid.IntRange(0, 2).Draw(r, "waits") == 0 {
+	if may := m.awaitable(); len(may) > 0 && rapid.IntRange(0, 2).Draw(r, "waits") == 0 {
 		task.phase, task.ends = "blocked", make(map[string]string)
+		if options.Open = rapid.IntRange(0, 3).Draw(r, "open") == 0; options.Open {
+			task.phase = "open"
+		}
 		task.when = rapid.SampledFrom(whens).Draw(r, "when")
 		for range rapid.IntRange(1, 3).Draw(r, "dependencies") {
-			if id, _ := m.some(r, func(*modelTask) bool { return true }); !slices.Contains(task.deps, id) {
+			if id := rapid.SampledFrom(may).Draw(r, "dependency"); !slices.Contains(task.deps, id) {
 				task.deps = append(task.deps, id)
 			}
 		}
@@ -753,7 +758,7 @@ func (m *model) retry(r *rapid.T) {
 	m.failed = slices.DeleteFunc(m.failed, func(other string) bool { return other == id })
 	task.attempts, task.crashes, task.rejects, task.rejected, task.cancel, task.mark = 0, 0, 0, nil, false, ""
 	m.note(id, 3)
-	if task.phase == "blocked" {
+	if task.phase == "blocked" || task.phase == "open" {
 		task.status, task.expires, task.eta = Scheduled, 0, 0
 		m.resolve(id, task)
 		return

@@ -122,7 +122,7 @@ func (m *model) choose(id string, p *modelPublication) {
 // prune forgets the oldest publications; those without their tasks stay.
 func (m *model) prune(r *rapid.T) {
 	keep := rapid.IntRange(1, 3).Draw(r, "keep")
-	n, err := m.clients[0].Fleet().PurgePublications(m.w.ctx, PurgeOptions{Keep: int64(keep)})
+	n, err := m.w.purgePublications(PurgeOptions{Keep: int64(keep)})
 	var gone []string
 	for _, id := range m.topic.order[:max(0, len(m.topic.order)-keep)] {
 		if !m.topic.publications[id].accepted {

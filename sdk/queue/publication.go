@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -249,11 +251,12 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	return topics[0], wrap("read topic "+name, err)
 }
 
-// publishingPause is how long a publication may stand still before others go on with it.
-const publishingPause = 5 * time.Second
-
-// MaxUnpublished is how many publications Unpublished lists.
-const MaxUnpublished = 100
+const (
+	// MaxUnpublished is how many publications Unpublished lists.
+	MaxUnpublished = 100
+	// publishingPause is how long a publication may stand still before others go on with it.
+	publishingPause = 5 * time.Second
+)
 
 // Unpublished lists publications whose tasks are not all enqueued, and of which no task was for 5 s, or which were only accepted
 // as long ago: at most MaxUnpublished, those first that wait longest.
@@ -269,56 +272,74 @@ func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	return ids, wrap("list publications under way", err)
 }
 
-// PostponeUnpublished puts a publication behind the others that Unpublished lists: one that cannot be gone on with now.
-func (f *Fleet) PostponeUnpublished(ctx context.Context, id string) error {
-	now, err := f.client.now(ctx)
-	if err == nil {
-		err = f.client.rdb.ZAddXX(ctx, f.client.keys.publishing(), redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}).Err()
-	}
-	return wrap("postpone publication "+id, err)
-}
-
 // ForgetUnpublished removes a publication from those that Unpublished lists: one that is not kept any more.
 func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
 	return wrap("forget publication "+id, f.client.rdb.ZRem(ctx, f.client.keys.publishing(), id).Err())
 }
 
-// PurgePublications forgets publications of all topics by these options, of which the statuses do not matter, and returns how
-// many. Their tasks stay. It may be interrupted and repeated at any time. A topic that cannot be purged fails no other.
-func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) (total int, err error) {
-	if err := options.validate(); err != nil {
-		return 0, err
+// PostponeUnpublished puts publications behind the others that Unpublished lists, as far as it still would: after a try.
+func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
+	now, err := f.client.now(ctx)
+	if err != nil || len(ids) == 0 {
+		return err
 	}
+	tried := make([]redis.Z, len(ids))
+	for i, id := range ids {
+		tried[i] = redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}
+	}
+	return wrap("postpone publications", f.client.rdb.ZAddXX(ctx, f.client.keys.publishing(), tried...).Err())
+}
+
+// PurgePublications forgets publications of all topics by these options, of which the statuses do not matter; their tasks stay. For
+// each page of topics it yields how many were forgotten, and the errors of damaged ones, which hold up no others. It may be
+// interrupted and repeated at any time.
+func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
 	c := f.client
-	age, keep := options.limits()
-	topics, err := c.rdb.ZRange(ctx, c.keys.topics(), 0, -1).Result()
-	if err != nil {
-		return 0, fmt.Errorf("list topics: %w", err)
-	}
-	passed := make(map[string]int64) // those that stay though they are old, by topic
-	var failed error
-	for len(topics) > 0 {
-		page := topics[:min(len(topics), pageTasks)]
-		topics = topics[len(page):]
-		var calls []call
-		for _, topic := range page {
-			calls = append(calls, newCall("prune", c.keys.publications(topic), c.clock, topic, purgeTasks, age, keep, passed[topic]))
+	return func(yield func(int, error) bool) {
+		err := options.validate()
+		for cursor := uint64(0); err == nil; {
+			var entries []string // and their scores
+			if entries, cursor, err = c.rdb.ZScan(ctx, c.keys.topics(), cursor, "", pageTasks).Result(); err != nil {
+				err = fmt.Errorf("list topics: %w", err)
+				break
+			}
+			var topics []string
+			for entry := range slices.Chunk(entries, 2) {
+				topics = append(topics, entry[0])
+			}
+			if !yield(c.prune(ctx, topics, options)) || cursor == 0 {
+				return
+			}
 		}
+		yield(0, err)
+	}
+}
+
+// prune forgets publications of some topics, a block of each in turn.
+func (c *Client) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
+	age, keep := options.limits()
+	passed := make(map[string]int64) // by topic
+	for len(topics) > 0 {
+		calls := make([]call, len(topics))
+		for i, topic := range topics {
+			calls[i] = newCall("prune", c.keys.publications(topic), c.clock, topic, purgeTasks, age, keep, passed[topic])
+		}
+		var more []string
 		for i, reply := range c.evalAll(ctx, calls) {
 			v := valuesOf(reply.Val())
-			gone, stay := v.number(), v.number()
-			switch err := cmp.Or(reply.Err(), v.err()); {
-			case IsUnavailable(err) || ctx.Err() != nil:
-				return total, wrap("purge publications", err)
-			case err != nil: // the others are purged all the same
-				failed = cmp.Or(failed, fmt.Errorf("purge publications of %q: %w", page[i], err))
-			case gone+stay == purgeTasks:
-				topics, passed[page[i]] = append(topics, page[i]), passed[page[i]]+stay
+			gone, over, ended := v.count(), v.number(), v.flag()
+			if failed := cmp.Or(reply.Err(), v.err()); failed != nil {
+				err = errors.Join(err, fmt.Errorf("purge publications of %q: %w", topics[i], failed))
+				continue
 			}
-			total += int(gone)
+			total += gone
+			if passed[topics[i]] = over; !ended {
+				more = append(more, topics[i])
+			}
 		}
+		topics = more
 	}
-	return total, failed
+	return total, err
 }
 
 // publicationsSince lists the IDs of publications that are kept of all topics that a pattern matches, from a time on, oldest

@@ -89,6 +89,9 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, opti
 		ID: cmp.Or(options.ID, NewID()), Topic: topic, Payload: payload, Attributes: options.Attributes,
 		Parent: options.Parent, Depth: options.Depth, Traceparent: options.Traceparent,
 	}
+	if headers := c.config.Headers; headers != nil && p.Traceparent == "" {
+		p.Traceparent = InheritTrace(headers(ctx), nil)[HeaderTraceparent]
+	}
 	published, err := c.publish(ctx, p)
 	return published, wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
 }

@@ -34,6 +34,47 @@ func (w *world) published(t testing.TB, id string) map[string]string {
 	return queues
 }
 
+// A client that read the subscriptions before Redis lost them does not publish to the old ones, however often they are made anew.
+func TestPublishAfterALoss(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.subscribe(t, Subscription{ID: "old", Topic: "orders", Queue: "old"})
+		w.publish(t, "orders", "", PublishOptions{ID: "before"})
+		if err := w.rdb.Del(w.ctx, w.keys.subscriptions(), w.keys.generation()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		other := must[*Client](t)(NewFromRedis(w.rdb, w.config))
+		must[Subscription](t)(other.Subscribe(w.ctx, Subscription{ID: "new", Topic: "orders", Queue: "new"}))
+		w.publish(t, "orders", "", PublishOptions{ID: "after"})
+		if got := w.published(t, "after"); !maps.Equal(got, map[string]string{"new": "new"}) {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// Tasks that wait for others count for a queue's limit, as for producers.
+func TestPublishBesideBlockedTasks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		first := must[string](t)(w.Queue("other").Enqueue(w.ctx, nil, Options{}))
+		must[string](t)(w.Queue("q").Enqueue(w.ctx, nil, Options{After: []string{first}}))
+		if err := w.Queue("q").SetLimit(w.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.subscribe(t, Subscription{ID: "s", Topic: "orders", Queue: "q"})
+		if _, err := w.Publish(w.ctx, "orders", nil, PublishOptions{}); !errors.Is(err, ErrQueueFull) {
+			t.Errorf("published: %v", err)
+		}
+		w.at(0)
+		w.put(t, Schedule{ID: "s", Queue: "q", Cron: "@hourly"})
+		if end := w.tick(t, "s", 60); end != TickEarly {
+			t.Errorf("%s", end)
+		}
+		w.at(60)
+		if end := w.tick(t, "s", 60); end != TickFull || w.schedule(t, "s").Waits.Unix() != 1700000060 {
+			t.Errorf("%s, %+v", end, w.schedule(t, "s").ScheduleState)
+		}
+	})
+}
+
 // Each subscriber that matches gets one task with its own policy; publishing the same ID again does nothing.
 func TestPublish(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -316,6 +357,52 @@ func TestPublishWithCompletion(t *testing.T) {
 	})
 }
 
+func (w *world) purgePublications(o PurgeOptions) (total int, err error) {
+	for n, failed := range w.Fleet().PurgePublications(w.ctx, o) {
+		total, err = total+n, errors.Join(err, failed)
+	}
+	return total, err
+}
+
+// Publications under way at the old end, and damaged topics, keep no others from being forgotten.
+func TestPurgePastWhatStays(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for i := range 2*purgeTasks + 10 {
+			id := fmt.Sprintf("p%03d", i)
+			w.publish(t, "orders", "", PublishOptions{ID: id})
+			if i < purgeTasks+5 {
+				w.rdb.ZAdd(w.ctx, w.keys.publishing(), redis.Z{Score: 1, Member: id})
+			}
+		}
+		w.publish(t, "bills", "", PublishOptions{})
+		w.rdb.ZAdd(w.ctx, w.keys.topics(), redis.Z{Score: 1, Member: "damaged"})
+		w.rdb.Set(w.ctx, w.keys.publications("damaged"), "of another type", 0)
+		n, err := w.purgePublications(PurgeOptions{Everything: true})
+		if n != purgeTasks+6 || err == nil || !strings.Contains(err.Error(), `"damaged"`) {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		if left := w.rdb.ZCard(w.ctx, w.keys.publications("orders")).Val(); left != purgeTasks+5 {
+			t.Errorf("%d stay", left)
+		}
+	})
+}
+
+// Publications that cannot be published do not stay before the others.
+func TestPostponeUnpublished(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for i := range MaxUnpublished + 1 {
+			w.rdb.ZAdd(w.ctx, w.keys.publishing(), redis.Z{Score: float64(i), Member: fmt.Sprint("p", i)})
+		}
+		first := must[[]string](t)(w.Fleet().Unpublished(w.ctx))
+		if err := w.Fleet().PostponeUnpublished(w.ctx, append(first, "gone")); len(first) != MaxUnpublished || err != nil {
+			t.Fatalf("%d, %v", len(first), err)
+		}
+		if next := must[[]string](t)(w.Fleet().Unpublished(w.ctx)); !slices.Equal(next, []string{fmt.Sprint("p", MaxUnpublished)}) {
+			t.Errorf("%q", next)
+		}
+	})
+}
+
 // Old publications are forgotten with their counts when none is left; those under way stay, and so do tasks.
 func TestPurgePublications(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -328,7 +415,7 @@ func TestPurgePublications(t *testing.T) {
 		w.rdb.ZAdd(w.ctx, w.keys.publishing(), redis.Z{Score: 1, Member: "p1"})
 		purge := func(o PurgeOptions, want int, stay ...string) {
 			t.Helper()
-			if got := must[int](t)(w.Fleet().PurgePublications(w.ctx, o)); got != want {
+			if got := must[int](t)(w.purgePublications(o)); got != want {
 				t.Errorf("purged %d, want %d", got, want)
 			}
 			var ids []string
@@ -466,7 +553,7 @@ func TestPublishWhenFull(t *testing.T) {
 		if _, err := w.Publish(w.ctx, "orders", nil, PublishOptions{ID: "x"}); !IsUnavailable(err) {
 			t.Error(err)
 		}
-		if n := must[int](t)(w.Fleet().PurgePublications(w.ctx, PurgeOptions{Everything: true})); n != 1 {
+		if n := must[int](t)(w.purgePublications(PurgeOptions{Everything: true})); n != 1 {
 			t.Errorf("purged %d", n)
 		}
 		if err := w.Unsubscribe(w.ctx, "a"); err != nil {

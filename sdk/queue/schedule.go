@@ -29,7 +29,8 @@ const (
 // What callers of schedules may test for.
 var (
 	ErrNoSchedule    = errors.New("no such schedule")
-	ErrOwned         = errors.New("the schedule has another owner") // nothing was written
+	ErrOwned         = errors.New("it has another owner")                          // nothing was written
+	ErrOvertaken     = errors.New("another list of this owner has come meanwhile") // which is the one that counts
 	ErrManySchedules = fmt.Errorf("the tenant has %d schedules, which is the most", MaxSchedules)
 )
 
@@ -240,38 +241,43 @@ const (
 // PutSchedule stores a schedule, or changes the one of its ID, which hosts follow within a second; its state stays, unless the
 // expression or the time zone changes. ErrOwned if it has another owner. missing stores it only if there is none.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (SchedulePut, error) {
+	return c.putSchedule(ctx, "", s, missing)
+}
+
+// putSchedule is PutSchedule, for the sync of this token.
+func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missing bool) (SchedulePut, error) {
 	s = s.withDefaults()
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
-	answer, err := c.schedule(ctx, s.ID, s.Owner, "put", append([]any{MaxSchedules, optional(missing, "1")}, s.fields()...)...)
+	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put", append([]any{MaxSchedules, optional(missing, "1")}, s.fields()...)...)
 	return SchedulePut(answer), err
 }
 
 // PauseSchedule stops the ticks of a schedule, and ResumeSchedule lets them go on: those of the pause never come.
 func (c *Client) PauseSchedule(ctx context.Context, id string) error {
-	_, err := c.schedule(ctx, id, "", "pause")
+	_, err := c.schedule(ctx, "", id, "", "pause")
 	return err
 }
 
 // ResumeSchedule ends a pause.
 func (c *Client) ResumeSchedule(ctx context.Context, id string) error {
-	_, err := c.schedule(ctx, id, "", "resume")
+	_, err := c.schedule(ctx, "", id, "", "resume")
 	return err
 }
 
 // DeleteSchedule deletes a schedule of this owner, "" for any; its tasks stay.
 func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
-	_, err := c.schedule(ctx, id, owner, "delete")
+	_, err := c.schedule(ctx, "", id, owner, "delete")
 	return err
 }
 
-// schedule runs schedule.lua.
-func (c *Client) schedule(ctx context.Context, id, owner, what string, args ...any) (string, error) {
+// schedule runs schedule.lua. If sync is not "", it is the token of the sync of the owner's list that this is part of.
+func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, args ...any) (string, error) {
 	if err := ValidSchedule(id); err != nil {
 		return "", err
 	}
-	reply, err := c.eval(ctx, newCall("schedule", c.keys.ticks(), append([]any{c.clock, id, owner, what}, args...)...))
+	reply, err := c.eval(ctx, newCall("schedule", c.keys.ticks(), append([]any{c.clock, id, owner, what, sync}, args...)...))
 	answer := asString(reply)
 	other, owned := strings.CutPrefix(answer, "owned ")
 	switch {
@@ -280,6 +286,8 @@ func (c *Client) schedule(ctx context.Context, id, owner, what string, args ...a
 		err = fmt.Errorf("%w: %s", ErrOwned, other)
 	case answer == "none":
 		err = ErrNoSchedule
+	case answer == "overtaken":
+		err = ErrOvertaken
 	case answer == "full":
 		err = ErrManySchedules
 	}
@@ -341,13 +349,17 @@ func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
 	return c.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)
 }
 
+// syncTime is how long a sync of schedules may take.
+const syncTime = time.Hour
+
 // ScheduleSync is what SyncSchedules did, by ID.
 type ScheduleSync struct {
 	New, Changed, Same, Deleted []string
 }
 
 // SyncSchedules makes these the only schedules of an owner: it stores them and deletes the owner's others. None is touched if
-// one is invalid. After another error some may be done; the same call completes them. dry changes nothing.
+// one is invalid. After another error some may be done; the same call completes them. Of two calls at the same time the one that
+// begins last makes the list; the other one ends with ErrOvertaken. dry changes nothing.
 func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule, dry bool) (ScheduleSync, error) {
 	var sync ScheduleSync
 	listed := make(map[string]bool, len(all))
@@ -360,6 +372,12 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 			return sync, fmt.Errorf("%w: schedule %s is in the list twice: keep one of them", ErrInvalid, all[i].ID)
 		}
 		listed[all[i].ID] = true
+	}
+	token := NewID()
+	if !dry { // before the schedules are read: what others have stored by then is deleted below, and they store nothing more
+		if err := c.rdb.Set(ctx, c.keys.duty("sync_"+owner), token, syncTime).Err(); err != nil {
+			return sync, wrap("begin the sync of schedules", err)
+		}
 	}
 	are, err := c.Schedules(ctx)
 	if err != nil {
@@ -374,7 +392,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 	for _, s := range all {
 		put := s.against(existing[s.ID])
 		if !dry {
-			if put, err = c.PutSchedule(ctx, s, false); err != nil {
+			if put, err = c.putSchedule(ctx, token, s, false); err != nil {
 				return sync, err
 			}
 		}
@@ -386,7 +404,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 			continue
 		}
 		if !dry {
-			if err := c.DeleteSchedule(ctx, s.ID, owner); err != nil && !errors.Is(err, ErrNoSchedule) {
+			if _, err := c.schedule(ctx, token, s.ID, owner, "delete"); err != nil && !errors.Is(err, ErrNoSchedule) {
 				return sync, err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -333,6 +334,28 @@ func TestSyncSchedules(t *testing.T) {
 		}
 		if got := must[[]*Schedule](t)(w.Schedules(w.ctx)); len(got) != 4 {
 			t.Errorf("a list that is refused changed something: %d schedules", len(got))
+		}
+	})
+}
+
+// Of lists of one owner that come at the same time one remains, whole.
+func TestSyncSchedulesTogether(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		var group sync.WaitGroup
+		var made atomic.Int64
+		for i := range 6 {
+			group.Go(func() {
+				list := []Schedule{{ID: fmt.Sprint("a", i), Queue: "q", Cron: "* * * * *"}, {ID: fmt.Sprint("b", i), Queue: "q", Cron: "* * * * *"}}
+				if _, err := w.SyncSchedules(w.ctx, "file", list, false); err == nil {
+					made.Add(1)
+				} else if !errors.Is(err, ErrOvertaken) {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if got := must[[]*Schedule](t)(w.Schedules(w.ctx)); made.Load() < 1 || len(got) != 2 || got[0].ID[1:] != got[1].ID[1:] {
+			t.Errorf("%d lists were made, and of them there are %+v", made.Load(), got)
 		}
 	})
 }

@@ -158,11 +158,10 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A member that it does not know is an error.
+// UnmarshalJSON reads what MarshalJSON writes. It passes over members that it does not know: a newer version may write them.
 func (s *Subscription) UnmarshalJSON(text []byte) error {
 	var t subscriptionText
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
 	decoder.UseNumber()
 	if err := decoder.Decode(&t); err != nil {
 		return fmt.Errorf("%w: subscription: %w", ErrInvalid, err)
@@ -282,11 +281,38 @@ func (w *Webhook) validate() error {
 		}
 	}
 	for name, secret := range w.SecretHeaders {
-		if _, twice := w.Headers[name]; !validToken(name) || twice {
-			return fmt.Errorf("%w: header %q with the secret %q: use a header's name that is not among the others", ErrInvalid, name, secret)
+		if !validToken(name) {
+			return fmt.Errorf("%w: header %q with the secret %q: use a header's name", ErrInvalid, name, secret)
 		}
 	}
+	return w.validateHeaders()
+}
+
+// unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses to
+// send them.
+var unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
+	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
+
+// validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
+func (w *Webhook) validateHeaders() error {
+	seen := make(map[string]bool)
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(w.Headers)), slices.Sorted(maps.Keys(w.SecretHeaders))) {
+		is := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if seen[is] || unsent.MatchString(is) {
+			return fmt.Errorf("%w: header %q: the sender sets it itself, or it is there twice: leave it out", ErrInvalid, name)
+		}
+		seen[is] = true
+	}
 	return nil
+}
+
+// Origin is scheme, host and port of the URL.
+func (w *Webhook) Origin() string {
+	to, err := url.Parse(w.URL)
+	if err != nil {
+		return w.URL
+	}
+	return to.Scheme + "://" + to.Host
 }
 
 // validToken tells whether a text may be the name of an HTTP header.

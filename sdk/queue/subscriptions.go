@@ -83,6 +83,7 @@ func (c *Client) cachedSubscriptions(ctx context.Context) ([]Subscription, strin
 func parseSubscription(id, text string) (Subscription, error) {
 	var s Subscription
 	err := json.Unmarshal([]byte(text), &s)
+	s = s.withDefaults() // who writes one by hand need not know them
 	s.text = text
 	if err == nil && s.ID != id {
 		err = fmt.Errorf("%w: subscription %q says that it is %q", ErrInvalid, id, s.ID)

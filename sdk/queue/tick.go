@@ -104,20 +104,6 @@ func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, missed in
 	return end, nil
 }
 
-// NoteDeclared notes whether a live host serves the plugin that owns the schedule and declares it. After none has for that
-// long, the schedule is deleted: gone.
-func (f *Fleet) NoteDeclared(ctx context.Context, s *Schedule, declared bool, most time.Duration) (gone bool, err error) {
-	if declared && s.Absent.IsZero() {
-		return false, nil
-	}
-	what := "absent"
-	if declared {
-		what = "present"
-	}
-	answer, err := f.client.schedule(ctx, s.ID, s.Owner, what, most.Seconds())
-	return answer == string(ScheduleChanged), err
-}
-
 // TickID is the ID of the task of a tick.
 func TickID(schedule string, tick time.Time) string { return schedule + "@" + tickText(tick) }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// statuses are those that one goes through in a queue; "" is any.
+// statuses are those among which ← and → choose in a queue; "" is any.
 var statuses = append([]queue.Status{""}, queue.Statuses()...)
 
 var helpLines = []string{
@@ -37,6 +37,8 @@ func (m *model) keys() string {
 		return "Esc back  c cancel  r retry  Space pause  ? help  q leave"
 	case m.at.view == Queues:
 		return "Enter tasks  s sort  / filter  Space pause  ? help  q leave"
+	case m.at.view == inQueue:
+		return "Enter all of it  ← → status  c cancel  r retry  s sort  / filter  ? help  q leave"
 	case m.at.view == Hosts:
 		return "s sort  / filter  Space pause  ? help  q leave"
 	}
@@ -97,8 +99,8 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 
 // leave clears the filter, or goes back.
 func (m *model) leave() tea.Cmd {
-	if m.filter != "" && m.at.view != inTask {
-		m.filter = ""
+	if m.at.filter != "" && m.at.view != inTask {
+		m.at.filter = ""
 		return nil
 	}
 	if n := len(m.back); n > 0 {
@@ -114,12 +116,12 @@ func (m *model) typeFilter(key tea.KeyPressMsg) {
 	case "enter":
 		m.typing = false
 	case "esc":
-		m.typing, m.filter = false, ""
+		m.typing, m.at.filter = false, ""
 	case "backspace":
-		_, size := utf8.DecodeLastRuneInString(m.filter)
-		m.filter = m.filter[:len(m.filter)-size]
+		_, size := utf8.DecodeLastRuneInString(m.at.filter)
+		m.at.filter = m.at.filter[:len(m.at.filter)-size]
 	default:
-		m.filter += clean(key.Text)
+		m.at.filter += clean(key.Text)
 	}
 }
 
@@ -146,7 +148,7 @@ func (m *model) otherStatus(next bool) tea.Cmd {
 		step = 1
 	}
 	to := m.at
-	to.status, to.row = statuses[(slices.Index(statuses, m.at.status)+step)%len(statuses)], ""
+	to.status, to.row, to.index = statuses[(slices.Index(statuses, m.at.status)+step)%len(statuses)], "", 0
 	return m.show(to)
 }
 
@@ -198,8 +200,7 @@ func (m *model) move(key string) {
 		m.top = max(0, m.top+step)
 		return
 	}
-	t := m.table()
-	if i := m.chosen(t); i >= 0 && step != 0 {
-		m.at.row = t.rows[min(max(i+step, 0), len(t.rows)-1)].key
+	if t := m.table(); step != 0 {
+		m.chooseRow(t, m.chosen(t)+step)
 	}
 }

@@ -53,10 +53,12 @@ type place struct {
 	queue  string
 	status queue.Status
 	task   string
+	filter string // what lines have that are shown
 	row    string // the key of the row that is chosen
+	index  int    // where that was: when it is gone, the one there is chosen
 }
 
-// model is the screen. It changes in Update alone.
+// model is the screen. It changes in Update, and the first line that is shown in View.
 type model struct {
 	ctx    context.Context //nolint:containedctx // of the program: commands of bubbletea get none
 	source Source
@@ -66,7 +68,6 @@ type model struct {
 	at            place
 	back          []place // where Escape leads
 	orders        map[View]order
-	filter        string
 	typing        bool // the filter
 	paused, help  bool
 
@@ -75,6 +76,7 @@ type model struct {
 	failed       error     // why the last look failed
 	seen         time.Time // when the last one succeeded
 	reading      int       // numbers the looks: an answer to an earlier one is not shown
+	end          func()    // ends the look that is under way
 	top          int       // the first row or line on the screen
 	asking       *action
 	told         string // what became of the last action
@@ -98,16 +100,20 @@ func (m *model) Init() tea.Cmd { return m.read() }
 
 // read looks at what the present place shows.
 func (m *model) read() tea.Cmd {
+	if m.end != nil {
+		m.end()
+	}
 	m.reading++
-	number, at := m.reading, m.at
+	number, at, task, last := m.reading, m.at, m.task, m.last
+	ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
+	m.end = cancel
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
 		defer cancel()
 		if at.view == inTask {
-			task, err := m.source.Task(ctx, at.task)
+			task, err := m.source.Task(ctx, at.task, task)
 			return looked{number: number, task: task, err: err}
 		}
-		look, err := m.source.Look(ctx, Want{View: at.view, Queue: at.queue, Status: at.status})
+		look, err := m.source.Look(ctx, Want{View: at.view, Queue: at.queue, Status: at.status, Before: last})
 		return looked{number: number, look: look, err: err}
 	}
 }
@@ -128,7 +134,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.read()
 	case tea.PasteMsg:
 		if m.typing {
-			m.filter += clean(msg.Content)
+			m.at.filter += clean(msg.Content)
 		}
 	case tea.KeyPressMsg:
 		return m, m.press(msg)
@@ -148,6 +154,10 @@ func (m *model) take(got looked) tea.Cmd {
 		m.task, m.seen = got.task, time.Now()
 	case got.look != nil:
 		m.before, m.last, m.seen = m.last, got.look, time.Now()
+		if m.at.row != "" { // else the first one, whichever it is
+			t := m.table()
+			m.chooseRow(t, m.chosen(t))
+		}
 	}
 	number := m.reading
 	return tea.Tick(m.config.Every, func(time.Time) tea.Msg { return tick{number} })
@@ -164,7 +174,7 @@ func (m *model) goTo(to place, deeper bool) tea.Cmd {
 }
 
 func (m *model) show(to place) tea.Cmd {
-	m.at, m.last, m.before, m.task, m.failed, m.top, m.asking, m.told = to, nil, nil, nil, nil, 0, nil, ""
+	m.at, m.last, m.before, m.task, m.failed, m.top, m.asking, m.told, m.seen = to, nil, nil, nil, nil, 0, nil, "", time.Time{}
 	return m.read()
 }
 
@@ -197,7 +207,18 @@ func (m *model) chosen(t table) int {
 	if len(t.rows) == 0 {
 		return -1
 	}
-	return max(0, slices.IndexFunc(t.rows, func(r row) bool { return r.key == m.at.row }))
+	if i := slices.IndexFunc(t.rows, func(r row) bool { return r.key == m.at.row }); i >= 0 {
+		return i
+	}
+	return min(m.at.index, len(t.rows)-1)
+}
+
+// chooseRow puts the cursor on a row, or on the first or last one.
+func (m *model) chooseRow(t table, i int) {
+	if len(t.rows) > 0 {
+		m.at.index = min(max(i, 0), len(t.rows)-1)
+		m.at.row = t.rows[m.at.index].key
+	}
 }
 
 // table is what the present place shows, sorted and filtered.
@@ -217,7 +238,7 @@ func (m *model) table() table {
 			t = tasksTable(m.last)
 		}
 	}
-	t.filter(m.filter)
+	t.filter(m.at.filter)
 	if o := m.orders[m.at.view]; o.by < len(t.columns) {
 		t.sort(o.by, o.descending)
 	}
@@ -338,8 +359,8 @@ func (m *model) tableView() []string {
 
 // nothing says why a table is empty.
 func (m *model) nothing() string {
-	if m.filter != "" {
-		return "nothing here has " + m.filter
+	if m.at.filter != "" {
+		return "nothing here has " + m.at.filter
 	}
 	return map[View]string{
 		Queues: "no queues yet", Running: "no task runs", Failures: "no task has failed", Hosts: "no hosts", inQueue: "no such tasks in this queue",
@@ -353,7 +374,7 @@ func (m *model) taskView() (lines []string) {
 		}
 		return nil
 	}
-	all := taskLines(m.task, time.Now())
+	all := taskLines(m.task, m.task.Clock)
 	m.top = min(m.top, max(0, len(all)-m.room()))
 	for _, line := range all[m.top:min(len(all), m.top+m.room())] {
 		lines = append(lines, m.paint(line.text, line.colour))
@@ -366,7 +387,7 @@ func (m *model) status() string {
 	case m.asking != nil:
 		return m.paint(fmt.Sprintf(" %s task %s of %s? y: yes, any other key: no ", m.asking.verb, clean(m.asking.task), clean(m.asking.queue)), "7")
 	case m.typing:
-		return "filter: " + m.filter + "█"
+		return "filter: " + m.at.filter + "█"
 	case m.failed != nil && !errors.Is(m.failed, queue.ErrNoTask):
 		old := ""
 		if !m.seen.IsZero() {
@@ -375,10 +396,27 @@ func (m *model) status() string {
 		return m.paint("cannot read; trying again"+old+": "+clean(m.failed.Error()), red)
 	case m.told != "":
 		return clean(m.told)
-	case m.filter != "":
-		return "filter: " + m.filter
-	case m.at.view == Queues && m.last != nil && m.last.All > int64(len(m.last.Queues)):
-		return fmt.Sprintf("the %d queues with the most listeners, of %d", len(m.last.Queues), m.last.All)
+	case m.at.filter != "" && m.last != nil:
+		return strings.TrimSuffix("filter: "+m.at.filter+"; "+m.left(), "; ")
+	case m.last != nil:
+		return m.left()
 	}
 	return ""
+}
+
+// left says what there is beside what is shown.
+func (m *model) left() string {
+	shown, what := 0, ""
+	switch m.at.view {
+	case Queues:
+		shown, what = len(m.last.Queues), "the %d queues with the most listeners, of %d"
+	case Running, Failures:
+		shown, what = len(m.last.Tasks), "%d tasks of %d: Enter in view 1 shows a queue's"
+	case Hosts:
+		shown, what = len(m.last.Hosts), "the %d hosts that renewed their lease last, of %d or more"
+	}
+	if m.last.All <= int64(shown) || what == "" {
+		return ""
+	}
+	return fmt.Sprintf(what, shown, m.last.All)
 }

@@ -15,8 +15,8 @@ import (
 type Source interface {
 	// Look reads what a view shows.
 	Look(ctx context.Context, want Want) (*Look, error)
-	// Task reads one task: queue.ErrNoTask if there is none.
-	Task(ctx context.Context, id string) (*Task, error)
+	// Task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first.
+	Task(ctx context.Context, id string, before *Task) (*Task, error)
 	// Cancel cancels a task, and tells whether it has ended: a running one is only asked to.
 	Cancel(ctx context.Context, queue, id string) (done bool, err error)
 	// Retry makes a failed task wait in its queue again.
@@ -36,18 +36,20 @@ const (
 	inTask
 )
 
-// Want is what to read: View, or the tasks of a status in a queue if it is named ("": of any).
+// Want is what to read: View, or the tasks of a status in a queue if it is named ("": of any). Before is the look before, nil for
+// none.
 type Want struct {
 	View   View
 	Queue  string
 	Status queue.Status
+	Before *Look
 }
 
 // Look is what was read at a time by Redis's clock.
 type Look struct {
 	Clock  time.Time
 	Queues []Queue
-	All    int64 // queues of the tenant, which may be more than were read
+	All    int64 // how many there are of what the view lists, which may be more than were read
 	Tasks  []*queue.Task
 	Hosts  []api.Node
 }
@@ -58,9 +60,10 @@ type Queue struct {
 	queue.Stats
 }
 
-// Task is one task with its past.
+// Task is one task with its past, as it was by Redis's clock.
 type Task struct {
 	*queue.Task
+	Clock   time.Time
 	History []queue.Attempt
 	Log     []queue.LogLine
 }

@@ -95,7 +95,7 @@ func period(d time.Duration) string {
 	return fmt.Sprintf("%.0fd", d.Hours()/24)
 }
 
-// sort orders rows by a column, numbers before texts, and equal ones by their keys.
+// sort orders rows by a column: by its numbers, then by its texts, then by the rows' keys.
 func (t *table) sort(by int, descending bool) {
 	slices.SortFunc(t.rows, func(a, b row) int {
 		x, y := a.cells[by], b.cells[by]

@@ -161,9 +161,8 @@ func tasksTable(l *Look) table {
 func hostsTable(l *Look) table {
 	t := table{columns: []column{
 		{title: "LISTENER"},
-		{title: "STATE", most: 9},
-		{title: "HOLDS", most: 6, right: true},
-		{title: "SLOTS", most: 9, right: true, drop: 2},
+		{title: "STATE", most: 10},
+		{title: "SLOTS", most: 9, right: true},
 		{title: "UP", most: 6, right: true, drop: 3},
 		{title: "VERSION", most: 16, drop: 4},
 		{title: "QUEUES", drop: 1},
@@ -173,21 +172,15 @@ func hostsTable(l *Look) table {
 		switch {
 		case n.Draining:
 			state = coloured("draining", yellow)
-		case n.Kind == queue.KindPython:
-			state = text("python")
 		case !n.Alive:
 			state = coloured("lease over", red)
-		}
-		holds := 0
-		for _, ids := range n.Holds {
-			holds += len(ids)
 		}
 		slots := cell{}
 		if n.Slots != nil && n.SlotsInUse != nil {
 			slots = cell{text: fmt.Sprintf("%d/%d", *n.SlotsInUse, *n.Slots), number: float64(*n.SlotsInUse)}
 		}
 		t.rows = append(t.rows, row{key: n.Listener, cells: []cell{
-			text(n.Listener), state, number(float64(holds)), slots, age(time.Duration(n.Uptime * float64(time.Second))), text(n.Version), text(strings.Join(n.Queues, " ")),
+			text(n.Listener), state, slots, age(time.Duration(n.Uptime * float64(time.Second))), text(n.Version), text(strings.Join(n.Queues, " ")),
 		}})
 	}
 	return t
@@ -232,7 +225,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	moment("started", t.StartedAt)
 	moment("finished", t.FinishedAt)
 	add("attempts", strconv.Itoa(t.Attempts), "")
-	if t.Progress > 0 {
+	if t.Progress > 0 || t.Message != "" {
 		add("progress", fmt.Sprintf("%.0f%% %s", 100*t.Progress, t.Message), "")
 	}
 	add("plugin", strings.TrimSpace(t.Plugin+" "+t.Digest), "")

@@ -48,6 +48,8 @@ type Client struct {
 	base   *url.URL // above v1
 	token  string
 	tenant string
+	// Trace is sent with what changes something: traceparent and tracestate, or nil.
+	Trace map[string]string
 	// Withheld is called, if it is set, for each task that Task reads and of which the token's holder may not see all.
 	Withheld func(*api.Task)
 }
@@ -256,6 +258,11 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 	}
 	if what.body != nil {
 		request.Header.Set("Content-Type", kind)
+	}
+	for name, value := range c.Trace {
+		if what.method != http.MethodGet {
+			request.Header.Set(name, value)
+		}
 	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)

@@ -1,16 +1,13 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quern-project/quern/host"
@@ -84,6 +81,11 @@ func (c *Client) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry,
 // Nodes lists the listeners, by ID.
 func (c *Client) Nodes(ctx context.Context) ([]api.Node, error) {
 	return all[api.Node](ctx, c, get(nil, "nodes"))
+}
+
+// Leased lists at most that many listeners with a lease: see api.Leased.
+func (c *Client) Leased(ctx context.Context, most int) ([]api.Node, error) {
+	return first[api.Node](ctx, c, "nodes", "leased", most)
 }
 
 // Plugins lists what live hosts published.
@@ -264,11 +266,21 @@ func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
 	}
 }
 
-// BusiestQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
-func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
-	queues, err := c.Queues(ctx)
-	names = slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
-		return cmp.Or(cmp.Compare(queues[b], queues[a]), strings.Compare(b, a))
-	})
-	return names[:min(most, len(names))], int64(len(names)), err
+// MostServedQueues counts at most that many queues, those with the most listeners first, and tells how many the tenant has.
+func (c *Client) MostServedQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error) {
+	var tenant api.TenantNow
+	if err := c.do(ctx, get(&tenant)); err != nil {
+		return nil, 0, err
+	}
+	queues, err = first[api.Queue](ctx, c, "queues", "most_served", most)
+	return queues, tenant.Queues, err
+}
+
+// first reads the first entries of a list that an option of the API bounds.
+func first[T any](ctx context.Context, c *Client, list, option string, most int) ([]T, error) {
+	var page api.List[T]
+	what := get(&page, list)
+	what.query = url.Values{option: {"true"}, "limit": {fmt.Sprint(min(most, pageSize))}}
+	err := c.do(ctx, what)
+	return page.Items, err
 }

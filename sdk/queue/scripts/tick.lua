@@ -14,21 +14,26 @@ local bad = mistyped(KEYS[1], 'zset', key, 'hash')
 if bad then return bad end
 local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'revision', 'next', 'paused', 'last_id')
-if redis.call('EXISTS', key) == 0 or (h[1] or '') ~= ARGV[3] or (h[2] or '') ~= ARGV[4] or h[3] then return 'changed' end
+if redis.call('EXISTS', key) == 0 or (h[1] or '') ~= ARGV[3] or (h[2] or '') ~= ARGV[4] then return 'changed' end
+if h[3] then
+  redis.call('ZADD', KEYS[1], '+inf', id) -- somebody paused it by its hash alone
+  return 'changed'
+end
 
 -- plan(outcome, ...): ends the tick. Further arguments are fields and values.
 local function plan(outcome, ...)
   if ARGV[6] ~= '0' then count(key, 'missed_ticks', ARGV[6]) end
-  redis.call('HSET', key, 'next', next, ...)
   redis.call('HDEL', key, 'waits')
+  redis.call('HSET', key, 'next', next, ...)
   redis.call('ZADD', KEYS[1], next ~= '' and next or '+inf', id)
   return outcome
 end
 
--- later(outcome): lets hosts look at the tick again after a while. One that waits has not been missed.
+-- later(outcome): lets hosts look at the tick again after a while, and notes that it waits, so that it is not taken for one that
+-- was missed.
 local function later(outcome)
-  redis.call('ZADD', KEYS[1], after(clock, ARGV[8]), id)
   if tonumber(tick) then redis.call('HSET', key, 'waits', tick) end
+  redis.call('ZADD', KEYS[1], after(clock, ARGV[8]), id)
   return outcome
 end
 

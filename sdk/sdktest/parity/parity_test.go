@@ -133,6 +133,7 @@ type idle struct{}
 func (idle) Publish(context.Context, *queue.Publication) error { return nil }
 
 func (idle) SaveCheckpoint(context.Context, []byte) error                { return nil }
+func (idle) Warn(string, ...any)                                         {}
 func (idle) AdmitQueue(string) error                                     { return nil }
 func (idle) Enqueue(context.Context, queue.Child) (id string, err error) { return "", nil }
 

@@ -1,0 +1,38 @@
+package trace
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// Request begins the span of a request to an operation of the API. header has the caller's trace, and gets that of the span, so
+// that the request's tasks belong to it. A look without a trace has no span: a page that is open would make one a second. end is
+// called once, with the status of the answer.
+func (t *Tracer) Request(header http.Header, method, route, tenant string) (end func(status int)) {
+	if t == nil {
+		return func(int) {}
+	}
+	carrier := propagation.HeaderCarrier(header)
+	ctx := t.propagator.Extract(context.Background(), carrier)
+	if method == http.MethodGet && !oteltrace.SpanContextFromContext(ctx).IsValid() {
+		return func(int) {}
+	}
+	ctx, span := t.tracer.Start(ctx, method+" "+route, oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithAttributes(
+		attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("quern.tenant", cutTo(tenant, 40))))
+	for _, name := range t.propagator.Fields() {
+		header.Del(name)
+	}
+	t.propagator.Inject(ctx, carrier)
+	return func(status int) {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+		if status >= http.StatusInternalServerError {
+			fail(span, strconv.Itoa(status))
+		}
+		span.End()
+	}
+}

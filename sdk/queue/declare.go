@@ -1,0 +1,110 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// NoteSchedule notes whether a live host's plugin declares the schedule. While none does it stands still, and after that long, 0 for
+// never, it is deleted: gone.
+func (f *Fleet) NoteSchedule(ctx context.Context, s *Schedule, declared bool, most time.Duration) (gone bool, err error) {
+	if declared && s.Absent.IsZero() {
+		return false, nil
+	}
+	what := "absent"
+	if declared {
+		what = "present"
+	}
+	answer, err := f.client.schedule(ctx, "", s.ID, s.Owner, what, durationText(most))
+	return answer == string(ScheduleChanged), err
+}
+
+// NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After none has for that long, 0 for
+// never, it is deleted: gone.
+func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared bool, most time.Duration) (gone bool, err error) {
+	if declared && s.UnservedSince.IsZero() {
+		return false, nil
+	}
+	now, err := f.client.now(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case declared:
+		s.UnservedSince = time.Time{}
+		err = f.client.writeSubscription(ctx, &s)
+	case s.UnservedSince.IsZero():
+		s.UnservedSince = now
+		err = f.client.writeSubscription(ctx, &s)
+	case most > 0 && now.Sub(s.UnservedSince) >= most:
+		err = wrap("delete subscription "+s.ID, f.client.replaceSubscription(ctx, s.ID, s.text, ""))
+		gone = err == nil
+	}
+	if errors.Is(err, errChanged) { // then it is looked at again
+		err = nil
+	}
+	return gone, err
+}
+
+// errSame ends a change that would change nothing.
+var errSame = errors.New("it is the same")
+
+// SameDeclaration tells whether another subscription says the same, as far as a manifest says it.
+func (s *Subscription) SameDeclaration(other *Subscription) bool {
+	is, _ := json.Marshal(s.Filter)
+	as, _ := json.Marshal(other.Filter) // texts, because one may have been read from Redis
+	return s.Topic == other.Topic && s.Queue == other.Queue && bytes.Equal(is, as)
+}
+
+// DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. ErrOwned if somebody else
+// made one of this ID. missing stores it only if there is none.
+func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing bool) (SchedulePut, error) {
+	put := ScheduleChanged
+	_, err := f.client.ChangeSubscription(ctx, s.ID, func(is *Subscription) error {
+		switch {
+		case is.Plugin != s.Plugin:
+			return owned(is)
+		case is.UnservedSince.IsZero() && is.SameDeclaration(&s):
+			put = ScheduleSame
+			return errSame
+		case is.UnservedSince.IsZero() && missing:
+			put = ScheduleKept
+			return errSame
+		case !missing:
+			is.Topic, is.Queue, is.Filter = s.Topic, s.Queue, s.Filter
+		}
+		is.UnservedSince = time.Time{}
+		return nil
+	})
+	switch {
+	case errors.Is(err, ErrNoSubscription):
+		_, err = f.client.Subscribe(ctx, s)
+		return ScheduleNew, err
+	case errors.Is(err, errSame):
+		err = nil
+	}
+	return put, err
+}
+
+// UndeclareSubscription deletes a subscription of a plugin: ErrOwned if it is not the plugin's.
+func (f *Fleet) UndeclareSubscription(ctx context.Context, id, plugin string) error {
+	s, err := f.client.Subscription(ctx, id)
+	if err == nil && s.Plugin != plugin {
+		err = owned(&s)
+	}
+	if err == nil {
+		err = f.client.Unsubscribe(ctx, id)
+	}
+	return err
+}
+
+func owned(s *Subscription) error {
+	by := ScheduleByHand
+	if s.Plugin != "" {
+		by = OwnedByPlugin(s.Plugin)
+	}
+	return fmt.Errorf("subscription %s: %w: %s", s.ID, ErrOwned, by)
+}
