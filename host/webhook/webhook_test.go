@@ -456,7 +456,7 @@ func TestHeldWithoutAWebhook(t *testing.T) {
 	check(t, rdb.Rename(w.ctx, listeners, listeners+"_away").Err())
 	check(t, rdb.Set(w.ctx, listeners, "of another type", 0).Err())
 	check(t, w.Unsubscribe(w.ctx, "s"))
-	check(t, rdb.RPopLPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", w.Tenant()+"_reserved_tasks_webhook.s_"+listener).Err())
+	check(t, rdb.LMove(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", w.Tenant()+"_reserved_tasks_webhook.s_"+listener, "RIGHT", "LEFT").Err())
 	w.eventually("it is given back", func() bool {
 		n, err := rdb.LLen(w.ctx, w.Tenant()+"_pending_tasks_webhook.s").Result()
 		return err == nil && n == 1
