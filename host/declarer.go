@@ -39,13 +39,14 @@ type declarer struct {
 	access   *tenantAccess
 	declared func() []declaration // now
 	serves   func(plugin string) bool
-	since    time.Time     // when the session began
-	stored   []declaration // what this session has stored; only the run under way uses it
+	since    time.Time       // when the session began
+	stored   []declaration   // what this session has stored; only the run under way uses it
+	told     map[string]bool // of declarations that somebody else owns, by kind and ID; only the run under way uses it
 }
 
 func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if d.since.IsZero() {
-		d.since = time.Now()
+		d.since, d.told = time.Now(), make(map[string]bool)
 	}
 	if err = d.store(ctx); err == nil {
 		err = d.sweep(ctx)
@@ -93,6 +94,11 @@ func (d *declarer) note(ctx context.Context, of declaration, change string, err 
 	case ctx.Err() != nil || queue.IsUnavailable(err):
 		return err
 	case errors.Is(err, queue.ErrNoSchedule) || errors.Is(err, queue.ErrNoSubscription): // deleted meanwhile
+	case errors.Is(err, queue.ErrOwned):
+		if name := of.kind + " " + of.id; !d.told[name] {
+			d.told[name] = true
+			d.access.logger.Warn("a plugin's "+of.kind+" stays as somebody else made it", "id", of.id, "plugin", of.plugin, "error", err)
+		}
 	case err != nil:
 		d.health.failed(op, of.queue, err)
 	default:

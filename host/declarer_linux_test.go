@@ -67,7 +67,7 @@ func TestDeclaredScheduleOfAnother(t *testing.T) {
 	n.schedule(queue.Schedule{ID: "echo", Queue: "q", Cron: "@daily"})
 	n.run()
 	n.eventually("stored", func() bool { return slices.Equal(n.owned(), []string{"echo.daily"}) })
-	n.eventually("told", func() bool { return n.log.has("op=declare", "queue=echo", "another owner: hand") })
+	n.eventually("told", func() bool { return n.log.has("schedule stays as somebody else made it", "another owner: hand") })
 }
 
 const subscribingManifest = `subscribe: [{topic: "orders.*", filter: {data: {/total: 12}}}]`
@@ -215,7 +215,7 @@ func TestUndeclared(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.run()
-	n.eventually("told", func() bool { return n.log.has("op=declare_subscription", "queue=echo", "another owner: hand") })
+	n.eventually("told", func() bool { return n.log.has("subscription stays as somebody else made it", "another owner: hand") })
 	n.eventually("served", func() bool {
 		queues, err := n.client.Queues(n.ctx)
 		live, failed := Plugins(n.ctx, n.client)

@@ -55,8 +55,8 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 	if o == nil || o.address == "" {
 		return nil, nil
 	}
-	if o.base != "" && path.Clean(o.base) != strings.TrimSuffix(o.base, "/") || strings.HasPrefix(o.base, ".") || o.base != "" && o.base[0] != '/' {
-		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path that begins with /, such as /quern"))
+	if o.base = strings.TrimSuffix(o.base, "/"); o.base != "" && (o.base[0] != '/' || path.Clean(o.base) != o.base) {
+		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path such as /quern, without //, . and .."))
 	}
 	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
 	if o.tokens != "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -210,23 +209,20 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 		warnUnserved(cmd, client, name)
 	}
 	if receipt := receipts[0]; receipt.Existed && receipt.ID == o.task.ID {
-		note(cmd, "a task with the ID %s exists already%s, so nothing was enqueued", receipt.ID, unlike(ctx, client, receipt.ID, name, parameters))
+		note(cmd, "a task with the ID %s exists already%s, so nothing was enqueued", receipt.ID, unlike(ctx, client, receipt.ID, name))
 	} else if receipt.Existed {
 		note(cmd, "task %s is the same by --unique, so nothing was enqueued", receipt.ID)
 	}
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }
 
-// unlike tells in what a task differs from the one that was to be enqueued with its ID; "" if it does not, or nobody may know.
-func unlike(ctx context.Context, client backend, id, name string, parameters []byte) string {
-	switch task, err := client.Task(ctx, id); {
-	case err != nil:
-	case task.Queue != name:
-		return fmt.Sprintf(" in the queue %q", task.Queue)
-	case task.Parameters != nil && !bytes.Equal(task.Parameters, parameters):
-		return " with other parameters"
+// unlike tells in which queue a task is, "" if that is the one in which it was to be enqueued, or nobody may know.
+func unlike(ctx context.Context, client backend, id, name string) string {
+	task, err := client.Summary(ctx, id)
+	if err != nil || task.Queue == name {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(" in the queue %q", task.Queue)
 }
 
 // answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.

@@ -408,7 +408,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 func (s *service) record(ctx huma.Context, who *Principal, o operation, name string, status int) {
 	from := withoutPort(ctx.RemoteAddr())
 	on := ""
-	for _, part := range []string{"queue", "id", "listener", "plugin", "job", "schedule"} {
+	for _, part := range []string{"queue", "id", "listener", "plugin", "job", "schedule", "topic", "subscription"} {
 		if value := ctx.Param(part); value != "" {
 			on = part + " " + value
 		}

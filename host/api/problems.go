@@ -80,6 +80,7 @@ var kinds = []struct {
 	{"no-value", guest.ErrNotFound, http.StatusNotFound, ""},
 	{"no-schedule", queue.ErrNoSchedule, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/schedules"},
 	{"owned", queue.ErrOwned, http.StatusConflict, "change it there, or delete it first"},
+	{"overtaken", queue.ErrOvertaken, http.StatusConflict, "sync this list again if it is the newer one"},
 	{"many-schedules", queue.ErrManySchedules, http.StatusConflict, "delete some"},
 	{"invalid", queue.ErrInvalid, http.StatusBadRequest, ""},
 	{"invalid", guest.ErrInvalid, http.StatusBadRequest, ""},

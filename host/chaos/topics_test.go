@@ -57,6 +57,8 @@ func TestPublications(t *testing.T) {
 	publishing.Wait()
 	f.settled(count*len(names), hooking)
 
+	receiver.Close() // when its last request has been answered
+
 	ends, failed := make(map[string]int), 0
 	for i := range count {
 		id := fmt.Sprintf("publication-%05d", i)

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -18,11 +17,7 @@ type off struct {
 
 // subscribes tells whether the deliveries of a subscription go there.
 func (d off) subscribes(s queue.Subscription) bool {
-	if s.Webhook == nil {
-		return false
-	}
-	rest, to := strings.CutPrefix(s.Webhook.URL, d.Destination)
-	return to && (rest == "" || strings.ContainsAny(rest[:1], "/?"))
+	return s.Webhook != nil && s.Webhook.Origin() == d.Destination
 }
 
 var webhookChecks = []check{

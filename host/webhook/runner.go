@@ -167,6 +167,12 @@ func (r *Runner) look(ctx context.Context) error {
 			r.config.Metrics.QueueServed(r.client.Tenant(), name, PluginName)
 		}
 	}
+	for name := range r.held {
+		before, was := r.hooks[name]
+		if now, is := hooks[name]; !was || !is || before.subscription.Webhook.URL != now.subscription.Webhook.URL {
+			delete(r.held, name) // another server asked for the pause
+		}
+	}
 	r.hooks = hooks
 	return nil
 }

@@ -81,7 +81,9 @@ func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing
 	})
 	switch {
 	case errors.Is(err, ErrNoSubscription):
-		_, err = f.client.Subscribe(ctx, s)
+		if _, err = f.client.Subscribe(ctx, s); errors.Is(err, ErrExists) { // another host was faster
+			return ScheduleKept, nil
+		}
 		return ScheduleNew, err
 	case errors.Is(err, errSame):
 		err = nil

@@ -616,6 +616,26 @@ func TestAProducerThatDies(t *testing.T) {
 		if got := *w.task(t, "whole").After; got != (After{When: WhenComplete, Blocked: true, Of: len(after)}) {
 			t.Errorf("%+v", got)
 		}
+		// It stays failed, whatever ends, is repeated or retried.
+		node := w.node(t, "q")
+		w.run(t, node, "first", "", nil)
+		w.advance(t)
+		if _, err := q.Enqueue(w.ctx, nil, Options{ID: "half", After: after}); !errors.Is(err, ErrDependency) {
+			t.Errorf("repeated: %v", err)
+		}
+		if err := q.Retry(w.ctx, "half"); err != nil {
+			t.Fatal(err)
+		}
+		w.at(300)
+		must[Block](t)(q.Recheck(w.ctx))
+		w.is(t, map[string]string{"half": "failed dependency"})
+		// What exists is not asked for its dependencies again.
+		if err := q.Delete(w.ctx, "first"); err != nil {
+			t.Fatal(err)
+		}
+		if receipts, err := q.EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "whole", After: after}}}); err != nil || !receipts[0].Existed {
+			t.Errorf("%+v, %v", receipts, err)
+		}
 	})
 }
 

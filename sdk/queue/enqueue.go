@@ -131,6 +131,9 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	if headers := q.client.config.Headers; headers != nil {
 		specs = inheriting(headers(ctx), specs)
 	}
+	if slices.ContainsFunc(specs, func(s Spec) bool { return s.Unique != nil && s.ID != "" }) {
+		specs = slices.Clone(specs) // see rename
+	}
 	receipts := make([]Receipt, len(specs))
 	for i := range specs {
 		if err := specs[i].validate(); err != nil {
@@ -140,7 +143,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 			receipts[i].ID = NewID()
 		}
 	}
-	if err := q.there(ctx, specs); err != nil {
+	if err := q.there(ctx, specs, receipts); err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
 	}
 	wanted := q.client.config.Replicas
@@ -162,7 +165,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 				}
 			}
 		}
-		if specs = renamed(specs, receipts[:from]); err == nil {
+		if rename(specs[first:], receipts[first:from]); err == nil {
 			err = q.awaitMany(ctx, specs[first:from], receipts[first:from])
 		}
 		if err != nil {
@@ -175,8 +178,8 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	return receipts, nil
 }
 
-// renamed are the specs, in which those wait for the tasks that have the uniqueness of earlier ones that were to wait for these.
-func renamed(specs []Spec, receipts []Receipt) []Spec {
+// rename makes specs wait for the tasks that have the uniqueness of those they were to wait for, the first ones, which have receipts.
+func rename(specs []Spec, receipts []Receipt) {
 	names := make(map[string]string)
 	for i, receipt := range receipts {
 		if id := specs[i].ID; id != "" && receipt.ID != id {
@@ -184,16 +187,14 @@ func renamed(specs []Spec, receipts []Receipt) []Spec {
 		}
 	}
 	if len(names) == 0 {
-		return specs
+		return
 	}
-	specs = slices.Clone(specs)
 	for i := range specs {
-		specs[i].After = slices.Clone(specs[i].After)
+		specs[i].After = slices.Clone(specs[i].After) // the caller's
 		for j, id := range specs[i].After {
 			specs[i].After[j] = cmp.Or(names[id], id)
 		}
 	}
-	return specs
 }
 
 // blocks are the blocks of the first specs, as many as one write carries.
@@ -229,28 +230,34 @@ func (s *Spec) weight() int {
 // later tells whether the dependencies are added when the task exists.
 func (s *Spec) later() bool { return len(s.After) > inlineDependencies }
 
-// there is ErrDependency if a task that gets its dependencies later names one that does not exist, also not among the specs: it
+// there is ErrDependency if a new task that gets its dependencies later names one that does not exist, also not among the specs: it
 // would exist without having all of them.
-func (q *Queue) there(ctx context.Context, specs []Spec) error {
-	if !slices.ContainsFunc(specs, func(s Spec) bool { return s.later() }) {
-		return nil
-	}
+func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	before := make(map[string]bool, len(specs))
-	var others, of []string
+	var ids, of []string // what must exist, and the task that needs it; and tasks that need nothing if they exist themselves
 	for i := range specs {
-		for _, id := range specs[i].After {
-			if specs[i].later() && !before[id] {
-				others, of = append(others, id), append(of, specs[i].ID)
+		if specs[i].later() {
+			ids, of = append(ids, receipts[i].ID), append(of, receipts[i].ID)
+			for _, id := range specs[i].After {
+				if !before[id] {
+					ids, of = append(ids, id), append(of, receipts[i].ID)
+				}
 			}
 		}
 		before[specs[i].ID] = true
 	}
-	found, err := pipelined(ctx, &q.client.store, others, func(p redis.Pipeliner, id string) *redis.IntCmd {
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := pipelined(ctx, &q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
 		return p.Exists(ctx, q.client.keys.task(id))
 	})
-	for i, exists := range found {
-		if err == nil && exists.Val() == 0 {
-			err = fmt.Errorf("%w: task %s cannot wait for task %s, which does not exist: enqueue that first", ErrDependency, of[i], others[i])
+	existed := make(map[string]bool)
+	for i := 0; err == nil && i < len(ids); i++ {
+		if ids[i] == of[i] {
+			existed[ids[i]] = found[i].Val() > 0
+		} else if found[i].Val() == 0 && !existed[of[i]] {
+			err = fmt.Errorf("%w: task %s cannot wait for task %s, which does not exist: enqueue that first", ErrDependency, of[i], ids[i])
 		}
 	}
 	return err

@@ -2,17 +2,20 @@
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 "1" to close it  then the tasks to wait for
 -- RETURNS 'ok', 'gone' (no such task in this queue), or 'closed' (it is, and does not wait for all of these); the error
---         DEPENDENCY if one of these does not exist, or is open, or they are too many
+--         DEPENDENCY if one of these does not exist, or is open, or they are too many, or the task was abandoned
 local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'hash', AFTER_ .. id, 'hash') or hinder(queue)
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
-local h = redis.call('HMGET', KEYS[1], 'status', 'after')
+local h = redis.call('HMGET', KEYS[1], 'status', 'after', 'filling')
 local d = dependencies(h[2])
 local new = {}
 for i = 5, #ARGV do
   if redis.call('HEXISTS', AFTER_ .. id, ARGV[i]) == 0 then new[#new + 1] = ARGV[i] end
+end
+if h[1] == 'failed' and h[3] then
+  return redis.error_reply('DEPENDENCY task ' .. id .. ' has failed, because it did not get all tasks to wait for in time: delete it, or enqueue it under another ID')
 end
 if not d or d.state ~= 'open' or h[1] ~= 'scheduled' then return #new > 0 and 'closed' or 'ok' end
 if d.of + #new > 10000 then

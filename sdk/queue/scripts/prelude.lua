@@ -588,7 +588,7 @@ local function tell(id, other, state, clock)
   if d.state == 'released' then return end
   if h[1] == 'scheduled' then
     resolve(h[2], id, clock, d, culprit(other, state))
-  elseif h[1] == 'failed' and h[4] == 'dependency' and decide(d) ~= 'fail' then
+  elseif h[1] == 'failed' and h[4] == 'dependency' and d.state == 'blocked' and decide(d) ~= 'fail' then
     revive(h[2], id, clock, d)
   end
 end

@@ -30,7 +30,6 @@ local function abandoned(id)
   local h = redis.call('HMGET', TASK_ .. id, 'filling', 'updated')
   if not h[1] or tonumber(moment(h[2], '0')) > tonumber(clock) - 60 then return end
   redis.call('ZREM', KEYS[1], id)
-  redis.call('HDEL', TASK_ .. id, 'filling')
   fail(queue, id, clock, 'dependency', describe('dependency', 'its producer ended before it had named all tasks to wait for: enqueue it anew'))
   return true
 end
