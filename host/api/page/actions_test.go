@@ -140,6 +140,7 @@ func TestScheduleActions(t *testing.T) {
 	if s := schedule(); s.Overlap != queue.OverlapSkip || s.Options.Timeout != time.Minute || s.Options.Retry.Base != time.Hour || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
 		t.Errorf("%+v", s)
 	}
+	w.until(t, `!document.querySelector("dialog").open`) // and the page goes nowhere any more
 	w.goTo(t, "/schedules", "Schedules")
 	w.press(t, "Make a schedule")
 	w.fill(t, "id", "nightly")

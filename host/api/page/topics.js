@@ -179,7 +179,7 @@ function subscriptionActions(tenant, s) {
       run: async ({ elements: { hours } }) => {
         const since = now() - 3600 * Number(hours.value);
         const { publications: n, until } = await post(query(`${to}/replay`, { since, dry_run: true }));
-        return () => (n === 0 ? announce("Nothing was published that matches it.") : ask({
+        return () => (n === 0 ? announce(`Nothing was published that matches it.${goOn(s, until)}`) : ask({
           title: `Deliver ${many(n, "publication")} to ${s.id} again?`,
           text: `Each makes one task in ${s.queue}, the oldest first.${goOn(s, until)}`,
           verb: `Deliver ${many(n, "publication")}`,
