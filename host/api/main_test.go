@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -67,6 +68,15 @@ func serve(t *testing.T, url, tenant string, change ...func(*api.Config)) *world
 		}
 	})
 	return w
+}
+
+// remote is a client of the API.
+func (w *world) remote(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(w.base, "", w.Tenant())
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func must(t *testing.T, err error) {

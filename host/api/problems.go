@@ -112,7 +112,7 @@ type Problem struct {
 	Errors []struct {
 		Message  string `json:"message"`
 		Location string `json:"location"`
-	} `json:"errors"`
+	} `json:"errors,omitempty"`
 }
 
 // Error is the detail with what is wrong in the request, without the remedy that only a user of the API has.
@@ -168,6 +168,12 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		s.config.Logger.Error("cannot answer", "operation", operation, "error", err)
 	}
 	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details")
+}
+
+// described is a problem as a part of an answer.
+func (s *service) described(ctx context.Context, operation string, err error) *Problem {
+	model, _ := errors.AsType[*huma.ErrorModel](s.problem(ctx, operation, err))
+	return &Problem{Type: model.Type, Title: model.Title, Status: model.Status, Detail: model.Detail}
 }
 
 // tooMany refuses what a principal, or all together, do too often at a time.

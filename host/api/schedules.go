@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -30,6 +31,7 @@ type ScheduleBody struct {
 	TimeoutSeconds   float64           `json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
 	MaxAttempts      int               `json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
 	MaxAgeSeconds    float64           `json:"max_age_seconds,omitempty" minimum:"0" maximum:"1e9"`
+	Retry            *Retry            `json:"retry,omitempty" doc:"The rest of the retry policy; max_age_seconds goes before that of retry."`
 	Labels           map[string]string `json:"labels,omitempty"`
 }
 
@@ -69,10 +71,12 @@ func (s *Schedule) Schedule() (*queue.Schedule, error) {
 
 // ScheduleBodyOf is what a schedule says.
 func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
+	rest := s.Options.Retry
+	rest.MaxAge = 0 // which has a field of its own
 	body := ScheduleBody{
 		Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed, WindowSeconds: s.Window.Seconds(),
 		Overlap: string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
-		MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Labels: s.Options.Labels,
+		MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Retry: retryShape(rest), Labels: s.Options.Labels,
 	}
 	body.Parameters, body.ParametersBase64 = payload(s.Parameters, len(s.Parameters))
 	return body
@@ -162,11 +166,12 @@ func (b *ScheduleBody) checked(id string) (queue.Schedule, error) {
 }
 
 func (b *ScheduleBody) schedule(id string) (queue.Schedule, error) {
+	retry := b.Retry.policy()
+	retry.MaxAttempts, retry.MaxAge = b.MaxAttempts, cmp.Or(period(b.MaxAgeSeconds), retry.MaxAge)
 	s := queue.Schedule{
 		ID: id, Queue: b.Queue, Cron: b.Cron, Timezone: b.Timezone, Parameters: b.ParametersBase64,
 		Options: queue.Options{
-			Priority: b.Priority, Timeout: period(b.TimeoutSeconds), Labels: b.Labels,
-			Retry: queue.Retry{MaxAttempts: b.MaxAttempts, MaxAge: period(b.MaxAgeSeconds)},
+			Priority: b.Priority, Timeout: period(b.TimeoutSeconds), Labels: b.Labels, Retry: retry,
 		},
 		Missed: queue.Missed(b.Missed), MaxMissed: b.MaxMissed, Window: period(b.WindowSeconds), Overlap: queue.Overlap(b.Overlap),
 	}

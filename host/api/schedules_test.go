@@ -3,7 +3,9 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
@@ -51,6 +53,28 @@ func TestSchedules(t *testing.T) {
 		if actions[action] == "" {
 			t.Errorf("the audit log has no %s: %v", action, actions)
 		}
+	}
+}
+
+// A schedule that is read and written over the API keeps all of its retry policy.
+func TestScheduleRetry(t *testing.T) {
+	w := setup(t)
+	remote := w.remote(t)
+	jitter := false
+	want := queue.Retry{
+		MaxAttempts: 3, Backoff: queue.Linear, Base: time.Second, Min: 2 * time.Second, Max: time.Minute, Jitter: &jitter,
+		MaxAge: time.Hour, MaxReschedules: 4,
+	}
+	must(t, putSchedule(w, queue.Schedule{ID: "s", Queue: "q", Cron: "@daily", Options: queue.Options{Retry: want}}))
+	s, err := remote.Schedule(w.ctx, "s")
+	must(t, err)
+	s.Cron = "@hourly"
+	_, err = remote.PutSchedule(w.ctx, *s, false)
+	must(t, err)
+	s, err = w.Schedule(w.ctx, "s")
+	must(t, err)
+	if got := s.Options.Retry; s.Cron != "@hourly" || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s %+v, want %+v", s.Cron, got, want)
 	}
 }
 

@@ -95,6 +95,27 @@ type Retry struct {
 	MaxReschedules int           `json:"max_reschedules,omitempty"`
 }
 
+// retryShape is nil for a policy that says nothing but attempts.
+func retryShape(r queue.Retry) *Retry {
+	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
+		return nil
+	}
+	return &Retry{
+		Backoff: r.Backoff, BaseSeconds: r.Base.Seconds(), MinSeconds: r.Min.Seconds(), MaxSeconds: r.Max.Seconds(),
+		Jitter: r.Jitter, MaxAgeSeconds: r.MaxAge.Seconds(), MaxReschedules: r.MaxReschedules,
+	}
+}
+
+func (r *Retry) policy() queue.Retry {
+	if r == nil {
+		return queue.Retry{}
+	}
+	return queue.Retry{
+		Backoff: r.Backoff, Base: period(r.BaseSeconds), Min: period(r.MinSeconds), Max: period(r.MaxSeconds),
+		Jitter: r.Jitter, MaxAge: period(r.MaxAgeSeconds), MaxReschedules: r.MaxReschedules,
+	}
+}
+
 // Attempt is one run of a task that has ended.
 type Attempt struct {
 	Run     int64          `json:"run"`
@@ -164,12 +185,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 		failure := (&queue.Task{Error: t.LastError}).Failure()
 		shape.LastError = shown(&failure, who)
 	}
-	if r := t.Retry; r != (queue.Retry{MaxAttempts: r.MaxAttempts}) {
-		shape.Retry = &Retry{
-			Backoff: r.Backoff, BaseSeconds: r.Base.Seconds(), MinSeconds: r.Min.Seconds(), MaxSeconds: r.Max.Seconds(),
-			Jitter: r.Jitter, MaxAgeSeconds: r.MaxAge.Seconds(), MaxReschedules: r.MaxReschedules,
-		}
-	}
+	shape.Retry = retryShape(t.Retry)
 	for _, a := range history {
 		shape.History = append(shape.History, Attempt{
 			Run: a.Run, Started: stamp(a.Started), Ended: stamp(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
@@ -199,12 +215,7 @@ func (s *Task) Task() *queue.Task {
 	if s.Result != nil {
 		t.Result = []byte(*s.Result)
 	}
-	if r := s.Retry; r != nil {
-		t.Retry = queue.Retry{
-			Backoff: r.Backoff, Base: period(r.BaseSeconds), Min: period(r.MinSeconds), Max: period(r.MaxSeconds),
-			Jitter: r.Jitter, MaxAge: period(r.MaxAgeSeconds), MaxReschedules: r.MaxReschedules,
-		}
-	}
+	t.Retry = s.Retry.policy()
 	return t
 }
 

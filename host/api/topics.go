@@ -123,7 +123,8 @@ type Replay struct {
 type Replayed struct {
 	Publications int      `json:"publications" doc:"That match the subscription."`
 	Tasks        []string `json:"tasks,omitempty" doc:"Their new tasks, the oldest publication first."`
-	Until        float64  `json:"until,omitempty" doc:"10,000 publications were read: go on with this since."`
+	Until        float64  `json:"until,omitempty" doc:"It ended after 10,000 publications, 30 seconds or an error: go on with this since."`
+	Error        *Problem `json:"error,omitempty" doc:"Why it ended, with tasks enqueued."`
 }
 
 // Publication is a publication.
@@ -313,7 +314,11 @@ func (s *service) describeSubscriptions() {
 			for i := range all {
 				shapes[i] = subscriptionShape(&all[i], principal(ctx))
 			}
-			return cut(shapes, in.Paging, func(one Subscription) string { return one.ID }), nil
+			out := cut(shapes, in.Paging, func(one Subscription) string { return one.ID })
+			if err != nil {
+				out.Body.Error = err.Error()
+			}
+			return out, nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
 		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
@@ -360,7 +365,11 @@ func (s *service) describeSubscriptions() {
 		func(ctx context.Context, in *Replay) (*struct{ Body Replayed }, error) {
 			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
-			return &struct{ Body Replayed }{Replayed{done.Publications, done.Tasks, stamp(done.Until)}}, err
+			shape := Replayed{done.Publications, done.Tasks, stamp(done.Until), nil}
+			if err != nil && len(done.Tasks) > 0 { // whose IDs a problem would not have
+				shape.Error, err = s.described(ctx, "replay-subscription", err), nil
+			}
+			return &struct{ Body Replayed }{shape}, err
 		})
 	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
 		func(ctx context.Context, in *InSubscription) (*struct{}, error) {
@@ -368,7 +377,10 @@ func (s *service) describeSubscriptions() {
 		})
 }
 
-// Deliveries lists deliveries of a subscription, newest first; status "" for all.
+// mostOfAnswer bounds the results that are read for a list of deliveries, in bytes: several times those with a whole answer.
+const mostOfAnswer = 256 << 10
+
+// Deliveries lists deliveries of a subscription with a webhook, newest first; status "" for all.
 func Deliveries(ctx context.Context, client *queue.Client, id string, status queue.Status, limit int) ([]Delivery, error) {
 	return deliveries(ctx, client, id, status, limit, everyone)
 }
@@ -378,18 +390,20 @@ func deliveries(ctx context.Context, client *queue.Client, id string, status que
 	if err != nil {
 		return nil, err
 	}
+	if s.Webhook == nil {
+		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %s", queue.ErrInvalid, id, s.Queue)
+	}
 	tasks, err := client.Queue(s.Queue).List(ctx, queue.ListOptions{Status: status, Limit: limit})
 	list := make([]Delivery, len(tasks))
 	for i, task := range tasks {
-		full, err := client.Task(ctx, task.ID) // with its result
-		if err != nil && !errors.Is(err, queue.ErrNoTask) {
-			return nil, err
-		}
-		if err == nil {
-			task = full
-		}
 		var answer struct{ Status int }
-		_ = json.Unmarshal(task.Result, &answer) // it may have none
+		if task.Status == queue.Complete {
+			result, err := client.Result(ctx, task.ID, mostOfAnswer)
+			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) {
+				return nil, err
+			}
+			_ = json.Unmarshal(result, &answer) // it may have none
+		}
 		list[i] = Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: stamp(task.Created), ETA: stamp(task.ETA)}
 		shape := taskShape("", task, nil, 0, who)
 		if problem := cmp.Or(shape.Error, shape.LastError); problem != nil {
@@ -420,13 +434,16 @@ func showTopic(ctx context.Context, client *queue.Client, name string, who *Prin
 		return Topic{}, err
 	}
 	all, err := client.Subscriptions(ctx)
+	if all == nil {
+		return Topic{}, err // else damaged ones do not hide the others
+	}
 	shape := topicShape(client.Tenant(), topic)
 	for i := range all {
 		if all[i].OfTopic(name) {
 			shape.List = append(shape.List, subscriptionShape(&all[i], who))
 		}
 	}
-	return shape, err
+	return shape, nil
 }
 
 // Publications reads a page of the publications of a topic, newest first.

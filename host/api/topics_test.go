@@ -1,12 +1,15 @@
 package api_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -51,6 +54,83 @@ func TestTopics(t *testing.T) {
 	expect("GET", "/topics/nothing", "", http.StatusNotFound, "no such topic")
 	expect("DELETE", "/subscriptions/hook", "", http.StatusNoContent)
 	expect("DELETE", "/subscriptions/hook", "", http.StatusNotFound)
+}
+
+// Deliveries have the statuses of the answers; results that no webhook has are not read, and subscriptions of handlers have none.
+func TestDeliveries(t *testing.T) {
+	w := setup(t)
+	for _, s := range []queue.Subscription{{ID: "index", Topic: "orders", Queue: "index"}, {ID: "hook", Topic: "orders", Webhook: &queue.Webhook{URL: "https://example.com"}}} {
+		_, err := w.Subscribe(w.ctx, s)
+		must(t, err)
+	}
+	for _, id := range []string{"short", "long", "failed", "waiting"} {
+		_, err := w.Publish(w.ctx, "orders", []byte("payload"), queue.PublishOptions{ID: id})
+		must(t, err)
+	}
+	w.settle(t, "webhook.hook", queue.Settlement{Result: []byte(`{"status":204}`)})
+	w.settle(t, "webhook.hook", queue.Settlement{Result: []byte(`{"status":204,"body":"` + strings.Repeat("x", 1<<20) + `"}`)})
+	w.settle(t, "webhook.hook", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError, Message: "HTTP 500"}})
+	got := map[string]api.Delivery{}
+	for _, d := range get[api.List[api.Delivery]](t, w, "/subscriptions/hook/deliveries").Items {
+		got[d.ID] = d
+	}
+	of := func(id string) api.Delivery { return got[queue.PublishedID(id, "hook")] }
+	if short, long := of("short"), of("long"); short.Answer != 204 || short.Status != queue.Complete || long.Answer != 0 || long.Status != queue.Complete {
+		t.Errorf("%+v", got)
+	}
+	if f, waits := of("failed"), of("waiting"); f.Status != queue.Failed || !strings.Contains(f.Error, "HTTP 500") || waits.Status != queue.Pending || waits.Created == 0 {
+		t.Errorf("%+v", got)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/subscriptions/index/deliveries"}), http.StatusBadRequest, "has no webhook: list the tasks of its queue index")
+}
+
+// A replay that ends before its end answers with the tasks that it made, why it ended, and from when it goes on; the client makes an
+// error of it. One that makes no task is refused.
+func TestReplay(t *testing.T) {
+	w := setup(t)
+	remote := w.remote(t)
+	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q"})
+	must(t, err)
+	for _, id := range []string{"first", "second"} {
+		_, err := w.Publish(w.ctx, "orders", []byte(id), queue.PublishOptions{ID: id})
+		must(t, err)
+	}
+	must(t, w.Queue("q").SetLimit(w.ctx, 3)) // of which two are there
+	done, err := remote.Replay(w.ctx, "s", time.Unix(1, 0), false)
+	second, lost := w.Publication(w.ctx, "second")
+	must(t, lost)
+	if !errors.Is(err, queue.ErrQueueFull) || len(done.Tasks) != 1 || done.Publications != 1 || !done.Until.Equal(second.Created) {
+		t.Errorf("%+v, not until %s: %v", done, second.Created, err)
+	}
+	if done, err := remote.Replay(w.ctx, "s", done.Until, false); !errors.Is(err, queue.ErrQueueFull) || done.Tasks != nil {
+		t.Errorf("%+v: %v", done, err)
+	}
+	must(t, w.Queue("q").SetLimit(w.ctx, 0))
+	done, err = remote.Replay(w.ctx, "s", done.Until, false)
+	if err != nil || len(done.Tasks) != 1 || !done.Until.IsZero() {
+		t.Fatalf("%+v: %v", done, err)
+	}
+	if task, err := w.Task(w.ctx, done.Tasks[0]); err != nil || string(task.Parameters) != "second" {
+		t.Errorf("%+v: %v", task, err)
+	}
+}
+
+// A damaged subscription is told, and hides neither the others nor a topic.
+func TestDamagedSubscription(t *testing.T) {
+	w := setup(t)
+	remote := w.remote(t)
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_subscriptions", "broken", "{").Err())
+	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "good", Topic: "orders", Queue: "q"})
+	must(t, err)
+	if list := get[api.List[api.Subscription]](t, w, "/subscriptions"); len(list.Items) != 1 || !strings.Contains(list.Error, "broken") {
+		t.Errorf("%+v", list)
+	}
+	if all, err := remote.Subscriptions(w.ctx); err == nil || !strings.Contains(err.Error(), "broken") || len(all) != 1 || all[0].Queue != "q" {
+		t.Errorf("%+v: %v", all, err)
+	}
+	if topic := get[api.Topic](t, w, "/topics/orders"); len(topic.List) != 1 || topic.List[0].ID != "good" {
+		t.Errorf("%+v", topic)
+	}
 }
 
 // CloudEvents of the SDK in both modes become publications, once for each source and id; tasks get data and attributes.

@@ -437,7 +437,7 @@ func host(t *testing.T, w *world) {
 	must[[]Topic](t)(w.Topics(ctx))
 	must[Topic](t)(w.Topic(ctx, "t"))
 	must[[]string](t)(w.Fleet().Unpublished(ctx))
-	must[[]string](t)(w.publicationsSince(ctx, "t", time.Unix(1, 0), 1))
+	must[[]redis.Z](t)(w.publicationsSince(ctx, "t", time.Unix(1, 0), 1))
 	must[int](t)(w.purgePublications(PurgeOptions{Everything: true}))
 	if err := errors.Join(w.Republish(ctx, must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{})).ID), w.Fleet().ForgetUnpublished(ctx, "p"), w.Fleet().PostponeUnpublished(ctx, []string{"p"}), w.Unsubscribe(ctx, "s")); err != nil {
 		t.Error(err)

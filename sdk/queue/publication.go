@@ -342,9 +342,9 @@ func (c *Client) prune(ctx context.Context, topics []string, options PurgeOption
 	return total, err
 }
 
-// publicationsSince lists the IDs of publications that are kept of all topics that a pattern matches, from a time on, oldest
+// publicationsSince lists the IDs and times of publications that are kept of all topics that a pattern matches, from a time on, oldest
 // first, at most this many.
-func (c *Client) publicationsSince(ctx context.Context, pattern string, since time.Time, most int) ([]string, error) {
+func (c *Client) publicationsSince(ctx context.Context, pattern string, since time.Time, most int) ([]redis.Z, error) {
 	topics, err := c.rdb.ZRange(ctx, c.keys.topics(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
@@ -358,10 +358,5 @@ func (c *Client) publicationsSince(ctx context.Context, pattern string, since ti
 		found = append(found, cmd.Val()...)
 	}
 	slices.SortStableFunc(found, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
-	var ids []string
-	for _, z := range found[:min(most, len(found))] {
-		id, _ := z.Member.(string)
-		ids = append(ids, id)
-	}
-	return ids, wrap("list publications since "+since.Format(time.RFC3339), err)
+	return found[:min(most, len(found))], wrap("list publications since "+since.Format(time.RFC3339), err)
 }

@@ -429,7 +429,8 @@ func TestPurgePublications(t *testing.T) {
 		purge(PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
 		purge(PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
 		w.rdb.Del(w.ctx, w.keys.publishing())
-		if since := must[[]string](t)(w.publicationsSince(w.ctx, "ord*", now.Add(90*time.Minute), 10)); !slices.Equal(since, []string{"p3", "p4"}) {
+		since := must[[]redis.Z](t)(w.publicationsSince(w.ctx, "ord*", now.Add(90*time.Minute), 10))
+		if len(since) != 2 || since[0].Member != "p3" || since[1].Member != "p4" {
 			t.Errorf("since: %v", since)
 		}
 		purge(PurgeOptions{Everything: true}, 3)
@@ -483,6 +484,14 @@ func TestDeadSubscriber(t *testing.T) {
 		}
 		if task := w.task(t, again.Tasks[0]); string(task.Parameters) != "payload" || task.Queue != "good" || task.Headers[HeaderPublication] != p.ID {
 			t.Errorf("%+v", task)
+		}
+		second := w.publish(t, "orders", "payload", PublishOptions{})
+		part := must[Replayed](t)(w.replay(w.ctx, "good", time.Unix(1, 0), false, 0)) // its time is over at once
+		if created := must[*Publication](t)(w.Publication(w.ctx, second.ID)).Created; len(part.Tasks) != 1 || !part.Until.Equal(created) {
+			t.Errorf("%+v, not until %s", part, created)
+		}
+		if rest := must[Replayed](t)(w.Replay(w.ctx, "good", part.Until, false)); len(rest.Tasks) != 1 || !rest.Until.IsZero() {
+			t.Errorf("%+v", rest)
 		}
 	})
 }

@@ -57,10 +57,14 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 // Subscriptions lists the subscriptions, by ID.
 func (c *Client) Subscriptions(ctx context.Context) ([]queue.Subscription, error) {
 	list, err := all[api.Subscription](ctx, c, get(nil, "subscriptions"))
+	if len(list) == 0 && err != nil {
+		return nil, err // else damaged ones do not hide the others
+	}
 	subscriptions := make([]queue.Subscription, len(list))
 	for i := range list {
-		if err == nil {
-			subscriptions[i], err = list[i].Subscription()
+		var wrong error
+		if subscriptions[i], wrong = list[i].Subscription(); wrong != nil {
+			return nil, wrong
 		}
 	}
 	return subscriptions, err
@@ -141,6 +145,9 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 	what := post(&got, "subscriptions", id, "replay")
 	what.query = url.Values{"since": {fmt.Sprintf("%.6f", float64(since.UnixMicro())/1e6)}, "dry_run": {fmt.Sprint(dry)}}
 	err := c.do(ctx, what)
+	if err == nil && got.Error != nil {
+		err = got.Error
+	}
 	return queue.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: api.Moment(got.Until)}, err
 }
 

@@ -1,7 +1,7 @@
 // What the page changes: each action says in a dialog what it does, and to how many.
 
 import { call, path, Problem, query, sleep } from "./api.js";
-import { count, h, many, morph, place } from "./dom.js";
+import { coded, count, h, many, morph, place } from "./dom.js";
 
 /** may tells whether the caller's role is enough; the API asks itself. app.js sets who it is. */
 export const me = { role: "viewer", payloads: true };
@@ -33,7 +33,7 @@ export function ask({ title, text, fields = [], verb, danger = false, run }) {
     }
   };
   const form = h("form", { onsubmit: submit },
-    h("h2", { id: "dialog-title" }, title), h("p", null, text), fields, wrong,
+    h("h2", { id: "dialog-title" }, title), h("p", null, coded(text)), fields, wrong,
     h("div", { class: "actions" }, confirm, h("button", { type: "button", onclick: () => dialog().close() }, "Leave it")));
   dialog().replaceChildren(form);
   dialog().showModal();
@@ -288,6 +288,6 @@ export const arrive = (to, told) => () => {
 
 /** announce tells what an action did. */
 export function announce(text) {
-  const told = h("p", { role: "status" }, text);
+  const told = h("p", { role: "status" }, coded(text));
   morph(document.querySelector("#told") ?? document.querySelector("header").appendChild(h("div", { id: "told" })), h("div", { id: "told" }, told));
 }

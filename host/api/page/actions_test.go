@@ -129,7 +129,7 @@ func TestScheduleActions(t *testing.T) {
 	if s.Cron != "@yearly" || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
 		t.Errorf("%+v", s)
 	}
-	s.Options.Timeout = time.Minute
+	s.Options.Timeout, s.Options.Retry.Base = time.Minute, time.Hour
 	_, err := w.PutSchedule(w.ctx, *s, false)
 	must(t, err)
 	w.see(t, "1 min")
@@ -137,9 +137,22 @@ func TestScheduleActions(t *testing.T) {
 	w.fill(t, "overlap", "skip")
 	w.press(t, "Change it")
 	w.eventually(t, "it is changed", func() (bool, error) { return schedule().Overlap == queue.OverlapSkip, nil })
-	if s := schedule(); s.Overlap != queue.OverlapSkip || s.Options.Timeout != time.Minute || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
+	if s := schedule(); s.Overlap != queue.OverlapSkip || s.Options.Timeout != time.Minute || s.Options.Retry.Base != time.Hour || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
 		t.Errorf("%+v", s)
 	}
+	w.until(t, `!document.querySelector("dialog").open`) // and the page goes nowhere any more
+	w.goTo(t, "/schedules", "Schedules")
+	w.press(t, "Make a schedule")
+	w.fill(t, "id", "nightly")
+	w.fill(t, "queue", "other")
+	w.fill(t, "cron", "@daily")
+	w.press(t, "Make it")
+	w.see(t, "a schedule of this name exists: change that one")
+	if s := schedule(); s.Cron != "@yearly" || s.Queue != "reports" {
+		t.Errorf("%+v", s)
+	}
+	w.press(t, "Leave it")
+	w.goTo(t, "/schedules/nightly", "Schedule nightly")
 	w.press(t, "Pause")
 	w.see(t, "No tick fires until it is resumed.")
 	w.press(t, "Pause")
@@ -208,6 +221,16 @@ func TestTopicActions(t *testing.T) {
 	w.press(t, "Deliver 1 publication")
 	w.see(t, "1 task enqueued in webhook.partner.")
 	w.stats(t, "webhook.partner", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+	_, err = w.Publish(w.ctx, "orders.new", nil, queue.PublishOptions{ID: "two", Attributes: map[string]string{"type": "made", "tenant": "acme"}})
+	must(t, err)
+	must(t, w.Queue("webhook.partner").SetLimit(w.ctx, 4)) // of which three are there
+	w.press(t, "Replay")
+	w.press(t, "Count")
+	w.press(t, "Deliver 2 publications")
+	two, err := w.Publication(w.ctx, "two")
+	must(t, err)
+	w.see(t, "1 task enqueued in webhook.partner. deliver publication two again", "go on with quern subscription replay partner --since "+two.Created.UTC().Format("2006-01-02T15:04:05.000000Z"))
+	must(t, w.Queue("webhook.partner").SetLimit(w.ctx, 0))
 	w.press(t, "Pause")
 	w.fill(t, "reason", "they asked")
 	w.press(t, "Pause")

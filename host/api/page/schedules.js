@@ -1,7 +1,7 @@
 // The views of schedules, and what may be done to them.
 
 import { acts, button, choice, field, lines, me, pairs, post, text } from "./actions.js";
-import { call, path } from "./api.js";
+import { call, path, Problem, query } from "./api.js";
 import { badge, clock, count, facts, h, link, place, section, span, table } from "./dom.js";
 
 const page = 1000;
@@ -9,7 +9,7 @@ const page = 1000;
 export function schedules({ tenant }) {
   return {
     title: "Schedules",
-    load: (signal) => call(`${path`/tenants/${tenant}/schedules`}?limit=${page}`, { signal }),
+    load: (signal) => call(query(path`/tenants/${tenant}/schedules`, { limit: page }), { signal }),
     show: ({ items, next }) => [
       acts(change(tenant)),
       table("Recurring tasks", [
@@ -69,7 +69,7 @@ const remove = (s) => !(s.owner.startsWith("plugin ") && !s.absent) && button("o
   run: () => post(at(s), undefined, "DELETE").then(() => place(s.tenant, "schedules")),
 });
 
-const definition = ["parameters_base64", "max_missed", "window_seconds", "priority", "timeout_seconds", "max_attempts", "max_age_seconds"];
+const definition = ["parameters_base64", "max_missed", "window_seconds", "priority", "timeout_seconds", "max_attempts", "max_age_seconds", "retry"];
 
 /** change is the button that makes a schedule, or changes one that there is: what the form does not show stays. */
 const change = (tenant, s) => (!s || s.owner === "hand") && button("operator", s ? "Change" : "Make a schedule", {
@@ -84,11 +84,13 @@ const change = (tenant, s) => (!s || s.owner === "hand") && button("operator", s
     choice("Ticks that came while no host ran", "missed", [["one", "fire the last"], ["skip", "fire none"], ["all", "fire all"]], s?.missed),
     choice("A tick while the last one's task goes on", "overlap", [["allow", "fires"], ["skip", "is skipped"], ["queue", "waits for it"]], s?.overlap)],
   verb: s ? "Change it" : "Make it",
-  run: ({ elements: given }) => {
+  run: async ({ elements: given }) => {
     const body = Object.fromEntries(definition.filter((name) => s?.[name] != null).map((name) => [name, s[name]]));
     for (const name of ["queue", "cron", "timezone", "parameters", "missed", "overlap"]) if (given[name]?.value) body[name] = given[name].value;
     if (body.missed !== "all") delete body.max_missed;
     const id = s?.id ?? given.id.value;
-    return post(path`/tenants/${tenant}/schedules/${id}`, { ...body, labels: pairs(given.labels.value) }, "PUT").then(() => place(tenant, "schedules", id));
+    const { put } = await post(query(path`/tenants/${tenant}/schedules/${id}`, { missing: !s }), { ...body, labels: pairs(given.labels.value) }, "PUT");
+    if (put === "kept") throw new Problem(0, "a schedule of this name exists: change that one");
+    return place(tenant, "schedules", id);
   },
 });

@@ -123,14 +123,19 @@ const pictures = [["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff,
 /** pictureType is the type of a picture, by its first bytes; SVG is text, which the page shows as such. */
 const pictureType = (data) => pictures.find(([, magic]) => magic.every((byte, i) => data[i] === byte))?.[0];
 
+/** bytesOf are those of a payload that came with its shape, as text or in base64. */
+export function bytesOf(shape, name) {
+  const base64 = shape[`${name}_base64`];
+  return shape[name] != null ? new TextEncoder().encode(shape[name]) : base64 && Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+}
+
 /** payload shows parameters or a result as text, JSON, hex or a picture. A large one is read when somebody asks for it. */
 function payload(t, name, to) {
   const total = t[`${name}_size`] ?? 0;
   if (total === 0) return h("p", { class: "empty" }, "Empty.");
   const own = { class: "payload", "data-own": `${name}-${t.run}-${total}` };
   const read = async () => bytes(`${to}/${name}`);
-  const base64 = t[`${name}_base64`];
-  const data = t[name] != null ? new TextEncoder().encode(t[name]) : base64 && Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const data = bytesOf(t, name);
   if (data) return h("div", own, viewer(data, name, t.id));
   const load = async (event) => {
     const box = event.target.parentNode;

@@ -1,9 +1,9 @@
 // The views of topics, publications and subscriptions, and what may be done to them.
 
 import { acts, announce, arrive, ask, bulk, button, choice, field, lines, me, pairs, post, sent, text } from "./actions.js";
-import { bytes, call, now, path, query } from "./api.js";
+import { call, now, path, query } from "./api.js";
 import { badge, clock, coded, count, facts, h, link, many, place, section, span, table } from "./dom.js";
-import { shownBytes, viewer } from "./task.js";
+import { bytesOf, viewer } from "./task.js";
 
 const page = 50;
 
@@ -11,8 +11,8 @@ export function topics({ tenant }) {
   return {
     title: "Topics",
     load: async (signal) => {
-      const get = (words) => call(`/tenants/${encodeURIComponent(tenant)}/${words}`, { signal });
-      const [topics, subscriptions, off] = await Promise.all([get("topics"), get("subscriptions?limit=1000"), switchedOff(tenant, signal)]);
+      const [topics, subscriptions, off] = await Promise.all([
+        call(path`/tenants/${tenant}/topics`, { signal }), call(query(path`/tenants/${tenant}/subscriptions`, { limit: 1000 }), { signal }), switchedOff(tenant, signal)]);
       return { topics: topics.items, subscriptions, off };
     },
     show: ({ topics, subscriptions, off }) => [
@@ -50,7 +50,7 @@ const subscriptionTable = (tenant, list, off) => table("Subscriptions", [
 ], list);
 
 /** switchedOff are the destinations of webhooks that listeners leave alone for a time, because they failed. */
-const switchedOff = async (tenant, signal) => (await call(query(path`/tenants/${tenant}/nodes`, { limit: 1000 }), { signal })).items
+const switchedOff = async (tenant, signal) => (await call(query(path`/tenants/${tenant}/nodes`, { leased: true, limit: 1000 }), { signal })).items
   .flatMap((node) => (node.destinations_off ?? []).map((off) => ({ ...off, listener: node.listener })));
 
 const origin = (url) => (URL.canParse(url) ? new URL(url).origin : url);
@@ -96,15 +96,10 @@ export function topic({ tenant, search }, name) {
 const publicationState = (p) => [badge(p.state, { published: "complete", dropped: "failed" }[p.state] ?? "warning"), p.refused && ` ${count(p.refused)} refused`];
 
 export function publication({ tenant }, id) {
-  const to = path`/tenants/${tenant}/publications/${id}`;
   return {
     title: `Publication ${id}`,
-    load: async (signal) => {
-      const shape = await call(to, { signal });
-      const data = me.payloads && (shape.payload_size ?? 0) <= shownBytes ? await bytes(`${to}/payload`, { signal }) : null;
-      return { shape, data };
-    },
-    show: ({ shape: p, data }) => [
+    load: (signal) => call(path`/tenants/${tenant}/publications/${id}`, { signal }),
+    show: (p) => [
       h("p", null, publicationState(p), " in ", link(p.topic, tenant, "topics", p.topic)),
       section("About it", facts(
         ["Created", clock(p.created)], ["Subscribers", count(p.subscribers)], ["Tasks", count(p.tasks)],
@@ -118,7 +113,7 @@ export function publication({ tenant }, id) {
         { head: "Status", cell: (t) => [badge(t.status), " ", t.reason] },
       ], p.list ?? [], "No subscription matched.")),
       me.payloads ? section("Payload", !p.payload_size ? h("p", { class: "empty" }, "Empty.") : h("div", { class: "payload", "data-own": `payload-${id}-${p.payload_size}` },
-        data ? viewer(data, "payload", id) : coded(`It has ${count(p.payload_size)} bytes: \`quern publication show\` has them.`)))
+        bytesOf(p, "payload") ? viewer(bytesOf(p, "payload"), "payload", id) : coded(`It has ${count(p.payload_size)} bytes: \`quern publication show\` has them.`)))
         : h("p", { class: "faint" }, "You may not see payloads and attributes.")],
   };
 }
@@ -161,6 +156,14 @@ export function subscription({ tenant, search }, id) {
   };
 }
 
+/** goOn tells how the rest is replayed of a replay that ended at a time. */
+function goOn(s, until) {
+  if (!until) return "";
+  const micros = Math.round(until * 1e6);
+  const since = new Date(Math.floor(micros / 1000)).toISOString().replace("Z", `${String(micros % 1000).padStart(3, "0")}Z`);
+  return ` There are more: go on with \`quern subscription replay ${s.id} --since ${since}\`.`;
+}
+
 function subscriptionActions(tenant, s) {
   const to = path`/tenants/${tenant}/subscriptions/${s.id}`;
   return acts(
@@ -176,10 +179,14 @@ function subscriptionActions(tenant, s) {
       run: async ({ elements: { hours } }) => {
         const since = now() - 3600 * Number(hours.value);
         const { publications: n, until } = await post(query(`${to}/replay`, { since, dry_run: true }));
-        return () => (n === 0 ? announce("Nothing was published that matches it.") : ask({
+        return () => (n === 0 ? announce(`Nothing was published that matches it.${goOn(s, until)}`) : ask({
           title: `Deliver ${many(n, "publication")} to ${s.id} again?`,
-          text: `Each makes one task in ${s.queue}, the oldest first.${until ? " There are more, which `quern subscription replay` goes on with." : ""}`,
-          verb: `Deliver ${many(n, "publication")}`, run: async () => announce(`${many((await post(query(`${to}/replay`, { since }))).tasks?.length ?? 0, "task")} enqueued in ${s.queue}.`),
+          text: `Each makes one task in ${s.queue}, the oldest first.${goOn(s, until)}`,
+          verb: `Deliver ${many(n, "publication")}`,
+          run: async () => {
+            const { tasks, until, error } = await post(query(`${to}/replay`, { since }));
+            announce(`${many(tasks?.length ?? 0, "task")} enqueued in ${s.queue}.${error ? ` ${error.detail}.` : ""}${goOn(s, until)}`);
+          },
         }));
       },
     }),
@@ -203,9 +210,9 @@ const change = (tenant, s) => button("admin", s ? "Change" : "Make a subscriptio
   verb: s ? "Change it" : "Make it",
   run: ({ elements: given }) => {
     const id = s?.id ?? given.id.value;
-    const { url, queue } = { url: given.url.value, queue: given.queue.value };
+    const url = given.url.value;
     const body = {
-      ...s, topic: given.topic.value, ...(queue ? { queue } : { queue: undefined }), webhook: url ? { ...s?.webhook, url } : undefined,
+      ...s, topic: given.topic.value, queue: given.queue.value || undefined, webhook: url ? { ...s?.webhook, url } : undefined,
       filter: { ...s?.filter, attributes: pairs(given.attributes.value) },
     };
     return post(query(path`/tenants/${tenant}/subscriptions/${id}`, { only_new: !s }), body, "PUT").then(() => place(tenant, "subscriptions", id));
