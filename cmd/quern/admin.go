@@ -56,7 +56,7 @@ func (o *adminOptions) listen(flags *pflag.FlagSet, config api.Config) (_ *api.S
 		return nil, nil
 	}
 	if o.base = strings.TrimSuffix(o.base, "/"); o.base != "" && (o.base[0] != '/' || path.Clean(o.base) != o.base) {
-		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path such as /quern, without //, . and .."))
+		return nil, wrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path such as /quern: //, . and .. are not taken"))
 	}
 	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
 	if o.tokens != "" {
