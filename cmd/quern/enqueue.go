@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -118,7 +119,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
-	newCount(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning")
+	newNumber(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning", 0, math.MaxInt, "use 0 or more")
 	notSettings(f, "file", "skip", "after", "when", "open", "then", "then-parameters")
 }
 

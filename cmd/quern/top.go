@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
 	"slices"
 	"time"
 
@@ -35,6 +36,9 @@ func newTop(env environment) *cobra.Command {
 		}
 		if _, err := client.Clock(cmd.Context()); err != nil {
 			return err
+		}
+		if remote, ok := client.(served); ok {
+			remote.Withheld = nil // it would write into the screen
 		}
 		return top.Run(cmd.Context(), &topSource{client: client}, top.Config{
 			Title: client.Tenant() + " at " + client.Address(), Every: every, Plain: cmd.Root().Annotations[noColour] != "",
@@ -149,7 +153,7 @@ func (s *topSource) Task(ctx context.Context, id string, before *top.Task) (*top
 		return nil, err
 	}
 	lines, err := s.client.Log(ctx, id, 0)
-	if err != nil {
+	if err != nil && !isStatus(err, http.StatusForbidden) { // the token may not see it
 		return nil, err
 	}
 	return &top.Task{Task: task, Clock: clock, History: history, Log: lines[max(0, len(lines)-topLog):]}, nil

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +26,9 @@ func otlpFlag(f *pflag.FlagSet) {
 // newTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is the
 // host's. end sends what waits.
 func newTracer(cmd *cobra.Command, env environment, name string, logger hclog.Logger) (_ *trace.Tracer, end func(), err error) {
+	if err := checkOpenTelemetry(env); err != nil {
+		return nil, nil, err
+	}
 	flag := cmd.Flag("otlp")
 	config := trace.Config{Endpoint: flag.Value.String(), Name: name, Logger: logger.Named("traces")}
 	config.Version, _ = buildVersion()
@@ -55,6 +60,28 @@ func newTracer(cmd *cobra.Command, env environment, name string, logger hclog.Lo
 			config.Logger.Warn("traces of the last seconds are lost", "error", err)
 		}
 	}, nil
+}
+
+// checkOpenTelemetry refuses what its SDK does not check: a host would panic, or compute without end.
+func checkOpenTelemetry(env environment) error {
+	for name, most := range map[string]int{
+		"OTEL_BSP_MAX_QUEUE_SIZE": 1_000_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 1_000_000,
+		"OTEL_BSP_SCHEDULE_DELAY": 86_400_000, "OTEL_BSP_EXPORT_TIMEOUT": 86_400_000, // milliseconds
+	} {
+		if text := env.get(name); text != "" {
+			if n, err := strconv.Atoi(text); err != nil || n < 1 || n > most {
+				return usagef("%s %q: use a whole number from 1 to %d", name, text, most)
+			}
+		}
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		if text := env.get(name); text != "" {
+			if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+				return usagef("%s: use a URL, such as http://localhost:4318", name)
+			}
+		}
+	}
+	return nil
 }
 
 // tracesWanted tells whether OpenTelemetry's environment variables name a collector and do not turn traces off.

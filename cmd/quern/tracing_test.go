@@ -125,6 +125,14 @@ func TestRefusedCollectors(t *testing.T) {
 			t.Errorf("%s: %+v", value, r)
 		}
 	}
+	for name, value := range map[string]string{
+		"OTEL_BSP_MAX_QUEUE_SIZE": "-1", "OTEL_BSP_SCHEDULE_DELAY": "0", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "99999999999999999999",
+		"OTEL_BSP_EXPORT_TIMEOUT": "1s", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://u:s3cret word@h",
+	} {
+		if r := u.with(map[string]string{name: value}).run("serve", "--check"); r.status != exitUsage || !strings.Contains(r.stderr, name) || strings.Contains(r.stderr, "s3cret") {
+			t.Errorf("%s=%s: %+v", name, value, r)
+		}
+	}
 	r := u.with(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}).run("serve", "--check")
 	if r.status != exitUsage || !strings.Contains(r.stderr, `OTEL_EXPORTER_OTLP_PROTOCOL "http/json": use http/protobuf or grpc`) {
 		t.Errorf("%+v", r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/hashicorp/go-hclog"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -39,4 +40,17 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		}
 	}
 	return nil
+}
+
+// sdkLog tells what the SDK says of settings that it cannot use, without their values, which may be secret.
+type sdkLog struct{ logger hclog.Logger }
+
+func (sdkLog) Init(logr.RuntimeInfo)            {}
+func (sdkLog) Enabled(int) bool                 { return false }
+func (sdkLog) Info(int, string, ...any)         {}
+func (l sdkLog) WithValues(...any) logr.LogSink { return l }
+func (l sdkLog) WithName(string) logr.LogSink   { return l }
+
+func (l sdkLog) Error(_ error, message string, _ ...any) {
+	l.logger.Warn("OpenTelemetry leaves out a setting of its environment variables that it cannot use", "what", message)
 }

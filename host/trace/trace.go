@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/hashicorp/go-hclog"
 	"go.opentelemetry.io/otel"
@@ -81,6 +82,7 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
+	otel.SetLogger(logr.New(sdkLog{config.Logger})) // one for the process, as the handler of errors below
 	exporter, err := newExporter(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -99,7 +101,7 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	}
 	living, abandon := context.WithCancel(context.Background())
 	reporter := &reporter{SpanExporter: exporter, logger: config.Logger, living: living}
-	// The SDK has one handler of errors for the process; those of exports end in the reporter.
+	// Those of exports end in the reporter.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { config.Logger.Warn("traces", "error", err) }))
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(reporter), sdktrace.WithResource(described))
 	return &Tracer{provider: provider, tracer: provider.Tracer("github.com/quern-project/quern"), abandon: abandon}, nil
