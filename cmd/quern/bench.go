@@ -73,6 +73,9 @@ func newBench(env environment) *cobra.Command {
 	return cmd
 }
 
+// mostInAQueue is how many tasks bench enqueues in a queue of others.
+const mostInAQueue = 50_000
+
 // run measures, and leaves nothing behind.
 func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, err error) {
 	own := o.queue == ""
@@ -80,6 +83,9 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 		if cmd.Flag(name).Changed && !own {
 			return nil, usagef("both --%s and --queue: bench has hosts of its own, or measures those of a queue; leave one of them out", name)
 		}
+	}
+	if !own && o.tasks > mostInAQueue {
+		return nil, usagef("--tasks %d with --queue: use %d at most, since the entries of deleted tasks stay in a long list of finished ones, and count there", o.tasks, mostInAQueue)
 	}
 	if cmd.Flag("tenant").Changed && own {
 		return nil, usagef("--tenant without --queue: bench has a tenant of its own; name a queue of the tenant, or leave --tenant out")

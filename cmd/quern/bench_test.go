@@ -80,6 +80,9 @@ func TestBenchOfAQueue(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, queuetest.Shared(t).URL())
 	tenant := queuetest.Tenant()
+	if r := u.run("bench", "--queue", "echo", "--tenant", tenant, "--tasks", "50001"); r.status != exitUsage || !strings.Contains(r.stderr, "use 50000 at most") {
+		t.Errorf("%+v", r)
+	}
 	r := u.run("bench", "--queue", "echo", "--tenant", tenant, "--tasks", "10")
 	if r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("no host serves the queue %q of tenant %s", "echo", tenant)) {
 		t.Errorf("%+v", r)
