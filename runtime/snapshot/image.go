@@ -268,6 +268,7 @@ func (m *Image) Close() error {
 // is another.
 const maxMappings = 30_000
 
+// mappings are those of all images: the bound is the process's.
 var mappings atomic.Int64
 
 // mapped is how many mappings the image takes in a space, if it is one of those that maxMappings bounds; else 0.
