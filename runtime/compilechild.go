@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // CompileChild is all that a process does which an Engine has started by Config.Compiler: it limits itself, and then compiles
@@ -49,7 +51,7 @@ func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io
 		return fmt.Errorf("read module: %w", err)
 	}
 	v := verdictOf(compileIn(ctx, ".", binary))
-	v.Text = prefix(v.Text, maxChildText/8) // its quotation is longer
+	v.Text = redact.Prefix(v.Text, maxChildText/8) // its quotation is longer
 	return out.Encode(v)
 }
 
