@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
 )
 
 // The patience with files and errors.
@@ -207,7 +208,7 @@ func (r *reconciler) readManifest(p *plugin) {
 		return
 	}
 	have.trust.note(read.fingerprint, now)
-	have.digest = digestOf(read.data)
+	have.digest = runtime.DigestOf(read.data)
 	have.manifest, have.err = manifest.Parse(path, read.data)
 }
 
