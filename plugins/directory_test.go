@@ -58,7 +58,7 @@ func TestServe(t *testing.T) {
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Config{}, nil)
-	if err := f.Run(t.Context()); !errors.Is(err, ErrStarted) {
+	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "already being watched") {
 		t.Errorf("the second Run: %v", err)
 	}
 }

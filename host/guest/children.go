@@ -59,7 +59,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		c.waiting = append(c.waiting, child)
 		return child.ID, nil
 	}
-	id, err := c.enqueueNow(ctx, child)
+	id, err := atOnce(ctx, t.Host, "a task cannot enqueue", func() (string, error) { return t.Host.Enqueue(ctx, child) })
 	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else the child may exist
 		c.giveBack(&child)
 	}
@@ -93,28 +93,6 @@ func (c *Children) giveBack(child *queue.Child) {
 }
 
 func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
-
-// enqueueNow enqueues a child at once. If nobody knows whether that was done, it is done again: the child keeps its ID.
-func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, error) {
-	t := c.task
-	enqueue := func() (string, error) { return t.Host.Enqueue(ctx, child) }
-	id, err := service.Await(ctx, enqueue)
-	if queue.IsUnavailable(err) && ctx.Err() == nil {
-		id, err = service.Await(ctx, enqueue)
-	}
-	switch {
-	case errors.Is(err, queue.ErrQueueFull):
-		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
-	case errors.Is(err, queue.ErrDependency):
-		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
-	case errors.Is(err, queue.ErrDamaged):
-		t.Host.Warn("a task cannot enqueue", "error", err)
-		fallthrough
-	case queue.IsUnavailable(err):
-		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	return id, err
-}
 
 // newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid or
 // service.ErrDenied.

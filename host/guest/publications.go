@@ -60,31 +60,10 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 		c.published.waiting = append(c.published.waiting, p)
 		return p.ID, nil
 	}
-	err := c.publishNow(ctx, p)
+	_, err := atOnce(ctx, t.Host, "a task cannot publish", func() (struct{}, error) { return struct{}{}, t.Host.Publish(ctx, p) })
 	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else it may be published
 		c.published.count--
 		c.published.bytes -= size
 	}
 	return p.ID, err
-}
-
-// publishNow publishes at once. If nobody knows whether that was done, it is done again: the publication keeps its ID.
-func (c *Children) publishNow(ctx context.Context, p *queue.Publication) error {
-	publish := func() (struct{}, error) { return struct{}{}, c.task.Host.Publish(ctx, p) }
-	_, err := service.Await(ctx, publish)
-	if queue.IsUnavailable(err) && ctx.Err() == nil {
-		_, err = service.Await(ctx, publish)
-	}
-	switch {
-	case errors.Is(err, queue.ErrExists): // in another topic
-		return invalid(err)
-	case errors.Is(err, queue.ErrQueueFull):
-		return fmt.Errorf("%w: %w", service.ErrQuota, err)
-	case errors.Is(err, queue.ErrDamaged):
-		c.task.Host.Warn("a task cannot publish", "error", err)
-		fallthrough
-	case queue.IsUnavailable(err):
-		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	return err
 }
