@@ -32,7 +32,6 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
-	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -140,8 +139,9 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
 			Secret: func(name string) ([]byte, error) {
-				if len(manifest.Capabilities{Secrets: []string{name}}.LimitTo(grants.Ceiling).Secrets) == 0 {
-					return nil, &service.Denial{By: service.ByHost, Place: grants.Place, Add: fmt.Sprintf("secrets: [%q]", name)}
+				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
+				if err := manifest.NewPermissions(asked, n.options.plugins.Grants, tenant.Tenant(), nil).DenySecret(name); err != nil {
+					return nil, err
 				}
 				return guest.ReadSecret(n.options.secrets, tenant.Tenant(), name, grants.Secrets)
 			},

@@ -36,11 +36,14 @@ func (c *Children) Waiting() []queue.Child {
 // Enqueue implements service.Enqueuer.
 func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
+	if err := queue.ValidQueue(asked.Queue); err != nil {
+		return "", invalid(err)
+	}
 	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {
 		return "", err
 	}
 	asked.Headers = queue.InheritTrace(t.Headers, asked.Headers)
-	child, err := newChild(c.grant, asked, t.ID)
+	child, err := newChild(asked, t.ID)
 	switch {
 	case err != nil:
 		return "", err
@@ -94,15 +97,8 @@ func (c *Children) giveBack(child *queue.Child) {
 
 func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
 
-// newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid or
-// service.ErrDenied.
-func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
-	if err := queue.ValidQueue(asked.Queue); err != nil {
-		return queue.Child{}, invalid(err)
-	}
-	if !grant.Allows(asked.Queue) {
-		return queue.Child{}, &service.Denial{What: fmt.Sprintf("queue %q is not granted", asked.Queue), Add: fmt.Sprintf("enqueue: {queues: [%q]}", asked.Queue)}
-	}
+// newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid.
+func newChild(asked service.Child, parent string) (queue.Child, error) {
 	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
 		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}

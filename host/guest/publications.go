@@ -29,9 +29,6 @@ func (c *Children) Publications() []*queue.Publication {
 // Publish implements service.Publisher.
 func (c *Children) Publish(ctx context.Context, asked service.Publication) (string, error) {
 	t := c.task
-	if err := t.Permissions.DenyTopic(asked.Topic); err != nil {
-		return "", err
-	}
 	p := &queue.Publication{
 		ID: cmp.Or(asked.ID, queue.NewID()), Topic: asked.Topic, Payload: asked.Body, Attributes: asked.Attributes,
 		Parent: t.ID, Depth: t.Depth + 1, Traceparent: cmp.Or(asked.Traceparent, t.Headers[queue.HeaderTraceparent]),
@@ -43,10 +40,11 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	if err := p.Validate(); err != nil {
 		return "", invalid(err)
 	}
+	if err := t.Permissions.DenyTopic(p.Topic); err != nil {
+		return "", err
+	}
 	grant := t.Permissions.Capabilities.Publish
 	switch {
-	case !grant.Allows(p.Topic):
-		return "", &service.Denial{What: fmt.Sprintf("topic %q is not granted", p.Topic), Add: fmt.Sprintf("publish: {topics: [%q]}", p.Topic)}
 	case t.Depth >= manifest.MaxPublicationDepth:
 		return "", fmt.Errorf("%w: the task has %d parents above it, and no task with %d or more may publish: is that a circle?", service.ErrLimit, t.Depth, manifest.MaxPublicationDepth)
 	case c.published.count >= manifest.MaxPublications:

@@ -130,46 +130,51 @@ func (p *Permissions) denial(line string) *service.Denial {
 	return &service.Denial{By: service.ByHost, Place: p.Place, Add: line}
 }
 
-// deny is the denial of something, by its name, that the manifest grants and the host does not; else nil.
-func (p *Permissions) deny(grants func(c *Capabilities) bool, line, name string) error {
-	if !grants(&p.asked) || grants(&p.Capabilities) {
+// deny is the denial of something, by its name, that the manifest or the host does not grant; nil if both do.
+func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name string) error {
+	what, line = fmt.Sprintf(what, name), fmt.Sprintf(line, name)
+	switch {
+	case grants(&p.Capabilities):
 		return nil
+	case grants(&p.asked):
+		return p.denial(line)
 	}
-	return p.denial(fmt.Sprintf(line, name))
+	return &service.Denial{What: what, Add: line}
 }
 
-// DenyBucket is the error of using a bucket, or of changing it, that the manifest grants and the host does not; else nil.
+// DenyBucket is the denial of using a bucket, or of changing it; nil if it is granted. So are those below.
 func (p *Permissions) DenyBucket(bucket string, write bool) error {
-	line := "kv: [{bucket: %q}]"
+	what, line := "bucket %q is not granted", "kv: [{bucket: %q}]"
 	if write {
 		line = "kv: [{bucket: %q, access: rw}]"
+		if p.Capabilities.allowsBucket(bucket, false) {
+			what = "bucket %q is granted for reading only"
+		}
 	}
-	return p.deny(func(c *Capabilities) bool {
-		return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket && (g.Write || !write) })
-	}, line, bucket)
+	return p.deny(func(c *Capabilities) bool { return c.allowsBucket(bucket, write) }, what, line, bucket)
 }
 
-// DenySecret is the error of reading a secret that the manifest grants and the host does not; else nil.
+// DenySecret is that of reading a secret.
 func (p *Permissions) DenySecret(name string) error {
-	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secrets: [%q]", name)
+	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secret %q is not granted", "secrets: [%q]", name)
 }
 
-// DenyQueue is the error of enqueueing to a queue that the manifest grants and the host does not; else nil.
+// DenyQueue is that of enqueueing to a queue.
 func (p *Permissions) DenyQueue(queue string) error {
 	line := "enqueue: {queues: [%q]}"
 	if p.asked.Enqueue.AfterCall() {
 		line = "enqueue: {queues: [%q], after: call}"
 	}
-	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, line, queue)
+	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, "queue %q is not granted", line, queue)
 }
 
-// DenyTopic is the error of publishing to a topic that the manifest grants and the host does not; else nil.
+// DenyTopic is that of publishing to a topic.
 func (p *Permissions) DenyTopic(topic string) error {
 	line := "publish: {topics: [%q]}"
 	if p.asked.Publish.AfterCall() {
 		line = "publish: {topics: [%q], after: call}"
 	}
-	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, line, topic)
+	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, "topic %q is not granted", line, topic)
 }
 
 // DenyDepth is the error of enqueueing from a task with that many parents, if the host and not the manifest bounds it; else nil.
