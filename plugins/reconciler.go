@@ -83,7 +83,7 @@ func (r *reconciler) run(ctx context.Context) {
 // stop serves nothing any more, and waits for the loads.
 func (r *reconciler) stop() {
 	r.public.table.Store(newTable(r.cfg.Tenants, nil))
-	announce(r.public.changed)
+	poke(r.public.changed)
 	for _, p := range r.plugins {
 		if p.current != nil {
 			p.current.Release()
@@ -237,7 +237,7 @@ func (r *reconciler) step(ctx context.Context) {
 		v.Release()
 	}
 	if r.swapped {
-		announce(r.public.changed)
+		poke(r.public.changed)
 	}
 	r.dirty, r.swapped, r.retired = false, false, nil
 	if !r.ready && !slices.ContainsFunc(r.first, (*plugin).undecided) {

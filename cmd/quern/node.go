@@ -134,7 +134,7 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 		grants := n.options.plugins.Grants.Of(tenant.Tenant())
 		var ceiling *egress.Ceiling
 		if grants.Ceiling != nil {
-			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Place: grants.Place}
+			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Where: grants.Where}
 		}
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,

@@ -34,8 +34,8 @@ type Permissions struct {
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
-	// Place is where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
-	Place string
+	// Where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
+	Where string
 
 	asked   Capabilities
 	hosts   map[string]string // the limits that the host decides, by path, with the places of their ceilings
@@ -47,7 +47,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	own := grants.Of(tenant)
 	p := &Permissions{
 		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets, Ceiling: own.Ceiling,
-		asked: m.Capabilities, Place: own.Place,
+		asked: m.Capabilities, Where: own.Where,
 	}
 	for name, value := range own.Config {
 		if _, asked := m.Config[name]; asked {
@@ -62,7 +62,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	p.MostRetry, p.timeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
 	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
 		p.Dead = ""
-		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Place})
+		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Where})
 	}
 	return p
 }
@@ -119,15 +119,15 @@ func (p *Permissions) ExplainMemory(err error) error {
 
 // remedy is what to do about a limit, by its name, that the host decides; "" if the manifest does.
 func (p *Permissions) remedy(name string) string {
-	if place, ok := p.hosts["limits."+name]; ok {
-		return "the host allows no more, see " + place
+	if where, ok := p.hosts["limits."+name]; ok {
+		return "the host allows no more, see " + where
 	}
 	return ""
 }
 
 // denial is that of something that takes a line in the host's grants.
 func (p *Permissions) denial(line string) *service.Denial {
-	return &service.Denial{By: service.ByHost, Place: p.Place, Add: line}
+	return &service.Denial{By: service.ByHost, Where: p.Where, Add: line}
 }
 
 // deny is the denial of something, by its name, that the manifest or the host does not grant; nil if both do.

@@ -37,8 +37,8 @@ func New(cfg Config) *Client {
 type Ceiling struct {
 	// Grants are required in addition to those of the manifest.
 	Grants []Grant
-	// Place names in error messages where a grant could be added: a file and an entry in it.
-	Place string
+	// Where names in error messages where a grant could be added: an entry and its file.
+	Where string
 }
 
 // For returns the service of one plugin of a tenant, limited to the grants, which must not change, and to the ceiling,
@@ -161,7 +161,7 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 	}
 	if p.ceiling != nil && !granted(p.ceiling.Grants, r.Method, t) {
 		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t,
-			&service.Denial{By: service.ByHost, Place: p.ceiling.Place, Add: fmt.Sprintf("http: [%s]", line)})
+			&service.Denial{By: service.ByHost, Where: p.ceiling.Where, Add: fmt.Sprintf("http: [%s]", line)})
 	}
 	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.maxHeader)
 	if err != nil {
