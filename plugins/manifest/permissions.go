@@ -130,16 +130,15 @@ func (p *Permissions) denial(line string) *service.Denial {
 	return &service.Denial{By: service.ByHost, Where: p.Where, Add: line}
 }
 
-// deny is the denial of something, by its name, that the manifest or the host does not grant; nil if both do.
+// deny is the denial of something, by its name, that the manifest or the host does not grant; nil if both do. what and line are formats.
 func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name string) error {
-	what, line = fmt.Sprintf(what, name), fmt.Sprintf(line, name)
 	switch {
 	case grants(&p.Capabilities):
 		return nil
 	case grants(&p.asked):
-		return p.denial(line)
+		return p.denial(fmt.Sprintf(line, name))
 	}
-	return &service.Denial{What: what, Add: line}
+	return &service.Denial{What: fmt.Sprintf(what, name), Add: fmt.Sprintf(line, name)}
 }
 
 // DenyBucket is the denial of using a bucket, or of changing it; nil if it is granted. So are those below.
