@@ -218,7 +218,7 @@ func TestReschedule(t *testing.T) {
 			}
 			read := w.task(t, id)
 			if n == 3 {
-				if read.Status != Failed || read.Reason != ReasonExhausted {
+				if read.Status != Failed || read.Reason != ReasonExhausted || read.Failure().Message != "put off 2 times: not yet" {
 					t.Errorf("%+v", read)
 				}
 				break
