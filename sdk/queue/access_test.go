@@ -60,7 +60,7 @@ func TestAccessLists(t *testing.T) {
 			defer client.Close()
 			w := &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
 			scripts := &calledScripts{called: make(map[string]bool)}
-			w.rdb.AddHook(scripts)
+			w.rdb.AddHook(spy(scripts.note))
 			act(t, w)
 
 			needed := seen(t, admin)
@@ -187,26 +187,13 @@ type calledScripts struct {
 	called map[string]bool // by SHA
 }
 
-func (c *calledScripts) note(cmd redis.Cmder) {
-	if args := cmd.Args(); cmd.Name() == "evalsha" {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.called[args[1].(string)] = true
-	}
-}
-
-func (c *calledScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *calledScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { c.note(cmd); return next(ctx, cmd) }
-}
-
-func (c *calledScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			c.note(cmd)
+func (c *calledScripts) note(cmds ...redis.Cmder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cmd := range cmds {
+		if args := cmd.Args(); cmd.Name() == "evalsha" {
+			c.called[args[1].(string)] = true
 		}
-		return next(ctx, cmds)
 	}
 }
 

@@ -351,7 +351,7 @@ func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
 		t.Cleanup(func() { _ = other.rdb.Close() })
 		late := &lateReserve{left: -1}
-		w.rdb.AddHook(late)
+		w.rdb.AddHook(spy(late.count))
 		for nth := range 20 { // before each command of a retry
 			name := fmt.Sprint("q", nth)
 			id := w.enqueue(t, name, "", Options{ID: name})
