@@ -253,9 +253,9 @@ func pipelined[T, C any](ctx context.Context, s *store, items []T, read func(p r
 }
 
 // existing returns the pages of pageTasks items of which at least one key exists.
-func (s *store) existing(ctx context.Context, items []string, key func(item string) string) (some []string, err error) {
+func existing[T any](ctx context.Context, s *store, items []T, key func(item T) string) (some []T, err error) {
 	pages := slices.Collect(slices.Chunk(items, pageTasks))
-	found, err := pipelined(ctx, s, pages, func(p redis.Pipeliner, page []string) *redis.IntCmd {
+	found, err := pipelined(ctx, s, pages, func(p redis.Pipeliner, page []T) *redis.IntCmd {
 		keys := make([]string, len(page))
 		for i, item := range page {
 			keys[i] = key(item)
