@@ -239,7 +239,6 @@ func produce(t *testing.T, w *world) {
 	w.enqueue(t, "q", "\xff", Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"a": "b"}, Retry: Retry{MaxAge: time.Hour}})
 	w.enqueue(t, "q", "", Options{ID: "late", Delay: time.Hour})
 	w.enqueue(t, "q", "same", Options{Unique: &Unique{}})
-	must[[]*Task](t)(q.Equivalent(ctx, Unique{}, []byte("same")))
 	must[[]Receipt](t)(q.EnqueueMany(ctx, make([]Spec, 3)))
 	durable := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
 	defer durable.Close()

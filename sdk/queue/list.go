@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // as Redis's own sha1hex, not a protection
 	"encoding/hex"
@@ -20,11 +21,8 @@ const maxPage = pageTasks
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status. At most 100,000 tasks are searched: of the key, in
-	// the order of their IDs, or else of the list.
+	// Key lists only tasks of this key, newest first whatever their status: of at most 100,000, in the order of their IDs.
 	Key string
-	// Match lists only tasks for which it returns true, of as many.
-	Match func(*Task) bool
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
 	// may repeat or miss tasks.
 	Offset int
@@ -35,60 +33,30 @@ type ListOptions struct {
 // List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
 // vanishes meanwhile is left out.
 func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) {
+	tasks, _, err := q.Page(ctx, options)
+	return tasks, err
+}
+
+// Page is List for callers that read page after page. read counts the entries that it read, including tasks that have vanished
+// since: fewer than Limit is the end of the list.
+func (q *Queue) Page(ctx context.Context, o ListOptions) (tasks []*Task, read int, err error) {
 	if err := ValidQueue(q.name); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if options.Limit == 0 {
-		options.Limit = 100
+	o.Limit = cmp.Or(o.Limit, 100)
+	if o.Limit < 0 || o.Limit > maxPage || o.Offset < 0 {
+		return nil, 0, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
+			ErrInvalid, o.Limit, o.Offset, maxPage)
 	}
-	if options.Limit < 0 || options.Limit > maxPage || options.Offset < 0 {
-		return nil, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
-			ErrInvalid, options.Limit, options.Offset, maxPage)
-	}
-	tasks, err := q.list(ctx, options)
-	return tasks, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
-}
-
-func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
+	var ids []string
 	if o.Key != "" {
-		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
-		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
+		tasks, err = q.keyed(ctx, o)
+		read = len(tasks)
+	} else if ids, err = q.ids(ctx, o); err == nil {
+		tasks, err = q.client.summaries(ctx, q.name, o.Status, ids)
+		read = len(ids)
 	}
-	if o.Match == nil {
-		ids, err := q.ids(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		return q.client.summaries(ctx, q.name, o.Status, ids)
-	}
-	var found []*Task
-	page := ListOptions{Status: o.Status, Limit: maxPage}
-	for ; page.Offset < searched && len(found) < o.Offset+o.Limit; page.Offset += maxPage {
-		ids, err := q.ids(ctx, page)
-		if err != nil {
-			return nil, err
-		}
-		some, err := q.filter(ctx, o, ids)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
-		if len(ids) < maxPage {
-			break
-		}
-	}
-	return pageOf(found, o), nil
-}
-
-// filter reads the tasks that have the options' status and match.
-func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
-	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(tasks, func(t *Task) bool {
-		return o.Match != nil && !o.Match(t)
-	}), nil
+	return tasks, read, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
 }
 
 // foundIn is how many tasks FindTasks looks at.
@@ -145,9 +113,10 @@ func pageOf[T any](all []T, o ListOptions) []T {
 	return all[from:min(from+o.Limit, len(all))]
 }
 
-// keyed reads a page of the tasks under a word of the queue's index, newest first. The index is in the order of the IDs, so all
-// of it is read, up to 100,000.
-func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task, error) {
+// keyed reads a page of the tasks of a key, newest first. The index is in the order of the IDs, so all of it is read, up to 100,000.
+func (q *Queue) keyed(ctx context.Context, o ListOptions) ([]*Task, error) {
+	sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
+	word := "K" + hex.EncodeToString(sum[:])
 	var found []*Task
 	from := "[" + word + " "
 	for read := 0; read < searched; read += maxPage {
@@ -161,7 +130,7 @@ func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task,
 		for i, member := range members {
 			ids[i] = strings.TrimPrefix(member, word+" ")
 		}
-		some, err := q.filter(ctx, o, ids)
+		some, err := q.client.summaries(ctx, q.name, o.Status, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -174,16 +143,6 @@ func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task,
 		from = "(" + members[len(members)-1]
 	}
 	return pageOf(found, o), nil
-}
-
-// Equivalent lists the tasks that were enqueued with this uniqueness (its key, or these parameters), whatever became of them:
-// the newest 1,000, of at most 100,000 in the order of their IDs.
-func (q *Queue) Equivalent(ctx context.Context, unique Unique, parameters []byte) ([]*Task, error) {
-	if err := ValidQueue(q.name); err != nil {
-		return nil, err
-	}
-	tasks, err := q.keyed(ctx, "U"+unique.hash(q.name, parameters), ListOptions{Limit: maxPage})
-	return tasks, wrap(fmt.Sprintf("list equivalent tasks of %q", q.name), err)
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {

@@ -79,10 +79,7 @@ local function withoptions(b) -- rare
     redis.call('HSET', key, unpack(fields))
     if o.given then clear(id) end
     if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
-    if o.unique then
-      redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life)
-      redis.call('ZADD', KEYS_ .. queue, 0, 'U' .. o.unique .. ' ' .. id)
-    end
+    if o.unique then redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life) end
     if o.key then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(o.key) .. ' ' .. id) end
     if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
     if o.parent then

@@ -434,7 +434,7 @@ local function endow(id, d, other)
 end
 
 -- The fields that forget needs of each task, in order.
-local OWNED = { 'key', 'unique', 'dead_id', 'awaited' }
+local OWNED = { 'key', 'dead_id', 'awaited' }
 
 -- forget(queue, ids, owned, status): removes tasks that finished so and their data, except their entries in lists. owned has
 -- their OWNED fields. A dead letter takes over the payload that it refers to. Dependents that nobody told yet get the result that
@@ -443,15 +443,14 @@ local function forget(queue, ids, owned, status)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
-    if h[2] then redis.call('ZREM', KEYS_ .. queue, 'U' .. h[2] .. ' ' .. id) end
-    if h[3] then inherit(id, h[3]) end
-    local dependents = h[4] and status == 'complete' and redis.pcall('LRANGE', CHILDREN_ .. id, -1000, -1) or {}
+    if h[2] then inherit(id, h[2]) end
+    local dependents = h[3] and status == 'complete' and redis.pcall('LRANGE', CHILDREN_ .. id, -1000, -1) or {}
     for _, other in ipairs(dependents) do
       local d = dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
       if d and d.state == 'blocked' and redis.pcall('HEXISTS', AFTER_ .. other, id) == 1 then endow(other, d, id) end
     end
-    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[4] and key or CHILDREN_ .. id)
-    if h[4] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
+    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[3] and key or CHILDREN_ .. id)
+    if h[3] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
   end
   for from = 1, #ids, 1000 do
     redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
