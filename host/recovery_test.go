@@ -376,7 +376,7 @@ func TestClockWatch(t *testing.T) {
 	}
 }
 
-// A host that may not look for far leases takes the tasks of dead listeners all the same, and tells what is wrong.
+// A host that may not look for overlong leases takes the tasks of dead listeners all the same, and tells what is wrong.
 func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
 	t.Parallel()
 	n, server, _ := fleet(t, Config{})
@@ -388,14 +388,14 @@ func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
 	s := n.sessionAs(server, "short")
 	n.steady(s)
 	if err := s.recovery.look(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
-		t.Errorf("the error of the far leases is %v", err)
+		t.Errorf("the error of the overlong leases is %v", err)
 	}
 	if left := n.listeners(); len(left) != 0 {
 		t.Errorf("nobody reclaimed from %v", left)
 	}
 }
 
-// While a host's own renewals fail it ends no far lease.
+// While a host's own renewals fail it ends no overlong lease.
 func TestEndsNoFarLeaseWithoutRenewals(t *testing.T) {
 	t.Parallel()
 	n, _, sessions := fleet(t, Config{})

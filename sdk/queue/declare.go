@@ -93,14 +93,13 @@ func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing
 
 // UndeclareSubscription deletes a subscription of a plugin: ErrOwned if it is not the plugin's.
 func (f *Fleet) UndeclareSubscription(ctx context.Context, id, plugin string) error {
-	s, err := f.client.Subscription(ctx, id)
-	if err == nil && s.Plugin != plugin {
-		err = owned(&s)
-	}
-	if err == nil {
-		err = f.client.Unsubscribe(ctx, id)
-	}
-	return err
+	return f.client.unsubscribe(ctx, id, func(text string) error {
+		s, err := parseSubscription(id, text)
+		if err == nil && s.Plugin != plugin {
+			err = owned(&s)
+		}
+		return err
+	})
 }
 
 func owned(s *Subscription) error {

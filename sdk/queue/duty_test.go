@@ -260,7 +260,7 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
 		t.Cleanup(func() { _ = other.rdb.Close() })
-		late := &lateReserve{left: -1}
+		late := &meanwhile{left: -1}
 		w.rdb.AddHook(spy(late.count))
 		for nth := range 20 { // before each command of a leave
 			queue := fmt.Sprint("q", nth)
@@ -268,7 +268,7 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 			node := w.node(t, queue)
 			same := &Node{client: other, id: node.id, pid: node.pid}
 			var batch ReserveReply
-			late.left, late.reserve = nth, func() { batch = same.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0] }
+			late.left, late.act = nth, func() { batch = same.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0] }
 			if err := node.Leave(w.ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -292,14 +292,14 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	})
 }
 
-// lateReserve reserves before one of the commands that a client sends.
-type lateReserve struct {
-	left    int // commands until then; below 0 when it is done
-	reserve func()
+// meanwhile acts before one of the commands that a client sends.
+type meanwhile struct {
+	left int // commands until then; below 0 when it is done
+	act  func()
 }
 
-func (l *lateReserve) count(...redis.Cmder) {
+func (l *meanwhile) count(...redis.Cmder) {
 	if l.left--; l.left == -1 {
-		l.reserve()
+		l.act()
 	}
 }

@@ -541,6 +541,21 @@ func TestSubscriptions(t *testing.T) {
 			t.Error(err)
 		}
 		w.publish(t, "orders", "", PublishOptions{}) // the others get theirs
+		// What takes the place of a plugin's subscription while this is deleted stays.
+		must[SchedulePut](t)(w.Fleet().DeclareSubscription(w.ctx, Subscription{ID: "d", Topic: "declared", Queue: "q", Plugin: "p"}, false))
+		late := &meanwhile{left: 1, act: func() {
+			if err := w.Unsubscribe(w.ctx, "d"); err != nil {
+				t.Error(err)
+			}
+			w.subscribe(t, Subscription{ID: "d", Topic: "by hand", Queue: "q"})
+		}}
+		w.rdb.AddHook(spy(late.count))
+		if err := w.Fleet().UndeclareSubscription(w.ctx, "d", "p"); !errors.Is(err, ErrOwned) {
+			t.Error(err)
+		}
+		if s := must[Subscription](t)(w.Subscription(w.ctx, "d")); s.Topic != "by hand" {
+			t.Errorf("%+v", s)
+		}
 		answer := must[any](t)(w.eval(w.ctx, newCall("subscribe", w.keys.subscriptions(), "z", "", "text", 2)))
 		if answer != "full" {
 			t.Errorf("%v", answer)

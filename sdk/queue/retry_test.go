@@ -182,7 +182,7 @@ func TestRetryUntilExhausted(t *testing.T) {
 			t.Fatalf("%+v", history)
 		}
 		for i, attempt := range history {
-			outcome, reason := OutcomeRetry, ReasonTrap
+			outcome, reason := "retry", ReasonTrap
 			if i == 2 {
 				outcome, reason = string(Failed), ReasonExhausted
 			}
@@ -306,7 +306,7 @@ func TestReject(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
-		if len(history) != 3 || history[0].Outcome != OutcomeReject || history[0].Node != a.id || history[1].Node != b.id {
+		if len(history) != 3 || history[0].Outcome != "reject" || history[0].Node != a.id || history[1].Node != b.id {
 			t.Errorf("%+v", history)
 		}
 	})

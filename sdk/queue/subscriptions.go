@@ -135,12 +135,20 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 
 // Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
+	return c.unsubscribe(ctx, id, func(string) error { return nil })
+}
+
+// unsubscribe deletes a subscription, unless the check of its text says why not.
+func (c *Client) unsubscribe(ctx context.Context, id string, check func(text string) error) error {
 	for {
 		text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result() // it may be damaged
 		if isNil(err) {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
 		if err == nil {
+			if err := check(text); err != nil {
+				return err
+			}
 			err = c.replaceSubscription(ctx, id, text, "")
 		}
 		if !errors.Is(err, errChanged) {
@@ -162,7 +170,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err != nil {
 		return err
 	}
-	s.CreatedAt, s.UpdatedAt = cmpTime(s.CreatedAt, now), now
+	s.CreatedAt, s.UpdatedAt = cmp.Or(s.CreatedAt, now), now
 	text, err := json.Marshal(s)
 	if err != nil || len(text) > maxSubscription {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
@@ -171,13 +179,6 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 		s.text = string(text)
 	}
 	return wrap("write subscription "+s.ID, err)
-}
-
-func cmpTime(t, otherwise time.Time) time.Time {
-	if t.IsZero() {
-		return otherwise
-	}
-	return t
 }
 
 func (c *Client) replaceSubscription(ctx context.Context, id, old, text string) error {

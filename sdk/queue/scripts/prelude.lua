@@ -149,16 +149,11 @@ local function following(text)
   return string.format('%d', text + 1)
 end
 
--- elsewhere(key, queue): whether the hash names another queue. A hash written by hand may name none.
-local function elsewhere(key, queue)
-  local is = redis.call('HGET', key, 'queue')
-  return is and is ~= '' and is ~= queue
-end
-
--- exists(queue, id): whether the task exists in this queue.
+-- exists(queue, id): whether the task exists in this queue. A hash written by hand may name none.
 local function exists(queue, id)
-  local key = TASK_ .. id
-  return redis.call('TYPE', key)['ok'] == 'hash' and not elsewhere(key, queue)
+  if redis.call('TYPE', TASK_ .. id)['ok'] ~= 'hash' then return false end
+  local is = redis.call('HGET', TASK_ .. id, 'queue')
+  return not is or is == '' or is == queue
 end
 
 -- companion(id, field): the size of a field in the task's companion hash; 0 if that has another type.
