@@ -547,13 +547,13 @@ func TestSubscriptions(t *testing.T) {
 			if err := w.Unsubscribe(w.ctx, "d"); err != nil {
 				t.Error(err)
 			}
-			w.subscribe(t, Subscription{ID: "d", Topic: "by hand", Queue: "q"})
+			w.subscribe(t, Subscription{ID: "d", Topic: "taken", Queue: "q"})
 		}}
 		w.rdb.AddHook(spy(late.count))
 		if err := w.Fleet().UndeclareSubscription(w.ctx, "d", "p"); !errors.Is(err, ErrOwned) {
 			t.Error(err)
 		}
-		if s := must[Subscription](t)(w.Subscription(w.ctx, "d")); s.Topic != "by hand" {
+		if s := must[Subscription](t)(w.Subscription(w.ctx, "d")); s.Topic != "taken" {
 			t.Errorf("%+v", s)
 		}
 		answer := must[any](t)(w.eval(w.ctx, newCall("subscribe", w.keys.subscriptions(), "z", "", "text", 2)))
