@@ -69,7 +69,7 @@ type Reservation struct {
 	born string
 	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
 	Created, ETA, RetriedAt time.Time
-	Attempts, MaxAttempts   int
+	Attempts                int
 	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none), Deadline when it must be
 	// done, and Expires until when it may be tried again (zero: none).
 	Retry                Retry
@@ -217,7 +217,7 @@ func readReservation(v *values) (r Reservation) {
 		case "attempts":
 			r.Attempts = int(asInt(text))
 		case "max_attempts":
-			r.MaxAttempts, maxAttempts = int(asInt(text)), text
+			maxAttempts = text
 		case "retry":
 			retry = text
 		case "checkpoint":
