@@ -138,17 +138,17 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 	var found []*queue.Task
 	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
 	for o.Offset, o.Limit = 0, 1000; ; o.Offset += o.Limit {
-		tasks, read, err := d.Client.Queue(f.Queue).Page(ctx, o)
+		page, err := d.Client.Queue(f.Queue).Page(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		for _, task := range tasks {
+		for _, task := range page.Tasks {
 			if f.Selects(task) && !seen[task.ID] {
 				seen[task.ID] = true
 				found = append(found, task)
 			}
 		}
-		if read < o.Limit || limit > 0 && len(found) >= offset+limit {
+		if page.End || limit > 0 && len(found) >= offset+limit {
 			break
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -33,30 +34,40 @@ type ListOptions struct {
 // List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
 // vanishes meanwhile is left out.
 func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) {
-	tasks, _, err := q.Page(ctx, options)
-	return tasks, err
+	page, err := q.Page(ctx, options)
+	return page.Tasks, err
 }
 
-// Page is List for callers that read page after page. read counts the entries that it read, including tasks that have vanished
-// since: fewer than Limit is the end of the list.
-func (q *Queue) Page(ctx context.Context, o ListOptions) (tasks []*Task, read int, err error) {
+// TaskPage is a page of tasks for callers that read page after page.
+type TaskPage struct {
+	Tasks []*Task
+	Read  int  // how many entries were looked at, those of vanished tasks too: of a key all that it has
+	End   bool // there are no more
+}
+
+// Page is List, and tells what follows.
+func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err error) {
 	if err := ValidQueue(q.name); err != nil {
-		return nil, 0, err
+		return page, err
 	}
 	o.Limit = cmp.Or(o.Limit, 100)
 	if o.Limit < 0 || o.Limit > maxPage || o.Offset < 0 {
-		return nil, 0, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
+		return page, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
 			ErrInvalid, o.Limit, o.Offset, maxPage)
 	}
 	var ids []string
 	if o.Key != "" {
-		tasks, err = q.keyed(ctx, o)
-		read = len(tasks)
-	} else if ids, err = q.ids(ctx, o); err == nil {
-		tasks, err = q.client.summaries(ctx, q.name, o.Status, ids)
-		read = len(ids)
+		var all []string
+		all, page.Read, err = q.keyed(ctx, o)
+		ids, page.End = pageOf(all, o), o.Offset >= len(all)-o.Limit
+	} else {
+		ids, err = q.ids(ctx, o)
+		page.Read, page.End = len(ids), len(ids) < o.Limit
 	}
-	return tasks, read, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
+	if err == nil {
+		page.Tasks, err = q.client.summaries(ctx, q.name, o.Status, ids)
+	}
+	return page, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
 }
 
 // foundIn is how many tasks FindTasks looks at.
@@ -113,36 +124,36 @@ func pageOf[T any](all []T, o ListOptions) []T {
 	return all[from:min(from+o.Limit, len(all))]
 }
 
-// keyed reads a page of the tasks of a key, newest first. The index is in the order of the IDs, so all of it is read, up to 100,000.
-func (q *Queue) keyed(ctx context.Context, o ListOptions) ([]*Task, error) {
+// keyed lists the IDs of the tasks of a key, newest first, and tells how many it looked at. The index is in the order of the IDs, so
+// that all of it is read, up to 100,000.
+func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read int, err error) {
+	c := q.client
 	sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
 	word := "K" + hex.EncodeToString(sum[:])
-	var found []*Task
 	from := "[" + word + " "
-	for read := 0; read < searched; read += maxPage {
-		members, err := q.client.rdb.ZRangeByLex(ctx, q.client.keys.keyed(q.name), &redis.ZRangeBy{
-			Min: from, Max: "(" + word + "!", Count: maxPage,
-		}).Result()
+	for more := true; more && len(ids) < searched; {
+		members, err := c.rdb.ZRangeByLex(ctx, c.keys.keyed(q.name), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: maxPage}).Result()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		ids := make([]string, len(members))
-		for i, member := range members {
-			ids[i] = strings.TrimPrefix(member, word+" ")
+		for _, member := range members {
+			ids, from = append(ids, strings.TrimPrefix(member, word+" ")), "("+member
 		}
-		some, err := q.client.summaries(ctx, q.name, o.Status, ids)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
-		slices.SortStableFunc(found, func(a, b *Task) int { return b.Created.Compare(a.Created) })
-		found = found[:min(len(found), min(o.Offset, searched)+o.Limit)]
-		if len(members) < maxPage {
-			break
-		}
-		from = "(" + members[len(members)-1]
+		more = len(members) == maxPage
 	}
-	return pageOf(found, o), nil
+	read = len(ids)
+	hashes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.task(id), "status", "created")
+	})
+	created := make(map[string]time.Time, read)
+	for i, hash := range hashes {
+		if h := hash.Val(); len(h) == 2 && h[0] != nil && (o.Status == "" || h[0] == string(o.Status)) {
+			created[ids[i]] = parseSeconds(asString(h[1]))
+		}
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { _, is := created[id]; return !is })
+	slices.SortStableFunc(ids, func(a, b string) int { return created[b].Compare(created[a]) })
+	return ids, read, err
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {

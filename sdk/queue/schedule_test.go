@@ -276,6 +276,7 @@ func TestErrPutSchedule(t *testing.T) {
 		"window -1s":           func(s *Schedule) { s.Window = -time.Second },
 		`overlap "replace"`:    func(s *Schedule) { s.Overlap = "replace" },
 		"no other options":     func(s *Schedule) { s.Options.Delay = time.Second },
+		"and no other":         func(s *Schedule) { s.Options.Dead = "dead" },
 		"of the retry policy":  func(s *Schedule) { s.Options.Retry.Base = -1 },
 		"priority 101":         func(s *Schedule) { s.Options.Priority = new(int); *s.Options.Priority = 101 },
 		"17 labels":            func(s *Schedule) { s.Options.Labels = manyLabels(17) },

@@ -44,27 +44,31 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 	}
 	s := &c.subscribers
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known && s.generation == generation {
-		return s.all, generation, s.damaged, nil
+	known := s.known && s.generation == generation
+	all, damaged = s.all, s.damaged
+	s.mu.Unlock()
+	if known {
+		return all, generation, damaged, nil
 	}
 	texts, err := c.rdb.HGetAll(ctx, c.keys.subscriptions()).Result()
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("read subscriptions: %w", err)
 	}
-	s.all, s.damaged = make([]Subscription, 0, len(texts)), nil
+	all, damaged = make([]Subscription, 0, len(texts)), nil
 	for id, text := range texts {
 		one, err := parseSubscription(id, text)
 		if err != nil {
-			s.damaged = append(s.damaged, id)
+			damaged = append(damaged, id)
 			continue
 		}
-		s.all = append(s.all, one)
+		all = append(all, one)
 	}
-	slices.SortFunc(s.all, func(a, b Subscription) int { return cmp.Compare(a.ID, b.ID) })
-	slices.Sort(s.damaged)
-	s.known, s.generation = true, generation
-	return s.all, generation, s.damaged, nil
+	slices.SortFunc(all, func(a, b Subscription) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(damaged)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.generation, s.all, s.damaged = true, generation, all, damaged
+	return all, generation, damaged, nil
 }
 
 // cachedSubscriptions is what this client read last, or reads now if it has read none.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func TestUnique(t *testing.T) {
@@ -170,6 +172,20 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 	slices.Sort(all[1:])
 	if len(all) != tasks || all[0] != "z" || len(slices.Compact(all)) != tasks {
 		t.Errorf("%d tasks, the newest is %s", len(all), all[0])
+	}
+	whole := 0 // of the tasks that are read with all that a list shows
+	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hmget" && len(cmd.Args()) > 4 {
+				whole++
+			}
+		}
+	}))
+	if page := must[TaskPage](t)(q.Page(w.ctx, ListOptions{Key: "k", Offset: 7, Limit: 10})); len(page.Tasks) != 10 || page.Read != tasks || page.End || whole != 10 {
+		t.Errorf("a page of %d tasks (the last: %v) took %d entries and %d tasks", len(page.Tasks), page.End, page.Read, whole)
+	}
+	if page := must[TaskPage](t)(q.Page(w.ctx, ListOptions{Key: "k", Offset: tasks - 10, Limit: 10})); len(page.Tasks) != 10 || !page.End {
+		t.Errorf("the last page has %d tasks: %v", len(page.Tasks), page.End)
 	}
 	for _, c := range []struct {
 		options ListOptions
