@@ -22,7 +22,7 @@ const maxPage = pageTasks
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status: of at most 100,000, in the order of their IDs.
+	// Key lists only tasks of this key, newest first whatever their status. Of more than 100,000 only those with the first IDs are found.
 	Key string
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
 	// may repeat or miss tasks.
