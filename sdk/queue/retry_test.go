@@ -451,6 +451,11 @@ func TestRetryByHandOfWhatNeverRan(t *testing.T) {
 		if history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))); len(history) != 0 {
 			t.Errorf("%+v", history)
 		}
+		w.rdb.HSet(w.ctx, w.keys.task(id), "cancel", "1")
+		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+		if failure := w.task(t, id).Failure(); batch.Passed != 1 || failure.Message != "cancelled before it ran" {
+			t.Errorf("%+v: %+v", batch, failure)
+		}
 	})
 }
 
