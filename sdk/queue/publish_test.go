@@ -542,7 +542,9 @@ func TestSubscriptions(t *testing.T) {
 		}
 		w.publish(t, "orders", "", PublishOptions{}) // the others get theirs
 		// What takes the place of a plugin's subscription while this is deleted stays.
-		must[SchedulePut](t)(w.Fleet().DeclareSubscription(w.ctx, Subscription{ID: "d", Topic: "declared", Queue: "q", Plugin: "p"}, false))
+		if _, err := w.Fleet().DeclareSubscription(w.ctx, Subscription{ID: "d", Topic: "declared", Queue: "q", Plugin: "p"}, false); err != nil {
+			t.Fatal(err)
+		}
 		late := &meanwhile{left: 1, act: func() {
 			if err := w.Unsubscribe(w.ctx, "d"); err != nil {
 				t.Error(err)
