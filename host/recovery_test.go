@@ -371,7 +371,7 @@ func TestClockWatch(t *testing.T) {
 }
 
 // A host that may not look for overlong leases takes the tasks of dead listeners all the same, and tells what is wrong.
-func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
+func TestReclaimsThoughOverlongLeasesCannotBeRead(t *testing.T) {
 	t.Parallel()
 	n, server, _ := fleet(t, Config{})
 	n.deadNode("q00", 1, 0)
@@ -390,7 +390,7 @@ func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
 }
 
 // While a host's own renewals fail it ends no overlong lease.
-func TestEndsNoFarLeaseWithoutRenewals(t *testing.T) {
+func TestEndsNoOverlongLeaseWithoutRenewals(t *testing.T) {
 	t.Parallel()
 	n, _, sessions := fleet(t, Config{})
 	lease := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "host~01234567_8"}

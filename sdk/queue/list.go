@@ -86,7 +86,7 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 	pattern := globSigns.Replace(prefix) + "*"
 	const block = 1000
 	seen := 0
-	for queue := range maps.Keys(queues) {
+	for queue := range queues {
 		for cursor := uint64(0); ; {
 			found, next, err := c.rdb.ZScan(ctx, c.keys.index(queue), cursor, pattern, block).Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
