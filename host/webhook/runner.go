@@ -334,7 +334,7 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 		id = queue.PublishedID(publication, subscription)
 	}
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
-	request, err := p.request(time.Now(), r.config.Secret)
+	request, err := p.request(time.Now().Add(d.ahead), r.config.Secret)
 	if err != nil {
 		return response, err
 	}

@@ -58,8 +58,8 @@ func (s *session) poke() {
 	}
 }
 
-// run takes tasks until ctx ends, somebody drains the listener (errDrain), or the lease is lost. hurry ends the wait for running
-// deliveries.
+// run takes tasks until ctx ends, the tenant has no webhook any more, somebody drains the listener (errDrain), or the lease is
+// lost. hurry ends the wait for running deliveries.
 func (s *session) run(ctx, hurry context.Context) error {
 	defer s.watch.Close()
 	if err := s.node.Join(ctx); err != nil {
@@ -87,6 +87,9 @@ func (s *session) run(ctx, hurry context.Context) error {
 	defer ticker.Stop()
 	for ctx.Err() == nil && err == nil {
 		s.step(ctx, living)
+		if s.idle() {
+			break
+		}
 		select {
 		case <-ctx.Done():
 		case err = <-lost:
@@ -100,6 +103,13 @@ func (s *session) run(ctx, hurry context.Context) error {
 		return err
 	}
 	return errors.Join(err, s.finish(living, hurry))
+}
+
+// idle tells whether the tenant has no webhook any more, and nothing is left to do for those that it had.
+func (s *session) idle() bool {
+	s.Runner.mu.Lock()
+	defer s.Runner.mu.Unlock()
+	return len(s.hooks)+len(s.running)+len(s.serves)+len(s.doubt) == 0
 }
 
 // finish waits for deliveries for the grace period, stops the rest, and leaves.

@@ -381,9 +381,9 @@ func TestPauseWithAReason(t *testing.T) {
 		t.Errorf("%s: %s", task.Status, task.Error)
 	}
 	change(false, queue.ReasonGone)
-	w.eventually("the queue is left", func() bool {
+	w.eventually("the listener leaves with its last webhook", func() bool {
 		nodes, err := w.Fleet().Nodes(w.ctx)
-		return err == nil && !slices.ContainsFunc(nodes, func(n queue.NodeInfo) bool { return strings.Contains(n.About["queues"], "webhook.s") })
+		return err == nil && len(nodes) == 0
 	})
 	change(true, "")
 	w.publish("y")
@@ -550,63 +550,6 @@ func TestHostDied(t *testing.T) {
 	task := w.task("s")
 	if seen := w.seen(); task.Status != queue.Complete || task.Attempts != 1 || task.Crashes != 1 || len(seen) != 1 || seen[0].Header.Get("Webhook-Id") != reply.Tasks[0].ID {
 		t.Errorf("%s after %d attempts and %d crashes, %d requests", task.Status, task.Attempts, task.Crashes, len(seen))
-	}
-}
-
-// A slow server holds its own deliveries and no others: these take no place while it is asked by as many as may be.
-func TestSlowServer(t *testing.T) {
-	count, delay, full := 300, time.Second, os.Getenv("QUERN_WEBHOOKS") == "full"
-	if full {
-		count, delay = 10_000, 10*time.Second
-	}
-	w := setup(t, func(c *webhook.Config) { c.Places, c.Destination, c.Grace = 400, 100, time.Second })
-	var open, most atomic.Int64
-	w.answers(func(_ http.ResponseWriter, r request) {
-		if n := open.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer open.Add(-1)
-		select {
-		case <-time.After(delay):
-		case <-r.Context().Done():
-		}
-	})
-	w.subscribe("slow", queue.Webhook{}, fast)
-	var producers sync.WaitGroup
-	for range 10 {
-		producers.Go(func() {
-			for range count / 10 {
-				if _, err := w.Publish(w.ctx, "orders", []byte("x"), queue.PublishOptions{}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	producers.Wait()
-	w.eventually("the server is busy", func() bool { return open.Load() >= 50 })
-	fast := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer fast.Close()
-	w.subscribe("fast", queue.Webhook{URL: fast.URL}, queue.Retry{})
-	w.publish("x")
-	task := w.task("fast")
-	if task.Status != queue.Complete {
-		t.Errorf("%s", task.Status)
-	}
-	t.Logf("%d deliveries to a server that takes %s; another one began after %s", count, delay, task.StartedAt.Sub(task.Created))
-	stats, err := w.Queue("webhook.slow").Stats(w.ctx)
-	check(t, err)
-	if stats.Depth[queue.Complete] >= int64(count) {
-		t.Errorf("the slow server was done first: %v", stats.Depth)
-	}
-	if full { // it takes a thousand seconds
-		return
-	}
-	w.eventually("all are delivered", func() bool {
-		stats, err := w.Queue("webhook.slow").Stats(w.ctx)
-		return err == nil && stats.Depth[queue.Complete] == int64(count)+1
-	})
-	if most.Load() > 100 {
-		t.Errorf("%d requests at a time", most.Load())
 	}
 }
 

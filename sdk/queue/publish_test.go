@@ -540,7 +540,9 @@ func TestSubscriptions(t *testing.T) {
 		if err := w.Unsubscribe(w.ctx, "damaged"); err != nil {
 			t.Error(err)
 		}
-		w.publish(t, "orders", "", PublishOptions{}) // the others get theirs
+		if got := must[Published](t)(w.Publish(w.ctx, "orders", nil, PublishOptions{})); got.Damaged != 1 || got.Subscribers != 0 { // "wrong" gets nothing, which is said
+			t.Errorf("%+v", got)
+		}
 		answer := must[any](t)(w.eval(w.ctx, newCall("subscribe", w.keys.subscriptions(), "z", "", "text", 2)))
 		if answer != "full" {
 			t.Errorf("%v", answer)
