@@ -211,7 +211,7 @@ func (l *ledger) tasks() {
 		for i, id := range part {
 			known := len(l.wrong)
 			l.task(l.orders[id], hashes[i].Val())
-			if run := hashes[i].Val()["run"]; run != "1" && run != "0" {
+			if run := hashes[i].Val()["run"]; run != "1" && run != "0" && l.orders[id].manner != cancelled {
 				l.history(id)
 			}
 			if len(l.wrong) > known {
@@ -234,6 +234,14 @@ func (l *ledger) task(o order, hash map[string]string) {
 	switch {
 	case hash["status"] != string(want.status):
 		l.blame("task %s (%s) is %q, want %s", o.id, o.manner, hash["status"], want.status)
+	case o.manner == cancelled: // what waits for one that is cancelled may have failed for that, if the call was cut in the middle
+		if reason := queue.Reason(hash["reason"]); reason != queue.ReasonCancelled && (len(o.after) == 0 || reason != queue.ReasonDependency) {
+			l.blame("task %s was to be cancelled, and failed as %s", o.id, reason)
+		}
+		if runs := l.fleet.journal.of(o.id); len(o.after) > 0 && len(runs) > 0 {
+			l.blame("task %s was to be cancelled before it ran: %v", o.id, runs)
+		}
+		return
 	case want.status == queue.Complete && hash["result"] != o.id && o.manner != skipped:
 		l.blame("task %s has the result %q of another", o.id, hash["result"])
 	case attempts != want.attempts || reschedules != want.reschedules:
