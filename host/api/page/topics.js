@@ -230,7 +230,7 @@ const publish = (tenant, t) => button("operator", "Publish", {
   verb: "Publish it",
   run: async ({ elements: given }) => {
     const to = query(path`/tenants/${tenant}/topics/${t?.topic ?? given.topic.value}/publications`, { id: given.id.value, attribute: lines(pairs(given.attributes.value)) });
-    const { id, existed, subscribers } = await sent(to, given.payload.value);
-    return arrive(place(tenant, "publications", id), existed ? "It was published before: nothing is published now." : `${many(subscribers, "subscriber")}.`);
+    const { id, existed, subscribers, damaged } = await sent(to, given.payload.value);
+    return arrive(place(tenant, "publications", id), existed ? "It was published before: nothing is published now." : `${many(subscribers, "subscriber")}${damaged ? `, and ${many(damaged, "subscription")} that cannot be read: see what is wrong` : ""}.`);
   },
 });
