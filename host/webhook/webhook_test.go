@@ -492,7 +492,8 @@ func TestErrDelivery(t *testing.T) {
 // a delivery finds that it is back, all of them are.
 func TestBreaker(t *testing.T) {
 	w := setup(t, func(c *webhook.Config) { c.Off, c.Destination = 200*time.Millisecond, 5 })
-	w.answers(func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusInternalServerError) })
+	sick := func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusInternalServerError) }
+	w.answers(sick)
 	w.subscribe("sick", queue.Webhook{}, queue.Retry{MaxAttempts: 1})
 	const count = 60
 	for range count {
@@ -524,6 +525,13 @@ func TestBreaker(t *testing.T) {
 		t.Errorf("%v", depth)
 	}
 	w.eventually("switched on", func() bool { return off() == "[]" })
+	w.answers(sick)
+	for range count {
+		w.publish("x")
+	}
+	w.eventually("switched off again", func() bool { return strings.Contains(off(), w.server.URL) })
+	check(t, w.Unsubscribe(w.ctx, "sick"))
+	w.eventually("what no webhook names is none that is off", func() bool { return off() == "[]" })
 }
 
 // A delivery whose host died while it ran is made again, with the same webhook-id and without a lost attempt.
