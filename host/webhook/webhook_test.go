@@ -24,6 +24,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/binding"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host/trace"
@@ -54,6 +55,7 @@ type world struct {
 	ctx    context.Context
 	server *httptest.Server
 	stop   func() // ends the runner
+	sent   *commands
 
 	mu       sync.Mutex
 	requests []request
@@ -84,11 +86,13 @@ func idle(t *testing.T) *world {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	client, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant(), Lease: 2 * time.Second})
+	rdb, sent := queuetest.Shared(t).Client(t), &commands{}
+	rdb.AddHook(sent)
+	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: queuetest.Tenant(), Lease: 2 * time.Second})
 	check(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	check(t, client.Prepare(ctx))
-	w := &world{Client: client, t: t, ctx: ctx, answer: func(http.ResponseWriter, request) {}}
+	w := &world{Client: client, t: t, ctx: ctx, sent: sent, answer: func(http.ResponseWriter, request) {}}
 	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got := request{r, body}
@@ -432,6 +436,46 @@ func TestDamagedQueue(t *testing.T) {
 	check(t, rdb.Del(w.ctx, complete).Err())
 	if task := w.task("s"); task.Status != queue.Complete || len(w.seen()) != 1 {
 		t.Errorf("%s after %d requests", task.Status, len(w.seen()))
+	}
+}
+
+// commands counts what a client sends.
+type commands struct{ n atomic.Int64 }
+
+func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.n.Add(1); return next(ctx, cmd) }
+}
+
+func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
+}
+
+// A queue that Redis refuses, because a key is damaged, is tried again at leisure, and served when somebody has repaired it.
+func TestRefusedQueue(t *testing.T) {
+	w := setup(t, nil)
+	rdb := queuetest.Shared(t).Client(t)
+	listeners, pending := w.Tenant()+"_listeners_webhook.s", w.Tenant()+"_pending_tasks_webhook.s"
+	check(t, rdb.Set(w.ctx, listeners, "of another type", 0).Err())
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.eventually("it is there", func() bool {
+		nodes, err := w.Fleet().Nodes(w.ctx)
+		return err == nil && len(nodes) == 1 && strings.Contains(nodes[0].About["queues"], "webhook.s")
+	})
+	check(t, rdb.Del(w.ctx, listeners).Err())
+	w.eventually("the queue is served", func() bool { return rdb.SCard(w.ctx, listeners).Val() == 1 })
+	check(t, rdb.Set(w.ctx, pending, "of another type", 0).Err())
+	check(t, rdb.Publish(w.ctx, w.Tenant()+"_channel_webhook.s", "").Err())
+	begun, sent := time.Now(), w.sent.n.Load()
+	w.eventually("it was tried for a while", func() bool { return time.Since(begun) > 2*time.Second })
+	if n := w.sent.n.Load() - sent; n > 2000 { // at most ten in a step of the session's, and what move sends
+		t.Errorf("%d commands in %s", n, time.Since(begun))
+	}
+	check(t, rdb.Del(w.ctx, pending).Err())
+	w.publish("x")
+	if task := w.task("s"); task.Status != queue.Complete {
+		t.Errorf("%s", task.Status)
 	}
 }
 
