@@ -330,13 +330,19 @@ func (s *session) request(name string, places int) queue.ReserveRequest {
 	return queue.ReserveRequest{Queue: name, Count: places, Start: true, Plugin: PluginName}
 }
 
-// audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was lost.
+// audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was lost, and has
+// it register again where Redis has lost the listener.
 func (s *session) audit(ctx, living context.Context) {
-	held, err := s.node.HeldAll(ctx, slices.Sorted(maps.Keys(s.serves)))
+	served := slices.Sorted(maps.Keys(s.serves))
+	held, err := s.node.HeldAll(ctx, served)
 	if err != nil {
 		return
 	}
 	s.audited, s.doubt = time.Now(), make(map[string]bool)
+	lost, _ := s.node.Unregistered(ctx, served) // the next audit asks again
+	for _, name := range lost {
+		delete(s.serves, name)
+	}
 	for name, ids := range held {
 		s.Runner.mu.Lock()
 		ids = slices.DeleteFunc(ids, func(id string) bool { return s.running[id] != nil })

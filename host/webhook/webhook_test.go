@@ -452,7 +452,8 @@ func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
 }
 
-// A queue that Redis refuses, because a key is damaged, is tried again at leisure, and served when somebody has repaired it.
+// A queue that Redis refuses, because a key is damaged, is tried again at leisure, and served when somebody has repaired it; so is
+// one of which Redis has lost the listeners.
 func TestRefusedQueue(t *testing.T) {
 	w := setup(t, nil)
 	rdb := queuetest.Shared(t).Client(t)
@@ -472,7 +473,8 @@ func TestRefusedQueue(t *testing.T) {
 	if n := w.sent.n.Load() - sent; n > 2000 { // at most ten in a step of the session's, and what move sends
 		t.Errorf("%d commands in %s", n, time.Since(begun))
 	}
-	check(t, rdb.Del(w.ctx, pending).Err())
+	check(t, rdb.Del(w.ctx, pending, listeners).Err())
+	w.eventually("the queue is served again", func() bool { return rdb.SCard(w.ctx, listeners).Val() == 1 })
 	w.publish("x")
 	if task := w.task("s"); task.Status != queue.Complete {
 		t.Errorf("%s", task.Status)
