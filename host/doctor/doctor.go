@@ -115,6 +115,7 @@ type patient struct {
 
 	topics        []queue.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription
+	damaged       error    // names subscriptions that cannot be read
 	unpublished   []string // publications that nobody goes on with
 }
 
@@ -216,6 +217,9 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 				return err
 			}
 			subscriptions, err := client.Subscriptions(ctx)
+			if errors.Is(err, queue.ErrInvalid) {
+				p.damaged, err = err, nil
+			}
 			p.readTopics(topics, subscriptions)
 			return err
 		}},
