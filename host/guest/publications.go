@@ -32,9 +32,10 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	if err := t.Permissions.DenyTopic(asked.Topic); err != nil {
 		return "", err
 	}
+	trace := queue.InheritTrace(t.Headers, asked.Trace)
 	p := &queue.Publication{
 		ID: cmp.Or(asked.ID, queue.NewID()), Topic: asked.Topic, Payload: asked.Body, Attributes: asked.Attributes,
-		Parent: t.ID, Depth: t.Depth + 1, Traceparent: cmp.Or(asked.Traceparent, t.Headers[queue.HeaderTraceparent]),
+		Parent: t.ID, Depth: t.Depth + 1, Traceparent: trace[queue.HeaderTraceparent], Tracestate: trace[queue.HeaderTracestate],
 	}
 	size := len(p.Topic) + len(p.ID) + len(p.Payload)
 	for name, value := range p.Attributes {

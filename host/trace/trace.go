@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
@@ -103,7 +104,12 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	reporter := &reporter{SpanExporter: exporter, logger: config.Logger, living: living}
 	// Those of exports end in the reporter.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { config.Logger.Warn("traces", "error", err) }))
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(reporter), sdktrace.WithResource(described))
+	most, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
+	if err != nil {
+		most = sdktrace.DefaultMaxQueueSize
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(described),
+		sdktrace.WithSpanProcessor(bounded{sdktrace.NewBatchSpanProcessor(reporter), reporter, int64(most)}))
 	return &Tracer{provider: provider, tracer: provider.Tracer("github.com/quern-project/quern"), abandon: abandon}, nil
 }
 

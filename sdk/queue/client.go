@@ -30,7 +30,7 @@ type Config struct {
 	Replicas       int
 	ReplicaTimeout time.Duration
 	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). A
-	// Publish takes traceparent alone. It passes on the trace of the context's span, if it has one:
+	// Publish takes traceparent and tracestate alone. It passes on the trace of the context's span, if it has one:
 	//
 	//	Headers: func(ctx context.Context) map[string]string {
 	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
