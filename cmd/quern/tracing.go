@@ -37,8 +37,8 @@ func newTracer(cmd *cobra.Command, env environment, name string, logger hclog.Lo
 			return nil, nil, wrongValue(flag, shown(flag, config.Endpoint), err)
 		}
 	} else {
-		if !tracesWanted(env) {
-			return nil, func() {}, nil
+		if wanted, err := tracesWanted(env); err != nil || !wanted {
+			return nil, func() {}, err
 		}
 		name := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 		if config.Protocol = env.get(name); config.Protocol == "" {
@@ -85,11 +85,16 @@ func checkOpenTelemetry(env environment) error {
 }
 
 // tracesWanted tells whether OpenTelemetry's environment variables name a collector and do not turn traces off.
-func tracesWanted(env environment) bool {
-	if strings.EqualFold(env.get("OTEL_SDK_DISABLED"), "true") || env.get("OTEL_TRACES_EXPORTER") == "none" {
-		return false
+func tracesWanted(env environment) (bool, error) {
+	exporter := env.get("OTEL_TRACES_EXPORTER")
+	switch {
+	case env.get("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "",
+		strings.EqualFold(env.get("OTEL_SDK_DISABLED"), "true"), exporter == "none":
+		return false, nil
+	case exporter != "" && exporter != "otlp":
+		return false, usagef("OTEL_TRACES_EXPORTER %q: use otlp or none", exporter)
 	}
-	return env.get("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	return true, nil
 }
 
 // traceOf is the trace that the environment names (TRACEPARENT, TRACESTATE), as CI systems and shells do: that of what a command

@@ -47,7 +47,7 @@ type Tracer struct {
 func CheckEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	switch {
-	case err != nil || u.Host == "":
+	case err != nil || u.Hostname() == "":
 		return errors.New("not the URL of a collector: use one like http://localhost:4318 or grpc://localhost:4317")
 	case u.User != nil:
 		return errors.New("a user or password: leave it out, and set OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20…")
