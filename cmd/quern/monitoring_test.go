@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -26,6 +27,7 @@ type monitored struct {
 	hosts      []*child
 	prometheus *scraper
 	redis      *queuetest.Server
+	alerting   []string // queries about alerts, which answer while some fire
 }
 
 // TestMonitoring shares a fleet, since it takes long to start. Its parts run one after the other: the alerts disturb the rest.
@@ -123,8 +125,6 @@ func (m *monitored) dashboards(t *testing.T) {
 		t.Fatalf("dashboards %v: %v", files, err)
 	}
 	variable := strings.NewReplacer("$job", ".+", "$tenant", ".+", "$queue", ".+", "$plugin", ".+", "$instance", ".+", "$__rate_interval", "10s", "$__interval", "10s", "$__range", "1m")
-	// What does not go wrong here has no series: a panel shows 0 then, and the test takes that for an answer. Alerts come later.
-	healthy := regexp.MustCompile(`quern_(results_refused|log_lines_dropped|queue_quarantined)|ALERTS`)
 	unanswered := map[string]string{} // the dashboards, by query
 	for _, file := range files {
 		var dashboard struct {
@@ -141,11 +141,12 @@ func (m *monitored) dashboards(t *testing.T) {
 		}
 		for _, panel := range dashboard.Panels {
 			for _, target := range panel.Targets {
-				query := variable.Replace(target.Expr)
-				if !healthy.MatchString(query) {
-					query = strings.ReplaceAll(query, " or vector(0)", "")
+				query := strings.ReplaceAll(variable.Replace(target.Expr), " or vector(0)", "")
+				if strings.Contains(query, "ALERTS") {
+					m.alerting = append(m.alerting, query)
+				} else {
+					unanswered[query] = file + ": " + panel.Title
 				}
-				unanswered[query] = file + ": " + panel.Title
 			}
 		}
 		for _, v := range dashboard.Templating.List[1:] { // the first one is the data source
@@ -159,6 +160,7 @@ func (m *monitored) dashboards(t *testing.T) {
 	if len(unanswered) < 60 {
 		t.Errorf("%d queries", len(unanswered))
 	}
+	m.faults(t)
 	rdb := m.redis.Client(t)
 	deadline := time.Now().Add(testTimeout / 2)
 	for len(unanswered) > 0 && time.Now().Before(deadline) {
@@ -182,6 +184,28 @@ func (m *monitored) dashboards(t *testing.T) {
 	for query, where := range unanswered {
 		t.Errorf("%s has no data: %s", where, query)
 	}
+}
+
+// faults bring about what no load does: a quarantine as three deaths leave it, a task that its host loses, and a log that takes no
+// lines.
+func (m *monitored) faults(t *testing.T) {
+	rdb := m.redis.Client(t)
+	digest := regexp.MustCompile(`"plugin":"paused".*"digest":"(.+?)"`).FindStringSubmatch(m.must("plugin", "ls", "-o", "json"))
+	if digest == nil {
+		t.Fatal("no host serves the plugin paused")
+	}
+	m.must("enqueue", "sleep", "3000", "--id", "taken")
+	eventually(t, "the task runs", func() bool { return strings.Contains(m.must("task", "show", "taken", "-o", "json"), `"status":"started"`) })
+	m.must("queue", "pause", "exit")
+	m.must("enqueue", "exit", "0 said", "--id", "unheard")
+	if err := errors.Join(
+		rdb.HSet(t.Context(), "blueque_crashes", "paused "+digest[1], "4102444800 a~00000001_1 1.0 b~00000001_1 2.0 c~00000001_1 3.0").Err(),
+		rdb.HIncrBy(t.Context(), "blueque_task_taken", "run", 1).Err(),
+		rdb.Set(t.Context(), "blueque_log_unheard", "no list", 0).Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	m.must("queue", "resume", "exit")
 }
 
 // exemplars: a task with a trace is found by it, from a scrape and from Prometheus.
@@ -276,13 +300,17 @@ func (m *monitored) alerts(t *testing.T) {
 	// A file that is no module, in whose queue tasks wait, and tasks that fail and leave dead letters.
 	module := filepath.Join(m.plugins, "waiting.wasm")
 	write(t, module, "not a module")
-	wrong := []string{"QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails", "QuernDeadLettersGrow"}
+	wrong := []string{"QuernPluginQuarantined", "QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails", "QuernDeadLettersGrow"}
 	m.until(true, func() { m.must("enqueue", "exit", "1") }, wrong...)
+	for _, query := range m.alerting {
+		eventually(t, query+" has data", func() bool { return len(m.prometheus.query(query)) > 0 })
+	}
+	m.must("plugin", "release", "paused")
 	write(t, module, string(runtimetest.Echo(t)))
 	if err := os.Remove(filepath.Join(m.plugins, "refused.wasm")); err != nil {
 		t.Fatal(err)
 	}
-	m.until(false, func() { m.must("enqueue", "exit", "0", "--wait") }, "QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails")
+	m.until(false, func() { m.must("enqueue", "exit", "0", "--wait") }, "QuernPluginQuarantined", "QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails")
 
 	// Every slot is taken for longer than the test lasts, and a task waits. One host is killed with its task.
 	var tasks []string
