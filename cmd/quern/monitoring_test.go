@@ -190,12 +190,14 @@ func (m *monitored) dashboards(t *testing.T) {
 // lines.
 func (m *monitored) faults(t *testing.T) {
 	rdb := m.redis.Client(t)
-	digest := regexp.MustCompile(`"plugin":"paused".*"digest":"(.+?)"`).FindStringSubmatch(m.must("plugin", "ls", "-o", "json"))
+	digest := regexp.MustCompile(`"plugin":"paused"[^}]*?"digest":"(.+?)"`).FindStringSubmatch(m.must("plugin", "ls", "-o", "json"))
 	if digest == nil {
 		t.Fatal("no host serves the plugin paused")
 	}
 	m.must("enqueue", "sleep", "3000", "--id", "taken")
-	eventually(t, "the task runs", func() bool { return strings.Contains(m.must("task", "show", "taken", "-o", "json"), `"status":"started"`) })
+	eventually(t, "the task runs", func() bool {
+		return strings.Contains(m.must("task", "show", "taken", "-o", "json"), `"status":"started"`)
+	})
 	m.must("queue", "pause", "exit")
 	m.must("enqueue", "exit", "0 said", "--id", "unheard")
 	if err := errors.Join(
