@@ -6,7 +6,9 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +43,9 @@ func newTop(env environment) *cobra.Command {
 		if remote, ok := client.(served); ok {
 			remote.Withheld = nil // it would write into the screen
 		}
-		return top.Run(cmd.Context(), &topSource{client: client}, top.Config{
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT) // which would leave the terminal as it is
+		defer stop()
+		return top.Run(ctx, &topSource{client: client}, top.Config{
 			Title: client.Tenant() + " at " + client.Address(), Every: every, Plain: cmd.Root().Annotations[noColour] != "",
 			Input: cmd.InOrStdin(), Out: cmd.OutOrStdout(),
 		})

@@ -316,7 +316,10 @@ func TestTopWithoutColours(t *testing.T) {
 	for name, want := range map[string]bool{"": true, "NO_COLOR": false} {
 		x := u.with(map[string]string{name: "1"}).terminal(100, 24, "top", "--every", "100ms")
 		x.await(`unserved`)
-		x.leave("q")
+		if err := x.process.Process.Signal(unix.SIGHUP); err != nil { // q is pressed elsewhere
+			t.Fatal(err)
+		}
+		x.leave("")
 		x.mu.Lock()
 		if got := colours.MatchString(x.raw.String()); got != want {
 			t.Errorf("%s: colours %v: %q", name, got, x.raw.String())
