@@ -21,10 +21,10 @@ race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 
 # The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
 # detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor where
-# the guests are what is tested, for the host has tests of its own.
+# the guests are what is tested, for the host has tests of its own, nor where the program runs as users have it.
 # What a task leaves to the next is looked for without it as well, and then in guests in Go, JavaScript and Python, too.
 single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
-           %/sdk/rust %/sdk/sdktest/parity
+           %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))
