@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -26,15 +28,15 @@ type monitored struct {
 	addresses  []string
 	hosts      []*child
 	prometheus *scraper
-	redis      *queuetest.Server
+	rdb        *redis.Client
 	alerting   []string // queries about alerts, which answer while some fire
 }
 
 // TestMonitoring shares a fleet, since it takes long to start. Its parts run one after the other: the alerts disturb the rest.
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
-	redis := queuetest.Start(t, "--maxmemory", "1gb")
-	m := &monitored{t: t, redis: redis, user: newUser(t, redis.URL()), plugins: folder(t, map[string][]byte{
+	server := queuetest.Start(t, "--maxmemory", "1gb")
+	m := &monitored{t: t, rdb: server.Client(t), user: newUser(t, server.URL()), plugins: folder(t, map[string][]byte{
 		"echo": runtimetest.Echo(t), "paused": runtimetest.Echo(t), "sleep": runtimetest.Sleep(t), "exit": runtimetest.Exit(t),
 		"refused": []byte("not a module"), "store": runtimetest.BuildCHandler(t, `#include "quern.h"
 QUERN_HANDLER int32_t handle(void) {
@@ -186,7 +188,7 @@ func (m *monitored) load(t *testing.T) {
 	m.must("enqueue", "exit", "1")
 	m.must("topic", "publish", "orders", "7")
 	m.must("enqueue", "store", "x", "--wait")
-	if err := m.redis.Client(t).LPush(t.Context(), "blueque_pending_tasks_echo", "no-task").Err(); err != nil {
+	if err := m.rdb.LPush(t.Context(), "blueque_pending_tasks_echo", "no-task").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -194,7 +196,6 @@ func (m *monitored) load(t *testing.T) {
 // faults bring about what no load does: a quarantine as three deaths leave it, a task that its host loses, and a log that takes no
 // lines.
 func (m *monitored) faults(t *testing.T) {
-	rdb := m.redis.Client(t)
 	digest := regexp.MustCompile(`"plugin":"paused"[^}]*?"digest":"(.+?)"`).FindStringSubmatch(m.must("plugin", "ls", "-o", "json"))
 	if digest == nil {
 		t.Fatal("no host serves the plugin paused")
@@ -206,9 +207,9 @@ func (m *monitored) faults(t *testing.T) {
 	m.must("queue", "pause", "exit")
 	m.must("enqueue", "exit", "0 said", "--id", "unheard")
 	if err := errors.Join(
-		rdb.HSet(t.Context(), "blueque_crashes", "paused "+digest[1], "4102444800 a~00000001_1 1.0 b~00000001_1 2.0 c~00000001_1 3.0").Err(),
-		rdb.HIncrBy(t.Context(), "blueque_task_taken", "run", 1).Err(),
-		rdb.Set(t.Context(), "blueque_log_unheard", "no list", 0).Err(),
+		m.rdb.HSet(t.Context(), "blueque_crashes", "paused "+digest[1], "4102444800 a~00000001_1 1.0 b~00000001_1 2.0 c~00000001_1 3.0").Err(),
+		m.rdb.HIncrBy(t.Context(), "blueque_task_taken", "run", 1).Err(),
+		m.rdb.Set(t.Context(), "blueque_log_unheard", "no list", 0).Err(),
 	); err != nil {
 		t.Fatal(err)
 	}
