@@ -204,8 +204,8 @@ func (m *monitored) faults(t *testing.T) {
 	eventually(t, "the task runs", func() bool {
 		return strings.Contains(m.must("task", "show", "taken", "-o", "json"), `"status":"started"`)
 	})
-	m.must("queue", "pause", "exit")
-	m.must("enqueue", "exit", "0 said", "--id", "unheard")
+	m.must("queue", "pause", "sleep")
+	m.must("enqueue", "sleep", "1", "--id", "unheard")
 	if err := errors.Join(
 		m.rdb.HSet(t.Context(), "blueque_crashes", "paused "+digest[1], "4102444800 a~00000001_1 1.0 b~00000001_1 2.0 c~00000001_1 3.0").Err(),
 		m.rdb.HIncrBy(t.Context(), "blueque_task_taken", "run", 1).Err(),
@@ -213,7 +213,7 @@ func (m *monitored) faults(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	m.must("queue", "resume", "exit")
+	m.must("queue", "resume", "sleep")
 }
 
 // exemplars: a task with a trace is found by it, from a scrape and from Prometheus.
