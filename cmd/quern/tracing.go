@@ -32,25 +32,23 @@ func newTracer(cmd *cobra.Command, env environment, name string, logger hclog.Lo
 	flag := cmd.Flag("otlp")
 	config := trace.Config{Endpoint: flag.Value.String(), Name: name, Logger: logger.Named("traces")}
 	config.Version, _ = buildVersion()
-	if config.Endpoint != "" {
-		if err := trace.CheckEndpoint(config.Endpoint); err != nil {
-			return nil, nil, wrongValue(flag, shown(flag, config.Endpoint), err)
-		}
-	} else {
+	protocol := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	if config.Endpoint == "" {
 		if wanted, err := tracesWanted(env); err != nil || !wanted {
 			return nil, func() {}, err
 		}
-		name := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-		if config.Protocol = env.get(name); config.Protocol == "" {
-			name = "OTEL_EXPORTER_OTLP_PROTOCOL"
-			config.Protocol = env.get(name)
+		if env.get(protocol) == "" {
+			protocol = "OTEL_EXPORTER_OTLP_PROTOCOL"
 		}
-		if err := trace.CheckProtocol(config.Protocol); err != nil {
-			return nil, nil, usagef("%s %q: %w", name, config.Protocol, err)
-		}
+		config.Protocol = env.get(protocol)
 	}
 	tracer, err := trace.New(cmd.Context(), config)
-	if err != nil {
+	switch wrong, ok := errors.AsType[*trace.ConfigError](err); {
+	case ok && wrong.Field == "Endpoint":
+		return nil, nil, wrongValue(flag, shown(flag, config.Endpoint), wrong.Err)
+	case ok:
+		return nil, nil, usagef("%s %q: %w", protocol, config.Protocol, wrong.Err)
+	case err != nil:
 		return nil, nil, refusedf("%w", err)
 	}
 	return tracer, func() {
