@@ -357,10 +357,6 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 	if d.Timeout > 0 {
 		request.Timeout = min(request.Timeout, d.Timeout)
 	}
-	if d.span != nil { // the request's own span takes the place of the task's
-		delete(request.Headers, "Traceparent")
-		delete(request.Headers, "Tracestate")
-	}
 	services := service.Services{HTTP: r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling)}
 	return d.span.Services(services).HTTP.Do(ctx, request)
 }
