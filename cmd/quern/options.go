@@ -61,7 +61,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newNumber(f, &o.host.Concurrency, "concurrency", "most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
 		"use 1 to 10000, or 0 for 2 × cores, at least 4")
 	newNumber(f, &o.webhooks, "webhooks", "most deliveries of webhooks at a time of each tenant, an eighth of them to one destination; 0: this host delivers none", 0, 8000,
-		"use 8 to 8000, or 0 for none")
+		"use 1 to 8000, or 0 for none")
 	f.Var(&o.memory, "memory", "most memory of all running tasks together: a size, or a share of the available memory")
 	newPeriodWithin(f, &o.lease, "lease", queue.DefaultLease, time.Second, time.Hour, "use 1s to 1h",
 		"other hosts take over the tasks of a host that was silent for this long")

@@ -48,7 +48,6 @@ func newPluginBuild(env environment) *cobra.Command {
 	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
 	var engines string
 	enginesFlag(cmd.Flags(), &engines)
-	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := build.Read(append(args, ".")[0])
 		if err != nil {

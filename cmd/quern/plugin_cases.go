@@ -51,7 +51,6 @@ func newPluginTest(env environment) *cobra.Command {
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
 	newPeriod(cmd.Flags(), &local.timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
 	output := outputFlag(cmd)
-	notSettings(cmd.Flags(), "update", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tested, err := pluginsToTest(cmd, local, args)
 		if err != nil {

@@ -180,7 +180,7 @@ func newQueuePurge(env environment) *cobra.Command {
 	newCount(f, &o.Keep, "keep", "all but this many, the oldest first; complete tasks before failed ones")
 	f.BoolVar(&o.Everything, "all", false, "all finished tasks")
 	f.BoolVar(&o.Foreign, "foreign", false, "also tasks that other clients than Quern's enqueued")
-	notSettings(f, "status", "older-than", "keep", "all", "foreign")
+	notSettings(f, "keep")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen := o.OlderThan > 0 || o.Keep > 0

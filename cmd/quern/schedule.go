@@ -68,7 +68,7 @@ func scheduleView(s *queue.Schedule) view {
 		{"", "priority", priority},
 		{"", "timeout", given(span(o.Timeout))},
 		{"", "max attempts", attemptsWord(o.Retry.MaxAttempts)},
-		{"", "max age", given(span(o.Retry.MaxAge))},
+		{"", "", retryView(o.Retry)},
 		{"", "labels", pairs(o.Labels)},
 		{"", "created", moment(s.Created)},
 		{"", "updated", moment(s.Updated)},
@@ -165,7 +165,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 	newAttempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")
 	newLasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
 	pairFlag(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
-	notSettings(f, "queue", "cron", "timezone", "parameters", "missed", "max-missed", "window", "overlap", "priority", "timeout", "max-attempts", "max-age", "label")
+	notSettings(f, "max-attempts")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s.ID = args[0]
@@ -266,7 +266,6 @@ func newScheduleSync(env environment) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&owner, "owner", owner, "whose schedules these are: one name for each file")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
-	notSettings(cmd.Flags(), "owner", "dry-run")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		all, err := readSchedules(cmd, args[0])

@@ -124,7 +124,7 @@ func newTaskWait(env environment) *cobra.Command {
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		id := args[0]
-		if isBeginning(id) {
+		if beginning.MatchString(id) {
 			task, err := findTask(cmd.Context(), client, id)
 			if err != nil {
 				return err

@@ -172,7 +172,7 @@ func newPublicationLs(env environment) *cobra.Command {
 
 func newPublicationShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show a publication, its tasks, and how many of them stand where", Args: arguments(1, 1),
+		Use: "show PUBLICATION", Short: "Show a publication, its tasks, and how many of them stand where", Args: arguments(1, 1),
 		Long: "Shows a publication and what became of the task of each subscriber. A task is gone if it was purged or\n" +
 			"deleted, or if its subscription was deleted before the task came into being.",
 	}

@@ -29,7 +29,6 @@ func watchable(cmd *cobra.Command, run clientRun) clientRun {
 	var every time.Duration
 	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as --watch=5s says, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
-	notSettings(cmd.Flags(), "watch")
 	return func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if flag := cmd.Flag("watch"); every != 0 && flag.Value.String() == flag.NoOptDefVal {
 			for _, arg := range args {
