@@ -60,7 +60,7 @@ func (e *evictor) Run(ctx context.Context) {
 		for again := true; again; {
 			var pause time.Duration
 			pause, again = e.runOnce(ctx)
-			again = sleep(ctx, pause) && again
+			again = queue.Sleep(ctx, pause) && again
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (e *evictor) runOnce(ctx context.Context) (pause time.Duration, again bool)
 	if shortfall <= 0 || begun.Before(e.resumes) {
 		return pause, shortfall > 0
 	}
-	if !sleep(ctx, beginning) {
+	if !queue.Sleep(ctx, beginning) {
 		return 0, false
 	}
 	begun = time.Now()

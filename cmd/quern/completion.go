@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -65,7 +66,7 @@ func complete(cmd *cobra.Command, env environment) {
 func candidates(cmd *cobra.Command, env environment, word string) ([]string, cobra.ShellCompDirective) {
 	switch word {
 	case "FILE", "DIR|FILE": // of a plugin
-		return []string{moduleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
+		return []string{manifest.ModuleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
 	case "DIR":
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}

@@ -21,8 +21,7 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 	limit := 100
 	newChoice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started", "complete", "failed")
 	newNumber(cmd.Flags(), &limit, "limit", "most deliveries to list", 1, 1000, "use 1 to 1000")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		deliveries, err := client.Deliveries(cmd.Context(), args[0], status, limit)
 		if err != nil {
 			return err
@@ -33,7 +32,6 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 		}
 		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rows)
 	})
-	return cmd
 }
 
 func newSubscriptionReplay(env environment) *cobra.Command {

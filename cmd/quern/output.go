@@ -176,10 +176,16 @@ func bytesView(key string, value []byte) view {
 		return nil
 	case !utf8.Valid(value):
 		return view{{key + "_base64", "", value}, {"", key, fmt.Sprintf("(%d bytes)", len(value))}}
-	case len(text) > shownBytes:
-		return view{{key, "", text}, {"", key, fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:shownBytes], ""), len(text))}}
 	}
-	return view{{key, key, text}}
+	return view{{key, "", text}, {"", key, headOf(text, shownBytes)}}
+}
+
+// headOf is the beginning of a text that has more bytes than most, with its size.
+func headOf(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
 // writeResult writes a result's bytes to stdout, to a terminal only without control characters; again says how to get those.

@@ -98,8 +98,8 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 	var files []string
 	for _, arg := range args {
 		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
-			if err == nil && !strings.HasSuffix(arg, moduleSuffix) {
-				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, moduleSuffix)
+			if err == nil && !strings.HasSuffix(arg, manifest.ModuleSuffix) {
+				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, manifest.ModuleSuffix)
 			}
 			if err := local.rebuild(cmd, arg, false); err != nil {
 				return nil, err
@@ -108,16 +108,16 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 			continue
 		}
 		if s, err := build.Read(arg); err == nil { // it may not be built yet
-			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+moduleSuffix), true); err != nil {
+			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+manifest.ModuleSuffix), true); err != nil {
 				return nil, err
 			}
 		}
-		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+moduleSuffix))
+		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+manifest.ModuleSuffix))
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, usagef("folder %q has no %s file: build it by `quern plugin build`", arg, moduleSuffix)
+			return nil, usagef("folder %q has no %s file: build it by `quern plugin build`", arg, manifest.ModuleSuffix)
 		}
 		files = append(files, found...)
 	}

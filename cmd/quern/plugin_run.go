@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hashicorp/go-hclog"
@@ -242,18 +241,11 @@ func describe(c queue.Child, secrets *redact.Secrets) string {
 
 // preview is the beginning of a task's parameters, or their size if they are not text.
 func preview(body []byte) string {
-	const most = 200
 	switch {
 	case len(body) == 0:
 		return "no parameters"
 	case !isText(body):
 		return fmt.Sprintf("%d bytes", len(body))
-	case len(body) <= most:
-		return string(body)
 	}
-	end := most
-	for !utf8.RuneStart(body[end]) {
-		end--
-	}
-	return fmt.Sprintf("%s… (%d bytes)", body[:end], len(body))
+	return headOf(string(body), 200)
 }

@@ -277,22 +277,19 @@ func newSubscriptionUpdate(env environment) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	cmd.Flags().StringSliceVar(&o.clear, "clear", nil, "take these away: `NAME,NAME`")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.ChangeSubscription(cmd.Context(), args[0], func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {
 			return err
 		}
 		return showSubscription(cmd, json, &s)
 	})
-	return cmd
 }
 
 func newSubscriptionLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's subscriptions", Args: arguments(0, 0)}
 	topic := cmd.Flags().String("topic", "", "only those of this topic")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		all, err := client.Subscriptions(cmd.Context())
 		if all == nil {
 			return err // else damaged ones do not hide the others
@@ -306,14 +303,12 @@ func newSubscriptionLs(env environment) *cobra.Command {
 			return shown
 		}
 		return err
-	}))
-	return cmd
+	})
 }
 
 func newSubscriptionShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show SUBSCRIPTION", Short: "Show a subscription", Args: arguments(1, 1)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.Subscription(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -323,7 +318,6 @@ func newSubscriptionShow(env environment) *cobra.Command {
 		}
 		return show(cmd, json, subscriptionLines(&s))
 	})
-	return cmd
 }
 
 func newSubscriptionPause(env environment) *cobra.Command {
