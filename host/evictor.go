@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Cache holds memory beside running tasks: the code of plugins, and instances and snapshots kept for their next tasks.

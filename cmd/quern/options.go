@@ -34,6 +34,7 @@ type hostOptions struct {
 	memory    memorySetting
 	lease     time.Duration
 	ceilings  []string
+	limits    runtime.Limits // more ceilings: --max-timeout and --max-cpu
 	engine    *runtime.Config
 	secrets   string
 	grants    string
@@ -74,8 +75,8 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 		"use 1 or more, or 0 for all")
 	f.BoolVar(&o.host.PurgeForeign, "purge-foreign", false, "also delete finished tasks of other clients than Quern's, which may still want to read them")
 
-	newPeriod(f, &o.plugins.MaxTimeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
-	newPeriod(f, &o.plugins.MaxCPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
+	newPeriod(f, &o.limits.Timeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
+	newPeriod(f, &o.limits.CPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
 	f.StringSliceVar(&o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
 	o.host.MaxQueues, o.host.MaxCrashes, o.host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
 	newNumber(f, &o.host.MaxQueues, "max-queues", "most queues of a tenant's plugins together; its handlers can enqueue to no new queue beyond it", 1, 1_000_000,
