@@ -210,7 +210,7 @@ func (h *benchHosts) make(cmd *cobra.Command, env environment) (err error) {
 		if _, err = plugin.check(cmd.Context(), env, *engineFlags(pflag.NewFlagSet("", pflag.ContinueOnError))); err != nil {
 			return err
 		}
-		if err = plugin.refusal(nil); err != nil {
+		if err = plugin.refusal(); err != nil {
 			return err
 		}
 		h.queue = plugin.manifest.Queues[0]

@@ -26,11 +26,9 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := make([]view, len(deliveries))
-		for i, d := range deliveries {
-			rows[i] = row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(api.Moment(d.Created)), d.Error)
-		}
-		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rows)
+		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rowsOf(deliveries, func(d *api.Delivery) view {
+			return row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(api.Moment(d.Created)), d.Error)
+		}))
 	})
 }
 

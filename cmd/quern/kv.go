@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -35,21 +36,15 @@ func newKVLs(env environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := make([]view, len(keys))
-			for i, key := range keys {
-				rows[i] = row(key)
-			}
-			return list(cmd, client, json, append([]string{}, keys...), "KEY", rows)
+			return list(cmd, client, json, append([]string{}, keys...), "KEY", rowsOf(keys, func(key *string) view { return row(*key) }))
 		}
 		buckets, err := client.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
 			return err // else one damaged bucket does not hide the others
 		}
-		rows := make([]view, len(buckets))
-		for i, b := range buckets {
-			rows[i] = row(b.Tenant, b.Bucket, b.Keys, b.Bytes, given(b.Quota))
-		}
-		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", rows), err)
+		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", rowsOf(buckets, func(b *api.Bucket) view {
+			return row(b.Tenant, b.Bucket, b.Keys, b.Bytes, given(b.Quota))
+		})), err)
 	}))
 }
 

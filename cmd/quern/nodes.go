@@ -49,11 +49,8 @@ func newNodeLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := make([]view, len(nodes))
-		for i, node := range nodes {
-			rows[i] = nodeRow(node, now)
-		}
-		return list(cmd, client, json, nodes, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", rows)
+		return list(cmd, client, json, nodes, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS",
+			rowsOf(nodes, func(n *api.Node) view { return nodeRow(*n, now) }))
 	})
 }
 

@@ -79,6 +79,15 @@ func row(cells ...any) (v view) {
 	return v
 }
 
+// rowsOf are the rows of a list.
+func rowsOf[T any](list []T, row func(*T) view) []view {
+	rows := make([]view, len(list))
+	for i := range list {
+		rows[i] = row(&list[i])
+	}
+	return rows
+}
+
 // named lists the fields for people. Those of a view without a name take its place.
 func (v view) named() []field {
 	var fields []field

@@ -203,7 +203,7 @@ const notStarted = "the plugin did not start: "
 func startOnce(ctx context.Context, env environment, stderr io.Writer, s *build.Source, module string) ([]string, error) {
 	p, err := readPluginWith(module, filepath.Join(s.Dir, s.Name+manifest.Suffix))
 	if err == nil {
-		err = p.refusal(nil)
+		err = p.refusal()
 	}
 	if err != nil {
 		return nil, err

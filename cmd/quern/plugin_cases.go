@@ -125,7 +125,7 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 	for _, file := range files {
 		p, err := readPlugin(file)
 		if err == nil {
-			err = p.refusal(nil)
+			err = p.refusal()
 		}
 		if err != nil {
 			return nil, err

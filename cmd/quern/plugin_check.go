@@ -44,7 +44,7 @@ func newPluginCheck(env environment) *cobra.Command {
 			return err
 		}
 		err = show(cmd, output.json(), p.view(info, manifest.NewPermissions(&p.manifest, hosts, tenant, nil)))
-		return errors.Join(err, p.refusal(nil))
+		return errors.Join(err, p.refusal())
 	}
 	return cmd
 }

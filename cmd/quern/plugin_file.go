@@ -78,14 +78,11 @@ func (p *localPlugin) refuse(what, where, remedy string) {
 }
 
 // refusal is the error of a refused plugin; nil if nothing is wrong.
-func (p *localPlugin) refusal(err error) error {
-	if len(p.refusals) > 0 {
-		err = &runtime.RefusedError{Refusals: p.refusals}
-	}
-	if err == nil {
+func (p *localPlugin) refusal() error {
+	if len(p.refusals) == 0 {
 		return nil
 	}
-	return refusedf("%s is refused: %w", p.path, err)
+	return refusedf("%s is refused: %w", p.path, &runtime.RefusedError{Refusals: p.refusals})
 }
 
 // load compiles the module and checks that the manifest fits it.

@@ -45,7 +45,7 @@ func newPluginRun(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := p.refusal(nil); err != nil {
+		if err := p.refusal(); err != nil {
 			return err
 		}
 		if err := local.open(cmd.Flags()); err != nil {
@@ -137,7 +137,8 @@ func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err err
 	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
 	l.module, err = p.load(ctx, engine)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
-		return nil, p.refusal(refused)
+		p.refusals = refused.Refusals
+		return nil, p.refusal()
 	}
 	if err != nil {
 		return nil, err

@@ -295,11 +295,7 @@ func newSubscriptionLs(env environment) *cobra.Command {
 			return err // else damaged ones do not hide the others
 		}
 		all = slices.DeleteFunc(all, func(s queue.Subscription) bool { return *topic != "" && !s.OfTopic(*topic) })
-		views := make([]view, len(all))
-		for i := range all {
-			views[i] = subscriptionView(&all[i])
-		}
-		if shown := list(cmd, client, json, all, subscriptionHeading, views); shown != nil {
+		if shown := list(cmd, client, json, all, subscriptionHeading, rowsOf(all, subscriptionView)); shown != nil {
 			return shown
 		}
 		return err

@@ -37,11 +37,7 @@ func newTopicLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := make([]view, len(topics))
-		for i := range topics {
-			views[i] = topicView(&topics[i])
-		}
-		return list(cmd, client, json, topics, topicHeading, views)
+		return list(cmd, client, json, topics, topicHeading, rowsOf(topics, topicView))
 	})
 }
 
@@ -155,11 +151,7 @@ func newPublicationLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := make([]view, len(all))
-		for i := range all {
-			views[i] = publicationView(&all[i])
-		}
-		return list(cmd, client, json, all, publicationHeading, views)
+		return list(cmd, client, json, all, publicationHeading, rowsOf(all, publicationView))
 	})
 }
 
