@@ -46,9 +46,9 @@ func newRoot(env environment) *cobra.Command {
 		Long: "Quern reserves tasks from Redis queues, runs each in a sandboxed WebAssembly plugin from a\n" +
 			"directory, stores the result, and exports Prometheus metrics.\n\n" +
 			"The environment sets every flag of `quern serve` (--log-level: QUERN_LOG_LEVEL), and --server,\n" +
-			"--tenant, --token, --token-file and --engines; the YAML file of --config sets the same, but for\n" +
-			"--token and --engines (log-level: debug). A flag overrides the environment, and that the file. Other\n" +
-			"flags are of one call: nothing else sets them.\n\n" +
+			"--tenant, --token, --token-file and --engines. The YAML file of --config sets the same (log-level:\n" +
+			"debug), but not --token and --engines. A flag overrides the environment, and that the file. Other\n" +
+			"flags belong to one call: the command line alone sets them.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused or not reachable.",
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -48,8 +48,8 @@ func (e environment) cacheDir() (string, error) {
 }
 
 // applySettings sets each flag that is a setting and not on the command line from the environment or the configuration file.
-// The flags are the one catalogue of settings: name, type, default, help. A flag of no host is of one call: no variable
-// that is left over may choose the tasks of a command, or the ID of one.
+// The flags are the one catalogue of settings: name, type, default, help. Other flags belong to one call: no variable that is left
+// over may choose the tasks of a command, or the ID of one.
 func applySettings(cmd *cobra.Command, env environment) error {
 	flags := cmd.Flags()
 	path, _ := flags.GetString("config")
