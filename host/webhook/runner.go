@@ -120,7 +120,7 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 	pause := joinPause
 	for ctx.Err() == nil {
 		if err := r.look(ctx); err != nil || len(r.queues()) == 0 {
-			sleep(ctx, lookInterval+r.config.Poll/5)
+			queue.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
 		}
 		begun := time.Now()
@@ -133,18 +133,9 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		}
 		if err != nil {
 			r.logger.Warn("deliveries of webhooks pause; retrying", "error", err)
-			sleep(ctx, pause)
+			queue.Sleep(ctx, pause)
 			pause = min(2*pause, maxJoinPause)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 
