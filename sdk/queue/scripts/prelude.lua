@@ -142,6 +142,14 @@ local function count(key, field, by)
   return by or 1
 end
 
+-- entries(list, queue, status): of a list of finished tasks, how many entries stand for tasks; how many are stale: in a list too long
+-- to be searched they stay when their task is deleted or retried; and whether purge is to look through all of it for these.
+local function entries(list, queue, status)
+  local length, stale = redis.call('LLEN', list), redis.pcall('HGET', STATS_ .. queue, 'stale:' .. status)
+  stale = type(stale) == 'string' and tonumber(string.match(stale, '^%d+$')) or 0
+  return math.max(0, length - stale), stale, stale > 1000 and stale > length / 2
+end
+
 -- following(text): the next value of a counter that the hash holds, as text, because Redis takes long to format a number. A
 -- missing or damaged counter starts anew.
 local function following(text)
@@ -560,6 +568,7 @@ local function revive(queue, id, clock, d)
     redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
   else
     count(key, 'stale')
+    count(STATS_ .. queue, 'stale:failed')
   end
   redis.call('HDEL', key, 'error', 'reason', 'finished_at', 'expires')
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
