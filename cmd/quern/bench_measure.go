@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,7 +140,7 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 	if stats.Paused {
 		return nil, refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out", b.queue.Name(), shellWord(b.queue.Name()))
 	}
-	defer func() { err = cmp.Or(b.forgetTasks(), err) }()
+	defer func() { err = b.leave(err, b.forgetTasks()) }()
 	single, bulk, err := b.enqueue(ctx)
 	if err != nil {
 		return nil, err
@@ -266,56 +265,84 @@ func (b *bench) used(ctx context.Context) (u use) {
 	return u
 }
 
-// forgetTenant deletes all keys of the tenant, also after an interruption.
+// leave adds to the error of the measurement what was met when its tasks were deleted.
+func (b *bench) leave(err, left error) error {
+	switch {
+	case left == nil:
+		return err
+	case err == nil:
+		return left
+	case b.cmd.Context().Err() != nil:
+		err = errors.New("interrupted")
+	}
+	return refusedf("%w; and %w", err, left)
+}
+
+// forgetTenant deletes all keys of the tenant, also after an interruption. Redis may be away for as long as a restart takes.
 func (b *bench) forgetTenant() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
 	defer cancel()
-	keys := b.rdb.Scan(ctx, 0, b.client.Tenant()+"_*", 1000).Iterator()
-	var found []string
-	var err error
-	for keys.Next(ctx) && err == nil {
-		if found = append(found, keys.Val()); len(found) == 1000 {
-			err = b.rdb.Unlink(ctx, found...).Err()
-			found = found[:0]
+	pattern := b.client.Tenant() + "_*"
+	_, err := throughOutage(ctx, outageTimeout, func() error {
+		for cursor := uint64(0); ; {
+			found, next, err := b.rdb.Scan(ctx, cursor, pattern, 1000).Result()
+			if err == nil && len(found) > 0 {
+				err = b.rdb.Unlink(ctx, found...).Err()
+			}
+			if cursor = next; err != nil || cursor == 0 {
+				return err
+			}
 		}
-	}
-	if len(found) > 0 && err == nil {
-		err = b.rdb.Unlink(ctx, found...).Err()
-	}
-	if err = errors.Join(err, keys.Err()); err != nil {
-		return refusedf("the keys %s_* are not all deleted: %w: delete them by hand", b.client.Tenant(), err)
+	})
+	if err != nil {
+		return refusedf("the keys %s are not all deleted: %w: delete them with `redis-cli --scan --pattern '%s' | xargs -n 1000 redis-cli unlink`", pattern, err, pattern)
 	}
 	return nil
 }
 
-// forgetTasks deletes the tasks in a queue of others; those that wait are cancelled before.
+// forgetTasks deletes the tasks in a queue of others, with their dead letters, likewise.
 func (b *bench) forgetTasks() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(b.enqueued)*time.Millisecond)
 	defer cancel()
-	var left atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
+	var gone atomic.Int64
+	var group errgroup.Group
 	group.SetLimit(benchDeleters)
 	for n := range b.enqueued {
 		group.Go(func() error {
-			err := b.queue.Delete(ctx, b.id(n))
-			if errors.Is(err, queue.ErrStatus) {
-				_, _ = b.queue.Cancel(ctx, b.id(n))
-				err = b.queue.Delete(ctx, b.id(n))
+			_, err := throughOutage(ctx, outageTimeout, func() error { return b.forget(ctx, b.id(n)) })
+			if err == nil {
+				gone.Add(1)
+			} else if queue.IsUnavailable(err) {
+				cancel() // the others would wait for it, too
 			}
-			if err == nil || errors.Is(err, queue.ErrNoTask) {
-				return nil
-			}
-			if left.Add(1); queue.IsUnavailable(err) {
-				return err // the others would wait for it, too
-			}
-			return nil
+			return err
 		})
 	}
-	_ = group.Wait()
-	if n := left.Load(); n > 0 {
-		return refusedf("%d tasks %s-… stay in the queue %q, since they run or Redis is away: delete them with `quern task delete`", n, b.name, b.queue.Name())
+	if err := group.Wait(); err != nil {
+		return refusedf("%d tasks stay in the queue %q: %w: delete them, when none of them runs, with `seq -f '%s-%%.0f' 0 %d | xargs -n 1000 quern task delete --tenant %s`",
+			b.enqueued-int(gone.Load()), b.queue.Name(), err, b.name, b.enqueued-1, shellWord(b.client.Tenant()))
 	}
 	return nil
+}
+
+// forget deletes a task, and before it the dead letter that it has when it has failed for good. What waits or runs is cancelled.
+func (b *bench) forget(ctx context.Context, id string) error {
+	task, err := b.client.Summary(ctx, id)
+	if err == nil && !task.Status.Finished() {
+		if _, err = b.client.Queue(task.Queue).Cancel(ctx, id); err == nil || errors.Is(err, queue.ErrStatus) { // it ends soon, or has ended
+			task, err = b.client.Wait(ctx, id)
+		}
+	}
+	if err == nil && task.DeadID != "" {
+		err = b.forget(ctx, task.DeadID)
+	}
+	if err == nil {
+		err = b.client.Queue(task.Queue).Delete(ctx, id)
+	}
+	if errors.Is(err, queue.ErrNoTask) {
+		return nil
+	}
+	return err
 }
 
 // perSecond is a rate; people see it without a fraction.

@@ -70,7 +70,7 @@ func TestEnqueueTwiceWritesOnce(t *testing.T) {
 		specs[1].ID = first[1].ID
 		second := must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
 		for i := range specs {
-			if first[i].Existed || !second[i].Existed || first[i].ID != second[i].ID {
+			if first[i].Existed || !second[i].Existed || second[i].Taken != (i == 0) || first[i].ID != second[i].ID {
 				t.Errorf("receipts %+v, then %+v", first[i], second[i])
 			}
 		}
@@ -78,6 +78,12 @@ func TestEnqueueTwiceWritesOnce(t *testing.T) {
 			t.Errorf("the repeat wrote %q", got.Parameters)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 2})
+		w.rdb.Set(w.ctx, w.keys.task("key"), "", 0)
+		for queue, specs := range map[string][]Spec{"other": {{Options: Options{ID: "same"}}}, "q": {{Options: Options{ID: "key"}}}} {
+			if got := must[[]Receipt](t)(w.Queue(queue).EnqueueMany(w.ctx, specs))[0]; !got.Existed || !got.Taken {
+				t.Errorf("what has the ID is the task: %+v", got)
+			}
+		}
 	})
 }
 

@@ -157,13 +157,21 @@ local function addplain(id, queue, parameters, clock)
     'updated', clock, 'run', PLAIN)
 end
 
+-- existing(key, queue, parameters): what has the ID of a new task: 'old', that task, so the call is a repeat; or 'taken', which is a
+-- task of another queue or with other parameters, or none. Who brings none may have got those of a dependency.
+local function existing(key, queue, parameters)
+  local h = redis.pcall('HMGET', key, 'queue', 'parameters')
+  if h.err or h[1] and h[1] ~= '' and h[1] ~= queue or parameters ~= '' and h[2] ~= parameters then return 'taken' end
+  return 'old'
+end
+
 -- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
--- or another task holds its uniqueness. Returns 'new', 'old' (it existed), or = and the ID that holds
+-- or another task holds its uniqueness. Returns 'new', what existing returns, or = and the ID that holds
 -- its uniqueness.
 local function enqueue(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
-  if redis.call('EXISTS', key) == 1 then return 'old' end
+  if redis.call('EXISTS', key) == 1 then return existing(key, b.queue, ARGV[at + 1]) end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
   if afterplain(at) then
     addplain(id, b.queue, ARGV[at + 1], clock)
