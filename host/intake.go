@@ -112,11 +112,13 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
 	name := a.served.queue
+	before := in.tasks.all()
 	ids, err := in.access.node.Held(bounded, name) // newest first
-	ids = in.tasks.unknown(ids)
+	ids = in.tasks.unknown(ids, before)
 	over := max(0, len(ids)-len(a.shares))
+	released := 0
 	if err == nil {
-		err = in.release(bounded, name, ids[:over])
+		released, err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
 		in.take(ctx, a, queue.ReserveReply{Err: err})
@@ -132,8 +134,8 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 			break
 		}
 	}
-	if over > 0 {
-		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", over)
+	if released > 0 {
+		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", released)
 	}
 	if len(reply.Tasks) > 0 {
 		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(reply.Tasks))
@@ -196,12 +198,13 @@ func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
 // audit has the queues reconciled whose reserved lists have a task that the host does not know. A reserve may be on its way:
 // reconcile, which knows, looks again before it takes anything on.
 func (in *intake) audit(ctx context.Context, queues []string) {
+	before := in.tasks.all()
 	held, err := in.access.node.HeldAll(ctx, queues)
 	if err != nil {
 		return // the lease keeper reports it, and the next audit looks again
 	}
 	for name, ids := range held {
-		if len(in.tasks.unknown(ids)) > 0 {
+		if len(in.tasks.unknown(ids, before)) > 0 {
 			in.scheduler.reconcile(in.access.place(name), in)
 		}
 	}
@@ -218,8 +221,8 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 		in.access.logger.Error("queues were not searched for unknown tasks", "error", err)
 	}
 	for name, ids := range held {
-		ids = in.tasks.unknown(ids)
-		err := persist(ctx, func() error { return in.release(ctx, name, ids) })
+		ids = in.tasks.unknown(ids, nil)
+		err := persist(ctx, func() error { _, err := in.release(ctx, name, ids); return err })
 		if ctx.Err() != nil {
 			return
 		}
@@ -229,12 +232,12 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 }
 
-// release gives back tasks that the host does not know; the newest come first.
-func (in *intake) release(ctx context.Context, name string, ids []string) error {
+// release gives back tasks that the host does not know, the newest first, and returns how many it had.
+func (in *intake) release(ctx context.Context, name string, ids []string) (released int, err error) {
 	for part := range slices.Chunk(ids, queue.MaxClaims) {
 		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {
-			return reply.Err
+			return released, reply.Err
 		}
 		claims := make([]queue.Claim, len(reply.Tasks))
 		for i, reservation := range reply.Tasks {
@@ -244,8 +247,9 @@ func (in *intake) release(ctx context.Context, name string, ids []string) error 
 			continue
 		}
 		if _, err := in.access.node.Release(ctx, name, claims); err != nil {
-			return err
+			return released, err
 		}
+		released += len(claims)
 	}
-	return nil
+	return released, nil
 }
