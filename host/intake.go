@@ -37,7 +37,7 @@ func (in *intake) state(now time.Time) (available, reserving bool) {
 	return open && in.health.mayReserve(now), reserving
 }
 
-func (in *intake) begin() bool { return in.tasks.beginReserve() }
+func (in *intake) beginReserve() bool { return in.tasks.beginReserve() }
 
 // reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try because
 // ctx ended or Redis cannot serve.
@@ -146,11 +146,13 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 // take begins the tasks of a reply and frees what is left of the allocation.
 func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveReply) {
 	tasks, now := make([]*task, len(reply.Tasks)), time.Now()
+	of := slot{served: a.served, version: a.version}
+	if len(tasks) > 0 {
+		of.counts = in.health.metrics.Tasks(a.served.tenant, a.served.queue, a.version.Name)
+	}
 	for i, reservation := range reply.Tasks {
 		a.version.Retain()
-		tasks[i] = &task{
-			Reservation: reservation, slot: slot{served: a.served, version: a.version}, tenant: in.access, reserved: reply.Clock, taken: now,
-		}
+		tasks[i] = &task{Reservation: reservation, slot: of, tenant: in.access, reserved: reply.Clock, taken: now}
 		in.tasks.add(tasks[i])
 	}
 	begun := in.scheduler.close(a, tasks, reply)
@@ -175,12 +177,12 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 }
 
 func (in *intake) start(ctx context.Context, t *task) {
-	in.workers.begin(func() { in.runner.run(ctx, t) })
+	in.workers.run(func() { in.runner.run(ctx, t) })
 }
 
 func (in *intake) giveBack(t *task) { in.runner.giveBack(t) }
 
-func (in *intake) waiting() *atomic.Int64 { return in.ahead }
+func (in *intake) reservedAhead() *atomic.Int64 { return in.ahead }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
 func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
