@@ -126,8 +126,8 @@ type round struct {
 	allocations []*allocation
 	idle        []*allocation // that reserve nothing and have no list to reconcile. To release them may close a module
 	begun       []*task       // tasks reserved ahead that have got a slot
-	late        []*task // and those to be given back
-	sources     int     // that have queues
+	late        []*task       // and those to be given back
+	sources     int           // that have queues
 }
 
 // allocate gives the free slots to queues.

@@ -102,7 +102,7 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	if env.get("QUERN_SERVER") != "" && !isGiven(cmd.Flag("redis")) && !isGiven(cmd.Flag("redis-file")) {
 		return nil, usagef("QUERN_SERVER is set, and %s does not work over a server: it uses Redis itself, name it with --redis", cmd.CommandPath())
 	}
-	b := &bench{cmd: cmd, progress: newProgress(cmd.ErrOrStderr()), name: "bench-" + strings.ToLower(rand.Text()[:8]), tasks: o.tasks}
+	b := &bench{cmd: cmd, progress: newProgress(cmd.ErrOrStderr()), name: "bench-" + strings.ToLower(rand.Text()[:8]), named: !own, tasks: o.tasks}
 	defer b.progress.clear()
 	if b.parameters, err = o.parameters(); err != nil {
 		return nil, err

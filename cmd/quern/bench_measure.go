@@ -30,7 +30,7 @@ const (
 	benchLook      = 20 * time.Millisecond
 )
 
-// bench measures a queue. The tasks that it enqueues have the IDs NAME-0, NAME-1 and so on.
+// bench measures a queue.
 type bench struct {
 	cmd        *cobra.Command
 	progress   *progress
@@ -38,12 +38,21 @@ type bench struct {
 	client     *queue.Client
 	queue      *queue.Queue
 	name       string
-	tasks      int // to measure with
+	named      bool // the IDs are NAME-0, NAME-1 and so on, to be found among the tasks of others: they cost Redis a command more
+	tasks      int  // to measure with
 	parameters []byte
-	enqueued   int // so far
+	ids        []string // of those that were enqueued so far, or not answered
 }
 
-func (b *bench) id(n int) string { return b.name + "-" + strconv.Itoa(n) }
+// add makes room for the IDs of so many more tasks, and returns it.
+func (b *bench) add(tasks int) (ids []string) {
+	first := len(b.ids)
+	b.ids = append(b.ids, make([]string, tasks)...)
+	for n := first; b.named && n < len(b.ids); n++ {
+		b.ids[n] = b.name + "-" + strconv.Itoa(n)
+	}
+	return b.ids[first:]
+}
 
 // measureHosts measures the hosts of this process: idle ones, and then with a backlog.
 func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err error) {
@@ -61,12 +70,11 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		}
 	}
 	idle := make([]*queue.Task, min(benchIdle, b.tasks))
-	for i := range idle {
-		b.enqueued++
-		if _, err := b.queue.Enqueue(ctx, b.parameters, queue.Options{ID: b.id(i)}); err != nil {
+	for i, ids := 0, b.add(len(idle)); i < len(idle); i++ {
+		if ids[i], err = b.queue.Enqueue(ctx, b.parameters, queue.Options{ID: ids[i]}); err != nil {
 			return nil, err
 		}
-		if idle[i], err = b.client.Wait(ctx, b.id(i)); err != nil {
+		if idle[i], err = b.client.Wait(ctx, ids[i]); err != nil {
 			return nil, err
 		}
 		b.progress.show("measuring idle hosts: %d of %d tasks", i+1, len(idle))
@@ -74,7 +82,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 	if err := b.queue.Pause(ctx); err != nil {
 		return nil, err
 	}
-	empty, first := b.used(ctx), b.enqueued
+	empty, first := b.used(ctx), len(b.ids)
 	single, bulk, err := b.enqueue(ctx)
 	if err != nil {
 		return nil, err
@@ -170,8 +178,7 @@ func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 
 // produce has producers enqueue tasks, some together in each call, after done others.
 func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSecond float64, err error) {
-	first, begun := b.enqueued, time.Now()
-	b.enqueued += tasks
+	ids, begun := b.add(tasks), time.Now()
 	var next atomic.Int64
 	producers, ctx := errgroup.WithContext(ctx)
 	for range benchProducers {
@@ -184,10 +191,14 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 					return nil
 				}
 				specs := make([]queue.Spec, 0, to-from)
-				for n := from; n < to; n++ {
-					specs = append(specs, queue.Spec{Parameters: b.parameters, Options: queue.Options{ID: b.id(first + n)}})
+				for _, id := range ids[from:to] {
+					specs = append(specs, queue.Spec{Parameters: b.parameters, Options: queue.Options{ID: id}})
 				}
-				if _, err := b.queue.EnqueueMany(ctx, specs); err != nil {
+				receipts, err := b.queue.EnqueueMany(ctx, specs)
+				for i, receipt := range receipts {
+					ids[from+i] = receipt.ID
+				}
+				if err != nil {
 					return err
 				}
 				b.progress.show("enqueued %d of %d tasks", done+to, b.tasks)
@@ -224,7 +235,7 @@ func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 	for i := range tasks {
 		n := first + i*(b.tasks-1)/max(1, len(tasks)-1)
 		readers.Go(func() (err error) {
-			tasks[i], err = b.client.Wait(ctx, b.id(n))
+			tasks[i], err = b.client.Wait(ctx, b.ids[n])
 			return err
 		})
 	}
@@ -302,14 +313,14 @@ func (b *bench) forgetTenant() error {
 
 // forgetTasks deletes the tasks in a queue of others, with their dead letters, likewise.
 func (b *bench) forgetTasks() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(b.enqueued)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(len(b.ids))*time.Millisecond)
 	defer cancel()
 	var gone atomic.Int64
 	var group errgroup.Group
 	group.SetLimit(benchDeleters)
-	for n := range b.enqueued {
+	for _, id := range b.ids {
 		group.Go(func() error {
-			_, err := throughOutage(ctx, outageTimeout, func() error { return b.forget(ctx, b.id(n)) })
+			_, err := throughOutage(ctx, outageTimeout, func() error { return b.forget(ctx, id) })
 			if err == nil {
 				gone.Add(1)
 			} else if queue.IsUnavailable(err) {
@@ -320,7 +331,7 @@ func (b *bench) forgetTasks() error {
 	}
 	if err := group.Wait(); err != nil {
 		return refusedf("%d tasks stay in the queue %q: %w: delete them, when none of them runs, with `seq -f '%s-%%.0f' 0 %d | xargs -n 1000 quern task delete --tenant %s`",
-			b.enqueued-int(gone.Load()), b.queue.Name(), err, b.name, b.enqueued-1, shellWord(b.client.Tenant()))
+			len(b.ids)-int(gone.Load()), b.queue.Name(), err, b.name, len(b.ids)-1, shellWord(b.client.Tenant()))
 	}
 	return nil
 }

@@ -114,6 +114,13 @@ while at <= #ARGV do
   local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
   local closes = hold == 'held' and action == 'complete' and more ~= '0' and shut(at)
   if hold == 'done' then
+    local at = place[id]
+    local status = at and window[at] == id and redis.call('HGET', key, 'status')
+    if status == 'complete' or status == 'failed' then -- an error ended the script that settled it, before its lists changed
+      remove(id)
+      started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
+      if status == 'complete' then completed[#completed + 1] = id end
+    end
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
     remove(id)
