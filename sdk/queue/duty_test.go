@@ -61,6 +61,7 @@ func TestDutyIsKept(t *testing.T) {
 type roundTrips struct{ atomic.Int64 }
 
 func (*roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (r *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { r.Add(1); return next(ctx, cmd) }
 }
@@ -312,6 +313,7 @@ type lateReserve struct {
 }
 
 func (*lateReserve) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (l *lateReserve) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { l.count(); return next(ctx, cmd) }
 }
@@ -324,4 +326,20 @@ func (l *lateReserve) count() {
 	if l.left--; l.left == -1 {
 		l.reserve()
 	}
+}
+
+func TestDuty(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		a, b := w.Node(), w.Node()
+		take := func(n *Node) bool { return must[bool](t)(n.TakeDuty(w.ctx, "due", time.Minute)) }
+		if !take(a) || take(b) {
+			t.Error("a duty was taken twice, or not at all")
+		}
+		if err := b.YieldDuty(w.ctx, "due"); err != nil || take(b) {
+			t.Error("another's duty was given back", err)
+		}
+		if err := a.YieldDuty(w.ctx, "due"); err != nil || !take(b) {
+			t.Error("a duty that was given back cannot be taken", err)
+		}
+	})
 }
