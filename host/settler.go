@@ -246,7 +246,7 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 		for j, e := range b.results {
 			settlements[j] = e.settlement
 		}
-		requests[i] = queue.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: bounded(b.results)}
+		requests[i] = queue.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results)}
 	}
 	var damaged []batch
 	for i, reply := range s.access.node.SettleAll(ctx, requests) {
@@ -341,8 +341,8 @@ func (s *settler) written(e *ended, err error) {
 	s.report(e, outcome, err)
 }
 
-// bounded are the queues whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
-func bounded(results []*ended) []string {
+// boundedQueues are those whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
+func boundedQueues(results []*ended) []string {
 	names := make(map[string]bool)
 	for _, e := range results {
 		if manifest := &e.task.version.Manifest; manifest.MaxRunning > 0 {
