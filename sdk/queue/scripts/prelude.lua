@@ -81,9 +81,9 @@ local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- held(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
+-- holds(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
 -- own list has it once anyway.
-local function held(queue, id, node, own)
+local function holds(queue, id, node, own)
   local list = RESERVED_TASKS_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'
@@ -258,11 +258,13 @@ local function inherit(id, letter)
   end
 end
 
+-- unburied: why a dead letter could not be made, which the script returns; "" if all could.
+local unburied = ''
+
 -- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a new task in the queue
 -- dead that refers to the payload and history of the failed one. Letters of letters end with the fifth, because
 -- plugins may name each other's queues. If a key of that queue has another type there is no letter: dead_error of the
--- task says why, and so does unburied, which the script returns.
-local unburied = ''
+-- task says why, and so does unburied.
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
