@@ -39,6 +39,7 @@ func TestLeaveOfADamagedQueue(t *testing.T) {
 	})
 }
 
+// A damaged task, and a queue whose keys are damaged, keep no other result back.
 func TestSettleBesideADamagedTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
@@ -51,9 +52,10 @@ func TestSettleBesideADamagedTask(t *testing.T) {
 		for _, task := range batch.Tasks {
 			settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 		}
-		errs, err := node.Settle(w.ctx, "q", settlements)
-		if err != nil || !errors.Is(errs[0], ErrNoTask) || errs[1] != nil {
-			t.Errorf("settled: %v, %v", errs, err)
+		w.rdb.Set(w.ctx, w.keys.complete("bad"), "x", 0)
+		replies := node.SettleAll(w.ctx, []SettleRequest{{Queue: "bad", Settlements: settlements}, {Queue: "q", Settlements: settlements}})
+		if errs := replies[1].Errs; replies[0].Err == nil || replies[1].Err != nil || !errors.Is(errs[0], ErrNoTask) || errs[1] != nil {
+			t.Errorf("settled: %v", replies)
 		}
 		w.depth(t, "q", map[Status]int64{Complete: 1})
 	})
