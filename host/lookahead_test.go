@@ -325,7 +325,7 @@ func TestEndGivesBackWhatWaits(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	r.Run(ctx)
-	if got := len(r.source.runner.settler.ahead); got != a.ahead || r.ahead != 0 {
+	if got := len(r.source.runner.settler.waiting); got != a.ahead || r.ahead != 0 {
 		t.Errorf("%d tasks were given back, and %d still wait, want %d and none", got, r.ahead, a.ahead)
 	}
 	r.settleAll(unknown)

@@ -81,9 +81,9 @@ local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- holds(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
+-- holding(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
 -- own list has it once anyway.
-local function holds(queue, id, node, own)
+local function holding(queue, id, node, own)
   local list = RESERVED_TASKS_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'

@@ -110,7 +110,7 @@ local function reserve(id)
   if not h or status == 'complete' or status == 'failed' then
     drop = true
   elseif status == 'reserved' or status == 'started' then
-    drop = h[3] and holds(queue, id, h[3], listener)
+    drop = h[3] and holding(queue, id, h[3], listener)
   elseif status == 'scheduled' then -- a stale entry, of a list that was too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
