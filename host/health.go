@@ -37,7 +37,7 @@ const (
 )
 
 // health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an
-// error about one queue is a refusal of that queue, and no concern of others.
+// error about one queue is the queue's alone, and no concern of others.
 type health struct {
 	metrics *metrics.Metrics
 	logger  hclog.Logger
@@ -45,7 +45,8 @@ type health struct {
 
 	mu        sync.Mutex       // guards what follows; no other lock is taken while it is held
 	trouble   map[string]bool  // the ops that Redis did not serve the last time
-	refusals  map[refusal]bool // what Redis refused the last time
+	told      map[bool]bool    // what the log says of this trouble: that Redis is away (true), that it refuses (false)
+	refused   map[queueOp]bool // what Redis refused the last time
 	reserving backoff          // the pause after a reserve that failed
 	// deadLetters is when a queue's last dead letter was not written.
 	deadLetters map[string]time.Time
@@ -54,26 +55,29 @@ type health struct {
 // deadLetterRow is the longest time between two unwritten dead letters of one row.
 const deadLetterRow = time.Minute
 
-type refusal struct{ op, queue string }
+type queueOp struct{ op, queue string }
 
 func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *health {
 	return &health{
 		metrics: metrics, logger: logger, wake: wake,
-		trouble: make(map[string]bool), refusals: make(map[refusal]bool),
+		trouble: make(map[string]bool), told: make(map[bool]bool), refused: make(map[queueOp]bool),
 		deadLetters: make(map[string]time.Time),
 	}
 }
 
-// failed notes a failed call, for a queue or "" for none: each is counted, the first of a row is logged. After a reserve that
-// Redis did not serve, reserving pauses, for longer each time.
+// failed notes a failed call, for a queue or "" for none: each is counted. Of a row the log has the first call that Redis was
+// away for, and the first that it refused: an outage must not hide a key that nothing but a repair mends. After a reserve
+// that Redis did not serve, reserving pauses, for longer each time.
 func (h *health) failed(op, name string, err error) {
 	h.metrics.RedisError(op)
-	if name != "" && !queue.IsUnavailable(err) {
-		h.refused(refusal{op, name}, err)
+	away := queue.IsUnavailable(err)
+	if name != "" && !away {
+		h.failedQueue(queueOp{op, name}, err)
 		return
 	}
 	h.mu.Lock()
-	first := len(h.trouble) == 0
+	first := !h.told[away]
+	h.told[away] = true
 	h.trouble[op] = true
 	if op == opReserve {
 		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
@@ -81,9 +85,9 @@ func (h *health) failed(op, name string, err error) {
 	h.mu.Unlock()
 	var reply redis.Error
 	switch {
-	case first && queue.IsUnavailable(err) && errors.As(err, &reply):
+	case first && away && errors.As(err, &reply):
 		h.logger.Warn("Redis cannot serve now, as its error says; retrying", "op", op, "error", err)
-	case first && queue.IsUnavailable(err):
+	case first && away:
 		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", err)
 	case first:
 		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op, "error", err)
@@ -92,19 +96,19 @@ func (h *health) failed(op, name string, err error) {
 	}
 }
 
-func (h *health) refused(r refusal, err error) {
+func (h *health) failedQueue(of queueOp, err error) {
 	h.mu.Lock()
-	first := !h.refusals[r]
-	h.refusals[r] = true
-	over := h.answered(r.op)
+	first := !h.refused[of]
+	h.refused[of] = true
+	over := h.answered(of.op)
 	h.mu.Unlock()
 	if over {
 		h.logger.Info("Redis answers again")
 	}
 	if first {
-		h.logger.Error("Redis refuses a queue; retrying", "op", r.op, "queue", r.queue, "error", err)
+		h.logger.Error("Redis refuses a queue; retrying", "op", of.op, "queue", of.queue, "error", err)
 	} else {
-		h.logger.Debug("Redis still refuses a queue", "op", r.op, "queue", r.queue, "error", err)
+		h.logger.Debug("Redis still refuses a queue", "op", of.op, "queue", of.queue, "error", err)
 	}
 }
 
@@ -129,11 +133,11 @@ func (h *health) noDeadLetter(op, name, why string) {
 		"op", op, "queue", name, "error", why)
 }
 
-// succeeded ends the trouble with an op, and the refusal of a queue. Trouble with other ops may go
+// succeeded ends the trouble with an op for a queue. Trouble with other ops may go
 // on: a Redis that is full renews a lease, but refuses to reserve.
 func (h *health) succeeded(op, name string) {
 	h.mu.Lock()
-	delete(h.refusals, refusal{op, name})
+	delete(h.refused, queueOp{op, name})
 	over := h.answered(op)
 	h.mu.Unlock()
 	if over {
@@ -148,6 +152,9 @@ func (h *health) answered(op string) (over bool) {
 	}
 	over = h.trouble[op] && len(h.trouble) == 1
 	delete(h.trouble, op)
+	if over {
+		clear(h.told)
+	}
 	return over
 }
 

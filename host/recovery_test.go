@@ -58,9 +58,7 @@ func TestReclaimsFromADeadHost(t *testing.T) {
 			t.Errorf("task %d lost %d hosts, want %d: only what had started crashed", i, task.Crashes, crashes)
 		}
 	}
-	if got := n.metric("quern_tasks_reclaimed_total", "outcome", "released"); got != 3 {
-		t.Errorf("counted %v reclaimed tasks, want 3", got)
-	}
+	n.counted(3, "quern_tasks_reclaimed_total", "outcome", "released")
 	n.eventually("the dead listener is forgotten", func() bool { return len(n.listeners()) == 1 })
 	counts, err := n.client.Queues(n.ctx)
 	if err != nil || counts["echo"] != 1 {
@@ -146,9 +144,7 @@ func TestRetryOfWhatIsCancelled(t *testing.T) {
 	if task := n.wait(id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || task.Run != 1 {
 		t.Errorf("task is %s for %s after run %d", task.Status, task.Reason, task.Run)
 	}
-	n.eventually("it is counted as cancelled", func() bool {
-		return n.metric("quern_tasks_total", "queue", "sleep", "outcome", "failed", "reason", "cancelled") == 1
-	})
+	n.counted(1, "quern_tasks_total", "queue", "sleep", "outcome", "failed", "reason", "cancelled")
 	if got := n.metric("quern_tasks_total", "queue", "sleep", "outcome", "retried"); got != 0 {
 		t.Errorf("counted %v retried", got)
 	}
@@ -167,9 +163,7 @@ func TestCrashedTasksFail(t *testing.T) {
 	if task := n.wait(id); task.Status != queue.Failed || task.Reason != queue.ReasonCrashed || task.Crashes != 1 {
 		t.Errorf("task is %s for %s after %d crashes", task.Status, task.Reason, task.Crashes)
 	}
-	if got := n.metric("quern_tasks_reclaimed_total", "outcome", "failed"); got != 1 {
-		t.Errorf("counted %v, want 1", got)
-	}
+	n.counted(1, "quern_tasks_reclaimed_total", "outcome", "failed")
 }
 
 // An outage of Redis that is longer than every lease costs nobody anything: guests run on, and their
@@ -376,8 +370,8 @@ func TestClockWatch(t *testing.T) {
 	}
 }
 
-// A host that may not look for far leases takes the tasks of dead listeners all the same, and tells what is wrong.
-func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
+// A host that may not look for overlong leases takes the tasks of dead listeners all the same, and tells what is wrong.
+func TestReclaimsThoughOverlongLeasesCannotBeRead(t *testing.T) {
 	t.Parallel()
 	n, server, _ := fleet(t, Config{})
 	n.deadNode("q00", 1, 0)
@@ -388,15 +382,15 @@ func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
 	s := n.sessionAs(server, "short")
 	n.steady(s)
 	if err := s.recovery.look(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
-		t.Errorf("the error of the far leases is %v", err)
+		t.Errorf("the error of the overlong leases is %v", err)
 	}
 	if left := n.listeners(); len(left) != 0 {
 		t.Errorf("nobody reclaimed from %v", left)
 	}
 }
 
-// While a host's own renewals fail it ends no far lease.
-func TestEndsNoFarLeaseWithoutRenewals(t *testing.T) {
+// While a host's own renewals fail it ends no overlong lease.
+func TestEndsNoOverlongLeaseWithoutRenewals(t *testing.T) {
 	t.Parallel()
 	n, _, sessions := fleet(t, Config{})
 	lease := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "host~01234567_8"}
