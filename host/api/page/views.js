@@ -1,10 +1,11 @@
 // The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
 // makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
 
-import { acts, bulk, button, cancel, choice, dangerous, jobActions, nodeActions, queueActions, release, remedy, words } from "./actions.js";
+import { acts, bulk, button, cancel, choice, close, dangerous, jobActions, nodeActions, post, queueActions, release, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, clock, coded, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
+import { pause, remove } from "./schedules.js";
 
 const charted = 180; // minutes
 const page = 50; // entries of a list
@@ -74,6 +75,38 @@ function findingList(tenant, findings) {
 }
 
 const shownFindings = 8;
+
+/** remedy is the button that does what a finding of the doctor asks for, or the link to what it tells to look at. */
+function remedy(tenant, [noun, verb, name, value] = []) {
+  const to = path`/tenants/${tenant}/${noun}s/${name ?? ""}`;
+  const resume = (text) => button("operator", "Resume", { title: `Resume ${name}?`, text, run: () => post(`${to}/resume`) });
+  switch (`${noun} ${verb}`) {
+    case "queue resume":
+      return resume("Hosts take its waiting tasks again.");
+    case "subscription resume":
+      return resume("It gets what is published from now on.");
+    case "queue limit":
+      return button("operator", `Limit to ${count(value)}`, {
+        title: `Limit ${name} to ${count(value)}?`, text: "So many tasks may wait; above that enqueueing is refused.", verb: "Set the limit",
+        run: () => post(`${to}/limit`, { limit: Number(value) }, "PUT"),
+      });
+    case "schedule pause":
+      return pause({ tenant, id: name });
+    case "schedule delete":
+      return remove({ tenant, id: name, owner: "" });
+    case "task await":
+      return close(tenant, name, `${name} waits for tasks, and for what may be added.`);
+    case "node reclaim":
+      return nodeActions({ tenant, listener: name, kind: "quern", alive: false });
+    case "plugin release":
+      return release(tenant, name);
+    case "publication ls":
+      return link(`Topic ${name}`, tenant, "topics", name);
+    case "publication show": case "schedule show": case "subscription show": case "subscription deliveries":
+      return link(`${noun[0].toUpperCase()}${noun.slice(1)} ${name}`, tenant, `${noun}s`, name);
+  }
+  return null; // a list of failed tasks has its link, and other findings have no command
+}
 
 const queueTable = (caption, list) => table(caption, [
   { head: "Queue", cell: (q) => [queueLink(q.tenant, q.queue), q.error && h("div", { class: "wrong" }, q.error)] },
