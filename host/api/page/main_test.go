@@ -191,15 +191,17 @@ func (w *world) see(t *testing.T, texts ...string) {
 	}
 }
 
-// press clicks a button or link of the open dialog, or else of the page.
-func (w *world) press(t *testing.T, label string) {
+// press clicks buttons or links of the open dialog, or else of the page, one after the other.
+func (w *world) press(t *testing.T, labels ...string) {
 	t.Helper()
-	w.until(t, fmt.Sprintf(`(() => {
-		const scope = document.querySelector("dialog[open]") ?? document;
-		const found = [...scope.querySelectorAll("button, a")].find((one) => one.innerText === %s && one.checkVisibility() && !one.disabled);
-		found?.click();
-		return Boolean(found);
-	})()`, quoted(label)))
+	for _, label := range labels {
+		w.until(t, fmt.Sprintf(`(() => {
+			const scope = document.querySelector("dialog[open]") ?? document;
+			const found = [...scope.querySelectorAll("button, a")].find((one) => one.innerText === %s && one.checkVisibility() && !one.disabled);
+			found?.click();
+			return Boolean(found);
+		})()`, quoted(label)))
+	}
 }
 
 // eventually waits until something is so in Redis.
