@@ -51,7 +51,7 @@ type JobItem struct {
 
 // JobOf is an answer with a job.
 type JobOf struct {
-	Location string `header:"Location"`
+	Location string `header:"Location" doc:"Of a new job, relative to this path."`
 	Body     Job
 }
 
@@ -148,7 +148,7 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &JobOf{s.address(ctx, in.Tenant, "jobs", job.ID), jobShape(in.Tenant, job)}, nil
+	return &JobOf{Body: jobShape(in.Tenant, job)}, nil
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
@@ -182,7 +182,11 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.showJob(ctx, InJob{in.InTenant, id})
+	out, err := s.showJob(ctx, InJob{in.InTenant, id})
+	if err == nil {
+		out.Location = "jobs/" + id
+	}
+	return out, err
 }
 
 // work claims the job that prepare makes or changes, and begins to work on it in the background; if another process has it that

@@ -145,7 +145,7 @@ type Receipt struct {
 
 // Enqueued is an answer with one receipt.
 type Enqueued struct {
-	Location string `header:"Location"`
+	Location string `header:"Location" doc:"Of the task, relative to this path."`
 	Body     Receipt
 }
 
@@ -206,7 +206,7 @@ func (s *service) describeEnqueue() {
 			if err != nil {
 				return nil, err
 			}
-			return &Enqueued{s.address(ctx, in.Tenant, "tasks", receipts[0].ID), receipts[0]}, nil
+			return &Enqueued{"../../tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -111,24 +110,13 @@ func (f *findings) of(ctx context.Context, client *queue.Client) ([]doctor.Findi
 	return found, err
 }
 
-// baseKey is the key of the base path in the context of a request that came below one.
-type baseKey struct{}
-
-// address is the path of a thing of a tenant, below the base path if the request came there.
-func (s *service) address(ctx context.Context, tenant, kind, id string) string {
-	base, _ := ctx.Value(baseKey{}).(string)
-	return base + "/v1/tenants/" + url.PathEscape(tenant) + "/" + kind + "/" + url.PathEscape(id)
-}
-
-// below serves a handler also under a base path, for a proxy that keeps it; "" for none.
+// below serves a handler also under a base path, for a proxy that keeps it; "" for none. Addresses in answers are relative.
 func below(base string, next http.Handler) http.Handler {
 	base = strings.TrimSuffix(base, "/")
 	if base == "" {
 		return next
 	}
-	stripped := http.StripPrefix(base, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), baseKey{}, base)))
-	}))
+	stripped := http.StripPrefix(base, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == base:

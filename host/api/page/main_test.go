@@ -21,6 +21,7 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -207,18 +208,11 @@ func (w *world) press(t *testing.T, labels ...string) {
 // eventually waits until something is so in Redis.
 func (w *world) eventually(t *testing.T, what string, is func() (bool, error)) {
 	t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); ; <-ticker.C {
+	expecttest.Eventually(t, what, func() bool {
 		ok, err := is()
 		must(t, err)
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not so in time: %s", what)
-		}
-	}
+		return ok
+	})
 }
 
 // evaluate is the value of an expression of JavaScript.
