@@ -180,26 +180,16 @@ func (s *service) describeEnqueue() {
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
 		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated"),
 		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
-			f := &Filter{Label: in.Label}
-			if err := f.check(principal(ctx)); err != nil {
-				return nil, err
-			}
-			options, err := in.options(f.labels, &in.Priority)
+			labels, err := pairs("label", in.Label)
 			if err != nil {
 				return nil, err
 			}
-			for _, pair := range in.Header {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
-				}
-				if _, twice := options.Headers[name]; twice {
-					return nil, failed(http.StatusBadRequest, "two headers %q: give one of them", name)
-				}
-				if options.Headers == nil {
-					options.Headers = make(map[string]string, len(in.Header))
-				}
-				options.Headers[name] = value
+			options, err := in.options(labels, &in.Priority)
+			if err == nil {
+				options.Headers, err = pairs("header", in.Header)
+			}
+			if err != nil {
+				return nil, err
 			}
 			in.pass(&options)
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{{Parameters: in.RawBody, Options: options}})

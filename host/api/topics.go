@@ -211,18 +211,11 @@ func (s *service) describeTopics() {
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
 		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
-			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent}
-			for _, pair := range in.Attribute {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return nil, failed(http.StatusBadRequest, "attribute %q: use NAME=VALUE", pair)
-				}
-				if o.Attributes == nil {
-					o.Attributes = make(map[string]string, len(in.Attribute))
-				}
-				o.Attributes[name] = value
+			attributes, err := pairs("attribute", in.Attribute)
+			if err != nil {
+				return nil, err
 			}
-			o.Traceparent = in.or(o.Traceparent)
+			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.or(in.Traceparent), Attributes: attributes}
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
 			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
 		})

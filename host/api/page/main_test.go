@@ -3,6 +3,7 @@ package page_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // they wait more than they compute; -parallel still counts
 	queuetest.Exit(m, func() {
 		if browser.close != nil {
 			browser.close()
@@ -45,7 +47,7 @@ var browser struct {
 }
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = expecttest.Patience
 
 // world is a server for a tenant of its own, and a window for its page.
 type world struct {
@@ -75,7 +77,7 @@ func serve(t *testing.T, url string, change ...func(*api.Config)) *world {
 	if err != nil {
 		runtimetest.Missing(t, "left out, there is no chromium: run make deps-all")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	rdb, err := queue.Connect(url)
 	must(t, err)
