@@ -124,7 +124,7 @@ type EnqueueBatch struct {
 	}
 }
 
-// TaskLine is a task of a batch.
+// TaskLine is a task of a batch, or of a file for `quern enqueue`.
 type TaskLine struct {
 	TaskOptions
 	// Priority has no default here: huma would take 0 for missing.
@@ -203,15 +203,11 @@ func (s *service) describeEnqueue() {
 			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated"),
 		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
-			for i, line := range in.Body.Tasks {
-				parameters, err := line.bytes()
-				if err == nil {
-					specs[i].Options, err = line.options(line.Labels, line.Priority)
-				}
-				if err != nil {
+			for i := range in.Body.Tasks {
+				var err error
+				if specs[i], err = in.Body.Tasks[i].Spec(); err != nil {
 					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
 				}
-				specs[i].Parameters, specs[i].Headers = parameters, line.Headers
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
@@ -266,18 +262,22 @@ func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receip
 	return shapes
 }
 
-func (l *TaskLine) bytes() ([]byte, error) {
+// Spec is the task of the line.
+func (l *TaskLine) Spec() (spec queue.Spec, err error) {
+	spec.Options, err = l.options(l.Labels, l.Priority)
+	spec.Headers, spec.Parameters = l.Headers, l.ParametersBase64
 	switch value := l.Parameters; {
+	case err != nil:
 	case value != nil && l.ParametersBase64 != nil:
-		return nil, errors.New("both parameters and parameters_base64: give one of them")
+		err = errors.New("both parameters and parameters_base64: give one of them")
 	case bytes.HasPrefix(value, []byte(`"`)):
 		var text string
-		err := json.Unmarshal(value, &text)
-		return []byte(text), err
+		err = json.Unmarshal(value, &text)
+		spec.Parameters = []byte(text)
 	case value != nil:
-		return value, nil
+		spec.Parameters = value
 	}
-	return l.ParametersBase64, nil
+	return spec, err
 }
 
 // event is a CloudEvent. json is all of it; the fields are those that a task shows.
