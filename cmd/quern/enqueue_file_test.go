@@ -72,7 +72,7 @@ func testEnqueueFile(t *testing.T, by over) {
 	u, client := by.producer(t, queuetest.Shared(t).URL())
 	file := write(t, filepath.Join(t.TempDir(), "tasks.jsonl"), "\ufeff"+`{"parameters": "text \u00e4"}`+"\r\n"+
 		"\r\n"+
-		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5, "backoff": "linear", "backoff_base_seconds": 2} `+"\n"+
+		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5, "backoff": "linear", "backoff_base_seconds": 2, "dead_queue": "dead"} `+"\n"+
 		`{"parameters_base64": "/wA=", "id": "own", "parent": "p", "deadline": 4102444800.5}`+"\n"+
 		`{"delay_seconds": 3600}`+"\n"+
 		`{"parameters": null, "at": 4102444800}`)
@@ -82,7 +82,7 @@ func testEnqueueFile(t *testing.T, by over) {
 	}
 	for id, want := range map[string]string{
 		"x-1": `{"parameters": "text ä", "labels": {"a": "flag", "b": "flag"}, "priority": 50, "max_attempts": 3, "status": "pending"}`,
-		"x-3": `{"parameters": "{\"a\": [1, 2]}", "labels": {"a": "flag", "b": "line"}, "priority": 90, "max_attempts": -1, "status": "pending", "key": "k", "timeout_seconds": 0.5, "retry": "map[backoff:linear base_seconds:2]"}`,
+		"x-3": `{"parameters": "{\"a\": [1, 2]}", "labels": {"a": "flag", "b": "line"}, "priority": 90, "max_attempts": -1, "status": "pending", "key": "k", "timeout_seconds": 0.5, "retry": "map[backoff:linear base_seconds:2]", "dead_queue": "dead"}`,
 		"own": `{"parameters_base64": "/wA=", "parent": "p", "deadline": 4102444800.5, "status": "pending"}`,
 		"x-5": `{"parameters": "", "status": "scheduled"}`,
 		"x-6": `{"parameters": "null", "status": "scheduled", "eta": 4102444800}`,

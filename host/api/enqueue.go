@@ -42,6 +42,7 @@ type TaskOptions struct {
 	UniqueForSeconds   float64       `query:"unique_for_seconds" json:"unique_for_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"With unique: for this time, finished or not; missing: until it is finished."`
 	After              []string      `query:"after,explode" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
 	When               queue.When    `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
+	DeadQueue          string        `query:"dead_queue" json:"dead_queue,omitempty" maxLength:"128" doc:"Of its dead letter if it fails for good; missing: its plugin's."`
 	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
@@ -73,7 +74,7 @@ func OptionsOf(o *queue.Options) TaskOptions {
 		Deadline: stamp(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
 		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
 		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
-		After: o.After, When: o.When, Open: o.Open,
+		After: o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
 	}
 	if o.Unique != nil {
 		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
@@ -85,7 +86,7 @@ func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Opt
 	q := queue.Options{
 		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
 		At: Moment(o.At), Deadline: Moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
-		After: o.After, When: o.When, Open: o.Open,
+		After: o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
 		Retry: queue.Retry{
 			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds), Min: period(o.BackoffMinSeconds),
 			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
