@@ -321,7 +321,7 @@ func TestNodeActions(t *testing.T) {
 func TestFindings(t *testing.T) {
 	w := setup(t)
 	digest := strings.Repeat("a1", 32)
-	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail")
+	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail", "later")
 	w.enqueue(t, "mail", "x", queue.Options{})
 	must(t, w.Queue("mail").Pause(w.ctx))
 	must(t, w.Queue("mail").SetLimit(w.ctx, 1))
