@@ -45,6 +45,7 @@ type health struct {
 
 	mu        sync.Mutex       // guards what follows; no other lock is taken while it is held
 	trouble   map[string]bool  // the ops that Redis did not serve the last time
+	told      map[bool]bool    // what the log says of this trouble: that Redis is away (true), that it refuses (false)
 	refusals  map[refusal]bool // what Redis refused the last time
 	reserving backoff          // the pause after a reserve that failed
 	// deadLetters is when a queue's last dead letter was not written.
@@ -59,21 +60,24 @@ type refusal struct{ op, queue string }
 func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *health {
 	return &health{
 		metrics: metrics, logger: logger, wake: wake,
-		trouble: make(map[string]bool), refusals: make(map[refusal]bool),
+		trouble: make(map[string]bool), told: make(map[bool]bool), refusals: make(map[refusal]bool),
 		deadLetters: make(map[string]time.Time),
 	}
 }
 
-// failed notes a failed call, for a queue or "" for none: each is counted, the first of a row is logged. After a reserve that
-// Redis did not serve, reserving pauses, for longer each time.
+// failed notes a failed call, for a queue or "" for none: each is counted. Of a row the log has the first call that Redis was
+// away for, and the first that it refused: an outage must not hide a key that nothing but a repair mends. After a reserve
+// that Redis did not serve, reserving pauses, for longer each time.
 func (h *health) failed(op, name string, err error) {
 	h.metrics.RedisError(op)
-	if name != "" && !queue.IsUnavailable(err) {
+	away := queue.IsUnavailable(err)
+	if name != "" && !away {
 		h.refused(refusal{op, name}, err)
 		return
 	}
 	h.mu.Lock()
-	first := len(h.trouble) == 0
+	first := !h.told[away]
+	h.told[away] = true
 	h.trouble[op] = true
 	if op == opReserve {
 		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
@@ -81,9 +85,9 @@ func (h *health) failed(op, name string, err error) {
 	h.mu.Unlock()
 	var reply redis.Error
 	switch {
-	case first && queue.IsUnavailable(err) && errors.As(err, &reply):
+	case first && away && errors.As(err, &reply):
 		h.logger.Warn("Redis cannot serve now, as its error says; retrying", "op", op, "error", err)
-	case first && queue.IsUnavailable(err):
+	case first && away:
 		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", err)
 	case first:
 		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op, "error", err)
@@ -148,6 +152,9 @@ func (h *health) answered(op string) (over bool) {
 	}
 	over = h.trouble[op] && len(h.trouble) == 1
 	delete(h.trouble, op)
+	if over {
+		clear(h.told)
+	}
 	return over
 }
 

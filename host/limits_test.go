@@ -31,17 +31,13 @@ func TestCPULimit(t *testing.T) {
 			Reason: queue.ReasonCPU, Limit: "cpu=" + value, Stderr: "ready",
 			Message: "cpu limit of " + value + " exceeded: " + remedy,
 		})
-		n.eventually(queueName+" is counted", func() bool {
-			return n.metric("quern_tasks_total", "queue", queueName, "outcome", "failed", "reason", "cpu") == 1
-		})
+		n.counted(1, "quern_tasks_total", "queue", queueName, "outcome", "failed", "reason", "cpu")
 	}
 	task := n.wait(n.enqueueAs("retry", "", timeout))
 	if f := task.Failure(); task.Attempts != 2 || task.Reason != queue.ReasonExhausted || !strings.Contains(f.Message, "attempt 2 of 2: cpu: cpu limit of 10ms exceeded") {
 		t.Errorf("%d attempts, %s: %+v", task.Attempts, task.Reason, f)
 	}
-	if got := n.metric("quern_tasks_total", "queue", "retry", "outcome", "retried", "reason", "cpu"); got != 1 {
-		t.Errorf("counted %v retried for cpu, want 1", got)
-	}
+	n.counted(1, "quern_tasks_total", "queue", "retry", "outcome", "retried", "reason", "cpu")
 }
 
 // What calls take is counted from the first series on, and logged at their end, however they end.

@@ -461,6 +461,12 @@ func (n *node) ranOnce(ids []string, others ...*node) {
 	}
 }
 
+// counted waits until a metric has the value: clients may see a task's end before its host has counted it.
+func (n *node) counted(want float64, name string, labels ...string) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("%s%v is %v", name, labels, want), func() bool { return n.metric(name, labels...) == want })
+}
+
 // metric sums the values of a family's series that have the labels, given as name and value in turn; 0 if there is none.
 func (n *node) metric(name string, labels ...string) float64 {
 	n.t.Helper()

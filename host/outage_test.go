@@ -30,6 +30,27 @@ func TestRedisAwayAtStart(t *testing.T) {
 	}
 }
 
+// A key of the tenant that somebody damaged while Redis was away is told, though the outage was told before.
+func TestOutageHidesNoRefusal(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	proxy := queuetest.NewProxy(t, server)
+	n := start(t, settings{server: server, proxy: proxy, lease: time.Second, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
+	n.settled("echo")
+	proxy.Refuse()
+	n.eventually("the lease is not renewed", func() bool { return n.metric("quern_redis_errors_total", "op", "renew") > 0 })
+	n.rdb.Rename(n.ctx, n.tenant+"_nodes", n.tenant+"_aside")
+	n.rdb.Set(n.ctx, n.tenant+"_nodes", "x", 0)
+	proxy.Pass()
+	n.eventually("the refusal is told", func() bool { return n.log.has("[ERROR]", "Redis refuses the tenant", n.tenant+"_nodes") })
+	n.rdb.Rename(n.ctx, n.tenant+"_aside", n.tenant+"_nodes")
+	n.wait(n.enqueue("echo", ""))
+	n.eventually("both are over", func() bool { return n.log.lines("[INFO]", "Redis answers again") == 1 })
+	if told := n.log.lines("cannot reach Redis"); told != 1 {
+		t.Errorf("the outage is told %d times", told)
+	}
+}
+
 func TestEndsBeforeRedisIsThere(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
@@ -205,8 +226,9 @@ func TestSettleIsRefused(t *testing.T) {
 	}
 	n.rdb.Del(n.ctx, list)
 	n.complete("bad", ids)
-	if complete, lost := n.metric("quern_tasks_total", "queue", "bad", "outcome", "complete"), n.metric("quern_tasks_total", "outcome", "lost"); complete != float64(len(ids)) || lost != 0 {
-		t.Errorf("%v of %d tasks ended as complete, and %v were lost", complete, len(ids), lost)
+	n.counted(float64(len(ids)), "quern_tasks_total", "queue", "bad", "outcome", "complete")
+	if lost := n.metric("quern_tasks_total", "outcome", "lost"); lost != 0 {
+		t.Errorf("counted %v lost", lost)
 	}
 }
 
@@ -324,9 +346,7 @@ func TestResultIsRefused(t *testing.T) {
 	if task := n.task(id); task.Status != queue.Started || task.Result != nil {
 		t.Errorf("a stale holder wrote: %s %q", task.Status, task.Result)
 	}
-	if got := n.metric("quern_tasks_total", "outcome", "lost"); got != 1 {
-		t.Errorf("counted %v lost, want 1", got)
-	}
+	n.counted(1, "quern_tasks_total", "outcome", "lost")
 }
 
 // Redis away with a task due does not make the host spin.

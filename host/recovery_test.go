@@ -58,9 +58,7 @@ func TestReclaimsFromADeadHost(t *testing.T) {
 			t.Errorf("task %d lost %d hosts, want %d: only what had started crashed", i, task.Crashes, crashes)
 		}
 	}
-	if got := n.metric("quern_tasks_reclaimed_total", "outcome", "released"); got != 3 {
-		t.Errorf("counted %v reclaimed tasks, want 3", got)
-	}
+	n.counted(3, "quern_tasks_reclaimed_total", "outcome", "released")
 	n.eventually("the dead listener is forgotten", func() bool { return len(n.listeners()) == 1 })
 	counts, err := n.client.Queues(n.ctx)
 	if err != nil || counts["echo"] != 1 {
@@ -146,9 +144,7 @@ func TestRetryOfWhatIsCancelled(t *testing.T) {
 	if task := n.wait(id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || task.Run != 1 {
 		t.Errorf("task is %s for %s after run %d", task.Status, task.Reason, task.Run)
 	}
-	n.eventually("it is counted as cancelled", func() bool {
-		return n.metric("quern_tasks_total", "queue", "sleep", "outcome", "failed", "reason", "cancelled") == 1
-	})
+	n.counted(1, "quern_tasks_total", "queue", "sleep", "outcome", "failed", "reason", "cancelled")
 	if got := n.metric("quern_tasks_total", "queue", "sleep", "outcome", "retried"); got != 0 {
 		t.Errorf("counted %v retried", got)
 	}
@@ -167,9 +163,7 @@ func TestCrashedTasksFail(t *testing.T) {
 	if task := n.wait(id); task.Status != queue.Failed || task.Reason != queue.ReasonCrashed || task.Crashes != 1 {
 		t.Errorf("task is %s for %s after %d crashes", task.Status, task.Reason, task.Crashes)
 	}
-	if got := n.metric("quern_tasks_reclaimed_total", "outcome", "failed"); got != 1 {
-		t.Errorf("counted %v, want 1", got)
-	}
+	n.counted(1, "quern_tasks_reclaimed_total", "outcome", "failed")
 }
 
 // An outage of Redis that is longer than every lease costs nobody anything: guests run on, and their

@@ -33,9 +33,7 @@ func TestRetriesByTheManifest(t *testing.T) {
 		t.Errorf("the second attempt began %s after the first", wait)
 	}
 	for outcome, want := range map[string]float64{"retried": 2, "failed": 1} {
-		if got := n.metric("quern_tasks_total", "queue", "exit", "outcome", outcome); got != want {
-			t.Errorf("counted %v %s, want %v", got, outcome, want)
-		}
+		n.counted(want, "quern_tasks_total", "queue", "exit", "outcome", outcome)
 	}
 	// Exit status 65 is final whatever the policy says, and a task's own policy goes over the manifest's.
 	if task := n.wait(n.enqueue("exit", "65 bad photo\n")); task.Attempts != 1 || task.Reason != queue.ReasonError {

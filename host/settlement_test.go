@@ -71,17 +71,13 @@ func TestOutcomes(t *testing.T) { //nolint:tparallel // the subtests read what h
 		"memory": {"memory": 1}, "output": {"output": 1}, "log": {"output": 1}, "echo": {"error": 2},
 	} {
 		for reason, want := range reasons {
-			if got := n.metric("quern_tasks_total", "tenant", n.tenant, "queue", queueName, "plugin", queueName, "outcome", "failed", "reason", reason); got != want {
-				t.Errorf("%s failed for %s: counted %v, want %v", queueName, reason, got, want)
-			}
+			n.counted(want, "quern_tasks_total", "tenant", n.tenant, "queue", queueName, "plugin", queueName, "outcome", "failed", "reason", reason)
 			if got := n.log.lines("task failed", "queue="+queueName, "reason="+reason); got != int(want) {
 				t.Errorf("%s failed for %s: %d lines in the log, want %v", queueName, reason, got, want)
 			}
 		}
 	}
-	if got := n.metric("quern_tasks_total", "queue", "exit", "outcome", "complete"); got != 1 {
-		t.Errorf("counted %v complete, want 1", got)
-	}
+	n.counted(1, "quern_tasks_total", "queue", "exit", "outcome", "complete")
 }
 
 func checkFailure(t *testing.T, task *queue.Task, want queue.Failure) {
@@ -148,7 +144,5 @@ func TestEnqueuedByHand(t *testing.T) {
 			t.Errorf("%s: %s %q", id, task.Status, task.Result)
 		}
 	}
-	if got := n.metric("quern_tasks_dropped_total", "queue", "echo"); got != 1 {
-		t.Errorf("counted %v dropped IDs, want 1", got)
-	}
+	n.counted(1, "quern_tasks_dropped_total", "queue", "echo")
 }

@@ -59,9 +59,8 @@ func TestTenants(t *testing.T) {
 	if task, err := theirs.Task(n.ctx, id); err != nil || task.Status != queue.Pending {
 		t.Errorf("a task without a plugin: %+v, %v", task, err)
 	}
-	if a, b := n.metric("quern_tasks_total", "tenant", one, "outcome", "complete"), n.metric("quern_tasks_total", "tenant", other, "outcome", "complete"); a != 3 || b != 2 {
-		t.Errorf("counted %v and %v complete, want 3 and 2", a, b)
-	}
+	n.counted(3, "quern_tasks_total", "tenant", one, "outcome", "complete")
+	n.counted(2, "quern_tasks_total", "tenant", other, "outcome", "complete")
 }
 
 // separate checks that every key is of one of the tenants, and what it holds has no word of the other.

@@ -42,6 +42,10 @@ func TestMain(m *testing.M) {
 		measure(os.Args[2:])
 	}
 	logging.Disable()
+	// Each host that runs in this process would bound the heap of all of them, and the collector would do nothing else.
+	if os.Getenv("GOMEMLIMIT") == "" {
+		_ = os.Setenv("GOMEMLIMIT", "4GiB")
+	}
 	var err error
 	if shared, err = os.MkdirTemp("", "quern-test-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

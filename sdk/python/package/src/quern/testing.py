@@ -81,7 +81,7 @@ class Host:
                    "".join(f"{id} {'failed' if result is None else 'complete'}\n" for id, result in (after or {}).items())],
             results={id: None if result is None else bytes(_host.encoded(result)) for id, result in (after or {}).items()},
             numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1],
-            cancelled=cancelled,
+            encode=_host.encoded, cancelled=cancelled,
         )
         status, trace = _call(handle, run)
         complete = status == "complete"
