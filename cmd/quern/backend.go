@@ -132,13 +132,15 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 		return nil, err
 	}
 	o := queue.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
-	if limit > 0 && !f.Narrows() {
+	if limit > 0 {
+		if f.Narrows() {
+			o.Match = f.Selects
+		}
 		return d.Client.Queue(f.Queue).List(ctx, o)
 	}
 	var found []*queue.Task
 	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
-	o.Offset, o.Limit = 0, 1000
-	for more := true; more && (limit == 0 || len(found) < offset+limit); o.Offset += o.Limit {
+	for o.Limit = 1000; ; o.Offset += o.Limit {
 		tasks, read, err := d.Client.Queue(f.Queue).Page(ctx, o)
 		if err != nil {
 			return nil, err
@@ -149,13 +151,10 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 				found = append(found, task)
 			}
 		}
-		more = read == o.Limit
+		if read < o.Limit {
+			return found, nil
+		}
 	}
-	found = found[min(offset, len(found)):]
-	if limit > 0 {
-		found = found[:min(limit, len(found))]
-	}
-	return found, nil
 }
 
 func (d *direct) Topics(ctx context.Context) ([]api.Topic, error) { return api.Topics(ctx, d.Client) }

@@ -20,9 +20,11 @@ const maxPage = pageTasks
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status. At most 100,000 of them are searched, in the order of
-	// their IDs.
+	// Key lists only tasks of this key, newest first whatever their status. At most 100,000 tasks are searched: of the key, in
+	// the order of their IDs, or else of the list.
 	Key string
+	// Match lists only tasks for which it returns true, of as many.
+	Match func(*Task) bool
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
 	// may repeat or miss tasks.
 	Offset int
@@ -33,35 +35,60 @@ type ListOptions struct {
 // List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
 // vanishes meanwhile is left out.
 func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) {
-	tasks, _, err := q.Page(ctx, options)
-	return tasks, err
+	if err := ValidQueue(q.name); err != nil {
+		return nil, err
+	}
+	if options.Limit == 0 {
+		options.Limit = 100
+	}
+	if options.Limit < 0 || options.Limit > maxPage || options.Offset < 0 {
+		return nil, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
+			ErrInvalid, options.Limit, options.Offset, maxPage)
+	}
+	tasks, err := q.list(ctx, options)
+	return tasks, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
 }
 
-// Page is List for callers that read page after page: read counts the entries that it read, with tasks that have vanished since.
-// Fewer than Limit is the end of the list.
-func (q *Queue) Page(ctx context.Context, o ListOptions) (tasks []*Task, read int, err error) {
-	if err := ValidQueue(q.name); err != nil {
-		return nil, 0, err
-	}
-	if o.Limit == 0 {
-		o.Limit = 100
-	}
-	if o.Limit < 0 || o.Limit > maxPage || o.Offset < 0 {
-		return nil, 0, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
-			ErrInvalid, o.Limit, o.Offset, maxPage)
-	}
+func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
 	if o.Key != "" {
 		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
-		tasks, err = q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
-		read = len(tasks)
-	} else {
-		var ids []string
-		if ids, err = q.ids(ctx, o); err == nil {
-			tasks, err = q.client.summaries(ctx, q.name, o.Status, ids)
-		}
-		read = len(ids)
+		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
 	}
-	return tasks, read, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
+	if o.Match == nil {
+		ids, err := q.ids(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return q.client.summaries(ctx, q.name, o.Status, ids)
+	}
+	var found []*Task
+	page := ListOptions{Status: o.Status, Limit: maxPage}
+	for ; page.Offset < searched && len(found) < o.Offset+o.Limit; page.Offset += maxPage {
+		ids, err := q.ids(ctx, page)
+		if err != nil {
+			return nil, err
+		}
+		some, err := q.filter(ctx, o, ids)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+		if len(ids) < maxPage {
+			break
+		}
+	}
+	return pageOf(found, o), nil
+}
+
+// filter reads the tasks that have the options' status and match.
+func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
+	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(tasks, func(t *Task) bool {
+		return o.Match != nil && !o.Match(t)
+	}), nil
 }
 
 // foundIn is how many tasks FindTasks looks at.
@@ -134,7 +161,7 @@ func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task,
 		for i, member := range members {
 			ids[i] = strings.TrimPrefix(member, word+" ")
 		}
-		some, err := q.client.summaries(ctx, q.name, o.Status, ids)
+		some, err := q.filter(ctx, o, ids)
 		if err != nil {
 			return nil, err
 		}

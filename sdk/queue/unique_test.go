@@ -165,7 +165,7 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 	w.at(0)
 	specs := make([]Spec, tasks-1)
 	for i := range specs {
-		specs[i] = Spec{nil, Options{ID: fmt.Sprintf("a%05d", i), Key: "k"}}
+		specs[i] = Spec{nil, Options{ID: fmt.Sprintf("a%05d", i), Key: "k", Labels: map[string]string{"odd": fmt.Sprint(i % 2)}}}
 	}
 	must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs))
 	w.at(1)
@@ -185,6 +185,7 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 		{ListOptions{Offset: 1200, Limit: 10}, 10},
 		{ListOptions{Offset: 2495, Limit: 10}, 5},
 		{ListOptions{Offset: math.MaxInt, Limit: 10}, 0},
+		{ListOptions{Offset: 1200, Match: labelled(map[string]string{"odd": "1"})}, 49},
 		{ListOptions{Status: Complete}, 0},
 	} {
 		c.options.Key = "k"
@@ -194,8 +195,43 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 	}
 }
 
-func TestLabelsOfATask(t *testing.T) {
+// labelled matches tasks with all of these labels.
+func labelled(labels map[string]string) func(*Task) bool {
+	return func(t *Task) bool {
+		for name, value := range labels {
+			if is, ok := t.Labels[name]; !ok || is != value {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func TestListByMatch(t *testing.T) {
 	w := setup(t)
+	var specs []Spec
+	for i := range 2500 { // three pages
+		specs = append(specs, Spec{Options: Options{ID: fmt.Sprintf("id%04d", i), Labels: map[string]string{"n": fmt.Sprint(i % 500), "all": "yes"}}})
+	}
+	must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
+	for _, c := range []struct {
+		options ListOptions
+		want    int
+		first   string
+	}{
+		{ListOptions{Status: Pending, Match: labelled(map[string]string{"n": "7"})}, 5, "id2007"},
+		{ListOptions{Status: Pending, Match: labelled(map[string]string{"n": "7"}), Offset: 4}, 1, "id0007"},
+		{ListOptions{Status: Pending, Match: labelled(map[string]string{"n": "7"}), Limit: 2, Offset: 1}, 2, "id1507"},
+		{ListOptions{Match: labelled(map[string]string{"n": "7", "all": "yes"})}, 5, "id2007"},
+		{ListOptions{Match: labelled(map[string]string{"n": "7", "all": "no"})}, 0, ""},
+		{ListOptions{Match: labelled(map[string]string{"other": ""})}, 0, ""},
+		{ListOptions{Status: Pending, Match: labelled(map[string]string{"all": "yes"}), Offset: 1200}, 100, "id1299"},
+	} {
+		got := idsOf(must[[]*Task](t)(w.Queue("q").List(w.ctx, c.options)))
+		if len(got) != c.want || c.want > 0 && got[0] != c.first {
+			t.Errorf("%+v: %d, %.3v", c, len(got), got)
+		}
+	}
 	labels := make(map[string]string)
 	for i := range maxLabels + 1 {
 		if _, err := w.Queue("labels").Enqueue(w.ctx, nil, Options{Labels: labels}); err != nil {
