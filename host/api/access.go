@@ -449,10 +449,9 @@ func withoutPort(address string) string {
 	return address
 }
 
-// Me is the caller.
-type Me struct{ Body Principal }
-
 func (s *service) describeAccess() {
 	add(s, looking("/me", "show-me", "Show who you are and what you may do"),
-		func(ctx context.Context, _ *struct{}) (*Me, error) { return &Me{*principal(ctx)}, nil })
+		func(ctx context.Context, _ *struct{}) (*Of[Principal], error) {
+			return &Of[Principal]{*principal(ctx)}, nil
+		})
 }

@@ -154,9 +154,8 @@ func newService(config Config) *service {
 	s := &service{
 		strangers: rate.NewLimiter(1, 20),
 		config:    config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
-		memory: newBudget(maxMemory, maxMemory/parts), streams: newBudget(maxStreams, maxStreams/parts),
-		waits: newBudget(maxWaits, maxWaits/parts), searches: newBudget(maxSearches, maxSearches/parts),
-		worked: newBudget(maxWorked, maxWorked/parts),
+		memory: newBudget("bytes", maxMemory), streams: newBudget("open streams", maxStreams), waits: newBudget("requests that wait for tasks", maxWaits),
+		searches: newBudget("searches", maxSearches), worked: newBudget("running jobs", maxWorked),
 	}
 	for _, client := range config.Clients {
 		s.tenants[client.Tenant()] = &tenant{Client: client, store: config.Stores[client.Tenant()]}

@@ -211,8 +211,7 @@ func (s *service) describeEnqueue() {
 				}
 				in.pass(&specs[i].Options)
 			}
-			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
-			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
+			return listed(s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs))
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
 		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. "+
@@ -233,7 +232,7 @@ func (s *service) describeEnqueue() {
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
-			return &ListOf[Receipt]{List[Receipt]{Items: receiptShapes(t, q, receipts)}}, err
+			return listed(receiptShapes(t, q, receipts), err)
 		})
 }
 
@@ -391,7 +390,14 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 			continue
 		}
 		value, err := url.PathUnescape(strings.Trim(values[0], `"`))
-		if err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || (attribute == "data" || attribute == "datacontenttype") {
+		switch {
+		case len(values) > 1:
+			return nil, fmt.Errorf("two headers %q: give one of them", name)
+		case attribute == "data":
+			return nil, fmt.Errorf("header %q: send it as the body", name)
+		case attribute == "datacontenttype":
+			return nil, fmt.Errorf("header %q: send it as Content-Type", name)
+		case err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
 		}
 		whole[attribute] = value

@@ -44,9 +44,6 @@ type Reclaimed struct {
 	Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
 }
 
-// ReclaimedOf is an answer with what became of tasks.
-type ReclaimedOf struct{ Body Reclaimed }
-
 // Released are versions of plugins whose quarantine ended.
 type Released struct {
 	Plugin string `json:"plugin"`
@@ -125,8 +122,7 @@ func (s *service) describeFleet() {
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
 		func(ctx context.Context, in *list) (*ListOf[Node], error) {
 			if in.Leased {
-				nodes, err := Leased(ctx, s.tenants[in.Tenant].Client, in.Limit)
-				return &ListOf[Node]{List[Node]{Items: nodes}}, err
+				return listed(Leased(ctx, s.tenants[in.Tenant].Client, in.Limit))
 			}
 			nodes, err := Nodes(ctx, s.tenants[in.Tenant].Client)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
@@ -140,12 +136,12 @@ func (s *service) describeFleet() {
 		MaxCrashes int `query:"max_crashes" minimum:"1" default:"3" doc:"A task fails once this many hosts died while they ran it."`
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
-		func(ctx context.Context, in *reclaim) (*ReclaimedOf, error) {
+		func(ctx context.Context, in *reclaim) (*Of[Reclaimed], error) {
 			got, err := s.tenants[in.Tenant].Fleet().ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
 				err = typed("status", failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
 			}
-			return &ReclaimedOf{Reclaimed{in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped}}, err
+			return &Of[Reclaimed]{Reclaimed{in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped}}, err
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[host.Plugin], error) {
@@ -160,16 +156,15 @@ func (s *service) describeFleet() {
 	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines", "List the versions of plugins that no host runs because their tasks ended several hosts"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quarantine], error) {
 			read, err := s.tenants[in.Tenant].Fleet().Quarantines(ctx)
-			out := &ListOf[Quarantine]{List[Quarantine]{Items: make([]Quarantine, len(read))}}
+			list := make([]Quarantine, len(read))
 			for i, q := range read {
-				out.Body.Items[i] = Quarantine{q.Plugin, q.Digest, q.Listeners, stamp(q.Until)}
+				list[i] = Quarantine{q.Plugin, q.Digest, q.Listeners, stamp(q.Until)}
 			}
-			return out, err
+			return listed(list, err)
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[Released], error) {
-			released, err := s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest)
-			return &ListOf[Released]{List[Released]{Items: released}}, err
+			return listed(s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest))
 		})
 	s.describeStore()
 	s.describeQuotas()

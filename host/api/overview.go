@@ -28,9 +28,6 @@ type Minutes struct {
 	WaitP95 *float64 `json:"wait_p95_seconds,omitempty"`
 }
 
-// MinutesOf is an answer with minutes.
-type MinutesOf struct{ Body Minutes }
-
 // Version is what the tasks of a version of a plugin ended as.
 type Version struct {
 	Plugin   string `json:"plugin"`
@@ -44,8 +41,7 @@ func (s *service) describeOverview() {
 	s.page = page.New().Serve
 	add(s, looking("/tenants/{tenant}/findings", "list-findings", "List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
 		func(ctx context.Context, in *InTenant) (*ListOf[doctor.Finding], error) {
-			found, err := s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client)
-			return &ListOf[doctor.Finding]{List[doctor.Finding]{Items: found}}, err
+			return listed(s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client))
 		})
 	type minutes struct {
 		InTenant
@@ -53,9 +49,9 @@ func (s *service) describeOverview() {
 		Minutes int    `query:"minutes" minimum:"1" maximum:"360" default:"180"`
 	}
 	add(s, looking("/tenants/{tenant}/minutes", "list-minutes", "Show what tasks ended as, and how long they had waited, minute by minute, as hosts count it"),
-		func(ctx context.Context, in *minutes) (*MinutesOf, error) {
+		func(ctx context.Context, in *minutes) (*Of[Minutes], error) {
 			read, err := s.tenants[in.Tenant].Minutes(ctx, in.Queue, in.Minutes)
-			out := &MinutesOf{}
+			out := &Of[Minutes]{}
 			var recent queue.Waits
 			for i, m := range read {
 				if i >= len(read)-5 {
@@ -69,11 +65,11 @@ func (s *service) describeOverview() {
 	add(s, looking("/tenants/{tenant}/versions", "list-versions", "Show what the tasks of each version of a plugin ended as in this hour and the one before"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Version], error) {
 			read, err := s.tenants[in.Tenant].Fleet().Versions(ctx)
-			out := &ListOf[Version]{List[Version]{Items: make([]Version, len(read))}}
+			list := make([]Version, len(read))
 			for i, v := range read {
-				out.Body.Items[i] = Version(v)
+				list[i] = Version(v)
 			}
-			return out, err
+			return listed(list, err)
 		})
 }
 

@@ -25,7 +25,7 @@ func (s *service) describeQuotas() {
 	add(s, looking("/tenants/{tenant}/quotas", "list-quotas", "List what the tenant uses of its limits, the fullest 100 first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quota], error) {
 			quotas, err := s.tenants[in.Tenant].quotas(ctx, principal(ctx).reads())
-			return &ListOf[Quota]{List[Quota]{Items: quotas[:min(len(quotas), mostQuotas)]}}, err
+			return listed(quotas[:min(len(quotas), mostQuotas)], err)
 		})
 }
 

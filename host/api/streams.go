@@ -74,9 +74,9 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 			return nil, err
 		}
 		who := principal(ctx)
-		place := s.streams.take(ctx, who, 1)
-		if place == nil {
-			return nil, tooMany(ctx, "open streams", s.streams)
+		place, err := s.streams.enter(ctx)
+		if err != nil {
+			return nil, err
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer place.give()

@@ -84,9 +84,6 @@ type PausedSubscription struct {
 	Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
 }
 
-// SubscriptionOf is an answer with a subscription.
-type SubscriptionOf struct{ Body Subscription }
-
 // PutSubscription makes or replaces a subscription.
 type PutSubscription struct {
 	InSubscription
@@ -153,9 +150,6 @@ type InPublication struct {
 	ID string `path:"publication" minLength:"1" maxLength:"128" doc:"The publication."`
 }
 
-// PublicationOf is an answer with a publication.
-type PublicationOf struct{ Body Publication }
-
 // PublicationsPage asks for some publications of a topic.
 type PublicationsPage struct {
 	InTopic
@@ -201,23 +195,22 @@ type TopicEvents struct {
 func (s *service) describeTopics() {
 	add(s, looking("/tenants/{tenant}/topics", "list-topics", "List topics with what was published, the one last published to first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Topic], error) {
-			topics, err := Topics(ctx, s.tenants[in.Tenant].Client)
-			return &ListOf[Topic]{List[Topic]{Items: topics}}, err
+			return listed(Topics(ctx, s.tenants[in.Tenant].Client))
 		})
 	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
-		func(ctx context.Context, in *InTopic) (*struct{ Body Topic }, error) {
+		func(ctx context.Context, in *InTopic) (*Of[Topic], error) {
 			topic, err := showTopic(ctx, s.tenants[in.Tenant].Client, in.Topic, principal(ctx))
-			return &struct{ Body Topic }{topic}, err
+			return &Of[Topic]{topic}, err
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
-		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
+		func(ctx context.Context, in *PublishRaw) (*Of[Published], error) {
 			attributes, err := pairs("attribute", in.Attribute)
 			if err != nil {
 				return nil, err
 			}
 			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.or(in.Traceparent), Attributes: attributes}
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
-			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
+			return &Of[Published]{publishedShape(in.Tenant, in.Topic, published)}, err
 		})
 	add(s, topicPath("events", "publish-events", "Publish CloudEvents 1.0, structured, binary or batched: each source and id once, as long as the publication is kept. "+
 		"The tasks' parameters are the event's data, and their headers its attributes"),
@@ -274,13 +267,12 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 func (s *service) describePublications() {
 	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
 		func(ctx context.Context, in *PublicationsPage) (*ListOf[Publication], error) {
-			all, err := publications(ctx, s.tenants[in.Tenant].Client, in.Topic, in.Offset, in.Limit, principal(ctx))
-			return &ListOf[Publication]{List[Publication]{Items: all}}, err
+			return listed(publications(ctx, s.tenants[in.Tenant].Client, in.Topic, in.Offset, in.Limit, principal(ctx)))
 		})
 	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
-		func(ctx context.Context, in *InPublication) (*PublicationOf, error) {
+		func(ctx context.Context, in *InPublication) (*Of[Publication], error) {
 			shape, err := publication(ctx, s.tenants[in.Tenant].Client, in.ID, 64<<10, principal(ctx))
-			return &PublicationOf{shape}, err
+			return &Of[Publication]{shape}, err
 		})
 	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
 		func(ctx context.Context, in *InPublication) (*Bytes, error) {
@@ -314,12 +306,12 @@ func (s *service) describeSubscriptions() {
 			return out, nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
-		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
+		func(ctx context.Context, in *InSubscription) (*Of[Subscription], error) {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
-			return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
+			return &Of[Subscription]{subscriptionShape(&one, principal(ctx))}, err
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
-		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
+		func(ctx context.Context, in *PutSubscription) (*Of[Subscription], error) {
 			wanted, err := in.Body.wanted(in.ID)
 			if err != nil {
 				return nil, err
@@ -333,12 +325,12 @@ func (s *service) describeSubscriptions() {
 					return nil
 				})
 			}
-			return &SubscriptionOf{subscriptionShape(&made, principal(ctx))}, err
+			return &Of[Subscription]{subscriptionShape(&made, principal(ctx))}, err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
 		add(s, acting(Operator, http.MethodPost, path+"/"+action, action+"-subscription", summary),
-			func(ctx context.Context, in *PausedSubscription) (*SubscriptionOf, error) {
+			func(ctx context.Context, in *PausedSubscription) (*Of[Subscription], error) {
 				one, err := s.tenants[in.Tenant].ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
 					is.Active, is.Reason = active, ""
 					if !active {
@@ -346,23 +338,22 @@ func (s *service) describeSubscriptions() {
 					}
 					return nil
 				})
-				return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
+				return &Of[Subscription]{subscriptionShape(&one, principal(ctx))}, err
 			})
 	}
 	add(s, looking(path+"/deliveries", "list-deliveries", "List the deliveries of a webhook, newest first"),
 		func(ctx context.Context, in *DeliveriesOf) (*ListOf[Delivery], error) {
-			list, err := deliveries(ctx, s.tenants[in.Tenant].Client, in.ID, in.Status, in.Limit, principal(ctx))
-			return &ListOf[Delivery]{List[Delivery]{Items: list}}, err
+			return listed(deliveries(ctx, s.tenants[in.Tenant].Client, in.ID, in.Status, in.Limit, principal(ctx)))
 		})
 	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription", "Deliver again what was published since a time and matches the subscription, oldest first"),
-		func(ctx context.Context, in *Replay) (*struct{ Body Replayed }, error) {
+		func(ctx context.Context, in *Replay) (*Of[Replayed], error) {
 			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
 			shape := Replayed{done.Publications, done.Tasks, stamp(done.Until), nil}
 			if err != nil && len(done.Tasks) > 0 { // whose IDs a problem would not have
 				shape.Error, err = s.described(ctx, "replay-subscription", err), nil
 			}
-			return &struct{ Body Replayed }{shape}, err
+			return &Of[Replayed]{shape}, err
 		})
 	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
 		func(ctx context.Context, in *InSubscription) (*struct{}, error) {
