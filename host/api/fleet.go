@@ -102,6 +102,11 @@ type AuditEntry struct {
 	Detail string  `json:"detail,omitempty"`
 }
 
+// NewAuditEntry shows an entry of the audit log.
+func NewAuditEntry(e queue.AuditEntry) AuditEntry {
+	return AuditEntry{e.ID, stamp(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail}
+}
+
 // InNode is in every path below a listener.
 type InNode struct {
 	InTenant
@@ -177,7 +182,7 @@ func (s *service) describeFleet() {
 					out.Body.Next = entries[i-1].ID
 					break
 				}
-				out.Body.Items = append(out.Body.Items, AuditEntry{e.ID, stamp(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail})
+				out.Body.Items = append(out.Body.Items, NewAuditEntry(e))
 			}
 			return out, err
 		})

@@ -24,6 +24,9 @@ type TreeNode struct {
 	Left      int         `json:"left_out,omitempty" doc:"How many below it are left out: ask for its own tree."`
 }
 
+// NewTree shows all of a tree.
+func NewTree(tenant string, node *queue.TreeNode) *TreeNode { return treeShape(tenant, node, everyone) }
+
 func treeShape(tenant string, node *queue.TreeNode, who *Principal) *TreeNode {
 	shape := &TreeNode{ID: node.ID, Dependent: node.Dependent, Again: node.Again, Left: node.Left}
 	if node.Task != nil {

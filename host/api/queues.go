@@ -202,7 +202,7 @@ func queueShapes(ctx context.Context, client *queue.Client, names []string) ([]Q
 	}
 	shapes := make([]Queue, len(names))
 	for i, name := range names {
-		shapes[i] = queueShape(client.Tenant(), name, stats[i])
+		shapes[i] = NewQueue(client.Tenant(), name, stats[i])
 	}
 	return shapes, nil
 }
