@@ -67,13 +67,13 @@ type Bucket struct {
 	Quota  int64  `json:"quota,omitempty" doc:"Bytes: the most that a plugin of a live host may write; missing: none may."`
 }
 
-// Buckets lists the buckets of a tenant's handlers. If one is damaged, it returns the others and an error.
-func Buckets(ctx context.Context, client *queue.Client, store *kv.Store) ([]Bucket, error) {
-	buckets, err := store.Buckets(ctx)
+// Buckets lists the buckets of the tenant's handlers. If one is damaged, it returns the others and an error.
+func (t *Reader) Buckets(ctx context.Context) ([]Bucket, error) {
+	buckets, err := t.Store.Buckets(ctx)
 	if err != nil && len(buckets) == 0 {
 		return nil, err
 	}
-	serving, unknown := host.Plugins(ctx, client)
+	serving, unknown := host.Plugins(ctx, t.Client)
 	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
 	for _, p := range serving {
 		if p.Grants == nil {
@@ -85,7 +85,7 @@ func Buckets(ctx context.Context, client *queue.Client, store *kv.Store) ([]Buck
 	}
 	all := make([]Bucket, len(buckets))
 	for i, b := range buckets {
-		all[i] = Bucket{client.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
+		all[i] = Bucket{t.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
 	}
 	return all, errors.Join(err, unknown)
 }
@@ -127,14 +127,14 @@ func (s *service) describeFleet() {
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
 		func(ctx context.Context, in *list) (*ListOf[Node], error) {
 			if in.Leased {
-				return listed(Leased(ctx, s.tenants[in.Tenant].Client, in.Limit))
+				return listed(s.tenants[in.Tenant].Leased(ctx, in.Limit))
 			}
-			nodes, err := Nodes(ctx, s.tenants[in.Tenant].Client)
+			nodes, err := s.tenants[in.Tenant].Nodes(ctx)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
 		func(ctx context.Context, in *InNode) (*struct{}, error) {
-			return nil, s.tenants[in.Tenant].Fleet().Drain(ctx, in.Listener)
+			return nil, s.tenants[in.Tenant].Fleet.Drain(ctx, in.Listener)
 		})
 	type reclaim struct {
 		InNode
@@ -142,7 +142,7 @@ func (s *service) describeFleet() {
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
 		func(ctx context.Context, in *reclaim) (*Of[Reclaimed], error) {
-			got, err := s.tenants[in.Tenant].Fleet().ReclaimNode(ctx, in.Listener, in.MaxCrashes)
+			got, err := s.tenants[in.Tenant].Fleet.ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
 				err = typed("status", failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
 			}
@@ -160,7 +160,7 @@ func (s *service) describeFleet() {
 	}
 	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines", "List the versions of plugins that no host runs because their tasks ended several hosts"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quarantine], error) {
-			read, err := s.tenants[in.Tenant].Fleet().Quarantines(ctx)
+			read, err := s.tenants[in.Tenant].Fleet.Quarantines(ctx)
 			list := make([]Quarantine, len(read))
 			for i, q := range read {
 				list[i] = Quarantine{q.Plugin, q.Digest, q.Listeners, stamp(q.Until)}
@@ -188,30 +188,30 @@ func (s *service) describeFleet() {
 		})
 }
 
-// Nodes lists the listeners of a tenant, by ID.
-func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
-	nodes, err := client.Fleet().Nodes(ctx)
+// Nodes lists the listeners of the tenant, by ID.
+func (t *Reader) Nodes(ctx context.Context) ([]Node, error) {
+	nodes, err := t.Fleet.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return nodeShapes(ctx, client, nodes)
+	return t.nodes(ctx, nodes)
 }
 
 // Leased lists at most that many listeners with a lease, the last to renew it first, without the tasks that they hold, and with
 // the queues that they name themselves.
-func Leased(ctx context.Context, client *queue.Client, most int) ([]Node, error) {
-	nodes, err := client.Fleet().Leased(ctx, most)
+func (t *Reader) Leased(ctx context.Context, most int) ([]Node, error) {
+	nodes, err := t.Fleet.Leased(ctx, most)
 	if err != nil {
 		return nil, err
 	}
 	for i := range nodes {
 		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // what is no list is none
 	}
-	return nodeShapes(ctx, client, nodes)
+	return t.nodes(ctx, nodes)
 }
 
-func nodeShapes(ctx context.Context, client *queue.Client, nodes []queue.NodeInfo) ([]Node, error) {
-	now, err := client.Clock(ctx)
+func (t *Reader) nodes(ctx context.Context, nodes []queue.NodeInfo) ([]Node, error) {
+	now, err := t.Clock(ctx)
 	shapes := make([]Node, len(nodes))
 	for i, n := range nodes {
 		number := func(name string) *int {
@@ -221,7 +221,7 @@ func nodeShapes(ctx context.Context, client *queue.Client, nodes []queue.NodeInf
 			return nil
 		}
 		shapes[i] = Node{
-			Listener: n.ID, Tenant: client.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
+			Listener: n.ID, Tenant: t.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
 			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
@@ -251,7 +251,7 @@ func uptime(n queue.NodeInfo) float64 {
 }
 
 func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released, error) {
-	quarantines, err := t.Fleet().Quarantines(ctx)
+	quarantines, err := t.Fleet.Quarantines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released
 		if q.Plugin != plugin || digest != "" && q.Digest != digest {
 			continue
 		}
-		if err := t.Fleet().EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
+		if err := t.Fleet.EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
 			return released, err
 		}
 		released = append(released, Released{q.Plugin, q.Digest})
@@ -276,7 +276,7 @@ func (s *service) describeStore() {
 	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Bucket], error) {
 			t := s.tenants[in.Tenant]
-			all, err := Buckets(ctx, t.Client, t.store)
+			all, err := t.Buckets(ctx)
 			if err != nil && (len(all) == 0 || queue.IsUnavailable(err)) {
 				return nil, err // else one damaged bucket does not hide the others
 			}
@@ -293,7 +293,7 @@ func (s *service) describeStore() {
 	}
 	add(s, revealing("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
 		func(ctx context.Context, in *listKeys) (*ListOf[string], error) {
-			keys, err := s.tenants[in.Tenant].store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
+			keys, err := s.tenants[in.Tenant].Store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
 			out := &ListOf[string]{List[string]{Items: append([]string{}, keys...)}}
 			if len(keys) == in.Limit {
 				out.Body.Next = keys[len(keys)-1]
@@ -309,7 +309,7 @@ func (s *service) describeStore() {
 			if err := s.reserve(ctx, maxParameters); err != nil {
 				return nil, err
 			}
-			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
+			value, err := s.tenants[in.Tenant].Store.Get(ctx, in.Bucket, in.Key)
 			if err != nil {
 				return nil, err
 			}

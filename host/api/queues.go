@@ -133,7 +133,7 @@ func (s *service) describeQueues() {
 		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
 			if in.MostServed {
-				shapes, _, err := MostServedQueues(ctx, t.Client, in.Limit)
+				shapes, _, err := t.MostServedQueues(ctx, in.Limit)
 				return listed(shapes, err)
 			}
 			known, err := t.Queues(ctx)
@@ -141,7 +141,7 @@ func (s *service) describeQueues() {
 				return nil, err
 			}
 			page := cut(slices.Sorted(maps.Keys(known)), in.Paging, func(name string) string { return name })
-			shapes, err := queueShapes(ctx, t.Client, page.Body.Items)
+			shapes, err := t.counted(ctx, page.Body.Items)
 			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
 		})
 	type show struct {
@@ -186,30 +186,30 @@ func (s *service) describeQueues() {
 }
 
 // MostServedQueues counts at most that many queues, those with the most listeners first, and tells how many the tenant has.
-func MostServedQueues(ctx context.Context, client *queue.Client, most int) (queues []Queue, all int64, err error) {
-	names, all, err := client.MostServedQueues(ctx, most)
+func (t *Reader) MostServedQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
+	names, all, err := t.Client.MostServedQueues(ctx, most)
 	if err == nil {
-		queues, err = queueShapes(ctx, client, names)
+		queues, err = t.counted(ctx, names)
 	}
 	return queues, all, err
 }
 
-// queueShapes shows queues by name.
-func queueShapes(ctx context.Context, client *queue.Client, names []string) ([]Queue, error) {
-	stats, err := client.Stats(ctx, names...)
+// counted are queues by name.
+func (t *Reader) counted(ctx context.Context, names []string) ([]Queue, error) {
+	stats, err := t.Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	shapes := make([]Queue, len(names))
 	for i, name := range names {
-		shapes[i] = NewQueue(client.Tenant(), name, stats[i])
+		shapes[i] = NewQueue(t.Tenant(), name, stats[i])
 	}
 	return shapes, nil
 }
 
 // showQueue shows a queue, also one that nobody has used.
 func (s *service) showQueue(ctx context.Context, in InQueue) (*Of[Queue], error) {
-	shapes, err := queueShapes(ctx, s.tenants[in.Tenant].Client, []string{in.Queue})
+	shapes, err := s.tenants[in.Tenant].counted(ctx, []string{in.Queue})
 	if err != nil {
 		return nil, err
 	}

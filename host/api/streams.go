@@ -274,11 +274,11 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		names = names[:min(len(names), mostWatched)]
 		var shapes []Queue
 		if err == nil {
-			shapes, err = queueShapes(ctx, t.Client, names)
+			shapes, err = t.counted(ctx, names)
 		}
 		var alive []string
 		if err == nil {
-			alive, err = t.Fleet().Alive(ctx)
+			alive, err = t.Fleet.Alive(ctx)
 		}
 		if ctx.Err() == nil {
 			c.compare(shapes, alive, err != nil)
