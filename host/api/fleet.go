@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 )
