@@ -130,29 +130,31 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 		return nil, err
 	}
 	o := queue.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
-	if limit > 0 {
-		if f.Narrows() {
-			o.Match = f.Selects
-		}
+	if limit > 0 && !f.Narrows() {
 		return d.Client.Queue(f.Queue).List(ctx, o)
 	}
 	var found []*queue.Task
 	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
-	for o.Limit = 1000; ; o.Offset += o.Limit {
-		tasks, read, err := d.Client.Queue(f.Queue).Page(ctx, o)
+	for o.Offset, o.Limit = 0, 1000; ; o.Offset += o.Limit {
+		page, err := d.Client.Queue(f.Queue).Page(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		for _, task := range tasks {
+		for _, task := range page.Tasks {
 			if f.Selects(task) && !seen[task.ID] {
 				seen[task.ID] = true
 				found = append(found, task)
 			}
 		}
-		if read < o.Limit {
-			return found, nil
+		if page.End || limit > 0 && len(found) >= offset+limit {
+			break
 		}
 	}
+	found = found[min(offset, len(found)):]
+	if limit > 0 {
+		found = found[:min(limit, len(found))]
+	}
+	return found, nil
 }
 
 func (d *direct) Plugins(ctx context.Context) ([]host.Plugin, error) {

@@ -304,7 +304,7 @@ func (l *ledger) history(id string) {
 	for _, attempt := range kept {
 		outcomes[attempt.Outcome]++
 	}
-	retried, put, crashed := outcomes[queue.OutcomeRetry], outcomes[queue.OutcomeReschedule], outcomes[queue.OutcomeCrashed]
+	retried, put, crashed := outcomes["retry"], outcomes["reschedule"], outcomes["crashed"]
 	if retried+put+crashed < keptRuns && (retried != task.Attempts-1 || put != task.Reschedules || crashed != task.Crashes) {
 		l.blame("task %s: it counts %d attempts, %d reschedules and %d crashes, its history %v",
 			id, task.Attempts, task.Reschedules, task.Crashes, outcomes)

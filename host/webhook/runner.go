@@ -355,17 +355,10 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 
 // failed ends an attempt by the policy of the task, or for good.
 func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, final bool) queue.Settlement {
-	s.Failure = &failure
-	policy, attempt := d.Retry.WithDefaults(DefaultRetry), d.Attempts+1
-	switch {
-	case final:
+	if s.Failure = &failure; final {
 		return s
-	case policy.AttemptsLeft(attempt):
-		s.Requeue, s.Delay = queue.RequeueRetry, policy.JitteredDelay(attempt)
-	case policy.Attempts() > 1:
-		s.Failure = queue.Exhausted(failure, attempt)
 	}
-	return s.NoLaterThan(d.Expires, time.Now().Add(d.ahead))
+	return s.TryAgain(d.Retry.WithDefaults(DefaultRetry), d.Attempts+1).NoLaterThan(d.Expires, time.Now().Add(d.ahead))
 }
 
 // errMoved says that a subscription has another URL by now.

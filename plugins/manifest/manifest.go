@@ -157,7 +157,7 @@ func (s Source) Problem(err error) Problem {
 	if fault, ok := errors.AsType[*Fault](err); ok {
 		p.What, p.Remedy = Quote(s.From)+": "+fault.What, fault.Remedy
 	}
-	if s.To == "" && p.Remedy == MakeSmaller { // its bound is the plugin's own
+	if s.To == "" && p.Remedy == makeSmaller { // its bound is the plugin's own
 		p.Remedy += ", or raise limits.input"
 	}
 	return p

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// NoteSchedule notes whether a live host's plugin declares the schedule. While none does it stands still, and after that long, 0 for
-// never, it is deleted: gone.
+// NoteSchedule notes whether a live host's plugin declares the schedule. Without a host it stands still. After most (0: never) it is
+// deleted; gone tells so.
 func (f *Fleet) NoteSchedule(ctx context.Context, s *Schedule, declared bool, most time.Duration) (gone bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
@@ -23,8 +23,8 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *Schedule, declared bool, mo
 	return answer == string(ScheduleChanged), err
 }
 
-// NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After none has for that long, 0 for
-// never, it is deleted: gone.
+// NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After most without a host (0: never)
+// it is deleted; gone tells so.
 func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared bool, most time.Duration) (gone bool, err error) {
 	if declared && s.UnservedSince.IsZero() {
 		return false, nil
@@ -93,14 +93,13 @@ func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing
 
 // UndeclareSubscription deletes a subscription of a plugin: ErrOwned if it is not the plugin's.
 func (f *Fleet) UndeclareSubscription(ctx context.Context, id, plugin string) error {
-	s, err := f.client.Subscription(ctx, id)
-	if err == nil && s.Plugin != plugin {
-		err = owned(&s)
-	}
-	if err == nil {
-		err = f.client.Unsubscribe(ctx, id)
-	}
-	return err
+	return f.client.unsubscribe(ctx, id, func(text string) error {
+		s, err := parseSubscription(id, text)
+		if err == nil && s.Plugin != plugin {
+			err = owned(&s)
+		}
+		return err
+	})
 }
 
 func owned(s *Subscription) error {

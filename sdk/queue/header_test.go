@@ -61,7 +61,7 @@ func TestHeadersKeepTheOtherFields(t *testing.T) {
 			if r.ID != id || r.Attempts != 1 || r.Last.Message != "no" {
 				t.Errorf("%+v", r)
 			}
-			if id == "traced" && (r.Headers["a"] != "b" || r.MaxAttempts != 5 || r.Key != "k") {
+			if id == "traced" && (r.Headers["a"] != "b" || r.Retry.MaxAttempts != 5 || r.Key != "k") {
 				t.Errorf("%+v", r)
 			}
 			w.settle(t, node, "q", Settlement{Claim: r.Claim()})

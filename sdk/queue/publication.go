@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -210,13 +211,21 @@ func (c *Client) readTopics(ctx context.Context, names []string, subscriptions [
 		return read{p.HMGet(ctx, c.keys.topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.keys.publications(name))}
 	})
 	topics := make([]Topic, len(cmds))
+	of := make(map[string][]*Subscription) // by topic; "*": those of patterns
+	for i := range subscriptions {
+		topic := subscriptions[i].Topic
+		if strings.Contains(topic, "*") {
+			topic = "*"
+		}
+		of[topic] = append(of[topic], &subscriptions[i])
+	}
 	for i, cmd := range cmds {
 		topics[i] = Topic{Name: names[i], Kept: cmd.kept.Val()}
 		if counts := cmd.counts.Val(); len(counts) == 3 {
 			topics[i].Published, topics[i].Dropped, topics[i].Tasks = asInt(counts[0]), asInt(counts[1]), asInt(counts[2])
 		}
-		for j := range subscriptions {
-			if s := &subscriptions[j]; matches(s.Topic, names[i]) {
+		for _, s := range slices.Concat(of[names[i]], of["*"]) {
+			if matches(s.Topic, names[i]) {
 				topics[i].Subscriptions++
 				if s.Active {
 					topics[i].Active++

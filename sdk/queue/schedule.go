@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -144,7 +145,8 @@ func (s Schedule) withDefaults() Schedule {
 func (s Schedule) Validate() error {
 	s = s.withDefaults()
 	o := s.Options
-	allowed := Options{Labels: o.Labels, Retry: o.Retry, Timeout: o.Timeout, Priority: o.Priority}
+	rest := o
+	rest.Labels, rest.Retry, rest.Timeout, rest.Priority = nil, Retry{}, 0, nil
 	switch {
 	case ValidSchedule(s.ID) != nil:
 		return ValidSchedule(s.ID)
@@ -162,16 +164,10 @@ func (s Schedule) Validate() error {
 		return fmt.Errorf("%w: schedule %s: window %s: use 1s to %s, or 0s for none", ErrInvalid, s.ID, s.Window, longest)
 	case !slices.Contains([]Overlap{OverlapAllow, OverlapSkip, OverlapQueue}, s.Overlap):
 		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)
-	case o.metadata() > maxMetadata || !equalOptions(o, allowed):
+	case o.metadata() > maxMetadata || !reflect.DeepEqual(rest, Options{}):
 		return fmt.Errorf("%w: schedule %s: its tasks have labels, a retry policy, a timeout and a priority, and no other options", ErrInvalid, s.ID)
 	}
 	return wrap("schedule "+s.ID, o.validate())
-}
-
-// equalOptions compares what a schedule has none of.
-func equalOptions(a, b Options) bool {
-	return a.ID == b.ID && a.Delay == b.Delay && a.At.Equal(b.At) && a.Key == b.Key && a.Parent == b.Parent && a.Depth == b.Depth &&
-		a.Traceparent == b.Traceparent && a.Deadline.Equal(b.Deadline) && a.Unique == b.Unique && len(a.Headers) == len(b.Headers)
 }
 
 // scheduleTask is the task of a schedule in its hash.
