@@ -82,6 +82,14 @@ func TestQueueActions(t *testing.T) {
 func TestTaskActions(t *testing.T) {
 	w := setup(t)
 	node := w.node(t, nil, "mail")
+	mended := w.enqueue(t, "mail", "x", queue.Options{})
+	w.run(t, node, "mail", complete("yes"))
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+mended, "last_error", `{"reason":"error","message":"the attempt before"}`).Err())
+	w.goTo(t, "/tasks/"+mended, "Task "+mended)
+	w.see(t, "yes")
+	if evaluate[bool](t, w, `document.body.innerText.includes("the attempt before")`) {
+		t.Error("a task that is complete tells why it is not")
+	}
 	id := w.enqueue(t, "mail", "x", queue.Options{})
 	w.run(t, node, "mail", failed("no"))
 	w.goTo(t, "/tasks/"+id, "Task "+id)

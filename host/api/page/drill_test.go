@@ -198,7 +198,7 @@ func TestTroubleOfOneTenant(t *testing.T) {
 	o := called(t, w)
 	o.see(t, "1 error")
 	o.click(t, w.Tenant())
-	o.see(t, "8 runs of the queue mail failed in the last minutes, 0 were complete")
+	o.see(t, "8 runs of the queue mail failed in the last 10 minutes, 0 were complete")
 	o.click(t, "Its failed tasks")
 	o.found(t, "tenant", "exit status 65 (failed for good): the account was moved")
 	plugin(t, dir, "mail", runtimetest.Echo(t), "name: mail\nversion: 2.0.1\n") // somebody deploys the mended one
