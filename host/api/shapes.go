@@ -141,7 +141,7 @@ func Moment(seconds float64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(int64(seconds * 1e6))
+	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
 }
 
 func period(seconds float64) time.Duration {
