@@ -129,8 +129,11 @@ func attemptsView(t *queue.Task) view {
 	return view{{"", "attempts", count(t.Attempts)}, {"", "max attempts", text}}
 }
 
-// retryView is the retry policy that a task itself sets, without the attempts.
-func retryView(r queue.Retry) view {
+// retryView is a retry policy, without the attempts.
+func retryView(r queue.Retry) any {
+	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
+		return nil
+	}
 	var jitter any
 	if r.Jitter != nil {
 		jitter = *r.Jitter

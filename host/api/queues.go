@@ -127,13 +127,13 @@ func (s *service) describeQueues() {
 		})
 	type list struct {
 		TenantPage
-		MostServed bool `query:"most_served" doc:"Those with the most listeners first, in one page."`
+		Busiest bool `query:"busiest" doc:"One page of those with the most pending tasks or listeners."`
 	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
 		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
-			if in.MostServed {
-				shapes, _, err := t.MostServedQueues(ctx, in.Limit)
+			if in.Busiest {
+				shapes, _, err := t.BusiestQueues(ctx, in.Limit)
 				return listed(shapes, err)
 			}
 			known, err := t.Queues(ctx)
@@ -185,9 +185,9 @@ func (s *service) describeQueues() {
 		s.purge)
 }
 
-// MostServedQueues counts at most that many queues, those with the most listeners first, and tells how many the tenant has.
-func (t *Reader) MostServedQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
-	names, all, err := t.Client.MostServedQueues(ctx, most)
+// BusiestQueues counts at most that many queues, those with the most pending tasks or listeners, and tells how many the tenant has.
+func (t *Reader) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
+	names, all, err := t.Client.BusiestQueues(ctx, most)
 	if err == nil {
 		queues, err = t.counted(ctx, names)
 	}
