@@ -120,7 +120,6 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
 	newNumber(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning", 0, math.MaxInt, "use 0 or more")
-	notSettings(f, "file", "skip", "after", "when", "open", "then", "then-parameters")
 }
 
 // sameParameters is the value of --unique without a key.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hashicorp/go-hclog"
@@ -50,7 +49,7 @@ func newPluginRun(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := p.refusal(nil); err != nil {
+		if err := p.refusal(); err != nil {
 			return err
 		}
 		if err := local.open(cmd.Flags()); err != nil {
@@ -154,7 +153,8 @@ func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err err
 	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
 	l.module, err = p.load(ctx, engine)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
-		return nil, p.refusal(refused)
+		p.refusals = refused.Refusals
+		return nil, p.refusal()
 	}
 	if err != nil {
 		return nil, err
@@ -258,18 +258,11 @@ func describe(c queue.Child, secrets *redact.Secrets) string {
 
 // preview is the beginning of a task's parameters, or their size if they are not text.
 func preview(body []byte) string {
-	const most = 200
 	switch {
 	case len(body) == 0:
 		return "no parameters"
 	case !isText(body):
 		return fmt.Sprintf("%d bytes", len(body))
-	case len(body) <= most:
-		return string(body)
 	}
-	end := most
-	for !utf8.RuneStart(body[end]) {
-		end--
-	}
-	return fmt.Sprintf("%s… (%d bytes)", body[:end], len(body))
+	return headOf(string(body), 200)
 }

@@ -40,7 +40,6 @@ func newLocal(f *pflag.FlagSet, env environment) *local {
 	grantsOfTenantFlags(f, &l.options.grants, &l.tenant)
 	enginesFlag(f, &l.engines)
 	f.BoolVar(&l.noBuild, "no-build", false, "use the module as it is, even if its source is newer")
-	notSettings(f, "no-build")
 	return l
 }
 

@@ -189,6 +189,7 @@ type PublishRaw struct {
 	ID          string   `query:"id" maxLength:"128" doc:"The publication's ID; missing: a new UUID. If it is kept, nothing is published."`
 	Parent      string   `query:"parent" maxLength:"128" doc:"The task that it comes from."`
 	Traceparent string   `query:"traceparent" maxLength:"300" doc:"Its trace; missing: that of the request."`
+	Tracestate  string   `query:"tracestate" maxLength:"8192" doc:"Of its traceparent."`
 	Attribute   []string `query:"attribute,explode" maxItems:"24" doc:"NAME=VALUE: a CloudEvents attribute, for filters and handlers."`
 	RawBody     []byte   `contentType:"application/octet-stream"`
 }
@@ -212,7 +213,7 @@ func (s *service) describeTopics() {
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
 		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
-			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent}
+			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate}
 			for _, pair := range in.Attribute {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
@@ -223,7 +224,7 @@ func (s *service) describeTopics() {
 				}
 				o.Attributes[name] = value
 			}
-			o.Traceparent = in.or(o.Traceparent)
+			in.publish(&o)
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
 			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
 		})
@@ -241,7 +242,7 @@ func (s *service) describeTopics() {
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "event %d: %v", i, err)
 				}
-				o.Traceparent = in.or(o.Traceparent)
+				in.publish(&o)
 				published, err := t.Publish(ctx, in.Topic, payload, o)
 				if err != nil {
 					return nil, err
@@ -261,7 +262,7 @@ func topicPath(path, name, summary string) operation {
 
 // publication is the payload and the options of an event that is published.
 func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
-	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Attributes: make(map[string]string)}
+	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate], Attributes: make(map[string]string)}
 	for name, value := range e.headers {
 		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok && value != "" {
 			o.Attributes[attribute] = value

@@ -120,7 +120,7 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 	pause := joinPause
 	for ctx.Err() == nil {
 		if err := r.look(ctx); err != nil || len(r.queues()) == 0 {
-			sleep(ctx, lookInterval+r.config.Poll/5)
+			queue.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
 		}
 		begun := time.Now()
@@ -133,18 +133,9 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		}
 		if err != nil {
 			r.logger.Warn("deliveries of webhooks pause; retrying", "error", err)
-			sleep(ctx, pause)
+			queue.Sleep(ctx, pause)
 			pause = min(2*pause, maxJoinPause)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 
@@ -356,10 +347,6 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 	}
 	if d.Timeout > 0 {
 		request.Timeout = min(request.Timeout, d.Timeout)
-	}
-	if d.span != nil { // the request's own span takes the place of the task's
-		delete(request.Headers, "Traceparent")
-		delete(request.Headers, "Tracestate")
 	}
 	services := service.Services{HTTP: r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling)}
 	return d.span.Services(services).HTTP.Do(ctx, request)

@@ -80,7 +80,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	loops.Go(func() {
 		err := s.renew(living)
 		for lost <- err; errors.Is(err, errDrain); err = s.renew(living) { // it goes on until the listener has left
-			sleep(living, s.client.Lease()/3)
+			queue.Sleep(living, s.client.Lease()/3)
 		}
 	})
 	loops.Go(func() {
@@ -172,7 +172,7 @@ func (s *session) renew(ctx context.Context) error {
 		case drain:
 			return errDrain
 		}
-		sleep(ctx, s.client.Lease()/3)
+		queue.Sleep(ctx, s.client.Lease()/3)
 	}
 	return nil
 }
@@ -436,7 +436,7 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 				told = true
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
-			sleep(living, pause)
+			queue.Sleep(living, pause)
 		case back:
 			return "released", ""
 		case settlement.Failure == nil:

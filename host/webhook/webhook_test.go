@@ -655,7 +655,7 @@ func TestDeliveryTrace(t *testing.T) {
 			w := setup(t, func(c *webhook.Config) { c.Tracer = tracer })
 			w.answers(func(rw http.ResponseWriter, _ request) { rw.WriteHeader(http.StatusTeapot) })
 			w.subscribe("s", queue.Webhook{Final: true}, queue.Retry{})
-			_, err := w.Publish(w.ctx, "orders", nil, queue.PublishOptions{Traceparent: "00-" + id + "-" + parent + "-01"})
+			_, err := w.Publish(w.ctx, "orders", nil, queue.PublishOptions{Traceparent: "00-" + id + "-" + parent + "-01", Tracestate: "a=1"})
 			check(t, err)
 			w.task("s")
 			w.stop()
@@ -670,8 +670,8 @@ func TestDeliveryTrace(t *testing.T) {
 				}
 				of = post.ID
 			}
-			if got := w.seen()[0].Header.Get("Traceparent"); got != "00-"+id+"-"+of+"-01" {
-				t.Errorf("the request had the trace %s, want a child of %s", got, of)
+			if got := w.seen()[0].Header; got.Get("Traceparent") != "00-"+id+"-"+of+"-01" || got.Get("Tracestate") != "a=1" {
+				t.Errorf("the request had %v, want a child of %s", got, of)
 			}
 		})
 	}

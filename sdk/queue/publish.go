@@ -40,10 +40,12 @@ type PublishOptions struct {
 	// Attributes are what filters look at, and what the tasks have as headers: CloudEvents attributes, such as type and source,
 	// and any others, such as tenant and group. 24 at most, of 6 KiB together.
 	Attributes map[string]string
-	// Parent, Depth and Traceparent are those of the tasks, as in Options.
+	// Parent, Depth and Traceparent are those of the tasks, as in Options; so is Tracestate, their header of that name, which is left
+	// out if it is invalid or there is no traceparent.
 	Parent      string
 	Depth       int
 	Traceparent string
+	Tracestate  string
 }
 
 // validate refuses what could not be published.
@@ -88,12 +90,14 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, opti
 	if err := options.validate(topic); err != nil {
 		return Published{}, err
 	}
+	trace := map[string]string{HeaderTraceparent: options.Traceparent, HeaderTracestate: options.Tracestate}
+	if headers := c.config.Headers; headers != nil && options.Traceparent == "" {
+		trace = headers(ctx)
+	}
+	trace = InheritTrace(trace, nil)
 	p := &Publication{
 		ID: cmp.Or(options.ID, NewID()), Topic: topic, Payload: payload, Attributes: options.Attributes,
-		Parent: options.Parent, Depth: options.Depth, Traceparent: options.Traceparent,
-	}
-	if headers := c.config.Headers; headers != nil && p.Traceparent == "" {
-		p.Traceparent = InheritTrace(headers(ctx), nil)[HeaderTraceparent]
+		Parent: options.Parent, Depth: options.Depth, Traceparent: trace[HeaderTraceparent], Tracestate: trace[HeaderTracestate],
 	}
 	published, err := c.publish(ctx, p)
 	return published, wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
@@ -283,6 +287,7 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 		"parent", p.Parent,
 		"depth", optional(p.Depth > 0, strconv.Itoa(p.Depth)),
 		"traceparent", p.Traceparent,
+		"tracestate", p.Tracestate,
 	)
 	args[begin-1] = len(args) - begin
 	return args
@@ -296,6 +301,7 @@ func (p *Publication) spec(s *Subscription) Spec {
 	for name, value := range p.Attributes {
 		spec.Headers[HeaderAttribute+name] = value
 	}
+	spec.Headers = InheritTrace(map[string]string{HeaderTraceparent: p.Traceparent, HeaderTracestate: p.Tracestate}, spec.Headers)
 	spec.ID = PublishedID(p.ID, s.ID)
 	return spec
 }

@@ -41,7 +41,7 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 	for name, value := range o.Attributes {
 		query.Add("attribute", name+"="+value)
 	}
-	for name, value := range map[string]string{"parent": o.Parent, "traceparent": o.Traceparent} {
+	for name, value := range map[string]string{"parent": o.Parent, "traceparent": o.Traceparent, "tracestate": o.Tracestate} {
 		if value != "" {
 			query.Set(name, value)
 		}
