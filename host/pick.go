@@ -141,6 +141,7 @@ func (s *scheduler) candidates(quota *quota, now time.Time) (open, reconcile []*
 	for at, q := range s.active {
 		if q.idle() {
 			delete(s.active, at)
+			s.admission.forget(at)
 			continue
 		}
 		may, asked := mayReserve[q.source]

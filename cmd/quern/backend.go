@@ -61,7 +61,7 @@ type backend interface {
 
 	Schedules(context.Context) ([]*queue.Schedule, error)
 	Schedule(ctx context.Context, id string) (*queue.Schedule, error)
-	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.SchedulePut, error)
+	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error)
 	PauseSchedule(ctx context.Context, id string) error
 	ResumeSchedule(ctx context.Context, id string) error
 	DeleteSchedule(ctx context.Context, id, owner string) error

@@ -31,7 +31,6 @@ func newTop(env environment) *cobra.Command {
 	serverFlags(cmd)
 	every := 2 * time.Second
 	newPeriodWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
-	notSettings(cmd.Flags(), "every")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, _ []string, _ bool) error {
 		if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout()) {
 			return usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")

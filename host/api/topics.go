@@ -54,7 +54,7 @@ type Subscription struct {
 	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
 	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`
 	Plugin         string              `json:"plugin,omitempty" doc:"The plugin whose manifest declares it."`
-	UnservedSince  float64             `json:"unserved_since,omitempty" doc:"Since when no live host has had that plugin."`
+	Absent         float64             `json:"absent,omitempty" doc:"Since when no live host has had that plugin."`
 	CreatedAt      float64             `json:"created_at,omitempty"`
 	UpdatedAt      float64             `json:"updated_at,omitempty"`
 }
@@ -179,6 +179,7 @@ type Published struct {
 	Topic       string `json:"topic"`
 	Existed     bool   `json:"existed" doc:"It was published before, and nothing is published now."`
 	Subscribers int    `json:"subscribers" doc:"0: it is dropped."`
+	Damaged     int    `json:"damaged,omitempty" doc:"Subscriptions that cannot be read, and got no task: see the doctor."`
 }
 
 // PublishRaw is a publication whose payload is the body, of any kind.
@@ -509,7 +510,7 @@ func publicationShape(tenant string, p *queue.Publication, who *Principal) Publi
 }
 
 func publishedShape(tenant, topic string, p queue.Published) Published {
-	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
+	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers, p.Damaged}
 }
 
 // subscriptionShape and Subscription convert by way of the JSON, which has the same names. Paths and headers of webhooks often have
@@ -536,7 +537,7 @@ func (s Subscription) wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
 		return queue.Subscription{}, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
 	}
-	s.ID, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, 0, 0, 0, ""
+	s.ID, s.CreatedAt, s.UpdatedAt, s.Absent, s.Plugin = id, 0, 0, 0, ""
 	return s.Subscription()
 }
 

@@ -75,6 +75,8 @@ type Published struct {
 	Existed bool
 	// Subscribers is how many subscriptions matched when it was published: 0 means that it is dropped. Each has its task.
 	Subscribers int
+	// Damaged is how many subscriptions could not be read then, and have no task: see the error of Subscriptions.
+	Damaged int
 }
 
 // Publish makes one task for each active subscription that the publication matches, and keeps the publication with the list of
@@ -129,7 +131,7 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 		case "old", "accepted":
 			out.Existed = out.Existed || p.State == ""
 		}
-		out.Subscribers = answer.subscribers
+		out.Subscribers, out.Damaged = answer.subscribers, max(out.Damaged, answer.damaged)
 		if answer.word != "accepted" && answer.tasks >= answer.subscribers {
 			return out, lacking
 		}
@@ -143,6 +145,7 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 type publishAnswer struct {
 	word, topic        string
 	subscribers, tasks int
+	damaged            int // subscriptions, when the subscribers were chosen
 }
 
 // publishBlock runs publish.lua for the next subscribers. While they are not chosen it chooses them anew until they are those of
@@ -154,7 +157,7 @@ func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswe
 			return publishAnswer{}, err
 		}
 		answer, err := c.evalPublish(ctx, c.publishCall(p, chosen, generation), p.ID)
-		if answer.word != "stale" {
+		if answer.damaged = chosen.damaged; answer.word != "stale" {
 			return answer, err
 		}
 		if _, _, _, err := c.readSubscriptions(ctx); err != nil {
@@ -166,21 +169,22 @@ func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswe
 
 // chosen are the subscribers of a publication that get their tasks in one call, and how many there are before and in all.
 type chosen struct {
-	all    []string // their IDs, if they were chosen now
-	before int      // -1: all were chosen now
-	total  int
-	next   []*Subscription // nil: deleted meanwhile
+	all     []string // their IDs, if they were chosen now
+	before  int      // -1: all were chosen now
+	total   int
+	damaged int             // subscriptions, if they were chosen now
+	next    []*Subscription // nil: deleted meanwhile
 }
 
 // choose chooses the subscribers, or reads those that are next of a publication that has some.
 func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, error) {
 	most := max(1, min(publishTasks, publishBytes/(len(p.Payload)+1)))
-	all, generation, err := c.cachedSubscriptions(ctx)
+	all, generation, damaged, err := c.cachedSubscriptions(ctx)
 	if err != nil {
 		return chosen{}, "", err
 	}
 	if p.State != PublicationUnfinished {
-		out := chosen{before: -1}
+		out := chosen{before: -1, damaged: len(damaged)}
 		e := &event{topic: p.Topic, attributes: p.Attributes, payload: p.Payload}
 		for i := range all {
 			if s := &all[i]; s.Active && s.matches(e) {
