@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -16,7 +15,7 @@ type recovery struct {
 	steadiness *steadiness
 	maxCrashes int
 	clock      clockWatch
-	far        farLeases
+	overlong   overlongLeases
 }
 
 // clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
@@ -30,14 +29,14 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 	return !last.host.IsZero() && (redis.Sub(last.redis)-host.Sub(last.host)).Abs() > bound
 }
 
-// farLeases are leases from before Redis's clock was set back, by when this host has seen them first.
-type farLeases map[queue.OverlongLease]time.Time
+// overlongLeases are leases from before Redis's clock was set back, by when this host has seen them first.
+type overlongLeases map[queue.OverlongLease]time.Time
 
-// over picks the far leases that have stood still for their length while this host could renew its own lease, which it can
+// over picks the overlong leases that have stood still for their length while this host could renew its own lease, which it can
 // since the moment since. wait is how long the first of the others has to go; 0 if there is none.
-func (f *farLeases) over(far []queue.OverlongLease, since, now time.Time) (over []queue.OverlongLease, wait time.Duration) {
-	seen := make(farLeases, len(far))
-	for _, lease := range far {
+func (f *overlongLeases) over(leases []queue.OverlongLease, since, now time.Time) (over []queue.OverlongLease, wait time.Duration) {
+	seen := make(overlongLeases, len(leases))
+	for _, lease := range leases {
 		first, known := (*f)[lease]
 		if !known {
 			first = now
@@ -116,12 +115,11 @@ func (r *recovery) runDead(ctx context.Context) error {
 	if err != nil || len(dead) == 0 {
 		return err
 	}
-	got, err := r.access.node.TakeDuty(ctx, "reclaim", reclaimTerm)
-	if err != nil || !got {
-		r.askBy(time.Now().Add(dutyRetry/2 + rand.N(dutyRetry))) // the host with the duty may die
-		return err
+	got, err := r.access.onDuty(ctx, "reclaim", reclaimTerm, func() (more bool, err error) { return false, r.reclaimAll(ctx, dead) })
+	if !got {
+		r.askBy(time.Now().Add(dutyAgain())) // the host with the duty may die
 	}
-	return errors.Join(r.reclaimAll(ctx, dead), yieldDuty(ctx, r.access.node, "reclaim"))
+	return err
 }
 
 // runUnleased reclaims from listeners of queues that have no lease. Finding them takes a look at every queue: the duty is not
@@ -156,11 +154,11 @@ func (r *recovery) condemn(ctx context.Context) error {
 	if !known {
 		return nil
 	}
-	far, err := r.access.client.Fleet().OverlongLeases(ctx)
+	leases, err := r.access.client.Fleet().OverlongLeases(ctx)
 	if err != nil {
 		return err
 	}
-	over, wait := r.far.over(far, since.Add(-r.steadiness.lease), time.Now())
+	over, wait := r.overlong.over(leases, since.Add(-r.steadiness.lease), time.Now())
 	if wait > 0 {
 		r.leaseEnds(wait)
 	}

@@ -370,8 +370,8 @@ func TestClockWatch(t *testing.T) {
 	}
 }
 
-// A host that may not look for far leases takes the tasks of dead listeners all the same, and tells what is wrong.
-func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
+// A host that may not look for overlong leases takes the tasks of dead listeners all the same, and tells what is wrong.
+func TestReclaimsThoughOverlongLeasesCannotBeRead(t *testing.T) {
 	t.Parallel()
 	n, server, _ := fleet(t, Config{})
 	n.deadNode("q00", 1, 0)
@@ -382,15 +382,15 @@ func TestReclaimsThoughFarLeasesCannotBeRead(t *testing.T) {
 	s := n.sessionAs(server, "short")
 	n.steady(s)
 	if err := s.recovery.look(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
-		t.Errorf("the error of the far leases is %v", err)
+		t.Errorf("the error of the overlong leases is %v", err)
 	}
 	if left := n.listeners(); len(left) != 0 {
 		t.Errorf("nobody reclaimed from %v", left)
 	}
 }
 
-// While a host's own renewals fail it ends no far lease.
-func TestEndsNoFarLeaseWithoutRenewals(t *testing.T) {
+// While a host's own renewals fail it ends no overlong lease.
+func TestEndsNoOverlongLeaseWithoutRenewals(t *testing.T) {
 	t.Parallel()
 	n, _, sessions := fleet(t, Config{})
 	lease := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "host~01234567_8"}

@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -76,21 +75,16 @@ func settlement(e *ended, host queue.Retry) queue.Settlement {
 		s.Children, s.Publications = t.children.Waiting(), t.children.Publications()
 		return s
 	}
-	policy, attempt := t.policy(host), t.Attempts+1
+	policy := t.policy(host)
 	switch {
 	case e.outcome.Kind == runtime.Cancelled:
 		return s
 	case e.outcome.Kind == runtime.Fatal, e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "input":
 		return s // another attempt would end the same way
-	case e.outcome.Kind == runtime.Retry && t.Reschedules < policy.Reschedules():
-		s.Requeue, s.Delay = queue.RequeueReschedule, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min)
 	case e.outcome.Kind == runtime.Retry:
-		s.Failure.Message = fmt.Sprintf("put off %d times: %s", t.Reschedules, s.Failure.Message)
-		s.Failure.Reason = queue.ReasonExhausted
-	case policy.AttemptsLeft(attempt):
-		s.Requeue, s.Delay = queue.RequeueRetry, policy.JitteredDelay(attempt)
-	case policy.Attempts() > 1:
-		s.Failure = queue.Exhausted(*s.Failure, attempt)
+		s = s.PutOff(policy, t.Reschedules, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min))
+	default:
+		s = s.TryAgain(policy, t.Attempts+1)
 	}
 	now := t.clock(time.Now())
 	if e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "timeout" && !t.Deadline.IsZero() && !now.Before(t.Deadline) {

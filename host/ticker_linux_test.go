@@ -35,8 +35,9 @@ func (n *node) ticks(id, queueName string) (seconds []int64) {
 		n.t.Fatal(err)
 	}
 	for _, task := range tasks {
-		if of, tick, ok := queue.ParseTickID(task.ID); ok && of == id {
-			seconds = append(seconds, tick.Unix())
+		var second int64
+		if _, err := fmt.Sscanf(task.ID, id+"@%d", &second); err == nil {
+			seconds = append(seconds, second)
 		}
 	}
 	slices.Sort(seconds)

@@ -30,7 +30,7 @@ type backend interface {
 
 	Queue(name string) queueBackend
 	Queues(context.Context) (map[string]int64, error)
-	MostServedQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error)
+	BusiestQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error)
 	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
 
 	Task(ctx context.Context, id string) (*queue.Task, error)
@@ -61,7 +61,7 @@ type backend interface {
 
 	Schedules(context.Context) ([]*queue.Schedule, error)
 	Schedule(ctx context.Context, id string) (*queue.Schedule, error)
-	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.SchedulePut, error)
+	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error)
 	PauseSchedule(ctx context.Context, id string) error
 	ResumeSchedule(ctx context.Context, id string) error
 	DeleteSchedule(ctx context.Context, id, owner string) error
@@ -132,29 +132,31 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 		return nil, err
 	}
 	o := queue.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
-	if limit > 0 {
-		if f.Narrows() {
-			o.Match = f.Selects
-		}
+	if limit > 0 && !f.Narrows() {
 		return d.Client.Queue(f.Queue).List(ctx, o)
 	}
 	var found []*queue.Task
 	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
-	for o.Limit = 1000; ; o.Offset += o.Limit {
-		tasks, read, err := d.Client.Queue(f.Queue).Page(ctx, o)
+	for o.Offset, o.Limit = 0, 1000; ; o.Offset += o.Limit {
+		page, err := d.Client.Queue(f.Queue).Page(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		for _, task := range tasks {
+		for _, task := range page.Tasks {
 			if f.Selects(task) && !seen[task.ID] {
 				seen[task.ID] = true
 				found = append(found, task)
 			}
 		}
-		if read < o.Limit {
-			return found, nil
+		if page.End || limit > 0 && len(found) >= offset+limit {
+			break
 		}
 	}
+	found = found[min(offset, len(found)):]
+	if limit > 0 {
+		found = found[:min(limit, len(found))]
+	}
+	return found, nil
 }
 
 func (d *direct) Topics(ctx context.Context) ([]api.Topic, error) { return api.Topics(ctx, d.Client) }
@@ -181,8 +183,8 @@ func (d *direct) Leased(ctx context.Context, most int) ([]api.Node, error) {
 	return api.Leased(ctx, d.Client, most)
 }
 
-func (d *direct) MostServedQueues(ctx context.Context, most int) ([]api.Queue, int64, error) {
-	return api.MostServedQueues(ctx, d.Client, most)
+func (d *direct) BusiestQueues(ctx context.Context, most int) ([]api.Queue, int64, error) {
+	return api.BusiestQueues(ctx, d.Client, most)
 }
 
 func (d *direct) Plugins(ctx context.Context) ([]host.Plugin, error) {

@@ -212,6 +212,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 		note(cmd, "a task with the ID %s exists already%s, so nothing was enqueued", receipt.ID, unlike(ctx, client, receipt.ID, name))
 	} else if receipt.Existed {
 		note(cmd, "task %s is the same by --unique, so nothing was enqueued", receipt.ID)
+	} else if over := o.task.Deadline; !over.IsZero() && over.Before(time.Now()) {
+		note(cmd, "the deadline %s is over: the task fails as expired", over.UTC().Format(time.RFC3339))
 	}
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }

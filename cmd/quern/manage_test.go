@@ -44,9 +44,11 @@ func testGoldenEnqueueOptions(t *testing.T, by over) {
 	s.run("enqueue", "rush", "--id", "usual")
 	s.run("task", "ls", "rush", "--status", "pending")
 	s.run("task", "ls", "rush", "--label", "a=b", "--label", "c=d")
+	s.run("task", "ls", "rush", "--label", "a=b", "--offset", "1", "--limit", "1")
 	s.run("task", "ls", "rush", "--key", "k", "-o", "json")
 	s.run("task", "ls", "rush", "--key", "k", "--status", "failed", "-o", "json")
 
+	s.run("enqueue", "mail", "--id", "late", "--deadline", "1700000000")
 	s.run("enqueue", "mail", "--id", "waiting", "--after", "all,patient", "--when", "ended", "--parent", "order")
 	s.run("task", "show", "waiting")
 	s.run("task", "show", "waiting", "-o", "json")

@@ -116,6 +116,9 @@ func newerSource(s *build.Source, than time.Time) string {
 	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
 		for _, test := range m.Tests {
 			apart = append(apart, filepath.Join(s.Dir, test.Input), filepath.Join(s.Dir, test.Output))
+			for _, one := range test.Dependencies {
+				apart = append(apart, filepath.Join(s.Dir, one.Result))
+			}
 		}
 	}
 	files := sourceFiles(s.Dir, "", func(string) {})

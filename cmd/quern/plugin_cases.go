@@ -181,8 +181,13 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (cas
 		want, err = os.ReadFile(file)
 	}
 	missing := err
+	awaited, err := readDependencies(folder, test.Dependencies)
+	if err != nil {
+		view.Wrong = []string{err.Error()}
+		return view, nil
+	}
 	var log []string
-	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }})
+	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, awaited)
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}

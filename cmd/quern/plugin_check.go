@@ -167,10 +167,10 @@ func (p *localPlugin) notes(info runtime.Info, terms *manifest.Permissions) (not
 		notes = append(notes, "warm has no effect with reset mode new: each task starts a new instance")
 	}
 	for _, less := range terms.Lowered {
-		notes = append(notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
+		notes = append(notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key, less.Manifest, less.Host, less.Where))
 	}
 	for _, key := range terms.Reduced() {
-		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place))
+		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Where))
 	}
 	if !p.unread && len(info.Files) == 0 { // an interpreter imports all functions: that says nothing of its handler
 		notes = append(notes, p.manifest.Capabilities.Denied(info.Imports)...)

@@ -176,7 +176,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 		}
 		var err error
 		if parameters != "" {
-			if s.Parameters, err = readParameters([]string{parameters}, cmd, 1<<20); err != nil {
+			if s.Parameters, err = readParameters([]string{parameters}, cmd, maxParameters); err != nil {
 				return err
 			}
 		}

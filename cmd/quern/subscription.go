@@ -76,7 +76,7 @@ func subscriptionLines(s *queue.Subscription) view {
 		v = append(v, field{"", "priority", *s.Priority})
 	}
 	return append(v, view{
-		{"", "dead", given(s.Dead)}, {"", "plugin", given(s.Plugin)}, {"", "created", moment(s.CreatedAt)}, {"", "updated", moment(s.UpdatedAt)},
+		{"", "dead", given(s.Dead)}, {"", "plugin", given(s.Plugin)}, {"", "plugin absent since", moment(s.Absent)}, {"", "created", moment(s.CreatedAt)}, {"", "updated", moment(s.UpdatedAt)},
 	}...)
 }
 

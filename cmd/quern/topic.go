@@ -115,12 +115,16 @@ func newTopicPublish(env environment) *cobra.Command {
 		case published.Subscribers == 0:
 			note(cmd, "no subscription matches, the publication is dropped: see `quern topic show %s`", shellWord(args[0]))
 		}
+		if published.Damaged > 0 {
+			note(cmd, "%d subscriptions cannot be read, and got no task: see `quern doctor`", published.Damaged)
+		}
 		v := view{
 			{"id", "", published.ID},
 			{"tenant", "", client.Tenant()},
 			{"topic", "", args[0]},
 			{"existed", "", published.Existed},
 			{"subscribers", "", published.Subscribers},
+			{"damaged", "", given(published.Damaged)},
 		}
 		return showLine(cmd, output.json(), v, published.ID)
 	}

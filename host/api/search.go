@@ -149,7 +149,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 			at = from
 		}
 		for more := true; more; {
-			tasks, n, err := t.Queue(name).Page(ctx, queue.ListOptions{
+			page, err := t.Queue(name).Page(ctx, queue.ListOptions{
 				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {
@@ -158,6 +158,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 			if err != nil {
 				return nil, false, err
 			}
+			tasks := page.Tasks
 			if i := slices.IndexFunc(tasks, func(task *queue.Task) bool { return task.ID == at.After }); i >= 0 {
 				tasks = tasks[i+1:]
 			}
@@ -171,7 +172,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 				}
 			}
 			at = place{Queue: name, Offset: at.Offset + searchBlock}
-			read, more = read+max(n, 1), n == searchBlock && !older
+			read, more = read+max(page.Read, 1), !page.End && !older
 			if spent() && more {
 				return &at, false, nil
 			}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -36,8 +37,9 @@ func (f *fleet) auditTicks(took time.Duration) {
 	}
 	var seconds []int64
 	for _, id := range f.rdb.LRange(f.ctx, key("pending_tasks", ticking), 0, -1).Val() {
-		if _, tick, ok := queue.ParseTickID(id); ok {
-			seconds = append(seconds, tick.Unix())
+		var second int64
+		if _, err := fmt.Sscanf(id, ticking+"@%d", &second); err == nil {
+			seconds = append(seconds, second)
 		}
 	}
 	slices.Sort(seconds)

@@ -145,10 +145,11 @@ func (r *Runner) look(ctx context.Context) error {
 	if err != nil && all == nil {
 		return err
 	}
-	hooks := make(map[string]hook)
+	hooks, named := make(map[string]hook), make(map[string]bool)
 	for _, s := range all {
 		if s.Webhook != nil && (s.Active || s.Reason != queue.ReasonGone) {
-			hooks[s.Queue] = hook{s, s.Webhook.Origin()}
+			h := hook{s, s.Webhook.Origin()}
+			hooks[s.Queue], named[h.destination] = h, true
 		}
 	}
 	r.mu.Lock()
@@ -165,7 +166,24 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
+	for name, d := range r.destinations {
+		if d.open == 0 && !named[name] { // nothing would find that it is back
+			delete(r.destinations, name)
+		}
+	}
+	r.countOff()
 	return nil
+}
+
+// countOff counts the destinations that are switched off. The caller holds the mutex.
+func (r *Runner) countOff() {
+	count := 0
+	for _, d := range r.destinations {
+		if !d.since.IsZero() {
+			count++
+		}
+	}
+	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
 }
 
 // queues are those that are served, in order.
@@ -232,13 +250,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	case !d.since.IsZero() && sick:
 		r.logger.Info("destination of webhooks is still not back", "destination", name, "for", d.off, "error", why)
 	}
-	count := 0
-	for _, other := range r.destinations {
-		if !other.since.IsZero() {
-			count++
-		}
-	}
-	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
+	r.countOff()
 	if d.open == 0 && d.failures == 0 {
 		delete(r.destinations, name)
 	}
@@ -325,7 +337,7 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 		id = queue.PublishedID(publication, subscription)
 	}
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
-	request, err := p.request(time.Now(), r.config.Secret)
+	request, err := p.request(time.Now().Add(d.ahead), r.config.Secret)
 	if err != nil {
 		return response, err
 	}
@@ -336,27 +348,16 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 	if d.Timeout > 0 {
 		request.Timeout = min(request.Timeout, d.Timeout)
 	}
-	if d.span != nil { // the request's own span takes the place of the task's
-		delete(request.Headers, "Traceparent")
-		delete(request.Headers, "Tracestate")
-	}
 	services := service.Services{HTTP: r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling)}
 	return d.span.Services(services).HTTP.Do(ctx, request)
 }
 
 // failed ends an attempt by the policy of the task, or for good.
 func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, final bool) queue.Settlement {
-	s.Failure = &failure
-	policy, attempt := d.Retry.WithDefaults(DefaultRetry), d.Attempts+1
-	switch {
-	case final:
+	if s.Failure = &failure; final {
 		return s
-	case policy.AttemptsLeft(attempt):
-		s.Requeue, s.Delay = queue.RequeueRetry, policy.JitteredDelay(attempt)
-	case policy.Attempts() > 1:
-		s.Failure = queue.Exhausted(failure, attempt)
 	}
-	return s.NoLaterThan(d.Expires, time.Now().Add(d.ahead))
+	return s.TryAgain(d.Retry.WithDefaults(DefaultRetry), d.Attempts+1).NoLaterThan(d.Expires, time.Now().Add(d.ahead))
 }
 
 // errMoved says that a subscription has another URL by now.

@@ -166,9 +166,8 @@ func (c *committer) take() []*commit {
 	return commits
 }
 
-// writeAll writes commits in one round trip, with as few script calls as may be. A queue that has no room for all blocks of a
-// script call may have room for some of them, and one block may name a dependency that does not exist: these are written again
-// one by one.
+// writeAll writes commits in one round trip, with as few script calls as may be. If a script call of several blocks is refused (queue
+// full, missing dependency), each block is written again by itself: some of them may pass.
 func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	var blocks []*taskBlock
 	var latest time.Time

@@ -211,28 +211,14 @@ func TestGroupCommitOfAClosedClient(t *testing.T) {
 	}
 }
 
-// panicking is a hook that a program may have on its connection.
-type panicking struct{}
-
-func (panicking) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.Contains(fmt.Sprint(cmd.Args()...), "panics") {
-			panic("a hook")
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // A call that panics blocks no other.
 func TestGroupCommitAfterAPanic(t *testing.T) {
 	w := setup(t)
-	w.rdb.AddHook(panicking{})
+	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) { // that a program may have on its connection
+		if strings.Contains(fmt.Sprint(cmds[0].Args()...), "panics") {
+			panic("a hook")
+		}
+	}))
 	func() {
 		defer func() {
 			if recover() == nil {

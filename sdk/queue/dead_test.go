@@ -350,8 +350,8 @@ func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
 		t.Cleanup(func() { _ = other.rdb.Close() })
-		late := &lateReserve{left: -1}
-		w.rdb.AddHook(late)
+		late := &meanwhile{left: -1}
+		w.rdb.AddHook(spy(late.count))
 		for nth := range 20 { // before each command of a retry
 			name := fmt.Sprint("q", nth)
 			id := w.enqueue(t, name, "", Options{ID: name})
@@ -359,7 +359,7 @@ func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 			letter := w.task(t, id).DeadID
 			node := w.node(t, name+"-dead")
 			same := &Node{client: other, id: node.id, pid: node.pid}
-			late.left, late.reserve = nth, func() { same.Reserve(w.ctx, []ReserveRequest{{Queue: name + "-dead", Count: 1, Start: true}}) }
+			late.left, late.act = nth, func() { same.Reserve(w.ctx, []ReserveRequest{{Queue: name + "-dead", Count: 1, Start: true}}) }
 			if _, err := w.Client.Retry(w.ctx, id); err != nil {
 				t.Fatal(err)
 			}

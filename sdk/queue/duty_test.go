@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,24 +56,12 @@ func TestDutyIsKept(t *testing.T) {
 	})
 }
 
-// roundTrips counts what a client sends and waits for.
-type roundTrips struct{ atomic.Int64 }
-
-func (*roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (r *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { r.Add(1); return next(ctx, cmd) }
-}
-
-func (r *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { r.Add(1); return next(ctx, cmds) }
-}
-
 // Leaving takes a round trip for each thousand queues, also beside a damaged one.
 func TestLeaveOfManyQueues(t *testing.T) {
 	w, _, queues := setupCounted(t)
 	node := w.node(t, queues...)
-	var trips roundTrips
-	w.rdb.AddHook(&trips)
+	var trips atomic.Int64
+	w.rdb.AddHook(spy(func(...redis.Cmder) { trips.Add(1) }))
 	w.rdb.Del(w.ctx, w.keys.listeners("q07"))
 	w.rdb.Set(w.ctx, w.keys.listeners("q07"), "x", 0)
 	trips.Store(0)
@@ -273,15 +260,15 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
 		t.Cleanup(func() { _ = other.rdb.Close() })
-		late := &lateReserve{left: -1}
-		w.rdb.AddHook(late)
+		late := &meanwhile{left: -1}
+		w.rdb.AddHook(spy(late.count))
 		for nth := range 20 { // before each command of a leave
 			queue := fmt.Sprint("q", nth)
 			w.enqueue(t, queue, "", Options{ID: queue})
 			node := w.node(t, queue)
 			same := &Node{client: other, id: node.id, pid: node.pid}
 			var batch ReserveReply
-			late.left, late.reserve = nth, func() { batch = same.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0] }
+			late.left, late.act = nth, func() { batch = same.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0] }
 			if err := node.Leave(w.ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -305,23 +292,14 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	})
 }
 
-// lateReserve reserves before one of the commands that a client sends.
-type lateReserve struct {
-	left    int // commands until then; below 0 when it is done
-	reserve func()
+// meanwhile acts before one of the commands that a client sends.
+type meanwhile struct {
+	left int // commands until then; below 0 when it is done
+	act  func()
 }
 
-func (*lateReserve) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (l *lateReserve) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { l.count(); return next(ctx, cmd) }
-}
-
-func (l *lateReserve) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { l.count(); return next(ctx, cmds) }
-}
-
-func (l *lateReserve) count() {
+func (l *meanwhile) count(...redis.Cmder) {
 	if l.left--; l.left == -1 {
-		l.reserve()
+		l.act()
 	}
 }

@@ -230,8 +230,8 @@ func (s *Spec) weight() int {
 // later tells whether the dependencies are added when the task exists.
 func (s *Spec) later() bool { return len(s.After) > inlineDependencies }
 
-// there is ErrDependency if a new task that gets its dependencies later names one that does not exist, also not among the specs: it
-// would exist without having all of them.
+// there checks the dependencies of tasks that get them in later calls: each must exist or come earlier among the specs. Otherwise the
+// task would exist with only some of them. Tasks that exist already are not checked.
 func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	before := make(map[string]bool, len(specs))
 	var ids, of []string // what must exist, and the task that needs it; and tasks that need nothing if they exist themselves

@@ -24,7 +24,6 @@ const (
 	ReasonRejected  Reason = "rejected"  // no host would have it
 	// ReasonDependency: it never ran, because a task that it waited for failed.
 	ReasonDependency Reason = "dependency"
-	ReasonDamaged    Reason = "damaged" // its data in Redis is not usable; nothing sets it yet
 )
 
 // maxFailureText bounds each text of a Failure that is stored, in bytes. What hosts and queues say before a handler's error in
@@ -65,7 +64,7 @@ func (f *Failure) Headline() string {
 // reasons are all that a task may fail for: counters and metrics are kept by them.
 var reasons = []Reason{
 	ReasonError, ReasonTrap, ReasonTimeout, ReasonCPU, ReasonMemory, ReasonOutput, ReasonCrashed, ReasonExhausted,
-	ReasonExpired, ReasonCancelled, ReasonRejected, ReasonDependency, ReasonDamaged,
+	ReasonExpired, ReasonCancelled, ReasonRejected, ReasonDependency,
 }
 
 // Reasons are all that a task may fail for.

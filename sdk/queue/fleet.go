@@ -65,7 +65,7 @@ func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
 }
 
 // Leased lists at most that many listeners with a lease, the last to renew it first, without Queues and Holds: to read these takes
-// a command for each queue of each listener.
+// a look at each queue and each listener's list of it.
 func (f *Fleet) Leased(ctx context.Context, most int) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.nodes(), 0, int64(most)-1).Result()
@@ -89,31 +89,46 @@ func leased(z redis.Z) (node NodeInfo) {
 
 // describe reads what nodes report of themselves and their reserved lists.
 func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues []string) error {
-	type description struct {
-		about *redis.MapStringStringCmd
-		holds []*redis.StringSliceCmd
-	}
-	cmds, err := pipelined(ctx, s, nodes, func(p redis.Pipeliner, node NodeInfo) (d description) {
-		d.about = p.HGetAll(ctx, s.keys.node(node.ID))
-		for _, queue := range queues {
-			d.holds = append(d.holds, p.LRange(ctx, s.keys.reserved(queue, node.ID), 0, pageTasks-1))
-		}
-		return d
+	cmds, err := pipelined(ctx, s, nodes, func(p redis.Pipeliner, node NodeInfo) *redis.MapStringStringCmd {
+		return p.HGetAll(ctx, s.keys.node(node.ID))
 	})
+	var lists []reservedList
 	for i, cmd := range cmds {
 		n := &nodes[i]
-		n.About, n.Kind, n.Holds = cmd.about.Val(), KindPython, make(map[string][]string)
+		n.About, n.Kind, n.Holds = cmd.Val(), KindPython, make(map[string][]string)
 		if isQuernListener(n.ID) {
 			n.Kind = cmp.Or(n.About["kind"], KindQuern)
 		}
 		n.Draining = n.About["draining"] == "true" || n.About["drain"] != ""
-		for j, list := range cmd.holds {
-			if ids := list.Val(); len(ids) > 0 {
-				n.Holds[queues[j]] = ids
-			}
+		for _, queue := range queues {
+			lists = append(lists, reservedList{n.ID, queue, n.Holds})
 		}
 	}
-	return err
+	return cmp.Or(err, s.readReserved(ctx, lists))
+}
+
+// reservedList is a listener's reserved list of a queue, and where its IDs go by queue.
+type reservedList struct {
+	listener, queue string
+	into            map[string][]string
+}
+
+// readReserved reads lists, newest first, leaving out what is empty or damaged. Few of many exist.
+func (s *store) readReserved(ctx context.Context, lists []reservedList) error {
+	key := func(l reservedList) string { return s.keys.reserved(l.queue, l.listener) }
+	lists, err := existing(ctx, s, lists, key)
+	if err != nil {
+		return wrap("look for reserved lists", err)
+	}
+	cmds, err := pipelined(ctx, s, lists, func(p redis.Pipeliner, l reservedList) *redis.StringSliceCmd {
+		return p.LRange(ctx, key(l), 0, -1)
+	})
+	for i, cmd := range cmds {
+		if ids := cmd.Val(); len(ids) > 0 {
+			lists[i].into[lists[i].queue] = ids
+		}
+	}
+	return wrap("read reserved lists", err)
 }
 
 // listeners lists the tenant's queues, and for each listener those that it serves, without damaged ones.

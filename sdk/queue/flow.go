@@ -19,9 +19,8 @@ type FlowCancelled struct {
 	Python    []string // are held by Python listeners, which nobody can stop
 }
 
-// CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, also all that these wait for, what waits for
-// that, and so on: everything that is connected. It begins with those that are blocked, so that none of them starts meanwhile. It
-// may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
+// CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, everything that is connected. It begins with
+// those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
 func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
 	if _, err := c.Summary(ctx, id); err != nil {
 		return done, err
@@ -70,7 +69,7 @@ func unfinished(tasks []*Task) (left []*Task, finished int) {
 func (c *Client) cancelPage(ctx context.Context, tasks []*Task, done *FlowCancelled) error {
 	calls := make([]call, len(tasks))
 	for i, t := range tasks {
-		calls[i] = newCall("cancel", c.keys.task(t.ID), c.clock, t.Queue, t.ID, searched, 0)
+		calls[i] = newCall("cancel", c.keys.task(t.ID), c.clock, t.Queue, t.ID, 0)
 	}
 	for i, reply := range c.evalAll(ctx, calls) {
 		if err := reply.Err(); err != nil {

@@ -8,21 +8,13 @@ import (
 	"time"
 )
 
-// The outcomes of a run before the last one; the outcome of that is the task's status.
-const (
-	OutcomeRetry      = "retry"      // failed, and counted
-	OutcomeReschedule = "reschedule" // put off by the handler
-	OutcomeReject     = "reject"     // refused by the listener
-	OutcomeCrashed    = "crashed"    // its host died
-)
-
 // Attempt is one run of a task.
 type Attempt struct {
 	Run            int64
 	Started, Ended time.Time
 	Node           string // the listener
 	Plugin, Digest string
-	Outcome        string   // one of the constants above, complete, or failed
+	Outcome        string   // a Requeue, crashed if its host died, complete, or failed
 	Failure        *Failure // why it failed; nil if it did not, or its host died
 }
 

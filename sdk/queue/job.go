@@ -204,7 +204,12 @@ func (c *Client) JobStart(ctx context.Context, id string) error {
 
 // JobStop stops a job after its present task.
 func (c *Client) JobStop(ctx context.Context, id string) error {
-	return wrap("stop job "+id, c.rdb.HSet(ctx, c.keys.job(id), "stop", "1").Err())
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.keys.job(id), "stop", "1")
+		c.keepJob(ctx, p, id) // it may just have been forgotten
+		return nil
+	})
+	return wrap("stop job "+id, err)
 }
 
 func jobDuty(id string) string { return "job_" + id }

@@ -44,6 +44,9 @@ func TestJobs(t *testing.T) {
 		if err := w.JobStop(w.ctx, job.ID); err != nil || !must[bool](t)(work.Stopped(w.ctx)) {
 			t.Errorf("it was stopped: %v", err)
 		}
+		if err := w.JobStop(w.ctx, "gone"); err != nil || w.rdb.TTL(w.ctx, w.keys.job("gone")).Val() <= 0 {
+			t.Errorf("a job that was just forgotten stays for good: %v", err)
+		}
 		if err := errors.Join(work.Become(w.ctx, JobStopped, false, "why"), work.Leave(w.ctx)); err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func (k keys) expiry(queue string) string          { return k.key("expiry", queu
 func (k keys) keyed(queue string) string           { return k.key("keys", queue) }
 func (k keys) unique(queue, hash string) string    { return k.key("unique", queue, hash) }
 
-// luaNames declares the keys' names for the scripts, in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_Q. A
+// luaNames declares bounds that Go and the scripts share, and the keys' names for the scripts, in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_Q. A
 // script takes its tenant, NS, from its first key: a tenant's name has no underscore.
 var luaNames = func() string {
 	k := keys{} // every name without its tenant, and so beginning with an underscore
@@ -93,7 +93,7 @@ var luaNames = func() string {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
-	return text
+	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\n", searched, int64(uniqueLife.Seconds()))
 }()
 
 // ValidTenant checks the name of a tenant: 1 to 32 of a–z 0–9 and -, or such a word in braces (a Redis Cluster hash tag). An

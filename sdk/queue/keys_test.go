@@ -146,11 +146,6 @@ func TestProtocolNamesEveryKey(t *testing.T) {
 	if page := rows(section(t, "Keys")); !slices.Equal(page, code) {
 		t.Errorf("PROTOCOL.md names\n%v\nkeys.go makes\n%v", page, code)
 	}
-	for _, name := range rows(section(t, "Reserved for later")) {
-		if slices.Contains(code, name) {
-			t.Errorf("%s is in use, not reserved for later", name)
-		}
-	}
 }
 
 func TestProtocolNamesEveryScript(t *testing.T) {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // as Redis's own sha1hex, not a protection
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,11 +22,8 @@ const maxPage = pageTasks
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
 	Status Status
-	// Key lists only tasks of this key, newest first whatever their status. At most 100,000 tasks are searched: of the key, in
-	// the order of their IDs, or else of the list.
+	// Key lists only tasks of this key, newest first whatever their status. Of more than 100,000 only those with the first IDs are found.
 	Key string
-	// Match lists only tasks for which it returns true, of as many.
-	Match func(*Task) bool
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
 	// may repeat or miss tasks.
 	Offset int
@@ -35,60 +34,40 @@ type ListOptions struct {
 // List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
 // vanishes meanwhile is left out.
 func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) {
+	page, err := q.Page(ctx, options)
+	return page.Tasks, err
+}
+
+// TaskPage is a page of tasks for callers that read page after page.
+type TaskPage struct {
+	Tasks []*Task
+	Read  int  // how many entries were looked at, those of vanished tasks too: of a key all that it has
+	End   bool // there are no more
+}
+
+// Page is List, and tells what follows.
+func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err error) {
 	if err := ValidQueue(q.name); err != nil {
-		return nil, err
+		return page, err
 	}
-	if options.Limit == 0 {
-		options.Limit = 100
+	o.Limit = cmp.Or(o.Limit, 100)
+	if o.Limit < 0 || o.Limit > maxPage || o.Offset < 0 {
+		return page, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
+			ErrInvalid, o.Limit, o.Offset, maxPage)
 	}
-	if options.Limit < 0 || options.Limit > maxPage || options.Offset < 0 {
-		return nil, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
-			ErrInvalid, options.Limit, options.Offset, maxPage)
-	}
-	tasks, err := q.list(ctx, options)
-	return tasks, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
-}
-
-func (q *Queue) list(ctx context.Context, o ListOptions) ([]*Task, error) {
+	var ids []string
 	if o.Key != "" {
-		sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
-		return q.keyed(ctx, "K"+hex.EncodeToString(sum[:]), o)
+		var all []string
+		all, page.Read, err = q.keyed(ctx, o)
+		ids, page.End = pageOf(all, o), o.Offset >= len(all)-o.Limit
+	} else {
+		ids, err = q.ids(ctx, o)
+		page.Read, page.End = len(ids), len(ids) < o.Limit
 	}
-	if o.Match == nil {
-		ids, err := q.ids(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		return q.client.summaries(ctx, q.name, o.Status, ids)
+	if err == nil {
+		page.Tasks, err = q.client.summaries(ctx, q.name, o.Status, ids)
 	}
-	var found []*Task
-	page := ListOptions{Status: o.Status, Limit: maxPage}
-	for ; page.Offset < searched && len(found) < o.Offset+o.Limit; page.Offset += maxPage {
-		ids, err := q.ids(ctx, page)
-		if err != nil {
-			return nil, err
-		}
-		some, err := q.filter(ctx, o, ids)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
-		if len(ids) < maxPage {
-			break
-		}
-	}
-	return pageOf(found, o), nil
-}
-
-// filter reads the tasks that have the options' status and match.
-func (q *Queue) filter(ctx context.Context, o ListOptions, ids []string) ([]*Task, error) {
-	tasks, err := q.client.summaries(ctx, q.name, o.Status, ids)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(tasks, func(t *Task) bool {
-		return o.Match != nil && !o.Match(t)
-	}), nil
+	return page, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
 }
 
 // foundIn is how many tasks FindTasks looks at.
@@ -107,7 +86,7 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 	pattern := globSigns.Replace(prefix) + "*"
 	const block = 1000
 	seen := 0
-	for queue := range maps.Keys(queues) {
+	for queue := range queues {
 		for cursor := uint64(0); ; {
 			found, next, err := c.rdb.ZScan(ctx, c.keys.index(queue), cursor, pattern, block).Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -145,45 +124,36 @@ func pageOf[T any](all []T, o ListOptions) []T {
 	return all[from:min(from+o.Limit, len(all))]
 }
 
-// keyed reads a page of the tasks under a word of the queue's index, newest first. The index is in the order of the IDs, so all
-// of it is read, up to 100,000.
-func (q *Queue) keyed(ctx context.Context, word string, o ListOptions) ([]*Task, error) {
-	var found []*Task
+// keyed lists the IDs of the tasks of a key, newest first, and tells how many it looked at. The index is in the order of the IDs, so
+// that all of it is read, up to 100,000.
+func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read int, err error) {
+	c := q.client
+	sum := sha1.Sum([]byte(validText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
+	word := "K" + hex.EncodeToString(sum[:])
 	from := "[" + word + " "
-	for read := 0; read < searched; read += maxPage {
-		members, err := q.client.rdb.ZRangeByLex(ctx, q.client.keys.keyed(q.name), &redis.ZRangeBy{
-			Min: from, Max: "(" + word + "!", Count: maxPage,
-		}).Result()
+	for more := true; more && len(ids) < searched; {
+		members, err := c.rdb.ZRangeByLex(ctx, c.keys.keyed(q.name), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: maxPage}).Result()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		ids := make([]string, len(members))
-		for i, member := range members {
-			ids[i] = strings.TrimPrefix(member, word+" ")
+		for _, member := range members {
+			ids, from = append(ids, strings.TrimPrefix(member, word+" ")), "("+member
 		}
-		some, err := q.filter(ctx, o, ids)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
-		slices.SortStableFunc(found, func(a, b *Task) int { return b.Created.Compare(a.Created) })
-		found = found[:min(len(found), min(o.Offset, searched)+o.Limit)]
-		if len(members) < maxPage {
-			break
-		}
-		from = "(" + members[len(members)-1]
+		more = len(members) == maxPage
 	}
-	return pageOf(found, o), nil
-}
-
-// Equivalent lists the tasks that were enqueued with this uniqueness (its key, or these parameters), whatever became of them:
-// the newest 1,000, of at most 100,000 in the order of their IDs.
-func (q *Queue) Equivalent(ctx context.Context, unique Unique, parameters []byte) ([]*Task, error) {
-	if err := ValidQueue(q.name); err != nil {
-		return nil, err
+	read = len(ids)
+	hashes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.task(id), "status", "created")
+	})
+	created := make(map[string]time.Time, read)
+	for i, hash := range hashes {
+		if h := hash.Val(); len(h) == 2 && h[0] != nil && (o.Status == "" || h[0] == string(o.Status)) {
+			created[ids[i]] = parseSeconds(asString(h[1]))
+		}
 	}
-	tasks, err := q.keyed(ctx, "U"+unique.hash(q.name, parameters), ListOptions{Limit: maxPage})
-	return tasks, wrap(fmt.Sprintf("list equivalent tasks of %q", q.name), err)
+	ids = slices.DeleteFunc(ids, func(id string) bool { _, is := created[id]; return !is })
+	slices.SortStableFunc(ids, func(a, b string) int { return created[b].Compare(created[a]) })
+	return ids, read, err
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {

@@ -102,34 +102,21 @@ func TestListenIsWokenByAMessage(t *testing.T) {
 func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
 	w := setup(t)
 	w.poll = 50 * time.Millisecond
-	listener, looks := w.listener(t, "q"), &lookCounter{}
-	w.rdb.AddHook(looks)
+	listener := w.listener(t, "q")
+	var looks atomic.Int64 // scripts
+	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		if cmds[0].Name() == "evalsha" {
+			looks.Add(1)
+		}
+	}))
 	tasks := w.listening(t, w.ctx, listener)
 	// One at the beginning, one when the subscription stands: what comes later is found by the poll.
-	eventually(t, "the listener's third look", func() bool { return looks.n.Load() >= 3 })
+	eventually(t, "the listener's third look", func() bool { return looks.Load() >= 3 })
 	w.rdb.HSet(w.ctx, w.keys.task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
 	w.rdb.LPush(w.ctx, w.keys.pending("q"), "quiet")
 	if task := receive(t, "the task", tasks); task == nil || task.ID != "quiet" {
 		t.Errorf("listened to %+v", task)
 	}
-}
-
-// lookCounter is a hook that counts the scripts that are sent by themselves, as a listener's reserve is.
-type lookCounter struct{ n atomic.Int64 }
-
-func (c *lookCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *lookCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" {
-			c.n.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *lookCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func TestListenEndsWithItsContext(t *testing.T) {

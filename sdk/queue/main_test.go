@@ -166,6 +166,19 @@ func (w *world) settle(t testing.TB, node *Node, queue string, settlement Settle
 	}
 }
 
+// spy is a hook that sees what a client sends, one command or a pipeline, before it does.
+type spy func(cmds ...redis.Cmder)
+
+func (spy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (see spy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { see(cmd); return next(ctx, cmd) }
+}
+
+func (see spy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { see(cmds...); return next(ctx, cmds) }
+}
+
 // subscribed waits until somebody listens to the channel.
 func (w *world) subscribed(t testing.TB, channel string) {
 	t.Helper()

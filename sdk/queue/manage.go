@@ -17,7 +17,7 @@ import (
 // returns done. One that a Quern host or a worker of this package runs is stopped there, soon: Wait tells when. ErrStatus if
 // the task is finished, or a Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
 func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
-	answer, err := q.change(ctx, "cancel", id, q.client.clock, q.name, id, searched, 0)
+	answer, err := q.change(ctx, "cancel", id, q.client.clock, q.name, id, 0)
 	switch {
 	case err != nil:
 		return false, err
@@ -32,7 +32,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 // Retry makes a task that failed for good wait again, and counts its attempts, crashes and age anew. Its dead letters stay. ErrStatus if
 // it has not failed, and ErrUnique, which is one, if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
-	answer, err := q.change(ctx, "retry", id, q.client.clock, q.name, id, searched, int64(uniqueLife.Seconds()))
+	answer, err := q.change(ctx, "retry", id, q.client.clock, q.name, id, searched)
 	var refusal redis.Error
 	if errors.As(err, &refusal) && strings.HasPrefix(refusal.Error(), "UNIQUE ") {
 		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrUnique)
@@ -102,7 +102,7 @@ func (c *Client) clear(ctx context.Context, letter string) error {
 	}
 	q := c.Queue(task.Queue)
 	if task.Status != Failed {
-		answer, err := q.change(ctx, "cancel", letter, c.clock, q.name, letter, searched, 1)
+		answer, err := q.change(ctx, "cancel", letter, c.clock, q.name, letter, 1)
 		if err = cmp.Or(err, verdict(answer, letter)); err != nil {
 			return passStatus(err)
 		}

@@ -2,6 +2,9 @@ package queue
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +42,39 @@ func TestNodes(t *testing.T) {
 			default:
 				t.Errorf("a stranger: %+v", node)
 			}
+		}
+	})
+}
+
+// Of many listeners and queues only the reserved lists near an existing one are read.
+func TestNodesWithManyQueues(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{ID: "task"})
+		node, _ := w.held(t, "q")
+		leases, queues := make([]redis.Z, 60), make([]redis.Z, 50)
+		for i := range leases {
+			leases[i] = redis.Z{Score: 1, Member: fmt.Sprintf("dead~0000%04d_1", i)}
+		}
+		for i := range queues {
+			queues[i] = redis.Z{Member: fmt.Sprint("q", i)}
+		}
+		w.rdb.ZAdd(w.ctx, w.keys.nodes(), leases...)
+		w.rdb.ZAdd(w.ctx, w.keys.queues(), queues...)
+		reads := 0
+		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+			for _, cmd := range cmds {
+				if cmd.Name() == "lrange" {
+					reads++
+				}
+			}
+		}))
+		nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
+		if i := slices.IndexFunc(nodes, func(n NodeInfo) bool { return n.ID == node.id }); len(nodes) != 61 || i < 0 ||
+			!maps.EqualFunc(nodes[i].Holds, map[string][]string{"q": {"task"}}, slices.Equal) {
+			t.Errorf("%d listeners: %+v", len(nodes), nodes)
+		}
+		if reads > pageTasks {
+			t.Errorf("read %d lists", reads)
 		}
 	})
 }

@@ -79,17 +79,15 @@ func TestPage(t *testing.T) {
 		if _, err := w.Summary(w.ctx, "b"); !errors.Is(err, ErrNoTask) {
 			t.Errorf("%v, want ErrNoTask", err)
 		}
-		tasks, read, err := q.Page(w.ctx, ListOptions{Status: Pending, Limit: 3})
-		if err != nil || read != 3 || len(tasks) != 2 {
-			t.Errorf("%d tasks of %d entries, %v; want 2 of 3", len(tasks), read, err)
+		page := must[TaskPage](t)(q.Page(w.ctx, ListOptions{Status: Pending, Limit: 3}))
+		if len(page.Tasks) != 2 || page.Read != 3 || page.End {
+			t.Errorf("%+v; want 2 tasks of 3 entries", page)
 		}
-		if _, read, err = q.Page(w.ctx, ListOptions{Offset: 2, Limit: 3}); err != nil || read != 1 {
-			t.Errorf("the last page has %d entries, %v", read, err)
+		if page = must[TaskPage](t)(q.Page(w.ctx, ListOptions{Offset: 2, Limit: 3})); page.Read != 1 || !page.End {
+			t.Errorf("the last page: %+v", page)
 		}
-		if _, _, err := q.Page(w.ctx, ListOptions{}); err != nil {
-			t.Errorf("the default limit: %v", err)
-		}
-		if _, _, err := q.Page(w.ctx, ListOptions{Limit: maxPage + 1}); !errors.Is(err, ErrInvalid) {
+		must[TaskPage](t)(q.Page(w.ctx, ListOptions{})) // the default limit
+		if _, err := q.Page(w.ctx, ListOptions{Limit: maxPage + 1}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("a limit too high: %v", err)
 		}
 	})

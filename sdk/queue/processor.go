@@ -52,30 +52,13 @@ func (p *Processor) Release(ctx context.Context) error {
 // given one; without attempts left it has failed for good. (Queue.Retry is the operator's, for a task that has.)
 func (p *Processor) Retry(ctx context.Context, failure Failure, policy Retry) error {
 	s := Settlement{Claim: p.claim(), Failure: &failure}
-	policy = p.task.Retry.WithDefaults(policy)
-	switch attempt := p.task.Attempts + 1; {
-	case policy.AttemptsLeft(attempt):
-		s.Requeue, s.Delay = RequeueRetry, policy.JitteredDelay(attempt)
-	case policy.Attempts() > 1:
-		s.Failure = Exhausted(failure, attempt)
-	}
-	return p.settle(ctx, s)
-}
-
-// Exhausted is the failure of a task whose last attempt failed, of several.
-func Exhausted(last Failure, attempts int) *Failure {
-	last.Message = fmt.Sprintf("attempt %d of %d: %s: %s", attempts, attempts, cmp.Or(last.Reason, ReasonError), last.Message)
-	last.Reason = ReasonExhausted
-	return &last
+	return p.settle(ctx, s.TryAgain(p.task.Retry.WithDefaults(policy), p.task.Attempts+1))
 }
 
 // Reschedule puts the task off without counting an attempt; it fails the task when its policy's MaxReschedules are used up.
 func (p *Processor) Reschedule(ctx context.Context, delay time.Duration, why string) error {
-	failure := Failure{Reason: ReasonError, Message: why}
-	if p.task.Reschedules >= p.task.Retry.Reschedules() {
-		return p.Fail(ctx, *Exhausted(failure, p.task.Attempts+1))
-	}
-	return p.settle(ctx, Settlement{Claim: p.claim(), Failure: &failure, Requeue: RequeueReschedule, Delay: delay})
+	s := Settlement{Claim: p.claim(), Failure: &Failure{Reason: ReasonError, Message: why}}
+	return p.settle(ctx, s.PutOff(p.task.Retry, p.task.Reschedules, delay))
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,6 +37,7 @@ type Publication struct {
 	Parent      string // the task that published it
 	Depth       int    // as in Options
 	Traceparent string
+	Tracestate  string
 	// Subscribers is how many subscriptions matched, Tasks how many of them have their task, and Refused those of which the queue
 	// takes none.
 	Subscribers, Tasks, Refused int
@@ -59,7 +61,7 @@ func (c *Client) Publication(ctx context.Context, id string) (*Publication, erro
 func newPublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
-		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"],
+		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"], Tracestate: hash["tracestate"],
 		Subscribers: int(asInt(hash["subscribers"])), Tasks: int(asInt(hash["tasks"])), Refused: int(asInt(hash["refused"])),
 	}
 	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged ones are none
@@ -117,7 +119,7 @@ func (c *Client) Publications(ctx context.Context, topic string, offset, limit i
 	if err != nil {
 		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
 	}
-	fields := []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "subscribers", "tasks", "refused"}
+	fields := []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate", "subscribers", "tasks", "refused"}
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.keys.publication(id), fields...)
 	})
@@ -210,13 +212,21 @@ func (c *Client) readTopics(ctx context.Context, names []string, subscriptions [
 		return read{p.HMGet(ctx, c.keys.topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.keys.publications(name))}
 	})
 	topics := make([]Topic, len(cmds))
+	of := make(map[string][]*Subscription) // by topic; "*": those of patterns
+	for i := range subscriptions {
+		topic := subscriptions[i].Topic
+		if strings.Contains(topic, "*") {
+			topic = "*"
+		}
+		of[topic] = append(of[topic], &subscriptions[i])
+	}
 	for i, cmd := range cmds {
 		topics[i] = Topic{Name: names[i], Kept: cmd.kept.Val()}
 		if counts := cmd.counts.Val(); len(counts) == 3 {
 			topics[i].Published, topics[i].Dropped, topics[i].Tasks = asInt(counts[0]), asInt(counts[1]), asInt(counts[2])
 		}
-		for j := range subscriptions {
-			if s := &subscriptions[j]; matches(s.Topic, names[i]) {
+		for _, s := range slices.Concat(of[names[i]], of["*"]) {
+			if matches(s.Topic, names[i]) {
 				topics[i].Subscriptions++
 				if s.Active {
 					topics[i].Active++

@@ -540,7 +540,26 @@ func TestSubscriptions(t *testing.T) {
 		if err := w.Unsubscribe(w.ctx, "damaged"); err != nil {
 			t.Error(err)
 		}
-		w.publish(t, "orders", "", PublishOptions{}) // the others get theirs
+		if got := must[Published](t)(w.Publish(w.ctx, "orders", nil, PublishOptions{})); got.Damaged != 1 || got.Subscribers != 0 { // "wrong" gets nothing, which is said
+			t.Errorf("%+v", got)
+		}
+		// What takes the place of a plugin's subscription while this is deleted stays.
+		if _, err := w.Fleet().DeclareSubscription(w.ctx, Subscription{ID: "d", Topic: "declared", Queue: "q", Plugin: "p"}, false); err != nil {
+			t.Fatal(err)
+		}
+		late := &meanwhile{left: 1, act: func() {
+			if err := w.Unsubscribe(w.ctx, "d"); err != nil {
+				t.Error(err)
+			}
+			w.subscribe(t, Subscription{ID: "d", Topic: "taken", Queue: "q"})
+		}}
+		w.rdb.AddHook(spy(late.count))
+		if err := w.Fleet().UndeclareSubscription(w.ctx, "d", "p"); !errors.Is(err, ErrOwned) {
+			t.Error(err)
+		}
+		if s := must[Subscription](t)(w.Subscription(w.ctx, "d")); s.Topic != "taken" {
+			t.Errorf("%+v", s)
+		}
 		answer := must[any](t)(w.eval(w.ctx, newCall("subscribe", w.keys.subscriptions(), "z", "", "text", 2)))
 		if answer != "full" {
 			t.Errorf("%v", answer)
@@ -575,6 +594,37 @@ func TestPublishWhenFull(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nobody who publishes waits for what somebody else reads.
+func TestPublishWhileSubscriptionsAreRead(t *testing.T) {
+	w := setup(t)
+	w.subscribe(t, Subscription{ID: "a", Topic: "orders", Queue: "q"})
+	w.publish(t, "orders", "", PublishOptions{})
+	generation := w.rdb.Get(w.ctx, w.keys.generation()).Val()
+	reads, release := make(chan bool, 1), make(chan bool)
+	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		if cmds[0].Name() == "hgetall" {
+			reads <- true
+			<-release
+		}
+	}))
+	w.rdb.Set(w.ctx, w.keys.generation(), "another", 0)
+	read, published := make(chan error, 1), make(chan error, 1)
+	go func() { read <- second(w.Subscriptions(w.ctx)) }()
+	receive(t, "the read", reads)
+	w.rdb.Set(w.ctx, w.keys.generation(), generation, 0)
+	go func() { published <- second(w.Publish(w.ctx, "orders", nil, PublishOptions{})) }()
+	select {
+	case err := <-published:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it waits")
+	}
+	close(release)
+	must[any](t)(nil, receive(t, "the end of the read", read))
 }
 
 // Many publishers and changes of subscriptions at a time: each publication has a task for exactly its subscribers.

@@ -226,7 +226,7 @@ func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
 		for i, longest := range []int{0, searched} {
 			fail()
 			must[any](t)(w.eval(w.ctx, call{
-				script: allScripts["retry"], keys: []string{w.keys.task(id)}, args: []any{"", "q", id, longest, int64(uniqueLife.Seconds())},
+				script: allScripts["retry"], keys: []string{w.keys.task(id)}, args: []any{"", "q", id, longest},
 			}))
 			if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); int(n) != 1-i {
 				t.Errorf("after retry %d the list has %d entries", i, n)

@@ -36,42 +36,38 @@ func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
 // Dead lists the Quern listeners of the tenant whose lease is over, and how long the first of the other leases still runs (0:
 // there is none). Before it reclaims them the caller makes sure that they could have renewed: see Reclaim.
 func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duration, err error) {
-	c := f.client
-	now, err := c.now(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
-	if err != nil {
-		return nil, 0, fmt.Errorf("read leases: %w", err)
-	}
-	for _, z := range leases { // in the order of their ends
-		id, _ := z.Member.(string)
-		left := time.Duration((z.Score - float64(now.UnixMicro())/1e6) * float64(time.Second))
-		if z.Score != 0 && left >= 0 {
+	now, leases, err := f.leases(ctx)
+	for _, z := range leases {
+		if left := time.Duration((z.Score - now) * float64(time.Second)); left >= 0 {
 			next = max(left, time.Millisecond)
 			break
 		}
+		id, _ := z.Member.(string)
 		listeners = append(listeners, id)
 	}
-	return listeners, next, nil
+	return listeners, next, err
+}
+
+// leases reads Redis's time and the leases, in the order of their ends, all in seconds.
+func (f *Fleet) leases(ctx context.Context) (now float64, leases []redis.Z, err error) {
+	c := f.client
+	clock, err := c.now(ctx)
+	if err == nil {
+		leases, err = c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	}
+	return float64(clock.UnixMicro()) / 1e6, leases, wrap("read leases", err)
 }
 
 // Alive lists the Quern listeners of the tenant whose lease runs, by ID.
 func (f *Fleet) Alive(ctx context.Context) (listeners []string, err error) {
-	c := f.client
-	now, err := c.now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	now, leases, err := f.leases(ctx)
 	for _, z := range leases {
-		if id, ok := z.Member.(string); ok && z.Score > float64(now.UnixMicro())/1e6 {
+		if id, ok := z.Member.(string); ok && z.Score > now {
 			listeners = append(listeners, id)
 		}
 	}
 	slices.Sort(listeners)
-	return listeners, wrap("read leases", err)
+	return listeners, err
 }
 
 // Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
@@ -135,7 +131,7 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 // EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: Dead lists the
 // listener then. false if it was renewed meanwhile, or another host has ended it.
 func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
-	ended, err := f.client.condemn(ctx, lease.Listener, "far", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
+	ended, err := f.client.condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
 	return ended, wrap("end lease of "+lease.Listener, err)
 }
 

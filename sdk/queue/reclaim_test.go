@@ -168,7 +168,7 @@ func TestCrashesAreCounted(t *testing.T) {
 				}
 				for i, attempt := range history {
 					last := i == len(history)-1
-					if attempt.Run != int64(i+1) || !last && (attempt.Outcome != OutcomeCrashed || attempt.Failure != nil) ||
+					if attempt.Run != int64(i+1) || !last && (attempt.Outcome != "crashed" || attempt.Failure != nil) ||
 						last && (attempt.Outcome != string(Failed) || attempt.Failure.Reason != ReasonCrashed) {
 						t.Errorf("attempt %d: %+v", i+1, attempt)
 					}

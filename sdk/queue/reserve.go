@@ -69,7 +69,7 @@ type Reservation struct {
 	born string
 	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
 	Created, ETA, RetriedAt time.Time
-	Attempts, MaxAttempts   int
+	Attempts                int
 	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none), Deadline when it must be
 	// done, and Expires until when it may be tried again (zero: none).
 	Retry                Retry
@@ -145,20 +145,12 @@ func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
 
 // HeldAll is Held of many queues, without those whose list is empty or damaged.
 func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]string, error) {
-	queues, err := n.client.existing(ctx, queues, func(queue string) string { return n.client.keys.reserved(queue, n.id) })
-	if err != nil {
-		return nil, wrap("look for reserved lists", err)
-	}
-	cmds, err := pipelined(ctx, &n.client.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
-		return p.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1)
-	})
 	held := make(map[string][]string)
-	for i, cmd := range cmds {
-		if ids := cmd.Val(); len(ids) > 0 {
-			held[queues[i]] = ids
-		}
+	lists := make([]reservedList, len(queues))
+	for i, queue := range queues {
+		lists[i] = reservedList{n.id, queue, held}
 	}
-	return held, wrap("read reserved lists", err)
+	return held, n.client.readReserved(ctx, lists)
 }
 
 // Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve
@@ -225,7 +217,7 @@ func readReservation(v *values) (r Reservation) {
 		case "attempts":
 			r.Attempts = int(asInt(text))
 		case "max_attempts":
-			r.MaxAttempts, maxAttempts = int(asInt(text)), text
+			maxAttempts = text
 		case "retry":
 			retry = text
 		case "checkpoint":

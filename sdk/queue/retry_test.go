@@ -182,7 +182,7 @@ func TestRetryUntilExhausted(t *testing.T) {
 			t.Fatalf("%+v", history)
 		}
 		for i, attempt := range history {
-			outcome, reason := OutcomeRetry, ReasonTrap
+			outcome, reason := "retry", ReasonTrap
 			if i == 2 {
 				outcome, reason = string(Failed), ReasonExhausted
 			}
@@ -218,7 +218,7 @@ func TestReschedule(t *testing.T) {
 			}
 			read := w.task(t, id)
 			if n == 3 {
-				if read.Status != Failed || read.Reason != ReasonExhausted {
+				if read.Status != Failed || read.Reason != ReasonExhausted || read.Failure().Message != "put off 2 times: not yet" {
 					t.Errorf("%+v", read)
 				}
 				break
@@ -306,7 +306,7 @@ func TestReject(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id)))
-		if len(history) != 3 || history[0].Outcome != OutcomeReject || history[0].Node != a.id || history[1].Node != b.id {
+		if len(history) != 3 || history[0].Outcome != "reject" || history[0].Node != a.id || history[1].Node != b.id {
 			t.Errorf("%+v", history)
 		}
 	})
@@ -450,6 +450,11 @@ func TestRetryByHandOfWhatNeverRan(t *testing.T) {
 		}
 		if history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))); len(history) != 0 {
 			t.Errorf("%+v", history)
+		}
+		w.rdb.HSet(w.ctx, w.keys.task(id), "cancel", "1")
+		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+		if failure := w.task(t, id).Failure(); batch.Passed != 1 || failure.Message != "cancelled before it ran" {
+			t.Errorf("%+v: %+v", batch, failure)
 		}
 	})
 }

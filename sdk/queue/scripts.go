@@ -179,56 +179,46 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 // eval runs one script.
 func (s *store) eval(ctx context.Context, one call) (any, error) { return one.on(ctx, s.rdb).Result() }
 
-// evalReplicated is evalAll, which then, if replicas is not 0, waits for as many on the same connection: Redis counts them for
-// its writes. It returns how many have them, or in waited why that is not known.
-func (s *store) evalReplicated(ctx context.Context, calls []call, replicas int, timeout time.Duration) (cmds []*redis.Cmd, got int, waited error) {
-	if replicas == 0 {
-		return s.evalAll(ctx, calls), 0, nil
+// evalAll runs the calls, pageTasks in one round trip. Each answer has its own error.
+func (s *store) evalAll(ctx context.Context, calls []call) (cmds []*redis.Cmd) {
+	for page := range slices.Chunk(calls, pageTasks) {
+		answers, _, _ := s.evalReplicated(ctx, page, 0, 0)
+		cmds = append(cmds, answers...)
 	}
+	return cmds
+}
+
+// evalReplicated runs the calls in one round trip, and in another one those whose script Redis had forgotten. It never uses MULTI:
+// there a forgotten script would fail all of them. Each answer has its own error. Then, if replicas is not 0, it waits for as many on the same connection: Redis
+// counts them for its writes. It returns how many have them, or in waited why that is not known.
+func (s *store) evalReplicated(ctx context.Context, calls []call, replicas int, timeout time.Duration) (cmds []*redis.Cmd, got int, waited error) {
 	cmds = make([]*redis.Cmd, len(calls))
 	var wait *redis.Cmd
 	forgotten := func(cmd *redis.Cmd) bool { return cmd == nil || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
-	for _, full := range []bool{false, true} {
-		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	for _, again := range []bool{false, true} {
+		full := make(map[string]bool) // the scripts that are sent in full: once each is enough
+		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, one := range calls {
 				if send := one.script.EvalSha; forgotten(cmds[i]) {
-					if full {
-						send = one.script.Eval
+					if again && !full[one.script.Hash()] {
+						send, full[one.script.Hash()] = one.script.Eval, true
 					}
 					cmds[i] = send(ctx, p, one.keys, one.args...)
 				}
 			}
-			wait = p.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
+			if replicas > 0 {
+				wait = p.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
+			}
 			return nil
 		})
 		if !slices.ContainsFunc(cmds, forgotten) {
 			break
 		}
 	}
-	return cmds, int(asInt(wait.Val())), wait.Err()
-}
-
-// evalAll runs the calls, pageTasks in one round trip, and repeats those that Redis had forgotten. It never uses MULTI:
-// there a forgotten script would fail all of them. Each answer has its own error.
-func (s *store) evalAll(ctx context.Context, calls []call) []*redis.Cmd {
-	if len(calls) == 1 {
-		return []*redis.Cmd{calls[0].on(ctx, s.rdb)}
+	if wait != nil {
+		got, waited = int(asInt(wait.Val())), wait.Err()
 	}
-	cmds := make([]*redis.Cmd, 0, len(calls))
-	for page := range slices.Chunk(calls, pageTasks) {
-		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, one := range page {
-				cmds = append(cmds, one.script.EvalSha(ctx, p, one.keys, one.args...))
-			}
-			return nil
-		})
-	}
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmds[i] = calls[i].on(ctx, s.rdb) // the first one brings the script back
-		}
-	}
-	return cmds
+	return cmds, got, waited
 }
 
 // pageTasks is how many items one pipeline reads.
@@ -253,9 +243,9 @@ func pipelined[T, C any](ctx context.Context, s *store, items []T, read func(p r
 }
 
 // existing returns the pages of pageTasks items of which at least one key exists.
-func (s *store) existing(ctx context.Context, items []string, key func(item string) string) (some []string, err error) {
+func existing[T any](ctx context.Context, s *store, items []T, key func(item T) string) (some []T, err error) {
 	pages := slices.Collect(slices.Chunk(items, pageTasks))
-	found, err := pipelined(ctx, s, pages, func(p redis.Pipeliner, page []string) *redis.IntCmd {
+	found, err := pipelined(ctx, s, pages, func(p redis.Pipeliner, page []T) *redis.IntCmd {
 		keys := make([]string, len(page))
 		for i, item := range page {
 			keys[i] = key(item)

@@ -51,6 +51,33 @@ func (s *Settlement) Weight() int {
 	return 6 // it may need a dead letter
 }
 
+// TryAgain lets a task wait for its next attempt after that many have failed. It makes the failure final if the policy has no more.
+func (s Settlement) TryAgain(policy Retry, attempts int) Settlement {
+	switch {
+	case policy.AttemptsLeft(attempts):
+		s.Requeue, s.Delay = RequeueRetry, policy.JitteredDelay(attempts)
+	case policy.Attempts() > 1:
+		return s.exhausted(fmt.Sprintf("attempt %d of %d: %s", attempts, attempts, cmp.Or(s.Failure.Reason, ReasonError)))
+	}
+	return s
+}
+
+// PutOff lets a task wait without counting an attempt. It makes the failure final if the policy allows no more reschedules.
+func (s Settlement) PutOff(policy Retry, reschedules int, delay time.Duration) Settlement {
+	if reschedules >= policy.Reschedules() {
+		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
+	}
+	s.Requeue, s.Delay = RequeueReschedule, delay
+	return s
+}
+
+func (s Settlement) exhausted(after string) Settlement {
+	last := *s.Failure
+	last.Reason, last.Message = ReasonExhausted, after+": "+last.Message
+	s.Failure = &last
+	return s
+}
+
 // NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are Redis's.
 func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	if s.Requeue == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {

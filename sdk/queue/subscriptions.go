@@ -44,40 +44,43 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 	}
 	s := &c.subscribers
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known && s.generation == generation {
-		return s.all, generation, s.damaged, nil
+	known := s.known && s.generation == generation
+	all, damaged = s.all, s.damaged
+	s.mu.Unlock()
+	if known {
+		return all, generation, damaged, nil
 	}
 	texts, err := c.rdb.HGetAll(ctx, c.keys.subscriptions()).Result()
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("read subscriptions: %w", err)
 	}
-	s.all, s.damaged = make([]Subscription, 0, len(texts)), nil
+	all, damaged = make([]Subscription, 0, len(texts)), nil
 	for id, text := range texts {
 		one, err := parseSubscription(id, text)
 		if err != nil {
-			s.damaged = append(s.damaged, id)
+			damaged = append(damaged, id)
 			continue
 		}
-		s.all = append(s.all, one)
+		all = append(all, one)
 	}
-	slices.SortFunc(s.all, func(a, b Subscription) int { return cmp.Compare(a.ID, b.ID) })
-	slices.Sort(s.damaged)
-	s.known, s.generation = true, generation
-	return s.all, generation, s.damaged, nil
+	slices.SortFunc(all, func(a, b Subscription) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(damaged)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.generation, s.all, s.damaged = true, generation, all, damaged
+	return all, generation, damaged, nil
 }
 
 // cachedSubscriptions is what this client read last, or reads now if it has read none.
-func (c *Client) cachedSubscriptions(ctx context.Context) ([]Subscription, string, error) {
+func (c *Client) cachedSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
 	s := &c.subscribers
 	s.mu.Lock()
-	all, generation, known := s.all, s.generation, s.known
+	all, generation, damaged, known := s.all, s.generation, s.damaged, s.known
 	s.mu.Unlock()
 	if known {
-		return all, generation, nil
+		return all, generation, damaged, nil
 	}
-	all, generation, _, err := c.readSubscriptions(ctx)
-	return all, generation, err
+	return c.readSubscriptions(ctx)
 }
 
 func parseSubscription(id, text string) (Subscription, error) {
@@ -135,12 +138,20 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 
 // Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
+	return c.unsubscribe(ctx, id, func(string) error { return nil })
+}
+
+// unsubscribe deletes a subscription, unless the check of its text says why not.
+func (c *Client) unsubscribe(ctx context.Context, id string, check func(text string) error) error {
 	for {
 		text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result() // it may be damaged
 		if isNil(err) {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
 		if err == nil {
+			if err := check(text); err != nil {
+				return err
+			}
 			err = c.replaceSubscription(ctx, id, text, "")
 		}
 		if !errors.Is(err, errChanged) {
@@ -162,7 +173,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err != nil {
 		return err
 	}
-	s.CreatedAt, s.UpdatedAt = cmpTime(s.CreatedAt, now), now
+	s.CreatedAt, s.UpdatedAt = cmp.Or(s.CreatedAt, now), now
 	text, err := json.Marshal(s)
 	if err != nil || len(text) > maxSubscription {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
@@ -171,13 +182,6 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 		s.text = string(text)
 	}
 	return wrap("write subscription "+s.ID, err)
-}
-
-func cmpTime(t, otherwise time.Time) time.Time {
-	if t.IsZero() {
-		return otherwise
-	}
-	return t
 }
 
 func (c *Client) replaceSubscription(ctx context.Context, id, old, text string) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -106,13 +105,6 @@ func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, missed in
 
 // TickID is the ID of the task of a tick.
 func TickID(schedule string, tick time.Time) string { return schedule + "@" + tickText(tick) }
-
-// ParseTickID tells which schedule and tick an ID belongs to.
-func ParseTickID(id string) (schedule string, tick time.Time, ok bool) {
-	schedule, text, found := strings.Cut(id, "@")
-	second, err := strconv.ParseInt(text, 10, 64)
-	return schedule, time.Unix(second, 0), found && err == nil && ValidSchedule(schedule) == nil
-}
 
 // tickText is a tick in Redis, a whole second; "" for zero.
 func tickText(tick time.Time) string {

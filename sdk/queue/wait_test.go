@@ -3,7 +3,9 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,12 +38,28 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
 		node, hold := w.held(t, "q")
-		ended := w.waiting(t, id)
-		w.subscribed(t, w.keys.done(id))
+		var reads atomic.Int64
+		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+			if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hget" && cmd.Args()[1] == w.keys.task(id) }) {
+				reads.Add(1)
+			}
+		}))
+		other := w.enqueue(t, "q", "", Options{}) // its waiter keeps the subscription
+		last, ended := w.waiting(t, other), w.waiting(t, id)
+		w.subscribed(t, w.keys.done(other))
+		eventually(t, "the first look, and that when the subscription stands", func() bool { return reads.Load() == 2 })
 		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 		got := receive(t, "the end of Wait", ended)
 		if got.err != nil || got.task.Status != Complete || string(got.task.Result) != "x" {
 			t.Errorf("waited for %+v, %v", got.task, got.err)
+		}
+		eventually(t, "the end of its subscription", func() bool {
+			return must[map[string]int64](t)(w.rdb.PubSubNumSub(w.ctx, w.keys.done(id)).Result())[w.keys.done(id)] == 0
+		})
+		must[bool](t)(w.Queue("q").Cancel(w.ctx, other)) // announced behind it on the same connection
+		receive(t, "the end of the other Wait", last)
+		if n := reads.Load(); n != 3 {
+			t.Errorf("read %d times, want none after its end", n)
 		}
 	})
 }

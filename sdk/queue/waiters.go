@@ -93,8 +93,10 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			switch message := message.(type) {
 			case *redis.Message:
 				ws.mark(strings.TrimPrefix(message.Channel, done))
-			case *redis.Subscription: // it is new: what finished before was announced to nobody
-				ws.mark(strings.TrimPrefix(message.Channel, done))
+			case *redis.Subscription:
+				if message.Kind == "subscribe" { // what finished before was announced to nobody
+					ws.mark(strings.TrimPrefix(message.Channel, done))
+				}
 			}
 			if ok {
 				continue

@@ -34,8 +34,8 @@ local function closed(queue, plain)
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
--- batch(queue, clock, instead): tasks to enqueue together. finish makes them visible. instead may be the table of other batches which
--- names, by the IDs of tasks that were not enqueued, those that hold their uniqueness: what was to wait for the ones waits for these.
+-- batch(queue, clock, instead): tasks to enqueue together. finish makes them visible. instead[ID] is the task that holds the uniqueness
+-- of a task ID that was not enqueued; dependents of ID wait for it. Batches may share the table.
 local function batch(queue, clock, instead)
   return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
 end
@@ -79,10 +79,7 @@ local function withoptions(b) -- rare
     redis.call('HSET', key, unpack(fields))
     if o.given then clear(id) end
     if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
-    if o.unique then
-      redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life)
-      redis.call('ZADD', KEYS_ .. queue, 0, 'U' .. o.unique .. ' ' .. id)
-    end
+    if o.unique then redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life) end
     if o.key then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(o.key) .. ' ' .. id) end
     if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
     if o.parent then
@@ -140,8 +137,8 @@ local function depend(id, names, d, instead)
   return why
 end
 
--- block(b, id): makes the task that was just added to a batch wait for others.
-local function block(b, id) -- rare
+-- holdback(b, id): makes the task that was just added to a batch wait for others.
+local function holdback(b, id) -- rare
   local o, queue = b.blocked, b.queue
   b.blocked = nil
   local d = { state = o.open and 'open' or 'blocked', when = o.when, of = 0, ends = 0, failures = 0 }
@@ -173,7 +170,7 @@ local function enqueue(b, at)
     b.withoptions = b.withoptions or withoptions(b)
     local answer = b.withoptions(at, key)
     if answer ~= 'new' then return answer end
-    if b.blocked then block(b, id) end
+    if b.blocked then holdback(b, id) end
   end
   b.index[#b.index + 1] = clock
   b.index[#b.index + 1] = id

@@ -24,7 +24,7 @@ local function expire(id, list)
     redis.call('RPOP', list)
   else
     local length = redis.call('LLEN', list)
-    if searched + length <= 100000 then
+    if searched + length <= SEARCHED then
       searched = searched + length
       redis.call('LREM', list, -1, id)
     end

@@ -149,16 +149,11 @@ local function following(text)
   return string.format('%d', text + 1)
 end
 
--- elsewhere(key, queue): whether the hash names another queue. A hash written by hand may name none.
-local function elsewhere(key, queue)
-  local is = redis.call('HGET', key, 'queue')
-  return is and is ~= '' and is ~= queue
-end
-
--- exists(queue, id): whether the task exists in this queue.
+-- exists(queue, id): whether the task exists in this queue. A hash written by hand may name none.
 local function exists(queue, id)
-  local key = TASK_ .. id
-  return redis.call('TYPE', key)['ok'] == 'hash' and not elsewhere(key, queue)
+  if redis.call('TYPE', TASK_ .. id)['ok'] ~= 'hash' then return false end
+  local is = redis.call('HGET', TASK_ .. id, 'queue')
+  return not is or is == '' or is == queue
 end
 
 -- companion(id, field): the size of a field in the task's companion hash; 0 if that has another type.
@@ -289,8 +284,8 @@ local function bury(id, clock, dead, run, priority)
   announce(CHANNEL_ .. dead)
 end
 
--- owner(queue, unique, id, whole): another task that holds a uniqueness now: an unfinished one, or any if whole, when
--- the uniqueness holds for all of its life.
+-- owner(queue, unique, id, whole): the other task that holds a uniqueness, if any. Unless whole, a finished task does not hold it
+-- any more.
 local function owner(queue, unique, id, whole)
   local first = redis.pcall('GET', UNIQUE_ .. queue .. '_' .. unique)
   if type(first) ~= 'string' or first == id or not exists(queue, first) then return nil end
@@ -342,7 +337,7 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires', 'run')
   if h[4] == PLAIN then redis.call('HSET', key, 'run', '0') end -- a Python listener held it: it has more fields now
   if h[2] then
-    fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled while it ran'), ...)
+    fail(queue, id, clock, 'cancelled', describe('cancelled', tonumber(h[4]) == 0 and 'cancelled before it ran' or 'cancelled while it ran'), ...)
     return false, false
   end
   if outcome ~= '' then record(id, clock, outcome, text) end
@@ -434,7 +429,7 @@ local function endow(id, d, other)
 end
 
 -- The fields that forget needs of each task, in order.
-local OWNED = { 'key', 'unique', 'dead_id', 'awaited' }
+local OWNED = { 'key', 'dead_id', 'awaited' }
 
 -- forget(queue, ids, owned, status): removes tasks that finished so and their data, except their entries in lists. owned has
 -- their OWNED fields. A dead letter takes over the payload that it refers to. Dependents that nobody told yet get the result that
@@ -443,15 +438,14 @@ local function forget(queue, ids, owned, status)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
-    if h[2] then redis.call('ZREM', KEYS_ .. queue, 'U' .. h[2] .. ' ' .. id) end
-    if h[3] then inherit(id, h[3]) end
-    local dependents = h[4] and status == 'complete' and redis.pcall('LRANGE', CHILDREN_ .. id, -1000, -1) or {}
+    if h[2] then inherit(id, h[2]) end
+    local dependents = h[3] and status == 'complete' and redis.pcall('LRANGE', CHILDREN_ .. id, -1000, -1) or {}
     for _, other in ipairs(dependents) do
       local d = dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
       if d and d.state == 'blocked' and redis.pcall('HEXISTS', AFTER_ .. other, id) == 1 then endow(other, d, id) end
     end
-    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[4] and key or CHILDREN_ .. id)
-    if h[4] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
+    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[3] and key or CHILDREN_ .. id)
+    if h[3] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
   end
   for from = 1, #ids, 1000 do
     redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
@@ -495,23 +489,29 @@ local function hinder(queue)
     PRIORITIES_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash')
 end
 
+-- setexpiry(queue, id, from, age, deadline): notes when a waiting task expires, if it does: at its deadline, or at an age from then, if
+-- that is earlier.
+local function setexpiry(queue, id, from, age, deadline)
+  local expires = moment(deadline)
+  if moment(age) then
+    local old = after(from, age)
+    if not expires or tonumber(old) < tonumber(expires) then expires = old end
+  end
+  if not expires then return end
+  redis.call('HSET', TASK_ .. id, 'expires', expires)
+  redis.call('ZADD', EXPIRY_ .. queue, expires, id)
+end
+
 -- release(queue, id, clock, d): makes a blocked task wait for a listener, or for its eta. Its age counts from now. If it has no
 -- parameters and one dependency, it gets the result of that.
 local function release(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
   if d.of == 1 then endow(id, d, redis.call('HKEYS', AFTER_ .. id)[1]) end
-  local due, expires = moment(h[2], clock), moment(h[4])
+  local due = moment(h[2], clock)
   local later = tonumber(due) > tonumber(clock)
   if not later then due = clock end
-  if moment(h[3]) then
-    local old = after(due, h[3])
-    if not expires or tonumber(old) < tonumber(expires) then expires = old end
-  end
-  if expires then
-    redis.call('HSET', key, 'expires', expires)
-    redis.call('ZADD', EXPIRY_ .. queue, expires, id)
-  end
+  setexpiry(queue, id, due, h[3], h[4])
   d.state = 'released'
   redis.call('HSET', key, 'status', later and 'scheduled' or 'pending', 'eta', due, 'updated', clock, 'after', noted(d))
   if later then
@@ -556,7 +556,7 @@ local function revive(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited')
   if h[1] and owner(queue, h[1], id, false) then return end
-  if redis.call('LLEN', FAILED_TASKS_ .. queue) <= 100000 then
+  if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
     redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
   else
     count(key, 'stale')
@@ -564,11 +564,8 @@ local function revive(queue, id, clock, d)
   redis.call('HDEL', key, 'error', 'reason', 'finished_at', 'expires')
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
-  if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', 7776000) end
-  if moment(h[3]) then
-    redis.call('HSET', key, 'expires', h[3])
-    redis.call('ZADD', EXPIRY_ .. queue, h[3], id)
-  end
+  if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', UNIQUE_LIFE) end
+  setexpiry(queue, id, clock, nil, h[3])
   if h[4] then noteend(id, 3) end
   resolve(queue, id, clock, d, '')
 end

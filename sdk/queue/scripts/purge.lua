@@ -46,7 +46,7 @@ for i = #ids, 1, -1 do
   else
     gone[#gone + 1] = i
     forgotten[#forgotten + 1] = id
-    owned[#owned + 1] = { h[7], h[8], h[9], h[10] }
+    owned[#owned + 1] = { h[7], h[8], h[9] }
   end
   surplus = surplus - 1
 end

@@ -2,7 +2,6 @@
 -- tasks its entry stays; purge passes over as many entries as `stale` counts.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 longest list that is searched
---         5 greatest life of a uniqueness in seconds
 -- RETURNS 'ok', 'gone' (no such task in this queue), 'dependency' (it cannot run unless a task that it waits for is retried),
 --         or the status that forbids it; the error UNIQUE if another task holds its uniqueness by now
 local queue, id = ARGV[2], ARGV[3]
@@ -23,7 +22,7 @@ if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the un
 local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
 if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
-if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', ARGV[5]) end
+if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], moment(h[13], clock)), 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= tonumber(ARGV[4]) then
   redis.call('LREM', FAILED_TASKS_ .. queue, 0, id)
@@ -36,19 +35,12 @@ redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
 redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'attempts', '0', 'crashes', '0', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
-local expires = moment(h[5])
-if expires and tonumber(expires) <= tonumber(clock) then
+local deadline = moment(h[5])
+if deadline and tonumber(deadline) <= tonumber(clock) then
   redis.call('HDEL', key, 'deadline')
-  expires = nil
+  deadline = nil
 end
-if moment(h[4]) and not d then
-  local old = after(clock, h[4])
-  if not expires or tonumber(old) < tonumber(expires) then expires = old end
-end
-if expires then
-  redis.call('HSET', key, 'expires', expires)
-  redis.call('ZADD', EXPIRY_ .. queue, expires, id)
-end
+setexpiry(queue, id, clock, not d and h[4], deadline)
 if h[10] then noteend(id, 3) end -- what failed for it waits again
 if d then
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
