@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +216,14 @@ func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
 		if stats.Depth[status] != want[status] {
 			t.Errorf("%d tasks %s in %q, want %d (all: %v)", stats.Depth[status], status, queue, want[status], stats.Depth)
 		}
+	}
+}
+
+// ballast fills a list up to the length that is still searched.
+func (w *world) ballast(list string) {
+	fill := slices.Repeat([]any{"ballast"}, 5000)
+	for range searched / len(fill) {
+		w.rdb.LPush(w.ctx, list, fill...)
 	}
 }
 
