@@ -82,7 +82,7 @@ func (d *declarer) store(ctx context.Context) error {
 }
 
 // putWords are what became of a declaration that was to be stored, if anything did.
-var putWords = map[queue.SchedulePut]string{queue.ScheduleNew: "stored", queue.ScheduleChanged: "changed"}
+var putWords = map[queue.Put]string{queue.PutNew: "stored", queue.PutChanged: "changed"}
 
 // note tells of a change, "" for none; an error is one that concerns all others as well.
 func (d *declarer) note(ctx context.Context, of declaration, change string, err error) error {
@@ -200,7 +200,7 @@ func (d declaration) same(other declaration) bool {
 	return d.subscription.SameDeclaration(other.subscription)
 }
 
-func (d declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.SchedulePut, error) {
+func (d declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
 	}

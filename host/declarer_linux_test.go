@@ -146,7 +146,7 @@ func TestDeclaredWithoutAHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return !n.scheduleState("echo").Absent.IsZero(), !s.UnservedSince.IsZero()
+		return !n.scheduleState("echo").Absent.IsZero(), !s.Absent.IsZero()
 	}
 	sweep(0, time.Hour)
 	if a, b := absent(); a || b {
@@ -206,7 +206,7 @@ func TestUndeclared(t *testing.T) {
 		{ID: "echo/mine", Topic: "mine", Queue: "q"}, {ID: "echo/old", Topic: "old", Queue: "echo", Plugin: "echo"}, {ID: "away/old", Topic: "old", Queue: "away", Plugin: "away"},
 	} {
 		if s.Plugin != "" {
-			s.UnservedSince = now.Add(-removedTime - time.Minute)
+			s.Absent = now.Add(-removedTime - time.Minute)
 		}
 		_, failed := n.client.Subscribe(n.ctx, s)
 		err = cmp.Or(err, failed)

@@ -3,12 +3,19 @@ package host
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// untilAsked is the wait of a duty that works only when asked.
-const untilAsked = 1000 * time.Hour
+const (
+	// untilAsked is the wait of a duty that works only when asked.
+	untilAsked = 1000 * time.Hour
+	// dutyRetry is when a host tries again that did not get a duty of the fleet, up to half of it sooner or later.
+	dutyRetry = 200 * time.Millisecond
+	// yieldTimeout bounds giving back such a duty.
+	yieldTimeout = time.Second
+)
 
 // errIdle is returned by work that found nothing to do.
 var errIdle = errors.New("nothing to do")
@@ -112,3 +119,21 @@ func (d *duty) fire(ctx context.Context, run work) {
 		d.timer.Reset(time.Until(d.begins()))
 	}
 }
+
+// onDuty takes one step after the other, as long as there is more to do and for half of the term at most, if this host gets the
+// duty of that name in the fleet. It then leaves it to others.
+func (a *tenantAccess) onDuty(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
+	if got, err = a.node.TakeDuty(ctx, name, term); err != nil || !got {
+		return false, err
+	}
+	for over, more := time.Now().Add(term/2), true; more && err == nil && time.Now().Before(over); {
+		more, err = step()
+	}
+	// Also when ctx has ended: else nobody has it until its term is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
+	defer cancel()
+	return true, errors.Join(err, a.node.YieldDuty(ctx, name))
+}
+
+// dutyAgain is how long to wait for a duty that another host has.
+func dutyAgain() time.Duration { return dutyRetry/2 + rand.N(dutyRetry) }

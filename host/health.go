@@ -37,7 +37,7 @@ const (
 )
 
 // health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an
-// error about one queue is a refusal of that queue, and no concern of others.
+// error about one queue is the queue's alone, and no concern of others.
 type health struct {
 	metrics *metrics.Metrics
 	logger  hclog.Logger
@@ -46,7 +46,7 @@ type health struct {
 	mu        sync.Mutex       // guards what follows; no other lock is taken while it is held
 	trouble   map[string]bool  // the ops that Redis did not serve the last time
 	told      map[bool]bool    // what the log says of this trouble: that Redis is away (true), that it refuses (false)
-	refusals  map[refusal]bool // what Redis refused the last time
+	refused   map[queueOp]bool // what Redis refused the last time
 	reserving backoff          // the pause after a reserve that failed
 	// deadLetters is when a queue's last dead letter was not written.
 	deadLetters map[string]time.Time
@@ -55,12 +55,12 @@ type health struct {
 // deadLetterRow is the longest time between two unwritten dead letters of one row.
 const deadLetterRow = time.Minute
 
-type refusal struct{ op, queue string }
+type queueOp struct{ op, queue string }
 
 func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *health {
 	return &health{
 		metrics: metrics, logger: logger, wake: wake,
-		trouble: make(map[string]bool), told: make(map[bool]bool), refusals: make(map[refusal]bool),
+		trouble: make(map[string]bool), told: make(map[bool]bool), refused: make(map[queueOp]bool),
 		deadLetters: make(map[string]time.Time),
 	}
 }
@@ -72,7 +72,7 @@ func (h *health) failed(op, name string, err error) {
 	h.metrics.RedisError(op)
 	away := queue.IsUnavailable(err)
 	if name != "" && !away {
-		h.refused(refusal{op, name}, err)
+		h.failedQueue(queueOp{op, name}, err)
 		return
 	}
 	h.mu.Lock()
@@ -96,19 +96,19 @@ func (h *health) failed(op, name string, err error) {
 	}
 }
 
-func (h *health) refused(r refusal, err error) {
+func (h *health) failedQueue(of queueOp, err error) {
 	h.mu.Lock()
-	first := !h.refusals[r]
-	h.refusals[r] = true
-	over := h.answered(r.op)
+	first := !h.refused[of]
+	h.refused[of] = true
+	over := h.answered(of.op)
 	h.mu.Unlock()
 	if over {
 		h.logger.Info("Redis answers again")
 	}
 	if first {
-		h.logger.Error("Redis refuses a queue; retrying", "op", r.op, "queue", r.queue, "error", err)
+		h.logger.Error("Redis refuses a queue; retrying", "op", of.op, "queue", of.queue, "error", err)
 	} else {
-		h.logger.Debug("Redis still refuses a queue", "op", r.op, "queue", r.queue, "error", err)
+		h.logger.Debug("Redis still refuses a queue", "op", of.op, "queue", of.queue, "error", err)
 	}
 }
 
@@ -133,11 +133,11 @@ func (h *health) noDeadLetter(op, name, why string) {
 		"op", op, "queue", name, "error", why)
 }
 
-// succeeded ends the trouble with an op, and the refusal of a queue. Trouble with other ops may go
+// succeeded ends the trouble with an op for a queue. Trouble with other ops may go
 // on: a Redis that is full renews a lease, but refuses to reserve.
 func (h *health) succeeded(op, name string) {
 	h.mu.Lock()
-	delete(h.refusals, refusal{op, name})
+	delete(h.refused, queueOp{op, name})
 	over := h.answered(op)
 	h.mu.Unlock()
 	if over {

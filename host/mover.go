@@ -3,28 +3,21 @@ package host
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-const (
-	// moveTerm is how long a host may have the duty to move before another one may. The mover gives it up at half of that.
-	moveTerm = 5 * time.Second
-	// dutyRetry is when a host tries again that did not get a duty, up to half of it sooner or later.
-	dutyRetry = 200 * time.Millisecond
-	// yieldTimeout bounds giving back a duty.
-	yieldTimeout = time.Second
-)
+// moveTerm is how long a host may have the duty to move before another one may.
+const moveTerm = 5 * time.Second
 
 // moves are what is to be done in a queue.
 type moves struct{ due, expired, unseen bool }
 
 // mover moves the scheduled tasks that are due to the pending lists, fails the waiting ones that have expired, and looks at what
-// blocked ones wait for. It goes
-// round the queues that have such tasks, a block of each at a time: no queue waits until another one is done.
+// blocked ones wait for. It goes round the queues that have such tasks, a block of each at a time: no queue waits until another
+// one is done.
 type mover struct {
 	duty
 	access    *tenantAccess
@@ -74,37 +67,22 @@ func (m *mover) runOnce(ctx context.Context) (pause, wait time.Duration, err err
 	if idle {
 		return 0, untilAsked, errIdle
 	}
-	got, err := m.access.node.TakeDuty(ctx, "due", moveTerm)
-	if err != nil {
-		return 0, 0, err
-	}
-	if !got { // the host with the duty may die, or have looked before the last task was due
-		wait = dutyRetry/2 + rand.N(dutyRetry)
-		return wait, wait, nil
-	}
 	wait = 2 * dutyRetry // time for hosts that try again
-	for over := time.Now().Add(moveTerm / 2); err == nil && time.Now().Before(over); {
+	got, err := m.access.onDuty(ctx, "due", moveTerm, func() (more bool, err error) {
 		name, what := m.take()
 		if name == "" {
 			wait = 0
-			break
+			return false, nil
 		}
-		err = m.move(ctx, name, what)
-	}
-	if yieldErr := yieldDuty(ctx, m.access.node, "due"); yieldErr != nil && ctx.Err() == nil {
-		m.health.failedQuietly(opDue, yieldErr) // it ends with its term
-	}
-	if err != nil {
+		return true, m.move(ctx, name, what)
+	})
+	switch {
+	case err != nil:
 		return 0, 0, err
+	case !got: // the host with the duty may die, or have looked before the last task was due
+		wait = dutyAgain()
 	}
 	return wait, wait, nil
-}
-
-// yieldDuty gives a duty back, also when ctx has ended: else nobody has it until its term is over.
-func yieldDuty(ctx context.Context, node *queue.Node, name string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
-	defer cancel()
-	return node.YieldDuty(ctx, name)
 }
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.

@@ -44,8 +44,8 @@ type served struct {
 	blocked bool
 	// refused is the pause after Redis refused to reserve from this queue, but not from others.
 	refused backoff
-	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run (aheadWait at most), 0 if that
-	// is not known: see lookahead.go.
+	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run (aheadWait
+	// at most), 0 if that is not known: see lookahead.go.
 	ahead []*task
 	fed   time.Time // when the last of them got a slot, or came here
 	lasts time.Duration
@@ -73,8 +73,8 @@ func (q *served) able(now time.Time) bool {
 }
 
 // allocation lets a source reserve tasks of one queue for one version of its plugin: one for each share, and others ahead of
-// free slots. The version is retained for the allocation, and once more for each task that comes of it. With reconcile the queue's reserved
-// list is looked through first; then there may be no shares, and no version.
+// free slots. The version is retained for the allocation, and once more for each task that comes of it. With reconcile the
+// queue's reserved list is looked through first; then there may be no shares, and no version.
 type allocation struct {
 	served    *served
 	version   *plugins.Version
@@ -141,6 +141,7 @@ func (s *scheduler) candidates(quota *quota, now time.Time) (open, reconcile []*
 	for at, q := range s.active {
 		if q.idle() {
 			delete(s.active, at)
+			s.admission.forget(at)
 			continue
 		}
 		may, asked := mayReserve[q.source]

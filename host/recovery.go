@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -116,12 +115,11 @@ func (r *recovery) runDead(ctx context.Context) error {
 	if err != nil || len(dead) == 0 {
 		return err
 	}
-	got, err := r.access.node.TakeDuty(ctx, "reclaim", reclaimTerm)
-	if err != nil || !got {
-		r.askBy(time.Now().Add(dutyRetry/2 + rand.N(dutyRetry))) // the host with the duty may die
-		return err
+	got, err := r.access.onDuty(ctx, "reclaim", reclaimTerm, func() (more bool, err error) { return false, r.reclaimAll(ctx, dead) })
+	if !got {
+		r.askBy(time.Now().Add(dutyAgain())) // the host with the duty may die
 	}
-	return errors.Join(r.reclaimAll(ctx, dead), yieldDuty(ctx, r.access.node, "reclaim"))
+	return err
 }
 
 // runUnleased reclaims from listeners of queues that have no lease. Finding them takes a look at every queue: the duty is not

@@ -65,7 +65,7 @@ func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err
 
 // update registers and leaves what is not as desired. A queue that Redis refuses does not keep it from the others.
 func (r *registrar) update(ctx context.Context) error {
-	var refusals []error
+	var errs []error
 	note := func(name string, err error) (fatal error) {
 		switch {
 		case err == nil:
@@ -81,7 +81,7 @@ func (r *registrar) update(ctx context.Context) error {
 		r.mu.Lock()
 		r.refused[name] = true
 		r.mu.Unlock()
-		refusals = append(refusals, err)
+		errs = append(errs, err)
 		return nil
 	}
 	var coming []string
@@ -99,7 +99,7 @@ func (r *registrar) update(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(refusals...)
+	return errors.Join(errs...)
 }
 
 // complete tells whether the session listens to all desired queues, except for those that Redis refuses.

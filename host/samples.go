@@ -13,7 +13,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of the other tenants.
+// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of the other
+// tenants.
 func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var (
 		reading sync.WaitGroup

@@ -205,7 +205,7 @@ func batches(list []*ended) (all [][]*ended) {
 // the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
 	var pause backoff
-	for s.flush(ctx, true) && sleep(ctx, pause.failed(time.Now())) {
+	for s.flush(ctx, true) && queue.Sleep(ctx, pause.failed(time.Now())) {
 	}
 	for _, e := range s.takeWaiting(true) {
 		s.done(e, "lost", errUnsettled)

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/quern-project/quern/plugins/cron"
@@ -11,7 +10,7 @@ import (
 )
 
 const (
-	// tickTerm is how long a host may have the duty to fire ticks before another one may. It gives it up at half of that.
+	// tickTerm is how long a host may have the duty to fire ticks before another one may.
 	tickTerm = 5 * time.Second
 	// dueSchedules is how many schedules are read at a time.
 	dueSchedules = 100
@@ -44,26 +43,18 @@ func (t *ticker) runOnce(ctx context.Context) (pause, wait time.Duration, err er
 	if err != nil || len(due.Schedules) == 0 {
 		return pollPause, t.until(due), err
 	}
-	got, err := t.access.node.TakeDuty(ctx, "ticks", tickTerm)
-	if err != nil {
-		return 0, 0, err
-	}
-	if !got {
-		wait = dutyRetry/2 + rand.N(dutyRetry)
-		return wait, wait, nil
-	}
-	for over := time.Now().Add(tickTerm / 2); err == nil && len(due.Schedules) > 0 && time.Now().Before(over); {
+	got, err := t.access.onDuty(ctx, "ticks", tickTerm, func() (more bool, err error) {
 		for _, s := range due.Schedules {
 			if err = t.look(ctx, s, due.Clock); err != nil {
-				break
+				return false, err
 			}
 		}
-		if err == nil {
-			due, err = t.access.client.Fleet().DueSchedules(ctx, dueSchedules)
-		}
-	}
-	if yieldErr := yieldDuty(ctx, t.access.node, "ticks"); yieldErr != nil && ctx.Err() == nil {
-		t.health.failedQuietly(opTick, yieldErr) // it ends with its term
+		due, err = t.access.client.Fleet().DueSchedules(ctx, dueSchedules)
+		return len(due.Schedules) > 0, err
+	})
+	if err == nil && !got {
+		wait = dutyAgain()
+		return wait, wait, nil
 	}
 	return pollPause, t.until(due), err
 }

@@ -20,7 +20,9 @@
 // and 0, which tells "nothing yet" from "no Quern here"; families of problems keep it.
 //
 // Anybody who may enqueue makes queues. Series are bounded all the same: the source of the queue gauges leaves queues out
-// beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served.
+// beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served. Anybody who may
+// publish makes topics: the 100 of a tenant that were last published to have series, which is no bound for Prometheus, where the
+// others stay as long as it keeps series.
 //
 // # Queues
 //

@@ -51,7 +51,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	const versions = 1000
 	outputs := map[string]string{}
 	for number := range versions {
-		outputs[digestOf(guest(t, number))] = output(number)
+		outputs[runtime.DigestOf(guest(t, number))] = output(number)
 	}
 	stop := churn(t, func(number int) { f.replace("a.wasm", guest(t, number%versions)) })
 

@@ -12,9 +12,6 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// ErrStarted is returned by a second Run of one Directory.
-var ErrStarted = errors.New("the plugin directory is already being watched")
-
 // drainNotice is how long closing the modules may take before it is said that tasks hold it up.
 const drainNotice = 100 * time.Millisecond
 
@@ -41,10 +38,10 @@ func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 
 // Run loads what is in the directory, and then follows its changes until ctx ends. From then on
 // nothing is served; Run returns when the last holder has released its version, so that every module
-// is closed. It returns ErrStarted if it was called before, else nil.
+// is closed. It returns an error if it was called before, else nil.
 func (d *Directory) Run(ctx context.Context) error {
 	if !d.started.CompareAndSwap(false, true) {
-		return ErrStarted
+		return errors.New("the plugin directory is already being watched")
 	}
 	watch := newWatcher(d.cfg.Dir, d.cfg.Logger)
 	// The watcher is emptied until nobody sets watches any more, else setting one could block.

@@ -63,8 +63,8 @@
 // The tenant's own plugin beats the common one. Of two plugins of the same kind the one that serves the queue keeps it, and
 // of two new ones the first by name gets it. The other is refused as a whole, and loaded as soon as the queue is free.
 //
-// A manifest asks, the host's grants bound. A common plugin serves also where a tenant's grants leave nothing of what its
-// module imports: the call is denied. A tenant's own plugin is refused then.
+// A manifest asks, the host's grants bound. A plugin serves also where a tenant's grants leave nothing of what its module
+// imports: the call is denied.
 //
 // # Failure
 //

@@ -2,7 +2,6 @@ package plugins
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -111,7 +110,7 @@ func readNamed(path string, m *manifest.Manifest, files []file, read func(f file
 			return contents{}, fmt.Errorf("%s: capabilities.files: %w", path, err)
 		}
 	}
-	c.digest = digestOf(sums)
+	c.digest = runtime.DigestOf(sums)
 	return c, nil
 }
 
@@ -151,9 +150,4 @@ func LoadManifest(path string) (manifest.Manifest, error) {
 		return manifest.Manifest{}, fmt.Errorf("read manifest %q: %w", path, err)
 	}
 	return manifest.Parse(path, read.data)
-}
-
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

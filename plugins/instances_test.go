@@ -2,7 +2,6 @@ package plugins
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,8 +104,7 @@ func TestInstancesAreShared(t *testing.T) {
 // filesDigestOf is the digest of the files of a version with this one file.
 func filesDigestOf(data []byte) string {
 	one := sha256.Sum256(data)
-	all := sha256.Sum256(one[:])
-	return "sha256:" + hex.EncodeToString(all[:])
+	return runtime.DigestOf(one[:])
 }
 
 // heldIdle is the objection to another number of idle instances.
@@ -209,7 +207,7 @@ func TestSwapHandlersUnderLoad(t *testing.T) {
 			number, first, ok := strings.Cut(got, " 2 ")
 			var n, input int
 			_, err := fmt.Sscanf(number+" "+first, "v%d %d", &n, &input)
-			right := ok && err == nil && digestOf(version(n)) == v.Digest && filesDigestOf(fmt.Append(nil, input)) == v.content.files
+			right := ok && err == nil && runtime.DigestOf(version(n)) == v.Digest && filesDigestOf(fmt.Append(nil, input)) == v.content.files
 			v.Release()
 			if outcome.Kind != runtime.Complete || !right {
 				t.Errorf("%s of %s: %+v", queue, tenant, outcome)

@@ -98,7 +98,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		return r
 	}
 	*buffer, r.file.fingerprint = read.data, read.fingerprint
-	if r.decide(digestOf(read.data)); r.known || r.refuse(l.afford(&r, 0)) {
+	if r.decide(runtime.DigestOf(read.data)); r.known || r.refuse(l.afford(&r, 0)) {
 		l.buffers.Put(buffer)
 		return r
 	}

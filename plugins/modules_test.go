@@ -20,7 +20,7 @@ func newTestModules(t *testing.T) *modules {
 }
 
 func (s *modules) get(ctx context.Context, binary []byte) (*module, error) {
-	return s.acquire(ctx, "acme", digestOf(binary), binary, func() {})
+	return s.acquire(ctx, "acme", runtime.DigestOf(binary), binary, func() {})
 }
 
 // Modules are acquired, run and released by many at once, compiled and closed all the time: nobody
@@ -84,10 +84,10 @@ func TestModulesErrors(t *testing.T) {
 	}
 	m, err := modules.get(t.Context(), good)
 	check(t, err)
-	if modules.share(digestOf(bad)) != nil {
+	if modules.share(runtime.DigestOf(bad)) != nil {
 		t.Error("a module that nobody holds is shared")
 	}
-	if again := modules.share(digestOf(good)); again != m {
+	if again := modules.share(runtime.DigestOf(good)); again != m {
 		t.Error("a held module is not shared")
 	}
 	modules.release(m)

@@ -78,7 +78,7 @@ func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why err
 func (c *Config) mostQueues(tenant string) (most int, remedy string) {
 	own := c.Grants.Of(tenant)
 	if tenant != "" && own.MaxQueues > 0 && (c.MaxQueues == 0 || own.MaxQueues < c.MaxQueues) {
-		return own.MaxQueues, "raise max_queues of " + own.Place
+		return own.MaxQueues, "raise max_queues of " + own.Where
 	}
 	return c.MaxQueues, "raise --max-queues"
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
 )
 
 // model is what the directory ought to make of one plugin, by its files alone.
@@ -86,7 +87,7 @@ func (f *fixture) agrees(models map[string]*model) error {
 			return fmt.Errorf("%s is gone: refused %t, manifest alone %t", name, isRefused, orphan)
 		case m.number != 0 && !good && !isRefused:
 			return fmt.Errorf("%s is bad and not refused", name)
-		case good && !isRefused && serving.Digest != digestOf(guest(f.t, m.number)):
+		case good && !isRefused && serving.Digest != runtime.DigestOf(guest(f.t, m.number)):
 			return fmt.Errorf("%s is good, and what serves is %+v", name, serving)
 		case good && !isRefused && m.shared != (len(serving.Queues) == 2):
 			return fmt.Errorf("%s serves the queues %v", name, serving.Queues)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
 )
 
 // The patience with files and errors.
@@ -82,7 +83,7 @@ func (r *reconciler) run(ctx context.Context) {
 // stop serves nothing any more, and waits for the loads.
 func (r *reconciler) stop() {
 	r.public.table.Store(newTable(r.cfg.Tenants, nil))
-	announce(r.public.changed)
+	poke(r.public.changed)
 	for _, p := range r.plugins {
 		if p.current != nil {
 			p.current.Release()
@@ -207,7 +208,7 @@ func (r *reconciler) readManifest(p *plugin) {
 		return
 	}
 	have.trust.note(read.fingerprint, now)
-	have.digest = digestOf(read.data)
+	have.digest = runtime.DigestOf(read.data)
 	have.manifest, have.err = manifest.Parse(path, read.data)
 }
 
@@ -236,7 +237,7 @@ func (r *reconciler) step(ctx context.Context) {
 		v.Release()
 	}
 	if r.swapped {
-		announce(r.public.changed)
+		poke(r.public.changed)
 	}
 	r.dirty, r.swapped, r.retired = false, false, nil
 	if !r.ready && !slices.ContainsFunc(r.first, (*plugin).undecided) {

@@ -76,12 +76,12 @@ func (r *reporter) warn(p id, v *Version) {
 			if !told[less] {
 				told[less] = true
 				r.Logger.Warn("the host gives a plugin less than its manifest asks for", "plugin", p.name, "tenant", p.tenant,
-					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Place)
+					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
 		}
 		if reduced := permissions.Reduced(); len(reduced) > 0 {
 			r.Logger.Warn("the host's grants leave a plugin less than its manifest asks for",
-				"plugin", p.name, "tenant", tenant, "capabilities", reduced, "grants", permissions.Place)
+				"plugin", p.name, "tenant", tenant, "capabilities", reduced, "grants", permissions.Where)
 		}
 	}
 }

@@ -45,10 +45,10 @@ type publication struct {
 	changed chan struct{} // capacity 1; never closed
 }
 
-// announce leaves a token for the consumer of a channel, unless one is there.
-func announce(changed chan<- struct{}) {
+// poke leaves a token in a channel of capacity one.
+func poke(c chan<- struct{}) {
 	select {
-	case changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

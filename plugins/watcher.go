@@ -86,7 +86,7 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 			postpone()
 		case <-quiet:
 			first = time.Time{}
-			announce(w.wake)
+			poke(w.wake)
 		}
 	}
 }

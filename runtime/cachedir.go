@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // ownerOnly is the mode of the cache directory and of the directories in it.
@@ -34,4 +35,10 @@ func makePrivate(dir string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %q %s: %s", ErrCacheDir, dir, what, remedy)
+}
+
+// isOurs tells whether a file belongs to the user of this process.
+func isOurs(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
 }

@@ -168,10 +168,7 @@ func (c *compiler) budget(code int) budget {
 		processor: min(c.time, slowdown*(baseTime+timePerMiB*time.Duration(code)/(1<<20))),
 	}
 	b.processor = (b.processor + time.Second - 1).Truncate(time.Second) // the system counts in seconds
-	b.wall = b.processor
-	if limitsProcessor {
-		b.wall = max(b.processor, min(10*b.processor, maxStage/2))
-	}
+	b.wall = max(b.processor, min(10*b.processor, maxStage/2))
 	return b
 }
 
@@ -233,7 +230,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 		return verdict{}, context.Cause(ctx)
 	case !ready:
 		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.command, err, label(firstLine(string(stderr.text))))
-	case bounded.Err() != nil && limitsProcessor && !b.spent(cmd.ProcessState):
+	case bounded.Err() != nil && !b.spent(cmd.ProcessState):
 		return verdict{}, fmt.Errorf("%w: the machine is too busy: it got %v of processor time in %v",
 			errNoChild, processorTime(cmd.ProcessState).Round(time.Millisecond), b.wall)
 	default:

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // CompileChild is all that a process does which an Engine has started by Config.Compiler: it limits itself, and then compiles
@@ -49,7 +51,7 @@ func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io
 		return fmt.Errorf("read module: %w", err)
 	}
 	v := verdictOf(compileIn(ctx, ".", binary))
-	v.Text = prefix(v.Text, maxChildText/8) // its quotation is longer
+	v.Text = redact.Prefix(v.Text, maxChildText/8) // its quotation is longer
 	return out.Encode(v)
 }
 
@@ -119,4 +121,41 @@ func verdictOf(err error) verdict {
 	default:
 		return verdict{End: endInvalid, Text: err.Error()}
 	}
+}
+
+// killChild ends the child and whatever it has started.
+func killChild(p *os.Process) error {
+	return errors.Join(syscall.Kill(-p.Pid, syscall.SIGKILL), p.Kill())
+}
+
+// limitChild bounds this process, for good, and drops what it does not need.
+func limitChild(memory, seconds int64) error {
+	space, err := addressSpace(memory)
+	if err == nil && space > 0 {
+		err = lower(syscall.RLIMIT_AS, space)
+	}
+	if err := errors.Join(
+		lower(syscall.RLIMIT_CORE, 0),
+		lower(syscall.RLIMIT_CPU, uint64(seconds)), // the hard limit is a SIGKILL
+		err,
+		closeInherited(),
+	); err != nil {
+		return err
+	}
+	if syscall.Getpgrp() == syscall.Getpid() {
+		const nice = 10
+		// Linux takes a process for one thread, and a group for all threads in it.
+		return syscall.Setpriority(syscall.PRIO_PGRP, 0, nice)
+	}
+	return nil
+}
+
+// lower sets a limit, unless there is a lower one already.
+func lower(resource int, limit uint64) error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &now); err != nil {
+		return err
+	}
+	limit = min(limit, now.Max)
+	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit})
 }

@@ -45,8 +45,9 @@
 //
 // Pools share the machine code of their module; modules share it if they differ only in the files that they carry. Snapshots of
 // the same code share the pages in which they are equal. So a hundred plugins of an interpreter take it once. Nobody can change
-// what is shared. A pool keeps as many instances as calls ran at once in the last seconds, at least one. One that was idle for long gives its instances and its snapshot back, and a module its code; the next call makes
-// them again. Engine.Held and Engine.Relieve are for the host's memory admission.
+// what is shared. A pool keeps as many instances as calls ran at once in the last seconds, at least one. One that was idle for
+// long gives its instances and its snapshot back, and a module its code; the next call makes them again. Engine.Held and
+// Engine.Relieve are for the host's memory admission.
 //
 // # Limits
 //

@@ -138,7 +138,7 @@ func (deniedHTTP) Do(context.Context, service.Request) (service.Response, error)
 	return service.Response{}, service.ErrDenied
 }
 
-var errCapped = &service.Denial{By: service.ByHost, Place: "grants.yaml"}
+var errCapped = &service.Denial{By: service.ByHost, Where: "grants.yaml"}
 
 func (cappedKV) Get(context.Context, string, string) ([]byte, error) { return nil, errCapped }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/wasi"
 )
@@ -144,10 +145,7 @@ const maxDenials = 10
 func (r *run) Refused(function string, err error) (told string) {
 	words := err.Error()
 	r.Spend(len(words) * secretPrice)
-	text := r.secrets.Text([]byte(words)) // it may quote the guest
-	if len(text) > maxHeadline {
-		text = prefix(text, maxHeadline) + "…"
-	}
+	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // it may quote the guest
 	told = text
 	if errors.Is(err, service.ErrUnavailable) && !strings.HasPrefix(function, "http") { // it may contain addresses and paths of the host
 		told = service.ErrUnavailable.Error() + ": the host's log says more"

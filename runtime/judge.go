@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // finish is the outcome of a run whose guest has returned.
@@ -121,7 +122,7 @@ func (r *run) outputExceeded() *limitError {
 func (r *run) describe(what, stderr string) string {
 	var text string
 	if said, ok := r.abi.Error(); ok {
-		text = strings.TrimSpace(prefix(r.secrets.Lines([]byte(said)), maxError))
+		text = strings.TrimSpace(redact.Prefix(r.secrets.Lines([]byte(said)), maxError))
 	}
 	if text = cmp.Or(text, headline(stderr)); text != "" {
 		what += ": " + text
@@ -148,16 +149,13 @@ func headline(stderr string) string {
 			last = line
 		}
 	}
-	if len(last) > maxHeadline {
-		last = prefix(last, maxHeadline) + "…"
-	}
-	return last
+	return redact.Shorten(last, maxHeadline)
 }
 
 // brief is the first line of a message, or its beginning, for logs.
 func brief(message string) string {
 	first, _, more := strings.Cut(message, "\n")
-	if cut := prefix(first, maxHeadline); more || len(cut) < len(first) {
+	if cut := redact.Prefix(first, maxHeadline); more || len(cut) < len(first) {
 		return cut + "…"
 	}
 	return first

@@ -2,8 +2,6 @@ package runtime
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,8 +45,7 @@ type Decoded struct {
 // Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
 // as large as the binary is kept. Beside an error, what it returns only has an info, as far as the file could be read.
 func (e *Engine) Decode(binary []byte) (*Decoded, error) {
-	sum := sha256.Sum256(binary)
-	d := &Decoded{engine: e, info: Info{Digest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(binary))}}
+	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
 	if refused := sniff(binary); refused != nil {
 		return d, refused

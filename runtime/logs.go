@@ -113,7 +113,7 @@ func (l *logs) add(s *stream, piece []byte) {
 // whether the cut would split a secret.
 func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
 	for len(line) > maxLine+ahead {
-		cut := l.secrets.Cut(line, len(prefix(line, maxLine)))
+		cut := l.secrets.Cut(line, len(redact.Prefix(line, maxLine)))
 		l.emit(line[:cut])
 		line = line[cut:]
 	}
@@ -172,7 +172,7 @@ func (l *logs) emit(line []byte) {
 	text := l.secrets.Text(line)
 	if left := l.limit - l.written - lineOverhead; int64(len(text)) > left {
 		l.wrong = sizeExceeded("log", l.limit, "log limit of %s exceeded")
-		if text = prefix(text, int(max(0, left))); text == "" {
+		if text = redact.Prefix(text, int(max(0, left))); text == "" {
 			return
 		}
 	}
@@ -181,7 +181,7 @@ func (l *logs) emit(line []byte) {
 	l.owed += linePrice
 	l.tail = append(append(l.tail, text...), '\n')
 	if len(l.tail) > 4*maxTail {
-		l.tail = append(l.tail[:0], suffix(l.tail, 2*maxTail)...)
+		l.tail = append(l.tail[:0], redact.Suffix(l.tail, 2*maxTail)...)
 	}
 	if l.line != nil {
 		l.handOn(func() { l.line(text) })
@@ -192,7 +192,7 @@ func (l *logs) emit(line []byte) {
 func (l *logs) report(fraction float64, message []byte) {
 	l.owed += progressPrice
 	if l.progress != nil && l.wrong == nil {
-		text := prefix(l.secrets.Text(prefix(message, maxProgress)), maxProgress)
+		text := redact.Prefix(l.secrets.Text(redact.Prefix(message, maxProgress)), maxProgress)
 		l.handOn(func() { l.progress(fraction, text) })
 	}
 }
@@ -209,7 +209,7 @@ func (l *logs) handOn(call func()) {
 
 // end is the end of the log, at most maxTail bytes, without the last newline.
 func (l *logs) end() string {
-	return string(suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
+	return string(redact.Suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
 }
 
 // The directives: lines of stderr for the host.

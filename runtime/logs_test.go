@@ -112,7 +112,7 @@ func TestLogStreams(t *testing.T) {
 			if !slices.Equal(lines, test.lines) || !slices.Equal(reports, test.reports) {
 				t.Errorf("lines = %q, reports = %q, want %q, %q", lines, reports, test.lines, test.reports)
 			}
-			if want := strings.Join(test.lines, "\n"); l.end() != string(suffix([]byte(strings.TrimRight(want, "\n")), maxTail)) {
+			if want := strings.Join(test.lines, "\n"); l.end() != string(redact.Suffix([]byte(strings.TrimRight(want, "\n")), maxTail)) {
 				t.Errorf("end = %q, want that of %q", l.end(), want)
 			}
 		})
@@ -179,21 +179,6 @@ func TestLogUpToLimit(t *testing.T) {
 	if got.Limit.Name != "log" || !slices.Equal(lines, want) || got.Stderr != strings.Join(want, "\n") {
 		t.Errorf("outcome = %+v, lines = %q", got, lines)
 	}
-}
-
-// FuzzCut: what is cut is as long as it may be, and no rune of it is cut.
-func FuzzCut(f *testing.F) {
-	for _, seed := range []string{"plain", "\xff\xfe", "grüße\t", "\U000e0001"} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		for n := range len(line) + 2 {
-			head, tail := prefix(line, n), suffix(line, n)
-			if len(head) > n || len(tail) > n || (utf8.Valid(line) && !(utf8.Valid(head) && utf8.Valid(tail))) {
-				t.Errorf("prefix = %q, suffix = %q of %q, %d", head, tail, line, n)
-			}
-		}
-	})
 }
 
 // TestLongLinesCutNoSecret: where the host cuts a line that is too long, it cuts no secret in two.

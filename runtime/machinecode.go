@@ -2,8 +2,6 @@ package runtime
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -34,8 +32,7 @@ type machineCode struct {
 
 // code returns the code of a rewritten module, which is not loaded unless another module has it. The caller closes it.
 func (c *caches) code(module *wasm.Rewritten, kind Kind) *machineCode {
-	sum := sha256.Sum256(module.Binary)
-	key := hex.EncodeToString(sum[:])
+	key := keyOf(module.Binary)
 	if code := c.find(key, nil); code != nil {
 		return code
 	}

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -40,6 +42,15 @@ func (k Kind) Noun() string {
 // digestPrefix names the hash that a digest is.
 const digestPrefix = "sha256:"
 
+// DigestOf is "sha256:" and the 64 hex digits of the SHA-256 of data.
+func DigestOf(data []byte) string { return digestPrefix + keyOf(data) }
+
+// keyOf is the key in the cache of a rewritten module: its SHA-256 in hex.
+func keyOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
 // Info describes a module. What could not be read has its zero value.
 type Info struct {
 	Kind Kind
@@ -47,7 +58,7 @@ type Info struct {
 	Entry string
 	// Entries are the exports of an Extism plugin that a task may call.
 	Entries []string
-	// Digest is "sha256:" and the 64 hex digits of the file's bytes.
+	// Digest is DigestOf the file's bytes.
 	Digest string
 	// Size is the file's size in bytes.
 	Size int64

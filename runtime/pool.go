@@ -185,8 +185,9 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset. The
-// place is given on after the reset, so that the next call finds the instance; before it where that may take longer than a slice.
+// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset.
+// The place is given on after the reset, so that the next call finds the instance; before it where that may take longer than a
+// slice.
 func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) {
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	gate, brief := p.module.host.gate, keep && used <= slice && p.resetMode != ResetCopy
@@ -319,8 +320,8 @@ func (p *Pool) addTo(h *Holdings) {
 
 // Holdings are the memory and the instances of modules.
 type Holdings struct {
-	// Code, Snapshots, Instances and Stacks are bytes: of machine code, its metadata and the files in modules, of snapshots at most, of idle
-	// instances beside their snapshot, and of the call stacks of running guests.
+	// Code, Snapshots, Instances and Stacks are bytes: of machine code, its metadata and the files in modules, of snapshots at
+	// most, of idle instances beside their snapshot, and of the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
 	// Idle counts the idle instances of pools, Busy the calls under way in pools.
 	Idle, Busy int

@@ -2,8 +2,6 @@ package runtime
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"os"
@@ -26,10 +24,8 @@ type program struct {
 
 // kernel is the module that Extism plugins import from. It has no loops, so that it needs no fuel.
 var kernel = sync.OnceValue(func() *program {
-	sum := sha256.Sum256(abi.Kernel)
-	key := hex.EncodeToString(sum[:])
 	return &program{
-		key: key, digest: digestPrefix + key, size: len(abi.Kernel),
+		key: keyOf(abi.Kernel), digest: DigestOf(abi.Kernel), size: len(abi.Kernel),
 		source: source{bytes.NewReader(abi.Kernel), int64(len(abi.Kernel))},
 	}
 })

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -104,7 +105,7 @@ const maxText = 1024
 func sniffText(file []byte) *format {
 	head := file[:min(len(file), maxText)]
 	if len(file) > maxText {
-		head = prefix(head, maxText-1)
+		head = redact.Prefix(head, maxText-1)
 	}
 	isControl := func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }
 	if !utf8.Valid(head) || bytes.ContainsFunc(head, isControl) {

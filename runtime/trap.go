@@ -54,7 +54,7 @@ func backtrace(err error, module string) []string {
 // frameName is the function of a frame, without its type and the name of the guest's module.
 func frameName(frame, module string) string {
 	name := strings.TrimPrefix(withoutType(frame), module+".")
-	return prefix(redact.Escape([]byte(prefix(name, maxFrame))), maxFrame)
+	return redact.Prefix(redact.Escape([]byte(redact.Prefix(name, maxFrame))), maxFrame)
 }
 
 // withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may have

@@ -9,8 +9,8 @@ import (
 )
 
 // The functions below ask the host by quern_v1, in modules built as handlers. The plugin's manifest must grant most of
-// them: a module that imports a function without its grant is refused when it is loaded, and so is a command that
-// imports any. On the developer's machine, and while the module starts, all of them except [Config] return [ErrNoHost].
+// them: without its grant a function returns [ErrDenied]. A command that imports any is refused when it is loaded. On the
+// developer's machine, and while the module starts, all of them except [Config] return [ErrNoHost].
 
 // Errors of the host, to be compared by errors.Is.
 const (

@@ -16,8 +16,7 @@ func newAudit(env environment) *cobra.Command {
 	serverFlags(cmd)
 	limit := int64(100)
 	newNumber(cmd.Flags(), &limit, "limit", "most actions to show", 1, 10_000, "use 1 to 10000")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		entries, err := client.AuditLog(cmd.Context(), limit)
 		if err != nil {
 			return err
@@ -37,5 +36,4 @@ func newAudit(env environment) *cobra.Command {
 		}
 		return showTable(cmd, json, views, "TIME WHO ACTION ON FROM STATUS DETAIL", views)
 	})
-	return cmd
 }

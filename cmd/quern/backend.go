@@ -30,7 +30,7 @@ type backend interface {
 
 	Queue(name string) queueBackend
 	Queues(context.Context) (map[string]int64, error)
-	MostServedQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error)
+	BusiestQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error)
 	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
 
 	Task(ctx context.Context, id string) (*queue.Task, error)
@@ -61,7 +61,7 @@ type backend interface {
 
 	Schedules(context.Context) ([]*queue.Schedule, error)
 	Schedule(ctx context.Context, id string) (*queue.Schedule, error)
-	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.SchedulePut, error)
+	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error)
 	PauseSchedule(ctx context.Context, id string) error
 	ResumeSchedule(ctx context.Context, id string) error
 	DeleteSchedule(ctx context.Context, id, owner string) error
@@ -183,8 +183,8 @@ func (d *direct) Leased(ctx context.Context, most int) ([]api.Node, error) {
 	return api.Leased(ctx, d.Client, most)
 }
 
-func (d *direct) MostServedQueues(ctx context.Context, most int) ([]api.Queue, int64, error) {
-	return api.MostServedQueues(ctx, d.Client, most)
+func (d *direct) BusiestQueues(ctx context.Context, most int) ([]api.Queue, int64, error) {
+	return api.BusiestQueues(ctx, d.Client, most)
 }
 
 func (d *direct) Plugins(ctx context.Context) ([]host.Plugin, error) {

@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -199,12 +199,18 @@ func (h *benchHosts) make(cmd *cobra.Command, env environment) (err error) {
 			return fmt.Errorf("make plugin directory: %w", err)
 		}
 		h.queue, h.folder = "empty", folder
-		if err := os.WriteFile(filepath.Join(folder, h.queue+moduleSuffix), []byte(emptyHandler), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, h.queue+manifest.ModuleSuffix), []byte(emptyHandler), 0o600); err != nil {
 			return fmt.Errorf("write plugin: %w", err)
 		}
 	} else {
-		plugin, err := servable(cmd, env, h.options.handler)
+		plugin, err := readPlugin(h.options.handler)
 		if err != nil {
+			return err
+		}
+		if _, err = plugin.check(cmd.Context(), env, *engineFlags(pflag.NewFlagSet("", pflag.ContinueOnError))); err != nil {
+			return err
+		}
+		if err = plugin.refusal(); err != nil {
 			return err
 		}
 		h.queue = plugin.manifest.Queues[0]
@@ -224,31 +230,6 @@ func (h *benchHosts) make(cmd *cobra.Command, env environment) (err error) {
 		h.nodes = append(h.nodes, n)
 	}
 	return nil
-}
-
-// servable reads a plugin that a host would serve. The error names what is wrong with it.
-func servable(cmd *cobra.Command, env environment, path string) (*localPlugin, error) {
-	if !strings.HasSuffix(path, moduleSuffix) {
-		return nil, usagef("--handler %q: name a %s file, such as quern plugin build makes", path, moduleSuffix)
-	}
-	plugin, err := readPlugin(path)
-	if err != nil {
-		return nil, err
-	}
-	config := *engineFlags((&cobra.Command{}).Flags())
-	config.Logger = hclog.NewNullLogger()
-	engine, _, err := newEngine(cmd.Context(), env, config)
-	if err != nil {
-		return nil, err
-	}
-	module, err := plugin.load(cmd.Context(), engine)
-	if _, refused := errors.AsType[*runtime.RefusedError](err); refused || err == nil {
-		err = plugin.refusal(err)
-	}
-	if module != nil {
-		err = cmp.Or(err, module.Close(cmd.Context()))
-	}
-	return plugin, cmp.Or(err, engine.Close(cmd.Context()))
 }
 
 // run serves until ctx ends. If a host ends before, end is called with its error.

@@ -57,7 +57,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		if err != nil {
 			return nil, err
 		}
-		if listeners = int(stats.Listeners); listeners < hosts && !sleepFor(ctx, benchLook) {
+		if listeners = int(stats.Listeners); listeners < hosts && !queue.Sleep(ctx, benchLook) {
 			return nil, ctx.Err()
 		}
 	}
@@ -211,7 +211,7 @@ func (b *bench) awaitAll(ctx context.Context) error {
 		if left == 0 {
 			return nil
 		}
-		if !sleepFor(ctx, benchLook) {
+		if !queue.Sleep(ctx, benchLook) {
 			return ctx.Err()
 		}
 	}
@@ -359,16 +359,4 @@ func percentiles(key, name string, tasks []*queue.Task, of func(*queue.Task) tim
 		fields = append(fields, field{fmt.Sprintf("%s_p%d_seconds", key, p), "", at(p)})
 	}
 	return append(fields, field{"", name, fmt.Sprintf("p50 %s, p90 %s, p99 %s", at(50), at(90), at(99))})
-}
-
-// sleepFor tells whether the time is over; else ctx is.
-func sleepFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -120,7 +120,6 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	newPeriod(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
 	newNumber(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning", 0, math.MaxInt, "use 0 or more")
-	notSettings(f, "file", "skip", "after", "when", "open", "then", "then-parameters")
 }
 
 // sameParameters is the value of --unique without a key.
@@ -213,6 +212,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 		note(cmd, "a task with the ID %s exists already%s, so nothing was enqueued", receipt.ID, unlike(ctx, client, receipt.ID, name))
 	} else if receipt.Existed {
 		note(cmd, "task %s is the same by --unique, so nothing was enqueued", receipt.ID)
+	} else if over := o.task.Deadline; !over.IsZero() && over.Before(time.Now()) {
+		note(cmd, "the deadline %s is over: the task fails as expired", over.UTC().Format(time.RFC3339))
 	}
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }

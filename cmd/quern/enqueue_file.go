@@ -208,7 +208,7 @@ func throughOutage(ctx context.Context, outage time.Duration, write func() error
 		} else if time.Since(since) >= outage {
 			break
 		}
-		if !sleepFor(ctx, outagePause) {
+		if !queue.Sleep(ctx, outagePause) {
 			return true, ctx.Err()
 		}
 	}

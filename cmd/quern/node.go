@@ -32,7 +32,6 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
-	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -70,6 +69,8 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.plugins.Ceilings, err = manifest.ParseCeilings(origin(cmd.Flag("ceiling")), o.ceilings); err != nil {
 		return nil, wrongUsage(err)
 	}
+	o.plugins.Ceilings = o.plugins.Ceilings.With(runtime.Limits{Timeout: o.limits.Timeout}, origin(cmd.Flag("max-timeout"))).
+		With(runtime.Limits{CPU: o.limits.CPU}, origin(cmd.Flag("max-cpu")))
 	if o.plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
 	}
@@ -135,13 +136,14 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 		grants := n.options.plugins.Grants.Of(tenant.Tenant())
 		var ceiling *egress.Ceiling
 		if grants.Ceiling != nil {
-			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Place: grants.Place}
+			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Where: grants.Where}
 		}
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
 			Secret: func(name string) ([]byte, error) {
-				if len(manifest.Capabilities{Secrets: []string{name}}.LimitTo(grants.Ceiling).Secrets) == 0 {
-					return nil, &service.Denial{By: service.ByHost, Place: grants.Place, Add: fmt.Sprintf("secrets: [%q]", name)}
+				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
+				if err := manifest.NewPermissions(asked, n.options.plugins.Grants, tenant.Tenant(), nil).DenySecret(name); err != nil {
+					return nil, err
 				}
 				return guest.ReadSecret(n.options.secrets, tenant.Tenant(), name, grants.Secrets)
 			},

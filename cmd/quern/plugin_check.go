@@ -44,7 +44,7 @@ func newPluginCheck(env environment) *cobra.Command {
 			return err
 		}
 		err = show(cmd, output.json(), p.view(info, manifest.NewPermissions(&p.manifest, hosts, tenant, nil)))
-		return errors.Join(err, p.refusal(nil))
+		return errors.Join(err, p.refusal())
 	}
 	return cmd
 }
@@ -53,8 +53,8 @@ func newPluginCheck(env environment) *cobra.Command {
 func (p *localPlugin) check(ctx context.Context, env environment, config runtime.Config) (info runtime.Info, err error) {
 	base := filepath.Base(p.path)
 	switch {
-	case !strings.HasSuffix(base, moduleSuffix):
-		p.refuse("a host ignores files that do not end in "+moduleSuffix, p.path, "rename it to NAME"+moduleSuffix)
+	case !strings.HasSuffix(base, manifest.ModuleSuffix):
+		p.refuse("a host ignores files that do not end in "+manifest.ModuleSuffix, p.path, "rename it to NAME"+manifest.ModuleSuffix)
 	case strings.HasPrefix(base, "."):
 		p.refuse("a host ignores files that begin with a dot", p.path, "rename it")
 	case queue.ValidQueue(p.name) != nil:
@@ -167,10 +167,10 @@ func (p *localPlugin) notes(info runtime.Info, terms *manifest.Permissions) (not
 		notes = append(notes, "warm has no effect with reset mode new: each task starts a new instance")
 	}
 	for _, less := range terms.Lowered {
-		notes = append(notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key, less.Manifest, less.Host, less.Place))
+		notes = append(notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key, less.Manifest, less.Host, less.Where))
 	}
 	for _, key := range terms.Reduced() {
-		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Place))
+		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Where))
 	}
 	if !p.unread && len(info.Files) == 0 { // an interpreter imports all functions: that says nothing of its handler
 		notes = append(notes, p.manifest.Capabilities.Denied(info.Imports)...)

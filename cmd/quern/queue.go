@@ -40,8 +40,7 @@ const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE F
 
 func newQueueLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
@@ -61,19 +60,16 @@ func newQueueLs(env environment) *cobra.Command {
 			views = append(views, queueView(client.Tenant(), names[i], s))
 		}
 		return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
-	}))
-	return cmd
+	})
 }
 
 func newQueueShow(env environment) *cobra.Command {
-	cmd := &cobra.Command{
+	return watchable(env, &cobra.Command{
 		Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1),
 		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its waiting tasks that stand for\n" +
 			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
 			"yet. Of each status it looks at 10000 tasks at most.",
-	}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	}, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
@@ -88,8 +84,7 @@ func newQueueShow(env environment) *cobra.Command {
 		v := append(queueView(client.Tenant(), args[0], stats),
 			field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
 		return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
-	}))
-	return cmd
+	})
 }
 
 func newQueuePause(env environment) *cobra.Command {
@@ -180,7 +175,7 @@ func newQueuePurge(env environment) *cobra.Command {
 	newCount(f, &o.Keep, "keep", "all but this many, the oldest first; complete tasks before failed ones")
 	f.BoolVar(&o.Everything, "all", false, "all finished tasks")
 	f.BoolVar(&o.Foreign, "foreign", false, "also tasks that other clients than Quern's enqueued")
-	notSettings(f, "status", "older-than", "keep", "all", "foreign")
+	notSettings(f, "keep")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen := o.OlderThan > 0 || o.Keep > 0

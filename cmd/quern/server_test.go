@@ -27,10 +27,12 @@ func secured(t *testing.T, args ...string) (u *user, url, tenant string, tokens 
 	admin := newUser(t, queuetest.Shared(t).URL())
 	tenant = queuetest.Tenant()
 	tokens, entries := make(map[string]string), "tokens:\n"
-	for _, role := range []string{"viewer", "operator", "admin"} {
-		r := admin.run("admin", "token", role, "--role", role, "--tenants", tenant)
-		tokens[role] = strings.TrimSpace(r.stdout)
-		entries += r.stderr
+	for name, role := range map[string]string{"viewer": "viewer", "operator": "operator", "admin": "admin", "blind": "viewer"} {
+		r := admin.run("admin", "token", name, "--role", role, "--tenants", tenant)
+		tokens[name] = strings.TrimSpace(r.stdout)
+		if entries += r.stderr; name == "blind" {
+			entries += "  payloads: false\n"
+		}
 	}
 	entries += "certificates:\n- {name: machine, role: operator, subject: machine.example}\n"
 	file := write(t, filepath.Join(t.TempDir(), "tokens.yaml"), entries)

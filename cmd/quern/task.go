@@ -24,8 +24,7 @@ func newTaskShow(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	tree := cmd.Flags().Bool("tree", false, "show it with the tasks that it enqueued and those that wait for it, and so on")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		task, err := findTask(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
@@ -50,8 +49,7 @@ func newTaskShow(env environment) *cobra.Command {
 			err = cmp.Or(err, errSeen)
 		}
 		return err
-	}))
-	return cmd
+	})
 }
 
 func newTaskLs(env environment) *cobra.Command {
@@ -76,8 +74,7 @@ func newTaskLs(env environment) *cobra.Command {
 	filter.flags(f, "were enqueued")
 	newNumber(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	newNumber(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		selected, since, until, err := filter.filter(cmd.Context(), client, "")
 		if err != nil {
 			return err
@@ -114,8 +111,7 @@ func newTaskLs(env environment) *cobra.Command {
 			}
 		}
 		return cmp.Or(list(cmd, client, json, all, heading, rows), damaged)
-	}))
-	return cmd
+	})
 }
 
 func newTaskWait(env environment) *cobra.Command {
@@ -124,7 +120,7 @@ func newTaskWait(env environment) *cobra.Command {
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		id := args[0]
-		if isBeginning(id) {
+		if beginning.MatchString(id) {
 			task, err := findTask(cmd.Context(), client, id)
 			if err != nil {
 				return err

@@ -81,7 +81,6 @@ func newTaskAwait(env environment) *cobra.Command {
 		Args: arguments(1, 1+mostIDs),
 	}
 	closes := cmd.Flags().Bool("close", false, "it waits for no more than these")
-	notSettings(cmd.Flags(), "close")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		if len(args) == 1 && !*closes {
 			return usagef("neither tasks nor --close: name tasks that %s is to wait for, or close it", args[0])

@@ -142,7 +142,7 @@ func attemptsView(t *queue.Task) view {
 	return view{{"attempts", "attempts", count(t.Attempts)}, {"max_attempts", "", given(most)}, {"", "max attempts", text}}
 }
 
-// retryView is the retry policy that a task itself sets, without the attempts.
+// retryView is a retry policy, without the attempts.
 func retryView(r queue.Retry) any {
 	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
 		return nil

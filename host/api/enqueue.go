@@ -58,12 +58,11 @@ func (t RequestTrace) pass(o *queue.Options) {
 	}
 }
 
-// or is a publication's own traceparent, or else that of the request.
-func (t RequestTrace) or(own string) string {
-	if own == "" && queue.TraceID(t.TraceHeader) != "" {
-		return t.TraceHeader
+// publish gives the trace to a publication that has none.
+func (t RequestTrace) publish(o *queue.PublishOptions) {
+	if o.Traceparent == "" && queue.TraceID(t.TraceHeader) != "" {
+		o.Traceparent, o.Tracestate = t.TraceHeader, t.StateHeader
 	}
-	return own
 }
 
 // OptionsOf are the options as the API takes them, without labels and priority.

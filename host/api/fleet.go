@@ -31,7 +31,8 @@ type Node struct {
 	Uptime     float64             `json:"uptime_seconds,omitempty"`
 	Address    string              `json:"address,omitempty" doc:"Of the host's metrics."`
 	Memory     int64               `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
-	WaitsFor   string              `json:"waits_for_memory,omitempty" doc:"The queue of whose next task it waits to have the memory."`
+	Reserved   int64               `json:"memory_reserved,omitempty" doc:"Bytes of it that running tasks of all tenants may take now."`
+	WaitsFor   []string            `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
 	Off        []webhook.Off       `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 }
 
@@ -225,8 +226,9 @@ func nodeShapes(ctx context.Context, client *queue.Client, nodes []queue.NodeInf
 			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
-			Memory: asInt(n.About["memory"]), WaitsFor: n.About["waits_for_memory"],
+			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
 		}
+		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor) // none of a listener that publishes none
 		if shapes[i].Alive {
 			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // of those that deliver webhooks
 		}

@@ -125,13 +125,13 @@ func (s *service) describeQueues() {
 		})
 	type list struct {
 		TenantPage
-		MostServed bool `query:"most_served" doc:"Those with the most listeners first, in one page."`
+		Busiest bool `query:"busiest" doc:"One page of those with the most pending tasks or listeners."`
 	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
 		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
-			if in.MostServed {
-				shapes, _, err := MostServedQueues(ctx, t.Client, in.Limit)
+			if in.Busiest {
+				shapes, _, err := BusiestQueues(ctx, t.Client, in.Limit)
 				return &ListOf[Queue]{List[Queue]{Items: shapes}}, err
 			}
 			known, err := t.Queues(ctx)
@@ -183,9 +183,9 @@ func (s *service) describeQueues() {
 		s.purge)
 }
 
-// MostServedQueues counts at most that many queues, those with the most listeners first, and tells how many the tenant has.
-func MostServedQueues(ctx context.Context, client *queue.Client, most int) (queues []Queue, all int64, err error) {
-	names, all, err := client.MostServedQueues(ctx, most)
+// BusiestQueues counts at most that many queues, those with the most pending tasks or listeners, and tells how many the tenant has.
+func BusiestQueues(ctx context.Context, client *queue.Client, most int) (queues []Queue, all int64, err error) {
+	names, all, err := client.BusiestQueues(ctx, most)
 	if err == nil {
 		queues, err = queueShapes(ctx, client, names)
 	}

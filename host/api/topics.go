@@ -54,7 +54,7 @@ type Subscription struct {
 	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
 	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`
 	Plugin         string              `json:"plugin,omitempty" doc:"The plugin whose manifest declares it."`
-	UnservedSince  float64             `json:"unserved_since,omitempty" doc:"Since when no live host has had that plugin."`
+	Absent         float64             `json:"absent,omitempty" doc:"Since when no live host has had that plugin."`
 	CreatedAt      float64             `json:"created_at,omitempty"`
 	UpdatedAt      float64             `json:"updated_at,omitempty"`
 }
@@ -179,6 +179,7 @@ type Published struct {
 	Topic       string `json:"topic"`
 	Existed     bool   `json:"existed" doc:"It was published before, and nothing is published now."`
 	Subscribers int    `json:"subscribers" doc:"0: it is dropped."`
+	Damaged     int    `json:"damaged,omitempty" doc:"Subscriptions that cannot be read, and got no task: see the doctor."`
 }
 
 // PublishRaw is a publication whose payload is the body, of any kind.
@@ -188,6 +189,7 @@ type PublishRaw struct {
 	ID          string   `query:"id" maxLength:"128" doc:"The publication's ID; missing: a new UUID. If it is kept, nothing is published."`
 	Parent      string   `query:"parent" maxLength:"128" doc:"The task that it comes from."`
 	Traceparent string   `query:"traceparent" maxLength:"300" doc:"Its trace; missing: that of the request."`
+	Tracestate  string   `query:"tracestate" maxLength:"8192" doc:"Of its traceparent."`
 	Attribute   []string `query:"attribute,explode" maxItems:"24" doc:"NAME=VALUE: a CloudEvents attribute, for filters and handlers."`
 	RawBody     []byte   `contentType:"application/octet-stream"`
 }
@@ -211,7 +213,7 @@ func (s *service) describeTopics() {
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
 		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
-			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent}
+			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate}
 			for _, pair := range in.Attribute {
 				name, value, ok := strings.Cut(pair, "=")
 				if !ok {
@@ -222,7 +224,7 @@ func (s *service) describeTopics() {
 				}
 				o.Attributes[name] = value
 			}
-			o.Traceparent = in.or(o.Traceparent)
+			in.publish(&o)
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
 			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
 		})
@@ -240,7 +242,7 @@ func (s *service) describeTopics() {
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "event %d: %v", i, err)
 				}
-				o.Traceparent = in.or(o.Traceparent)
+				in.publish(&o)
 				published, err := t.Publish(ctx, in.Topic, payload, o)
 				if err != nil {
 					return nil, err
@@ -260,7 +262,7 @@ func topicPath(path, name, summary string) operation {
 
 // publication is the payload and the options of an event that is published.
 func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
-	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Attributes: make(map[string]string)}
+	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate], Attributes: make(map[string]string)}
 	for name, value := range e.headers {
 		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok && value != "" {
 			o.Attributes[attribute] = value
@@ -508,7 +510,7 @@ func publicationShape(tenant string, p *queue.Publication, who *Principal) Publi
 }
 
 func publishedShape(tenant, topic string, p queue.Published) Published {
-	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers}
+	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers, p.Damaged}
 }
 
 // subscriptionShape and Subscription convert by way of the JSON, which has the same names. Paths and headers of webhooks often have
@@ -535,7 +537,7 @@ func (s Subscription) wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
 		return queue.Subscription{}, failed(http.StatusBadRequest, "the body's id is %q, and the path's %q: leave it out", s.ID, id)
 	}
-	s.ID, s.CreatedAt, s.UpdatedAt, s.UnservedSince, s.Plugin = id, 0, 0, 0, ""
+	s.ID, s.CreatedAt, s.UpdatedAt, s.Absent, s.Plugin = id, 0, 0, 0, ""
 	return s.Subscription()
 }
 

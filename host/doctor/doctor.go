@@ -115,6 +115,7 @@ type patient struct {
 
 	topics        []queue.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription
+	damaged       error    // names subscriptions that cannot be read
 	unpublished   []string // publications that nobody goes on with
 }
 
@@ -216,6 +217,9 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 				return err
 			}
 			subscriptions, err := client.Subscriptions(ctx)
+			if errors.Is(err, queue.ErrInvalid) {
+				p.damaged, err = err, nil
+			}
 			p.readTopics(topics, subscriptions)
 			return err
 		}},
@@ -288,6 +292,7 @@ const (
 	fullRedis  = 0.85 // of maxmemory
 	clockSkew  = 5 * time.Second
 	longWait   = 10 * time.Minute // of the oldest pending task
+	memoryWait = 30 * time.Second // likewise, if a host has no memory for it: slots are free
 	nearlyFull = 0.9              // of a queue's limit
 	failing    = 3                // tasks that have failed, and none complete
 	lastFailed = 20               // of which the reasons are read
@@ -413,10 +418,13 @@ var hostChecks = []check{
 			if node.About["memory"] == "0" {
 				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
 			}
-			waits := node.About["waits_for_memory"]
-			if i := slices.Index(p.queues, waits); waits != "" && i >= 0 && p.stats[i].OldestPendingAge > longWait {
-				f = append(f, found(Warning, "give it more by --memory, lower limits.memory of the plugin, or start more hosts",
-					"%s has no memory left for a task of the queue %s, whose oldest one waits for more than %s", node.ID, waits, longWait).in(waits))
+			var waits []string
+			_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &waits) // none of a listener that publishes none
+			for _, name := range waits {
+				if i := slices.Index(p.queues, name); i >= 0 && p.stats[i].OldestPendingAge > memoryWait {
+					f = append(f, found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
+						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name))
+				}
 			}
 		}
 		return f
@@ -461,6 +469,8 @@ var pluginChecks = []check{
 				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
 			}); refused >= 0 {
 				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
+			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.Queues, name) }); has >= 0 {
+				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
 			}
 			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name))
 		}

@@ -36,11 +36,14 @@ func (c *Children) Waiting() []queue.Child {
 // Enqueue implements service.Enqueuer.
 func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
+	if err := queue.ValidQueue(asked.Queue); err != nil {
+		return "", invalid(err)
+	}
 	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {
 		return "", err
 	}
 	asked.Headers = queue.InheritTrace(t.Headers, asked.Headers)
-	child, err := newChild(c.grant, asked, t.ID)
+	child, err := newChild(asked, t.ID)
 	switch {
 	case err != nil:
 		return "", err
@@ -59,7 +62,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		c.waiting = append(c.waiting, child)
 		return child.ID, nil
 	}
-	id, err := c.enqueueNow(ctx, child)
+	id, err := atOnce(ctx, t.Host, "a task cannot enqueue", func() (string, error) { return t.Host.Enqueue(ctx, child) })
 	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else the child may exist
 		c.giveBack(&child)
 	}
@@ -94,37 +97,8 @@ func (c *Children) giveBack(child *queue.Child) {
 
 func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
 
-// enqueueNow enqueues a child at once. If nobody knows whether that was done, it is done again: the child keeps its ID.
-func (c *Children) enqueueNow(ctx context.Context, child queue.Child) (string, error) {
-	t := c.task
-	enqueue := func() (string, error) { return t.Host.Enqueue(ctx, child) }
-	id, err := service.Await(ctx, enqueue)
-	if queue.IsUnavailable(err) && ctx.Err() == nil {
-		id, err = service.Await(ctx, enqueue)
-	}
-	switch {
-	case errors.Is(err, queue.ErrQueueFull):
-		return "", fmt.Errorf("%w: %w", service.ErrQuota, err)
-	case errors.Is(err, queue.ErrDependency):
-		return "", fmt.Errorf("%w: %w", service.ErrInvalid, err)
-	case errors.Is(err, queue.ErrDamaged):
-		t.Host.Warn("a task cannot enqueue", "error", err)
-		fallthrough
-	case queue.IsUnavailable(err):
-		return "", fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	return id, err
-}
-
-// newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid or
-// service.ErrDenied.
-func newChild(grant *manifest.EnqueueGrant, asked service.Child, parent string) (queue.Child, error) {
-	if err := queue.ValidQueue(asked.Queue); err != nil {
-		return queue.Child{}, invalid(err)
-	}
-	if !grant.Allows(asked.Queue) {
-		return queue.Child{}, &service.Denial{What: fmt.Sprintf("queue %q is not granted", asked.Queue), Add: fmt.Sprintf("enqueue: {queues: [%q]}", asked.Queue)}
-	}
+// newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid.
+func newChild(asked service.Child, parent string) (queue.Child, error) {
 	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
 		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}

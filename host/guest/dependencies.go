@@ -46,15 +46,13 @@ func (d *dependencies) Result(ctx context.Context, id string) ([]byte, error) {
 	return result, unread(err)
 }
 
-// unread makes an error of package queue one of package service.
+// unread is explain for a read, where a task that is missing is another one.
 func unread(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
 		return fmt.Errorf("%w: %w", service.ErrNotFound, err)
 	case errors.Is(err, queue.ErrInvalid):
 		return fmt.Errorf("%w: %w", service.ErrTooBig, err)
-	case queue.IsUnavailable(err):
-		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
-	return err
+	return explain(err)
 }

@@ -29,12 +29,10 @@ func (c *Children) Publications() []*queue.Publication {
 // Publish implements service.Publisher.
 func (c *Children) Publish(ctx context.Context, asked service.Publication) (string, error) {
 	t := c.task
-	if err := t.Permissions.DenyTopic(asked.Topic); err != nil {
-		return "", err
-	}
+	trace := queue.InheritTrace(t.Headers, asked.Trace)
 	p := &queue.Publication{
 		ID: cmp.Or(asked.ID, queue.NewID()), Topic: asked.Topic, Payload: asked.Body, Attributes: asked.Attributes,
-		Parent: t.ID, Depth: t.Depth + 1, Traceparent: cmp.Or(asked.Traceparent, t.Headers[queue.HeaderTraceparent]),
+		Parent: t.ID, Depth: t.Depth + 1, Traceparent: trace[queue.HeaderTraceparent], Tracestate: trace[queue.HeaderTracestate],
 	}
 	size := len(p.Topic) + len(p.ID) + len(p.Payload)
 	for name, value := range p.Attributes {
@@ -43,10 +41,11 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	if err := p.Validate(); err != nil {
 		return "", invalid(err)
 	}
+	if err := t.Permissions.DenyTopic(p.Topic); err != nil {
+		return "", err
+	}
 	grant := t.Permissions.Capabilities.Publish
 	switch {
-	case !grant.Allows(p.Topic):
-		return "", &service.Denial{What: fmt.Sprintf("topic %q is not granted", p.Topic), Add: fmt.Sprintf("publish: {topics: [%q]}", p.Topic)}
 	case t.Depth >= manifest.MaxPublicationDepth:
 		return "", fmt.Errorf("%w: the task has %d parents above it, and no task with %d or more may publish: is that a circle?", service.ErrLimit, t.Depth, manifest.MaxPublicationDepth)
 	case c.published.count >= manifest.MaxPublications:
@@ -60,31 +59,10 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 		c.published.waiting = append(c.published.waiting, p)
 		return p.ID, nil
 	}
-	err := c.publishNow(ctx, p)
+	_, err := atOnce(ctx, t.Host, "a task cannot publish", func() (struct{}, error) { return struct{}{}, t.Host.Publish(ctx, p) })
 	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else it may be published
 		c.published.count--
 		c.published.bytes -= size
 	}
 	return p.ID, err
-}
-
-// publishNow publishes at once. If nobody knows whether that was done, it is done again: the publication keeps its ID.
-func (c *Children) publishNow(ctx context.Context, p *queue.Publication) error {
-	publish := func() (struct{}, error) { return struct{}{}, c.task.Host.Publish(ctx, p) }
-	_, err := service.Await(ctx, publish)
-	if queue.IsUnavailable(err) && ctx.Err() == nil {
-		_, err = service.Await(ctx, publish)
-	}
-	switch {
-	case errors.Is(err, queue.ErrExists): // in another topic
-		return invalid(err)
-	case errors.Is(err, queue.ErrQueueFull):
-		return fmt.Errorf("%w: %w", service.ErrQuota, err)
-	case errors.Is(err, queue.ErrDamaged):
-		c.task.Host.Warn("a task cannot publish", "error", err)
-		fallthrough
-	case queue.IsUnavailable(err):
-		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	}
-	return err
 }

@@ -53,7 +53,7 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	if s.config.HTTP != nil {
 		var ceiling *egress.Ceiling
 		if c := t.Permissions.Ceiling; c != nil {
-			ceiling = &egress.Ceiling{Grants: c.HTTP, Place: t.Permissions.Place}
+			ceiling = &egress.Ceiling{Grants: c.HTTP, Where: t.Permissions.Where}
 		}
 		services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP, ceiling)
 	}

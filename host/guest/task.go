@@ -2,8 +2,11 @@ package guest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -35,4 +38,35 @@ type Host interface {
 	Publish(ctx context.Context, publication *queue.Publication) error
 	// Warn tells those who run the host about the task; fields are pairs of a name and a value.
 	Warn(message string, fields ...any)
+}
+
+// atOnce does something in Redis, and again if nobody knows whether that was done: what comes into being keeps its ID. If that
+// can never be done, it warns with the message.
+func atOnce[T any](ctx context.Context, host Host, message string, do func() (T, error)) (T, error) {
+	value, err := service.Await(ctx, do)
+	if queue.IsUnavailable(err) && ctx.Err() == nil {
+		value, err = service.Await(ctx, do)
+	}
+	if errors.Is(err, queue.ErrDamaged) {
+		host.Warn(message, "error", err)
+	}
+	return value, explain(err)
+}
+
+// explain makes an error of package queue one of package service; others, and nil, stay.
+func explain(err error) error {
+	var as error
+	switch {
+	case errors.Is(err, queue.ErrQueueFull):
+		as = service.ErrQuota
+	case errors.Is(err, queue.ErrDependency), errors.Is(err, queue.ErrExists):
+		as = service.ErrInvalid
+	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):
+		as = service.ErrLost
+	case errors.Is(err, queue.ErrDamaged), queue.IsUnavailable(err):
+		as = service.ErrUnavailable
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %w", as, err)
 }

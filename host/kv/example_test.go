@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -20,7 +21,8 @@ func Example() {
 	defer rdb.Close()
 
 	store := kv.New(rdb, "example")
-	plugin := store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 10 << 20}}, nil)
+	deny := func(bucket string, _ bool) error { return fmt.Errorf("%w: bucket %s", service.ErrDenied, bucket) }
+	plugin := store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 10 << 20}}, deny)
 	for range 3 {
 		_, err = plugin.Increment(ctx, "seen", "a.jpg", 1)
 	}
@@ -34,6 +36,6 @@ func Example() {
 	fmt.Printf("%+v %v\n", buckets, err)
 	// Output:
 	// 3 <nil>
-	// denied: bucket "secrets" is not granted: add capabilities: {kv: [{bucket: "secrets"}]}
+	// denied: bucket secrets
 	// [{Name:seen Keys:1 Bytes:6}] <nil>
 }

@@ -21,8 +21,8 @@ type Grant struct {
 	Quota int64
 }
 
-// For is the store as one plugin may use it. Of two grants for one bucket the later counts. deny explains why a bucket is
-// denied; if it is nil or returns nil, the error names the manifest.
+// For is the store as one plugin may use it. Of two grants for one bucket the later counts. deny is the error of another
+// bucket, or of a change that is not granted.
 func (s *Store) For(grants []Grant, deny func(bucket string, write bool) error) service.KV {
 	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {
@@ -34,33 +34,20 @@ func (s *Store) For(grants []Grant, deny func(bucket string, write bool) error) 
 // view is a Store behind the grants of one plugin.
 type view struct {
 	store  *Store
-	deny   func(bucket string, write bool) error // may be nil
-	grants map[string]Grant                      // by bucket; never changed
+	deny   func(bucket string, write bool) error
+	grants map[string]Grant // by bucket; never changed
 }
 
-// grant finds the grant of a bucket, or returns an error with the line that the manifest lacks.
+// grant finds the grant of a bucket, or returns its denial.
 func (v *view) grant(bucket string, write bool) (Grant, error) {
 	if err := validName("bucket", bucket); err != nil {
 		return Grant{}, err
 	}
 	grant, ok := v.grants[bucket]
-	what := "is not granted"
-	switch {
-	case ok && (grant.Write || !write):
-		return grant, nil
-	case ok:
-		what = "is granted for reading only"
+	if !ok || write && !grant.Write {
+		return Grant{}, v.deny(bucket, write)
 	}
-	if v.deny != nil {
-		if err := v.deny(bucket, write); err != nil {
-			return Grant{}, err
-		}
-	}
-	line := fmt.Sprintf("kv: [{bucket: %q}]", bucket)
-	if write {
-		line = fmt.Sprintf("kv: [{bucket: %q, access: rw}]", bucket)
-	}
-	return Grant{}, &service.Denial{What: fmt.Sprintf("bucket %q %s", bucket, what), Add: line}
+	return grant, nil
 }
 
 func (v *view) Get(ctx context.Context, bucket, key string) ([]byte, error) {

@@ -44,6 +44,11 @@ type KVGrant struct {
 	Quota int64
 }
 
+// allowsBucket tells whether a bucket may be used, or changed as well.
+func (c *Capabilities) allowsBucket(bucket string, write bool) bool {
+	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket && (g.Write || !write) })
+}
+
 // EnqueueGrant lets a handler enqueue tasks.
 type EnqueueGrant struct {
 	// Queues are those that it may enqueue to, by name or by pattern: see Allows.

@@ -17,13 +17,13 @@ func CheckFile(info fs.FileInfo, most int64) error {
 		return &Fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
 	}
 	if info.Size() > most {
-		return &Fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), MakeSmaller}
+		return &Fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), makeSmaller}
 	}
 	return nil
 }
 
-// MakeSmaller is the remedy for a file that is too large.
-const MakeSmaller = "make it smaller"
+// makeSmaller is the remedy for a file that is too large.
+const makeSmaller = "make it smaller"
 
 func typeName(mode fs.FileMode) string {
 	switch {

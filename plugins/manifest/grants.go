@@ -29,8 +29,8 @@ type TenantGrants struct {
 	Config map[string]string
 	// Secrets are where to find them, by name.
 	Secrets map[string]Secret
-	// Place is the entry, for messages: the tenant's name or "*", and the file.
-	Place string
+	// Where is the entry, for messages: the tenant's name or "*", and the file.
+	Where string
 
 	name string // of the tenant, or everyone
 }
@@ -71,11 +71,11 @@ func ParseGrants(path string, data []byte) (*Grants, error) {
 			if !d.tenant(tenant, keyNode, value) {
 				return
 			}
-			t, m := &TenantGrants{name: tenant, Place: g.place(tenant)}, &Manifest{}
+			t, m := &TenantGrants{name: tenant, Where: g.where(tenant)}, &Manifest{}
 			d.keys, d.values, d.prefix = t.keys(m), map[string]node{}, tenant
 			d.section(node{value.Node, ""}, d.keys)
 			d.prefix = ""
-			t.Config, t.Ceilings = m.Config, m.ceilings(t.Place)
+			t.Config, t.Ceilings = m.Config, m.ceilings(t.Where)
 			if _, bounded := d.values["capabilities"]; bounded {
 				t.Ceiling = &m.Capabilities
 			}
@@ -102,7 +102,7 @@ func (d *decoder) tenant(name string, keyNode, value node) bool {
 	return false
 }
 
-func (g *Grants) place(tenant string) string { return fmt.Sprintf("%q in %s", tenant, g.file) }
+func (g *Grants) where(tenant string) string { return fmt.Sprintf("%q in %s", tenant, g.file) }
 
 // keys are those of a tenant's entry: some of a manifest, m, and others.
 func (t *TenantGrants) keys(m *Manifest) []key {
@@ -184,7 +184,7 @@ func (g *Grants) Of(tenant string) *TenantGrants {
 	if g == nil {
 		return &TenantGrants{}
 	}
-	nothing := &TenantGrants{name: tenant, Place: g.place(tenant), Ceiling: &Capabilities{}}
+	nothing := &TenantGrants{name: tenant, Where: g.where(tenant), Ceiling: &Capabilities{}}
 	return cmp.Or(g.tenants[tenant], g.tenants[everyone], nothing)
 }
 

@@ -99,34 +99,45 @@ func TestManualGrants(t *testing.T) {
 	}
 }
 
-// What the manifest grants and the host does not is told as the host's; all else is not.
+// What the manifest grants and the host does not is told as the host's; all else as the manifest's.
 func TestPermissionsDeny(t *testing.T) {
 	t.Parallel()
 	m, err := Parse("x.yaml", []byte(manifestOfAcme))
 	check(t, err)
 	permissions := NewPermissions(&m, hostGrants(t, fullHostGrants), "acme", nil)
-	const prefix, place = `denied: the manifest allows it, the host does not: add capabilities: {`, ` to "acme" in /etc/quern/grants.yaml`
+	reader, err := Parse("x.yaml", []byte("capabilities: {kv: [{bucket: read}], publish: {topics: [t], after: call}}"))
+	check(t, err)
+	reading := NewPermissions(&reader, nil, "acme", nil)
+	host := func(line string) string {
+		return `denied: the manifest allows it, the host does not: add capabilities: {` + line + `} to "acme" in /etc/quern/grants.yaml`
+	}
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
 		{permissions.DenyBucket("thumbs", true), ""},
 		{permissions.DenyBucket("seen", false), ""},
-		{permissions.DenyBucket("seen", true), `kv: [{bucket: "seen", access: rw}]}`},
-		{permissions.DenyBucket("others", false), ""}, // is for the manifest to grant first
+		{permissions.DenyBucket("seen", true), host(`kv: [{bucket: "seen", access: rw}]`)},
+		{permissions.DenyBucket("others", false), `denied: bucket "others" is not granted: add capabilities: {kv: [{bucket: "others"}]}`},
+		{reading.DenyBucket("read", false), ""},
+		{reading.DenyBucket("read", true), `denied: bucket "read" is granted for reading only: add capabilities: {kv: [{bucket: "read", access: rw}]}`},
+		{reading.DenyBucket("other", true), `denied: bucket "other" is not granted: add capabilities: {kv: [{bucket: "other", access: rw}]}`},
 		{permissions.DenySecret("api_key"), ""},
-		{permissions.DenySecret("ssh"), `secrets: ["ssh"]}`},
-		{permissions.DenySecret("token"), ""},
+		{permissions.DenySecret("ssh"), host(`secrets: ["ssh"]`)},
+		{permissions.DenySecret("token"), `denied: secret "token" is not granted: add capabilities: {secrets: ["token"]}`},
 		{permissions.DenyQueue("mail.done"), ""},
-		{permissions.DenyQueue("other"), `enqueue: {queues: ["other"]}}`},
-		{permissions.DenyQueue("mail.bulk"), ""},
+		{permissions.DenyQueue("other"), host(`enqueue: {queues: ["other"]}`)},
+		{permissions.DenyQueue("mail.bulk"), `denied: queue "mail.bulk" is not granted: add capabilities: {enqueue: {queues: ["mail.bulk"]}}`},
+		{reading.DenyQueue("a"), `denied: queue "a" is not granted: add capabilities: {enqueue: {queues: ["a"]}}`},
+		{reading.DenyTopic("t"), ""},
+		{reading.DenyTopic("u"), `denied: topic "u" is not granted: add capabilities: {publish: {topics: ["u"], after: call}}`},
 		{NewPermissions(&m, nil, "acme", nil).DenySecret("ssh"), ""},
 	} {
-		switch {
-		case tt.want == "" && tt.err != nil:
-			t.Errorf("%v", tt.err)
-		case tt.want != "" && (!errors.Is(tt.err, service.ErrDenied) || tt.err.Error() != prefix+tt.want+place):
-			t.Errorf("got  %v\nwant %s", tt.err, prefix+tt.want+place)
+		if tt.want == "" && tt.err == nil {
+			continue
+		}
+		if !errors.Is(tt.err, service.ErrDenied) || tt.err.Error() != tt.want {
+			t.Errorf("got  %v\nwant %s", tt.err, tt.want)
 		}
 	}
 	m.Capabilities.Enqueue.After = afterCall

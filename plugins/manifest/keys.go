@@ -90,10 +90,10 @@ func (m *Manifest) keys() []key {
 		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
-		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go some time after the last.", value{
+		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go a week after the last, or ten minutes after a version without them.", value{
 			read: func(d *decoder, n node) { m.Subscribe = d.subscriptions(n) }, schema: listProperty(maxSubscriptions, objectProperty(new(Subscription).keys())),
 		}},
-		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go soon after the last.", value{
+		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go a week after the last, or ten minutes after a version without them.", value{
 			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
 		}},
 		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{
@@ -209,6 +209,16 @@ func (t *Test) keys() []key {
 		{"output", "The file with the result. Default: it may be anything.", pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out")},
 		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", integerValue(&t.Exit, math.MinInt32, math.MaxInt32, anyStatus)},
 		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", textValue(&t.Error, "write a part of the error's text", textProperty(""))},
+		{"dependencies", "The tasks that it waited for, and their results.", value{
+			read: func(d *decoder, n node) { t.Dependencies = d.dependencies(n) }, schema: listProperty(maxTests, objectProperty(new(Dependency).keys())),
+		}},
+	}
+}
+
+func (p *Dependency) keys() []key {
+	return []key{
+		{"id", "Its ID.", wordValue(&p.ID, "part-1").require("write the task's ID, such as id: part-1")},
+		{"result", "The file with its result: a path in the folder of the manifest. Default: it failed.", pathValue(&p.Result, nil, "a.out or samples/a.out", "tests/part-1.out")},
 	}
 }
 
@@ -273,10 +283,10 @@ func (d *decoder) patterns(n node, example string) []string {
 	return d.names(n, maxGrants, example, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
 }
 
-// notEmpty reports a list of no queues.
+// notEmpty reports an empty list.
 func (d *decoder) notEmpty(n node, remedy string) {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		d.wrong(n, "names no queue", remedy)
+		d.wrong(n, "is empty", remedy)
 	}
 }
 
@@ -399,6 +409,15 @@ func (d *decoder) tests(n node) (tests []Test) {
 		tests = append(tests, test)
 	})
 	return tests
+}
+
+func (d *decoder) dependencies(n node) (all []Dependency) {
+	d.list(n, maxTests, "[{id: part-1, result: part-1.out}]", "write", func(at node) {
+		var one Dependency
+		d.entry(at, one.keys())
+		all = append(all, one)
+	})
+	return all
 }
 
 // together checks the keys that only make sense together, as far as each is right by itself.

@@ -103,13 +103,13 @@ type Ceilings map[string]ceiling
 // ceiling is a bound, and where it stands, for messages.
 type ceiling struct {
 	value int64
-	place string
+	where string
 }
 
 // ParseCeilings reads ceilings that are written as KEY=VALUE, with the keys and the values of a manifest. An *Error tells
-// what is wrong with them; place is where they stand.
-func ParseCeilings(place string, texts []string) (Ceilings, error) {
-	d, m, limits := newDecoder(place), Manifest{}, map[string]key{}
+// what is wrong with them; where is the file, or the flag, for messages.
+func ParseCeilings(where string, texts []string) (Ceilings, error) {
+	d, m, limits := newDecoder(where), Manifest{}, map[string]key{}
 	var paths []string
 	m.eachLimit(func(path string, l key) {
 		paths = append(paths, path)
@@ -132,23 +132,23 @@ func ParseCeilings(place string, texts []string) (Ceilings, error) {
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	return m.ceilings(place), nil
+	return m.ceilings(where), nil
 }
 
-// ceilings are the limits that a manifest sets, as ceilings that stand in a place.
-func (m *Manifest) ceilings(place string) Ceilings {
+// ceilings are the limits that a manifest sets, as ceilings; where they stand is for messages.
+func (m *Manifest) ceilings(where string) Ceilings {
 	c := Ceilings{}
 	m.eachLimit(func(path string, l key) {
 		if value := l.get(); value > 0 {
-			c[path] = ceiling{value, place}
+			c[path] = ceiling{value, where}
 		}
 	})
 	return c
 }
 
-// With returns the ceilings with those of the limits that are not 0, which stand in a place: of two the stricter holds.
-func (c Ceilings) With(limits runtime.Limits, place string) Ceilings {
-	return c.with((&Manifest{Limits: limits}).ceilings(place))
+// With returns the ceilings with those of the limits that are not 0: of two the stricter holds. where is for messages.
+func (c Ceilings) With(limits runtime.Limits, where string) Ceilings {
+	return c.with((&Manifest{Limits: limits}).ceilings(where))
 }
 
 // with are the stricter of both.
@@ -178,10 +178,10 @@ func (l *limit) beyond(value, bound int64) bool {
 // Lowered is a limit that a host lowers below the manifest's.
 type Lowered struct {
 	Key string `json:"key"`
-	// Manifest is what it asks for, Host what is left, Place where the host says so.
+	// Manifest is what it asks for, Host what is left, and Where the host says so.
 	Manifest string `json:"manifest"`
 	Host     string `json:"host"`
-	Place    string `json:"place"`
+	Where    string `json:"place"`
 }
 
 // limitTo returns the manifest with its limits under the ceilings, those that are less than it asks for, and the places of
@@ -195,19 +195,19 @@ func (m Manifest) limitTo(ceilings Ceilings) (limited Manifest, lowered []Lowere
 		asked, bound := l.get(), ceilings[path]
 		value := cmp.Or(asked, l.absent)
 		switch {
-		case bound.place == "":
+		case bound.where == "":
 			return
 		case asked == 0 && strings.HasPrefix(path, "retry."):
 			return // a task or the host may set it: see Permissions.MostRetry
 		case l.beyond(value, bound.value):
 			if asked != 0 {
-				lowered = append(lowered, Lowered{path, l.format(asked), l.format(bound.value), bound.place})
+				lowered = append(lowered, Lowered{path, l.format(asked), l.format(bound.value), bound.where})
 			}
 			l.set(bound.value)
 		case asked != 0 || value != bound.value:
 			return
 		}
-		hosts[path] = bound.place
+		hosts[path] = bound.where
 	})
 	return m, lowered, hosts
 }

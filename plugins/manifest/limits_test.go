@@ -88,7 +88,7 @@ func TestCeilingsOfLimits(t *testing.T) {
 				lower && (lowered[told].Manifest != l.format(asked) || lowered[told].Host != l.format(got) || both[path].value != got) {
 				t.Fatalf("%s: %d of %d, told %+v", path, got, asked, lowered)
 			}
-			if got != asked && hosts[path] != both[path].place {
+			if got != asked && hosts[path] != both[path].where {
 				t.Fatalf("%s: %d of %d is the host's, not of %q", path, got, asked, hosts[path])
 			}
 		})

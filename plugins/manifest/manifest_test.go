@@ -143,7 +143,7 @@ func TestParseErrors(t *testing.T) {
 		{"version: !!binary aGk=", "x.yaml:1: version: is of the type !!binary: write " + words},
 
 		{"queues: x", "x.yaml:1: queues: is a text: write a list, such as [x]"},
-		{"queues: []", `x.yaml:1: queues: names no queue: name one, or leave the key out to serve "x"`},
+		{"queues: []", `x.yaml:1: queues: is empty: name one, or leave the key out to serve "x"`},
 		{"queues: [a, a]", `x.yaml:1: queues[1]: "a" is in the list twice: name it once`},
 		{"queues:\n- a\n- b c\n", `x.yaml:3: queues[1]: "b c" has the byte 0x20: write ` + words},
 		{"queues: [\"a\\nb\"]", `x.yaml:1: queues[0]: "a\nb" has the byte 0x0a: write ` + words},

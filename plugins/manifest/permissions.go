@@ -34,8 +34,8 @@ type Permissions struct {
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
-	// Place is where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
-	Place string
+	// Where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
+	Where string
 
 	asked   Capabilities
 	hosts   map[string]string // the limits that the host decides, by path, with the places of their ceilings
@@ -47,7 +47,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	own := grants.Of(tenant)
 	p := &Permissions{
 		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets, Ceiling: own.Ceiling,
-		asked: m.Capabilities, Place: own.Place,
+		asked: m.Capabilities, Where: own.Where,
 	}
 	for name, value := range own.Config {
 		if _, asked := m.Config[name]; asked {
@@ -62,7 +62,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	p.MostRetry, p.timeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
 	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
 		p.Dead = ""
-		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Place})
+		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Where})
 	}
 	return p
 }
@@ -119,57 +119,61 @@ func (p *Permissions) ExplainMemory(err error) error {
 
 // remedy is what to do about a limit, by its name, that the host decides; "" if the manifest does.
 func (p *Permissions) remedy(name string) string {
-	if place, ok := p.hosts["limits."+name]; ok {
-		return "the host allows no more, see " + place
+	if where, ok := p.hosts["limits."+name]; ok {
+		return "the host allows no more, see " + where
 	}
 	return ""
 }
 
 // denial is that of something that takes a line in the host's grants.
 func (p *Permissions) denial(line string) *service.Denial {
-	return &service.Denial{By: service.ByHost, Place: p.Place, Add: line}
+	return &service.Denial{By: service.ByHost, Where: p.Where, Add: line}
 }
 
-// deny is the denial of something, by its name, that the manifest grants and the host does not; else nil.
-func (p *Permissions) deny(grants func(c *Capabilities) bool, line, name string) error {
-	if !grants(&p.asked) || grants(&p.Capabilities) {
+// deny is the denial of something, by its name, that the manifest or the host does not grant; nil if both do. what and line are formats.
+func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name string) error {
+	switch {
+	case grants(&p.Capabilities):
 		return nil
+	case grants(&p.asked):
+		return p.denial(fmt.Sprintf(line, name))
 	}
-	return p.denial(fmt.Sprintf(line, name))
+	return &service.Denial{What: fmt.Sprintf(what, name), Add: fmt.Sprintf(line, name)}
 }
 
-// DenyBucket is the error of using a bucket, or of changing it, that the manifest grants and the host does not; else nil.
+// DenyBucket is the denial of using a bucket, or of changing it; nil if it is granted. So are those below.
 func (p *Permissions) DenyBucket(bucket string, write bool) error {
-	line := "kv: [{bucket: %q}]"
+	what, line := "bucket %q is not granted", "kv: [{bucket: %q}]"
 	if write {
 		line = "kv: [{bucket: %q, access: rw}]"
+		if p.Capabilities.allowsBucket(bucket, false) {
+			what = "bucket %q is granted for reading only"
+		}
 	}
-	return p.deny(func(c *Capabilities) bool {
-		return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket && (g.Write || !write) })
-	}, line, bucket)
+	return p.deny(func(c *Capabilities) bool { return c.allowsBucket(bucket, write) }, what, line, bucket)
 }
 
-// DenySecret is the error of reading a secret that the manifest grants and the host does not; else nil.
+// DenySecret is that of reading a secret.
 func (p *Permissions) DenySecret(name string) error {
-	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secrets: [%q]", name)
+	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secret %q is not granted", "secrets: [%q]", name)
 }
 
-// DenyQueue is the error of enqueueing to a queue that the manifest grants and the host does not; else nil.
+// DenyQueue is that of enqueueing to a queue.
 func (p *Permissions) DenyQueue(queue string) error {
 	line := "enqueue: {queues: [%q]}"
 	if p.asked.Enqueue.AfterCall() {
 		line = "enqueue: {queues: [%q], after: call}"
 	}
-	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, line, queue)
+	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, "queue %q is not granted", line, queue)
 }
 
-// DenyTopic is the error of publishing to a topic that the manifest grants and the host does not; else nil.
+// DenyTopic is that of publishing to a topic.
 func (p *Permissions) DenyTopic(topic string) error {
 	line := "publish: {topics: [%q]}"
 	if p.asked.Publish.AfterCall() {
 		line = "publish: {topics: [%q], after: call}"
 	}
-	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, line, topic)
+	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, "topic %q is not granted", line, topic)
 }
 
 // DenyDepth is the error of enqueueing from a task with that many parents, if the host and not the manifest bounds it; else nil.

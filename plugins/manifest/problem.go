@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // ErrRefused is wrapped by every *Error.
@@ -86,14 +86,7 @@ const maxShown = 64
 
 // Quote quotes a text for a message: cut to what a message can show, with escapes for what a terminal or a log would obey.
 func Quote(text string) string {
-	if len(text) <= maxShown {
-		return strconv.Quote(text)
-	}
-	cut := maxShown
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return strconv.Quote(text[:cut] + "…")
+	return strconv.Quote(redact.Shorten(text, maxShown))
 }
 
 // Shorten is Quote without the quotation marks.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -141,7 +142,7 @@ func ExtismFunctions() []Function {
 	}
 	for level, name := range []string{"log_trace", "log_debug", "log_info", "log_warn", "log_error"} {
 		functions = append(functions, Function{name, names, nil, func(s *System, _ api.Memory, a []uint64) {
-			line := prefix(s.extism.blocks.view(a[0]))
+			line := redact.Prefix(s.extism.blocks.view(a[0]), maxError)
 			s.Host.Log(levels[level] + string(s.release(a[0], line)))
 		}})
 	}
@@ -221,7 +222,7 @@ func (s *System) extismOutput(_ api.Memory, a []uint64) {
 
 // extismError is error_set(block). Then the task has failed, whatever the guest returns.
 func (s *System) extismError(_ api.Memory, a []uint64) {
-	p := prefix(s.extism.blocks.view(a[0]))
+	p := redact.Prefix(s.extism.blocks.view(a[0]), maxError)
 	s.spend(len(p))
 	s.failure, s.failed = append([]byte{}, p...), true
 }
@@ -317,6 +318,7 @@ func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	}
 	request := service.Request{
 		URL: fields.URL, Method: strings.ToUpper(cmp.Or(fields.Method, "GET")), Headers: map[string][]string{}, Body: body,
+		Trace: s.Task.Headers,
 	}
 	for _, headers := range []map[string]string{fields.Header, fields.Headers} {
 		for name, value := range headers {

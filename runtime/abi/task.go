@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // resultRead is result_read(off, ptr, cap).
@@ -53,7 +54,7 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	if !ok {
 		return errnoFault
 	}
-	text = prefix(text)
+	text = redact.Prefix(text, maxError)
 	s.spend(len(text))
 	s.failure, s.failed = append(s.failure[:0], text...), true
 	return errnoSuccess
@@ -61,19 +62,6 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 
 // Error returns the text of the last error_set, at most 4 KiB and untrusted, and whether there was one.
 func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
-
-// prefix returns the longest prefix of text with at most maxError bytes that splits no rune.
-func prefix(text []byte) []byte {
-	if len(text) <= maxError {
-		return text
-	}
-	for cut := maxError; cut > maxError-utf8.UTFMax; cut-- {
-		if utf8.RuneStart(text[cut]) {
-			return text[:cut]
-		}
-	}
-	return text[:maxError] // not UTF-8
-}
 
 // setRetryAfter is retry_after(ms). The last call counts.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {

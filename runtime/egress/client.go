@@ -37,8 +37,8 @@ func New(cfg Config) *Client {
 type Ceiling struct {
 	// Grants are required in addition to those of the manifest.
 	Grants []Grant
-	// Place names in error messages where a grant could be added: a file and an entry in it.
-	Place string
+	// Where names in error messages where a grant could be added: an entry and its file.
+	Where string
 }
 
 // For returns the service of one plugin of a tenant, limited to the grants, which must not change, and to the ceiling,
@@ -142,8 +142,8 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 // check turns the guest's request into one that is granted.
 func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
-	if used := len(r.Method) + len(r.URL); used > cfg.MaxHeader {
-		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers", service.ErrTooBig, used, cfg.MaxHeader)
+	if used := len(r.Method) + len(r.URL); used > cfg.maxHeader {
+		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers", service.ErrTooBig, used, cfg.maxHeader)
 	}
 	if err := checkMethod(r.Method); err != nil {
 		return target{}, nil, fmt.Errorf("%w: method %q %w", service.ErrInvalid, r.Method, err)
@@ -161,14 +161,15 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 	}
 	if p.ceiling != nil && !granted(p.ceiling.Grants, r.Method, t) {
 		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t,
-			&service.Denial{By: service.ByHost, Place: p.ceiling.Place, Add: fmt.Sprintf("http: [%s]", line)})
+			&service.Denial{By: service.ByHost, Where: p.ceiling.Where, Add: fmt.Sprintf("http: [%s]", line)})
 	}
-	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.MaxHeader)
+	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.maxHeader)
 	if err != nil {
 		return target{}, nil, err
 	}
-	if len(r.Body) > cfg.MaxRequest {
-		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig, len(r.Body), cfg.MaxRequest)
+	addTrace(header, r.Trace)
+	if len(r.Body) > cfg.maxRequest {
+		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig, len(r.Body), cfg.maxRequest)
 	}
 	request, err := http.NewRequestWithContext(ctx, r.Method, "", bytes.NewReader(r.Body))
 	if err != nil {
@@ -206,7 +207,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, ctx), &httptrace.ClientTrace{GotConn: b.from})
 	response, err := connections.transport.RoundTrip(request.WithContext(traced))
 	if err != nil {
-		return service.Response{}, transportError(err, p.client.cfg.MaxHeader)
+		return service.Response{}, transportError(err, p.client.cfg.maxHeader)
 	}
 	defer response.Body.Close()
 	if response.StatusCode < http.StatusOK {

@@ -57,9 +57,9 @@ func TestDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, echo, c.start)
-			cfg := Config{Networks: loopback, Resolver: always("127.0.0.1")}
+			cfg := Config{Networks: loopback, resolver: always("127.0.0.1")}
 			if c.scheme == "https" {
-				cfg.RootCAs = roots(s)
+				cfg.rootCAs = roots(s)
 			}
 			origin := c.scheme + "://example.com" + s.port()
 			h := setup(t, cfg).For("a", grants(t, origin), nil)
@@ -92,7 +92,7 @@ func TestNotGranted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")})
+	c := setup(t, Config{Networks: loopback, resolver: always("127.0.0.1")})
 	h := c.For("a", []Grant{get}, nil)
 	for _, r := range []service.Request{
 		{Method: "POST", URL: s.URL},
@@ -150,7 +150,7 @@ func TestNetworks(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo, plain)
 	for _, networks := range [][]netip.Prefix{nil, {netip.MustParsePrefix("10.0.0.0/8")}, {netip.MustParsePrefix("127.0.0.2/31")}} {
-		c := setup(t, Config{Networks: networks, Resolver: always("127.0.0.1")})
+		c := setup(t, Config{Networks: networks, resolver: always("127.0.0.1")})
 		for _, host := range []string{"127.0.0.1", "localhost", "name.test", "[::1]", "[::7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::1]", "0.0.0.0", "[::]"} {
 			url := "http://" + host + s.port()
 			r, err := get(t, c.For("a", grants(t, url), nil), url)
@@ -163,7 +163,7 @@ func TestNetworks(t *testing.T) {
 	if n := s.accepted.Load(); n != 0 {
 		t.Errorf("%d connections", n)
 	}
-	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")})
+	c := setup(t, Config{Networks: loopback, resolver: always("127.0.0.1")})
 	for _, host := range []string{"127.0.0.1", "name.test"} {
 		url := "http://" + host + s.port()
 		if r, err := get(t, c.For("a", grants(t, url), nil), url); err != nil || r.Status != 200 {
@@ -184,7 +184,7 @@ func TestRebinding(t *testing.T) {
 	_, forbidden := rawOn(t, "127.0.0.2"+s.port(), func(context.Context, net.Conn) { inside.Add(1) })
 	h := setup(t, Config{
 		Networks: []netip.Prefix{netip.PrefixFrom(granted, 32)},
-		Resolver: resolver(func(name string) []netip.Addr {
+		resolver: resolver(func(name string) []netip.Addr {
 			switch {
 			case name == "both.test":
 				return []netip.Addr{other, granted}
@@ -242,7 +242,7 @@ func TestPools(t *testing.T) {
 			s := serve(t, echo, start)
 			cfg := Config{Networks: loopback}
 			if name == "HTTP2" {
-				cfg.RootCAs = roots(s)
+				cfg.rootCAs = roots(s)
 			}
 			c := setup(t, cfg)
 			one, two, none := c.For("a", grants(t, s.URL), nil), c.For("a", grants(t, s.URL), nil), c.For("a", grants(t, "http://example.com"), nil)
@@ -269,7 +269,7 @@ func TestPools(t *testing.T) {
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo, http2)
-	h := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1"), RootCAs: roots(s)}).
+	h := setup(t, Config{Networks: loopback, resolver: always("127.0.0.1"), rootCAs: roots(s)}).
 		For("a", grants(t, "https://example.com"+s.port(), s.URL, "https://other.test"+s.port()), nil)
 	for _, url := range []string{s.URL, "https://example.com" + s.port()} {
 		r, err := get(t, h, url)
@@ -287,7 +287,7 @@ func TestCertificate(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	s := serve(t, echo, plain)
-	h := setup(t, Config{Networks: loopback, MaxHeader: 2048}).For("a", grants(t, s.URL), nil)
+	h := setup(t, Config{Networks: loopback, maxHeader: 2048}).For("a", grants(t, s.URL), nil)
 	ask := func(name, value string) (service.Response, error) {
 		return h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL, Headers: map[string][]string{name: {value}}})
 	}
@@ -309,6 +309,19 @@ func TestHeaders(t *testing.T) {
 		succeeds(t, r, err, 200, string(r.Body))
 		if !bytes.Contains(r.Body, []byte("X-Value: "+strings.TrimSpace(value)+"\n")) {
 			t.Errorf("%q is sent as %q", value, r.Body)
+		}
+	}
+	// The trace of the call goes with the request, unless the guest has one of its own; it does not count.
+	trace := map[string]string{"traceparent": "00-1", "tracestate": "a=1", "x-id": "7"}
+	for want, of := range map[string]map[string][]string{
+		"Traceparent: 00-1\nTracestate: a=1\nUser-Agent": {"tracestate": {"b=2"}},
+		"Traceparent: 00-2\nUser-Agent":                  {"traceparent": {"00-2"}},
+		"Traceparent: 00-1\nTracestate: a=1\nUser":       {"Accept": {strings.Repeat("x", 2000)}},
+	} {
+		r, err := h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL, Headers: of, Trace: trace})
+		succeeds(t, r, err, 200, string(r.Body))
+		if !bytes.Contains(r.Body, []byte(want)) || bytes.Contains(r.Body, []byte("X-Id")) {
+			t.Errorf("%s", r.Body)
 		}
 	}
 	if n := s.accepted.Load(); n != 1 {
@@ -387,9 +400,9 @@ func TestBodies(t *testing.T) {
 					_, _ = w.Write([]byte("!"))
 				}
 			}, start)
-			cfg := Config{Networks: loopback, MaxRequest: most, MaxResponse: most}
+			cfg := Config{Networks: loopback, maxRequest: most, MaxResponse: most}
 			if name == "HTTP2" {
-				cfg.RootCAs = roots(s)
+				cfg.rootCAs = roots(s)
 			}
 			h := setup(t, cfg).For("a", grants(t, s.URL), nil)
 			body := bytes.Repeat([]byte("0123456789"), most/10)
@@ -449,7 +462,7 @@ func TestEnds(t *testing.T) {
 			}, start)
 			cfg := Config{Networks: loopback, Timeout: 100 * time.Millisecond}
 			if name == "HTTP2" {
-				cfg.RootCAs = roots(s)
+				cfg.rootCAs = roots(s)
 			}
 			short := setup(t, cfg).For("a", grants(t, s.URL), nil)
 			cfg.Timeout = 0
@@ -519,7 +532,7 @@ func TestMany(t *testing.T) {
 		_, _ = w.Write(body)
 	}
 	one, two := serve(t, handler, plain), serve(t, echo, http2)
-	c := setup(t, Config{Networks: loopback, RootCAs: roots(two), MaxConns: most})
+	c := setup(t, Config{Networks: loopback, rootCAs: roots(two), MaxConns: most})
 	var running sync.WaitGroup
 	for i := range guests {
 		running.Go(func() {
@@ -551,7 +564,7 @@ func TestMaxConns(t *testing.T) {
 			<-release
 		}
 	}, plain)
-	c := setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1"), MaxConns: 1})
+	c := setup(t, Config{Networks: loopback, resolver: always("127.0.0.1"), MaxConns: 1})
 	h := c.For("a", grants(t, "http://*.test"+s.port()), nil)
 	var running sync.WaitGroup
 	for i := range perTenant {
@@ -589,7 +602,7 @@ func TestIdle(t *testing.T) {
 		}
 		ended <- struct{}{}
 	})
-	h := setup(t, Config{Networks: loopback, IdleTimeout: 20 * time.Millisecond}).For("a", grants(t, url), nil)
+	h := setup(t, Config{Networks: loopback, idleTimeout: 20 * time.Millisecond}).For("a", grants(t, url), nil)
 	for i := range 2 {
 		r, err := get(t, h, url)
 		succeeds(t, r, err, 204, "")
@@ -625,14 +638,6 @@ func TestRepeated(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{
-		"max request -1":                     {MaxRequest: -1},
-		"max response 1073741825: use 1 to":  {MaxResponse: 1<<30 + 1},
-		"max header -5":                      {MaxHeader: -5},
-		"timeout -1s: use more than 0s":      {Timeout: -time.Second},
-		"dial timeout -1ns":                  {DialTimeout: -1},
-		"handshake timeout -1ns":             {HandshakeTimeout: -1},
-		"idle timeout -1ns":                  {IdleTimeout: -1},
-		"max conns 10001: use 1 to 10000":    {MaxConns: 10_001},
 		"network invalid Prefix":             {Networks: make([]netip.Prefix, 1)},
 		`proxy: has no scheme that is known`: {Proxy: parsed(t, "ftp://p")},
 		`proxy: has no host: use`:            {Proxy: parsed(t, "http://u:secret@")},

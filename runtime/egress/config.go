@@ -13,9 +13,6 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// largest is the largest size in a Config, in bytes.
-const largest = 1 << 30
-
 // Config sets the limits of what guests may send. The zero value works.
 type Config struct {
 	// Networks may be reached in addition to public addresses of other hosts (default: none). An IPv6 address that
@@ -25,63 +22,45 @@ type Config struct {
 	// Proxy is the proxy for all requests (default: none): http or https, with or without a user and password. See the
 	// package comment.
 	Proxy *url.URL
-	// Resolver resolves names (default: the system's).
-	Resolver *net.Resolver
-	// RootCAs are trusted for TLS (default: the system's). The caller must not change them any more.
-	RootCAs *x509.CertPool
-	// MaxRequest and MaxResponse bound bodies, in bytes (default 16 MiB each).
-	MaxRequest, MaxResponse int
+	// MaxResponse bounds the body of an answer, in bytes (default 16 MiB).
+	MaxResponse int
 	// Truncate keeps the first MaxResponse bytes of a longer answer, which is an error otherwise.
 	Truncate bool
-	// MaxHeader bounds method, URL and headers of a request, and the headers of an answer, in bytes (default 64 KiB).
-	MaxHeader int
 	// Timeout bounds a request, from its start to the last byte of the answer (default 30 s). A guest may set a shorter
 	// one.
 	Timeout time.Duration
-	// DialTimeout bounds resolving and connecting, HandshakeTimeout the TLS handshake (default 10 s each).
-	DialTimeout, HandshakeTimeout time.Duration
-	// IdleTimeout is how long an idle connection is kept (default 90 s).
-	IdleTimeout time.Duration
 	// MaxConns bounds a tenant's connections to one host (default 32): further requests wait. To all hosts the bound is
 	// eight times as high: further requests fail. A quarter of each may be idle.
 	MaxConns int
+
+	// What is the same for all clients, but in tests.
+
+	resolver *net.Resolver  // the system's
+	rootCAs  *x509.CertPool // trusted for TLS: nil for the system's
+	// maxRequest bounds the body of a request, 16 MiB; maxHeader its method, URL and headers, and the headers of an answer, 64 KiB.
+	maxRequest, maxHeader int
+	// dialTimeout bounds resolving and connecting, handshakeTimeout the TLS handshake: 10 s each.
+	dialTimeout, handshakeTimeout time.Duration
+	// idleTimeout is how long an idle connection is kept: 90 s.
+	idleTimeout time.Duration
 }
 
 func (c Config) withDefaults() Config {
-	c.Resolver = cmp.Or(c.Resolver, net.DefaultResolver)
-	c.MaxRequest = cmp.Or(c.MaxRequest, service.MaxBody)
+	c.resolver = cmp.Or(c.resolver, net.DefaultResolver)
+	c.maxRequest = cmp.Or(c.maxRequest, service.MaxBody)
 	c.MaxResponse = cmp.Or(c.MaxResponse, service.MaxBody)
-	c.MaxHeader = cmp.Or(c.MaxHeader, 64<<10)
+	c.maxHeader = cmp.Or(c.maxHeader, 64<<10)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
-	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
-	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 10*time.Second)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, 90*time.Second)
+	c.dialTimeout = cmp.Or(c.dialTimeout, 10*time.Second)
+	c.handshakeTimeout = cmp.Or(c.handshakeTimeout, 10*time.Second)
+	c.idleTimeout = cmp.Or(c.idleTimeout, 90*time.Second)
 	c.MaxConns = cmp.Or(c.MaxConns, 32)
 	return c
 }
 
-// Validate names the first invalid field and its allowed values. A client with such a Config sends nothing and answers
-// every request with this error.
+// Validate names an invalid network or proxy, and what it may be. A client with such a Config sends nothing and answers every
+// request with this error.
 func (c Config) Validate() error {
-	for _, size := range []struct {
-		name  string
-		value int
-	}{{"max request", c.MaxRequest}, {"max response", c.MaxResponse}, {"max header", c.MaxHeader}} {
-		if size.value < 0 || size.value > largest {
-			return fmt.Errorf("%s %d: use 1 to %d bytes, or 0 for the default", size.name, size.value, largest)
-		}
-	}
-	for _, timeout := range []struct {
-		name  string
-		value time.Duration
-	}{{"timeout", c.Timeout}, {"dial timeout", c.DialTimeout}, {"handshake timeout", c.HandshakeTimeout}, {"idle timeout", c.IdleTimeout}} {
-		if timeout.value < 0 {
-			return fmt.Errorf("%s %s: use more than 0s, or 0s for the default", timeout.name, timeout.value)
-		}
-	}
-	if c.MaxConns < 0 || c.MaxConns > 10_000 {
-		return fmt.Errorf("max conns %d: use 1 to 10000, or 0 for the default", c.MaxConns)
-	}
 	for _, n := range c.Networks {
 		if !n.IsValid() {
 			return fmt.Errorf("network %s: use an address and its bits, such as 10.0.0.0/8", n)

@@ -97,7 +97,7 @@ func TestHostileServers(t *testing.T) {
 				}
 				ended <- struct{}{}
 			})
-			client := setup(t, Config{Networks: loopback, MaxResponse: 10_000, MaxHeader: 8 << 10, Timeout: 10 * time.Second})
+			client := setup(t, Config{Networks: loopback, MaxResponse: 10_000, maxHeader: 8 << 10, Timeout: 10 * time.Second})
 			ask := service.Request{Method: "POST", URL: url} // which is not sent twice
 			if c.want == service.ErrUnavailable {            //nolint:errorlint // the table's own value
 				ask.Timeout = 200 * time.Millisecond
@@ -146,7 +146,7 @@ func TestHostileHTTP2(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}, http2)
-	h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 8 << 10, RootCAs: roots(s)}).For("a", grants(t, s.URL), nil)
+	h := setup(t, Config{Networks: loopback, MaxResponse: 1000, maxHeader: 8 << 10, rootCAs: roots(s)}).For("a", grants(t, s.URL), nil)
 	for path, want := range map[string]error{
 		"/headers": service.ErrTooBig, "/flood": service.ErrUnavailable, "/endless": service.ErrTooBig, "/hints": service.ErrUnavailable, "/trickle": service.ErrUnavailable, "/truncated": service.ErrUnavailable,
 	} {
@@ -188,7 +188,7 @@ func TestTinyPieces(t *testing.T) {
 			w.(http.Flusher).Flush()
 		}
 	}, http2)
-	h := setup(t, Config{Networks: loopback, RootCAs: roots(frames), Timeout: time.Minute}).For("a", grants(t, chunks, frames.URL), nil)
+	h := setup(t, Config{Networks: loopback, rootCAs: roots(frames), Timeout: time.Minute}).For("a", grants(t, chunks, frames.URL), nil)
 	for _, url := range []string{chunks, frames.URL} {
 		for range 3 { // on the same connection
 			r, err := get(t, h, url+"/short")
@@ -230,7 +230,7 @@ func TestSharedConnection(t *testing.T) {
 				<-ending
 				fmt.Fprint(w, "ly")
 			}, http2)
-			h := setup(t, Config{Networks: loopback, MaxResponse: 1000, MaxHeader: 64 << 10, RootCAs: roots(s), Timeout: time.Minute}).For("a", grants(t, s.URL), nil)
+			h := setup(t, Config{Networks: loopback, MaxResponse: 1000, maxHeader: 64 << 10, rootCAs: roots(s), Timeout: time.Minute}).For("a", grants(t, s.URL), nil)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -265,7 +265,7 @@ func TestUnreachable(t *testing.T) {
 	deaf = strings.Replace(deaf, "http:", "https:", 1)
 	s := serve(t, echo, plain)
 	noTLS := strings.Replace(s.URL, "http:", "https:", 1)
-	c := setup(t, Config{Networks: loopback, Resolver: always(), HandshakeTimeout: 50 * time.Millisecond})
+	c := setup(t, Config{Networks: loopback, resolver: always(), handshakeTimeout: 50 * time.Millisecond})
 	for _, url := range []string{gone, deaf, noTLS, "https://none.test"} {
 		r, err := get(t, c.For("a", grants(t, url), nil), url)
 		fails(t, r, err, service.ErrUnavailable)
@@ -283,7 +283,7 @@ func TestDeaf(t *testing.T) {
 	r, err := h.Do(t.Context(), service.Request{Method: "POST", URL: url, Body: make([]byte, 16<<20), Timeout: 100 * time.Millisecond})
 	fails(t, r, err, service.ErrUnavailable)
 
-	h = setup(t, Config{DialTimeout: 50 * time.Millisecond, Resolver: unanswered()}).For("a", grants(t, "https://a.test"), nil)
+	h = setup(t, Config{dialTimeout: 50 * time.Millisecond, resolver: unanswered()}).For("a", grants(t, "https://a.test"), nil)
 	began := time.Now()
 	r, err = get(t, h, "https://a.test")
 	fails(t, r, err, service.ErrUnavailable)
@@ -303,7 +303,7 @@ func unanswered() *net.Resolver {
 // TestAbandonedDials gives up while names are resolved: nothing is left under way.
 func TestAbandonedDials(t *testing.T) {
 	t.Parallel()
-	c := setup(t, Config{DialTimeout: time.Minute, Resolver: unanswered()})
+	c := setup(t, Config{dialTimeout: time.Minute, resolver: unanswered()})
 	h := c.For("a", grants(t, "https://*.test"), nil)
 	for i := range 10 {
 		r, err := h.Do(t.Context(), service.Request{Method: "GET", URL: fmt.Sprintf("https://h%d.test", i), Timeout: 10 * time.Millisecond})

@@ -39,17 +39,17 @@ type pool struct {
 
 func newPool(c *Client) *pool {
 	cfg := c.cfg
-	p := &pool{client: c, dialer: net.Dialer{Timeout: cfg.DialTimeout, Resolver: cfg.Resolver}}
+	p := &pool{client: c, dialer: net.Dialer{Timeout: cfg.dialTimeout, Resolver: cfg.resolver}}
 	p.transport = &http.Transport{
 		DialContext:            p.dial,
-		TLSClientConfig:        &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    cfg.HandshakeTimeout,
+		TLSClientConfig:        &tls.Config{RootCAs: cfg.rootCAs, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    cfg.handshakeTimeout,
 		DisableCompression:     true,
 		MaxConnsPerHost:        cfg.MaxConns,
 		MaxIdleConnsPerHost:    max(1, cfg.MaxConns/idlePart),
 		MaxIdleConns:           max(1, perTenant*cfg.MaxConns/idlePart),
-		IdleConnTimeout:        cfg.IdleTimeout,
-		MaxResponseHeaderBytes: int64(cfg.MaxHeader),
+		IdleConnTimeout:        cfg.idleTimeout,
+		MaxResponseHeaderBytes: int64(cfg.maxHeader),
 		ForceAttemptHTTP2:      true,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer,
@@ -73,9 +73,9 @@ func (p *pool) checkSocket(_ context.Context, _, address string, _ syscall.RawCo
 
 // checkTarget refuses a target if any of its addresses may not be reached: the proxy may choose any.
 func (p *pool) checkTarget(ctx context.Context, t target) error {
-	ctx, cancel := context.WithTimeout(ctx, p.client.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.client.cfg.dialTimeout)
 	defer cancel()
-	addrs, err := p.client.cfg.Resolver.LookupNetIP(ctx, "ip", t.host) // an address is its own result
+	addrs, err := p.client.cfg.resolver.LookupNetIP(ctx, "ip", t.host) // an address is its own result
 	if err != nil {
 		return fmt.Errorf("resolve before asking the proxy: %w", err)
 	}

@@ -77,8 +77,8 @@ func testProxy(t *testing.T, start func(*httptest.Server)) {
 	at := parsed(t, p.URL)
 	at.User = url.UserPassword("me", "secret")
 	c := setup(t, Config{
-		Proxy: at, RootCAs: roots(s), // no networks: the proxy's address is the operator's
-		Resolver: resolver(func(name string) []netip.Addr {
+		Proxy: at, rootCAs: roots(s), // no networks: the proxy's address is the operator's
+		resolver: resolver(func(name string) []netip.Addr {
 			switch name {
 			case "example.com", "plain.test":
 				return []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:2800:220:1::1")}
@@ -127,7 +127,7 @@ func TestNoProxyOfEnvironment(t *testing.T) {
 		if p, err := http.ProxyFromEnvironment(request); p == nil || err != nil {
 			t.Fatalf("the environment has no proxy for %s: %v, %v", u, p, err)
 		}
-		r, err := get(t, setup(t, Config{Networks: loopback, Resolver: always("127.0.0.1")}).For("a", grants(t, u), nil), u)
+		r, err := get(t, setup(t, Config{Networks: loopback, resolver: always("127.0.0.1")}).For("a", grants(t, u), nil), u)
 		succeeds(t, r, err, 200, "direct")
 		return
 	}

@@ -80,7 +80,7 @@ var hostile = []string{
 // TestHostileURLs grants all that they might be taken for, and the networks as well.
 func TestHostileURLs(t *testing.T) {
 	t.Parallel()
-	h := setup(t, Config{Networks: loopback, Resolver: always()}).For("a", grants(t,
+	h := setup(t, Config{Networks: loopback, resolver: always()}).For("a", grants(t,
 		"https://example.com", "https://*.example.com", "http://example.com", "https://evil.com", "https://127.0.0.1", "https://[::1]",
 		"https://*.com", "https://localhost",
 	), nil)

@@ -321,3 +321,18 @@ func BenchmarkText(b *testing.B) {
 		})
 	}
 }
+
+// FuzzCut: what is cut is as long as it may be, and no rune of it is cut.
+func FuzzCut(f *testing.F) {
+	for _, seed := range []string{"plain", "\xff\xfe", "grüße\t", "\U000e0001"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		for n := range len(line) + 2 {
+			head, tail := redact.Prefix(line, n), redact.Suffix(line, n)
+			if len(head) > n || len(tail) > n || (utf8.Valid(line) && !(utf8.Valid(head) && utf8.Valid(tail))) {
+				t.Errorf("prefix = %q, suffix = %q of %q, %d", head, tail, line, n)
+			}
+		}
+	})
+}

@@ -12,8 +12,8 @@ type Denial struct {
 	// What the task asked for. Default: who denies it.
 	What string
 	By   Denier
-	// Place names the file of the host's grants, for ByHost.
-	Place string
+	// Where names the entry of the host's grants and their file, for ByHost.
+	Where string
 	// Add is the line to add: an entry of capabilities, such as kv: [{bucket: a}], or a network.
 	Add string
 }
@@ -44,7 +44,7 @@ func (d *Denial) Unwrap() error { return cmp.Or(d.Err, ErrDenied) }
 func (d *Denial) Remedy() string {
 	switch d.By {
 	case ByHost:
-		return fmt.Sprintf("add capabilities: {%s} to %s", d.Add, d.Place)
+		return fmt.Sprintf("add capabilities: {%s} to %s", d.Add, d.Where)
 	case ByNetwork:
 		return "the operator can allow the address with --allow-networks " + d.Add
 	}

@@ -50,9 +50,9 @@ type file struct {
 	users int
 }
 
-// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. The image shares pages with like,
-// unless that is nil, where both are equal, if that saves memory, also when like is closed: most of its pages must be used. On systems other than Linux it fails with
-// [errors.ErrUnsupported].
+// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. If that saves memory,
+// the image shares the pages in which both are equal with like, which may be nil or closed, and of which most pages must be used.
+// On systems other than Linux it fails with [errors.ErrUnsupported].
 func Take(contents []byte, like *Image) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
 		return nil, fmt.Errorf("take an image of %d bytes: want a multiple of %d", len(contents), wasmPage)
@@ -268,6 +268,7 @@ func (m *Image) Close() error {
 // is another.
 const maxMappings = 30_000
 
+// mappings are those of all images: the bound is the process's.
 var mappings atomic.Int64
 
 // mapped is how many mappings the image takes in a space, if it is one of those that maxMappings bounds; else 0.

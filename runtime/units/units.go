@@ -4,15 +4,11 @@
 package units
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 )
-
-// ErrSize is wrapped by every error of ParseSize.
-var ErrSize = errors.New("not a size")
 
 // units are sorted so that the first one that divides a size is the one that a person would pick: binary before decimal,
 // large before small.
@@ -66,5 +62,5 @@ func FormatSize(bytes int64) string {
 }
 
 func sizeError(text, why string) error {
-	return fmt.Errorf("%q is %w: %s; write a whole number and B, kB, KiB, MB, MiB, GB, GiB or TiB, such as 64MiB", text, ErrSize, why)
+	return fmt.Errorf("%q is not a size: %s; write a whole number and B, kB, KiB, MB, MiB, GB, GiB or TiB, such as 64MiB", text, why)
 }

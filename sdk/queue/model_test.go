@@ -37,7 +37,7 @@ type model struct {
 	made      int
 	deleted   []string
 	totals    map[string]int64
-	topic     modelTopic
+	topics    modelTopics
 	ticked    int    // the second of the schedule's last tick
 	tickID    string // and its task, "" before the first one
 }
@@ -89,7 +89,7 @@ func newModel(t *testing.T, shared *world) *model {
 		tasks: make(map[string]*modelTask), pending: make(map[int][]string), scheduled: make(map[string]int), totals: make(map[string]int64),
 		waiting: make(map[string][]string), ended: make(map[string]int),
 	}
-	m.topic = modelTopic{subscriptions: make(map[string]bool), publications: make(map[string]*modelPublication)}
+	m.topics = newModelTopics()
 	tenant := queuetest.Tenant()
 	for range 3 {
 		m.clients = append(m.clients, must[*Client](t)(NewFromRedis(shared.rdb, Config{Tenant: tenant})))
@@ -150,6 +150,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"kill":      m.kill,
 				"reclaim":   m.reclaim,
 				"cancel":    m.cancel,
+				"flow":      m.cancelFlow,
 				"retry":     m.retry,
 				"delete":    m.delete,
 				"purge":     m.purge,
@@ -557,7 +558,7 @@ func (m *model) settle(r *rapid.T) {
 		m.note(id, 2)
 		m.bearAll(children)
 		for _, p := range settlement.Publications {
-			m.accept(p.ID)
+			m.accept(p)
 		}
 		m.complete = append(m.complete, id)
 	case "fail":
@@ -810,7 +811,7 @@ func (m *model) purge(r *rapid.T) {
 
 // check compares Redis with the model.
 func (m *model) check(r *rapid.T) {
-	m.checkTopic(r)
+	m.checkTopics(r)
 	ctx, k := m.w.ctx, m.w.keys
 	lists := make(map[string]*redis.StringSliceCmd)
 	want := map[string][]string{k.complete("q"): m.complete, k.failed("q"): m.failed} // oldest first

@@ -540,7 +540,9 @@ func TestSubscriptions(t *testing.T) {
 		if err := w.Unsubscribe(w.ctx, "damaged"); err != nil {
 			t.Error(err)
 		}
-		w.publish(t, "orders", "", PublishOptions{}) // the others get theirs
+		if got := must[Published](t)(w.Publish(w.ctx, "orders", nil, PublishOptions{})); got.Damaged != 1 || got.Subscribers != 0 { // "wrong" gets nothing, which is said
+			t.Errorf("%+v", got)
+		}
 		// What takes the place of a plugin's subscription while this is deleted stays.
 		if _, err := w.Fleet().DeclareSubscription(w.ctx, Subscription{ID: "d", Topic: "declared", Queue: "q", Plugin: "p"}, false); err != nil {
 			t.Fatal(err)

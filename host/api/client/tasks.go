@@ -101,10 +101,8 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case queue.IsUnavailable(err):
-			select {
-			case <-ctx.Done():
+			if !queue.Sleep(ctx, pauseOf(err)) {
 				return nil, ctx.Err()
-			case <-time.After(pauseOf(err)):
 			}
 		case err != nil || task != nil:
 			return task, err

@@ -139,7 +139,7 @@ export function subscription({ tenant, search }, id) {
         ["Attempts", s.max_attempts && (s.max_attempts < 0 ? "unlimited" : count(s.max_attempts))],
         ["Time limit", (s.webhook?.timeout_seconds ?? s.timeout_seconds) && span(s.webhook?.timeout_seconds ?? s.timeout_seconds)],
         ["Priority", s.priority], ["Dead letters", s.dead && link(s.dead, tenant, "queues", s.dead)],
-        ["Plugin", s.plugin], ["Without its plugin since", clock(s.unserved_since)], ["Created", clock(s.created_at)], ["Changed", clock(s.updated_at)])),
+        ["Plugin", s.plugin], ["Without its plugin since", clock(s.absent)], ["Created", clock(s.created_at)], ["Changed", clock(s.updated_at)])),
       s.webhook && isOff(s, off) && offTable(off.filter((d) => isOff(s, [d]))),
       list && section("Deliveries",
         h("nav", { class: "actions", "aria-label": "Status" }, statuses.map((one) =>
@@ -230,7 +230,7 @@ const publish = (tenant, t) => button("operator", "Publish", {
   verb: "Publish it",
   run: async ({ elements: given }) => {
     const to = query(path`/tenants/${tenant}/topics/${t?.topic ?? given.topic.value}/publications`, { id: given.id.value, attribute: lines(pairs(given.attributes.value)) });
-    const { id, existed, subscribers } = await sent(to, given.payload.value);
-    return arrive(place(tenant, "publications", id), existed ? "It was published before: nothing is published now." : `${many(subscribers, "subscriber")}.`);
+    const { id, existed, subscribers, damaged } = await sent(to, given.payload.value);
+    return arrive(place(tenant, "publications", id), existed ? "It was published before: nothing is published now." : `${many(subscribers, "subscriber")}${damaged ? `, and ${many(damaged, "subscription")} that cannot be read: see what is wrong` : ""}.`);
   },
 });

@@ -218,10 +218,14 @@ func TestTroubleOfMemory(t *testing.T) {
 	hog := w.enqueue(t, "report", "600000", queue.Options{})
 	w.stats(t, "report", func(s queue.Stats) bool { return s.Depth[queue.Started] == 1 })
 	waiting := w.enqueue(t, "large", "hello", queue.Options{})
-	w.eventually(t, "the host waits for memory", func() (bool, error) {
-		nodes, err := w.Fleet().Nodes(w.ctx)
-		return len(nodes) == 1 && nodes[0].About["waits_for_memory"] == "large", err
-	})
+	_, err := other.Queue("large").Enqueue(w.ctx, nil, queue.Options{})
+	must(t, err)
+	for _, tenant := range []*queue.Client{w.Client, other} { // whoever is the first in line, each is told
+		w.eventually(t, "the host waits for memory", func() (bool, error) {
+			nodes, err := tenant.Fleet().Nodes(w.ctx)
+			return len(nodes) == 1 && nodes[0].About["waits_for_memory"] == `["large"]`, err
+		})
+	}
 	now, err := w.Clock(w.ctx)
 	must(t, err)
 	hourAgo := fmt.Sprint(now.Add(-time.Hour).Unix())
@@ -231,7 +235,7 @@ func TestTroubleOfMemory(t *testing.T) {
 	o.click(t, w.Tenant())
 	o.see(t, "has no memory left for a task of the queue large")
 	o.click(t, "What the hosts run")
-	o.found(t, "memory", "out of memory", "for a task of large", hog)
+	o.found(t, "memory", "out of memory", "for a task of large", " MiB of 96 MiB", hog)
 	o.click(t, "Cancel")
 	o.click(t, "Cancel the task")
 	w.stats(t, "large", func(s queue.Stats) bool { return s.Depth[queue.Complete] == 1 })

@@ -132,7 +132,7 @@ export function queue({ tenant, search }, name) {
         section("By minute", chart(minutes.items)),
         reasons.length > 0 && section("Failed since the queue exists, by reason", facts(...reasons.map(([key, n]) => [key.slice(7), count(n)]))),
         section("Listeners", nodes.length === 0 && q.listeners > 0 ? h("p", null, `${many(q.listeners, "listener")}, none of them with a lease.`)
-          : h("p", null, nodes.length === 0 ? "None: no host with a plugin for it runs, and no worker." : nodes.map((n) => [link(n.listener, tenant, "nodes"), n.alive ? " " : " (dead) ", n.waits_for_memory === name && [badge("has no memory for its next task", "warning"), " "]]))),
+          : h("p", null, nodes.length === 0 ? "None: no host with a plugin for it runs, and no worker." : nodes.map((n) => [link(n.listener, tenant, "nodes"), n.alive ? " " : " (dead) ", n.waits_for_memory?.includes(name) && [badge("has no memory for its next task", "warning"), " "]]))),
         section("Tasks",
           h("nav", { class: "actions", "aria-label": "Status" }, Object.entries(counts).map(([key, n]) =>
             h("a", { href: place(tenant, "queues", name, key ? { status: key } : {}), "aria-current": key === status && "page" }, key ? `${key} (${count(n)})` : "all"))),
@@ -235,10 +235,10 @@ export function nodes({ tenant }) {
     load: (signal) => get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
     show: ({ items }) => table("Listeners", [
       { head: "Listener", cell: (n) => n.listener },
-      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), n.draining && badge("draining"), n.waits_for_memory && [badge("out of memory", "warning"), h("div", null, "for a task of ", queueLink(tenant, n.waits_for_memory))]] },
+      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), n.draining && badge("draining"), n.waits_for_memory && [" ", badge("out of memory", "warning"), h("div", null, "for a task of ", n.waits_for_memory.slice(0, 20).map((q) => [queueLink(tenant, q), " "]))]] },
       { head: "Kind", cell: (n) => `${n.kind} ${n.version ?? ""}` },
       { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : `${count(n.slots_in_use)} of ${count(n.slots)}`) },
-      { head: "Memory", number: true, cell: (n) => (n.memory ? size(n.memory) : "–") },
+      { head: "Memory", number: true, cell: (n) => (n.memory ? [`${size(n.memory_reserved ?? 0)} of ${size(n.memory)}`, n.waits_for_memory && h("div", null, "taken by running tasks, maybe of other tenants")] : "–") },
       { head: "Queues", cell: (n) => n.queues.slice(0, 20).map((q) => [queueLink(tenant, q), " "]) },
       { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", { class: "held" }, h("span", null, taskLink({ tenant, id }), ` ${q}`), n.kind !== "python" && cancel(tenant, id, `of ${q}, on ${n.listener}`)))) },
       { head: "Lease", cell: (n) => (n.lease_ends ? (n.alive ? `${span(Math.max(0, n.lease_ends - now()))} left` : ["ended ", clock(n.lease_ends)]) : "–") },

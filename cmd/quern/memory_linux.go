@@ -1,5 +1,3 @@
-//go:build !darwin
-
 package main
 
 // machineMemory is the memory that this machine has, in bytes.

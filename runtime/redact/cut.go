@@ -1,0 +1,38 @@
+package redact
+
+import "unicode/utf8"
+
+// Prefix returns the longest beginning of text that has at most n bytes and splits no rune.
+func Prefix[T string | []byte](text T, n int) T {
+	if len(text) <= n {
+		return text
+	}
+	for cut := n; cut >= 0 && cut > n-utf8.UTFMax; cut-- {
+		if utf8.RuneStart(text[cut]) {
+			return text[:cut]
+		}
+	}
+	return text[:n] // no UTF-8 at all
+}
+
+// Suffix returns the longest end of text that has at most n bytes and splits no rune.
+func Suffix[T string | []byte](text T, n int) T {
+	if len(text) <= n {
+		return text
+	}
+	text = text[len(text)-n:]
+	for cut := range utf8.UTFMax {
+		if cut == len(text) || utf8.RuneStart(text[cut]) {
+			return text[cut:]
+		}
+	}
+	return text // no UTF-8 at all
+}
+
+// Shorten is Prefix, with … behind it if it has cut something off.
+func Shorten(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return Prefix(text, n) + "…"
+}
