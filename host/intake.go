@@ -210,7 +210,7 @@ func (in *intake) audit(ctx context.Context, queues []string) {
 // sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
 func (in *intake) sweep(ctx context.Context, queues []string) {
 	var held map[string][]string
-	err := persist(ctx, func() (err error) {
+	err := queue.Persist(ctx, func(context.Context) (err error) {
 		held, err = in.access.node.HeldAll(ctx, queues)
 		return err
 	})
@@ -219,7 +219,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 	for name, ids := range held {
 		ids = in.tasks.unknown(ids)
-		err := persist(ctx, func() error { return in.release(ctx, name, ids) })
+		err := queue.Persist(ctx, func(context.Context) error { return in.release(ctx, name, ids) })
 		if ctx.Err() != nil {
 			return
 		}
