@@ -193,7 +193,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
-	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.ids()))
+	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.all()))
 	s.scheduler.abandon(s.intake)
 	s.tasks.stopAll(errLeaseLost)
 	s.settler.giveUp()

@@ -142,7 +142,7 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		t.Errorf("exit %d: %q, want %q", r.status, r.stdout, want)
 	}
 	told := strings.Split(strings.TrimSuffix(r.stderr, "\n"), "\n")
-	if len(told) != len(bad)+1 || !strings.HasPrefix(told[len(bad)], fmt.Sprintf("quern: %d lines are no tasks: correct them in place, neither adding nor removing lines, and repeat the command with --id x", len(bad))) {
+	if len(told) != len(bad)+1 || !strings.HasPrefix(told[len(bad)], fmt.Sprintf("quern: %d lines are refused: correct them in place, neither adding nor removing lines, and repeat the command with --id x", len(bad))) {
 		t.Fatalf("%q", told)
 	}
 	for i, line := range bad {
@@ -157,13 +157,39 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 	enqueuedOnce(t, client, "x", 2*len(bad))
 }
 
+// A line whose ID something else has is no repeat: it is named.
+func TestEnqueueFileWithTakenIDs(t *testing.T) { overBoth(t, testEnqueueFileWithTakenIDs) }
+
+func testEnqueueFileWithTakenIDs(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
+	u.must("enqueue", "other", "--id", "foreign")
+	if err := queuetest.Shared(t).Client(t).Set(t.Context(), client.Tenant()+"_task_x-5", "", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	file := `{"parameters": "a", "id": "twice"}` + "\n" + `{"parameters": "b", "id": "twice"}` + "\n" + `{"parameters": "a", "id": "twice"}` + "\n" +
+		`{"id": "foreign"}` + "\n{}\n{}\n"
+	r := u.feed(file, "enqueue", "mail", "--file", "-", "--id", "x")
+	if r.status != exitUsage || r.stdout != "6 lines: 2 enqueued, 1 existed already, 3 refused\n" {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{
+		"line 2: a task with the ID twice exists already with other parameters: give it another id\n",
+		"line 4: a task with the ID foreign exists already in the queue \"other\": give it another id\n",
+		"line 5: the ID x-5 is taken by something else: give it another id\n",
+	} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("%q, want %q", r.stderr, want)
+		}
+	}
+}
+
 // A file of another form is told by its first lines, and by how many more there are.
 func TestEnqueueFileOfAnotherForm(t *testing.T) {
 	t.Parallel()
 	u, _ := newProducer(t, queuetest.Shared(t).URL())
 	const all = 5000
 	r := u.feed(strings.Repeat("a plain line\n", all), "enqueue", "mail", "--file", "-", "--id", "x")
-	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != maxBadLines || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are no tasks\n", all-maxBadLines)) {
+	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != maxBadLines || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are refused\n", all-maxBadLines)) {
 		t.Errorf("exit %d, %d lines told: %s", r.status, told, r.stderr)
 	}
 }

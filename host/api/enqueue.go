@@ -140,6 +140,7 @@ type Receipt struct {
 	Tenant  string `json:"tenant"`
 	Queue   string `json:"queue"`
 	Existed bool   `json:"existed" doc:"It was enqueued before, and nothing is enqueued now."`
+	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters."`
 }
 
 // Enqueued is an answer with one receipt.
@@ -270,7 +271,7 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receipt {
 	shapes := make([]Receipt, len(receipts))
 	for i, r := range receipts {
-		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed}
+		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed, r.Taken}
 	}
 	return shapes
 }

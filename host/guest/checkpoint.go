@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // How fast one task may write checkpoints, in bytes: 8 MiB at once, and then 1 MiB a second, where each save counts 10 KiB
