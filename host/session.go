@@ -168,7 +168,7 @@ func (s *session) work(ctx context.Context) error {
 
 // join loads the scripts and makes the listener known, as soon as Redis is there.
 func (s *session) join(ctx context.Context, reached func()) error {
-	return persist(ctx, func() error {
+	return queue.Persist(ctx, func(context.Context) error {
 		err := s.access.client.Prepare(ctx)
 		if err == nil {
 			err = s.recovery.begin(ctx)
@@ -236,7 +236,7 @@ func (s *session) leave(hurry context.Context) error {
 		return nil
 	}
 	s.intake.sweep(ctx, s.registrar.ever())
-	if err := persist(ctx, func() error { return s.access.node.Leave(ctx) }); err != nil {
+	if err := queue.Persist(ctx, func(context.Context) error { return s.access.node.Leave(ctx) }); err != nil {
 		return fmt.Errorf("leave tenant %s: %w", s.access.client.Tenant(), err)
 	}
 	s.access.logger.Info("left", "listener", s.access.node.ID())
