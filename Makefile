@@ -21,10 +21,10 @@ race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
 
 # The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
 # detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor where
-# the guests are what is tested, for the host has tests of its own.
+# the guests are what is tested, for the host has tests of its own, nor where the program runs as users have it.
 # What a task leaves to the next is looked for without it as well, and then in guests in Go, JavaScript and Python, too.
 single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
-           %/sdk/rust %/sdk/sdktest/parity
+           %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
 packages = $(shell go list $(PKG))
 unraced  = $(filter $(single),$(packages))
 raced    = $(filter-out $(single),$(packages))
@@ -69,10 +69,11 @@ demo-python: build ## run a handler in Python, from its source to a completed ta
 	examples/invoice/tests/demo build/quern build/demo-python
 
 .PHONY: dist
-dist: ## pack binaries, engines, licenses, SBOMs and a container image into build/dist, and build again to compare (needs make engines)
+dist: ## pack binaries, engines, licenses, SBOMs and a container image into build/dist; build again to compare; install from a tag (needs make engines)
 	.ci/dist build linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 	.ci/again build
 	.ci/image build/dist $(foreach arch,amd64 arm64,$(arch)=$$(echo build/dist/quern-*-linux-$(arch)/quern)) >> build/dist/SHA256SUMS
+	QUERN_DIST=full go test -count=1 -run='^TestInstallFromTag$$' ./cmd/quern
 
 .PHONY: deps
 deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm, Blueque

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type admission struct {
 	// waiting is the queue whose task does not fit (zero: none), need what that task takes.
 	waiting place
 	need    int64
+	// refused are the queues whose last task did not fit, waiting among them.
+	refused map[place]bool
 	// since is when waiting was set, waited how long queues waited before that.
 	since  time.Time
 	waited time.Duration
@@ -57,7 +60,8 @@ type snapshotOf struct {
 
 func newAdmission(total int64, logger hclog.Logger, wake func()) *admission {
 	return &admission{
-		total: total, logger: logger, wake: wake, evict: make(chan struct{}, 1), snapshots: make(map[*share]snapshotOf),
+		total: total, logger: logger, wake: wake, evict: make(chan struct{}, 1),
+		refused: make(map[place]bool), snapshots: make(map[*share]snapshotOf),
 	}
 }
 
@@ -89,8 +93,10 @@ func (a *admission) take(at place, bytes int64) (*share, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.total > 0 && !a.admits(at, bytes) {
+		a.refused[at] = true
 		return nil, false
 	}
+	delete(a.refused, at)
 	a.used += bytes
 	return &share{bytes: bytes, epoch: a.epoch}, true
 }
@@ -215,6 +221,7 @@ func (a *admission) shrink(s *share, bytes int64) {
 func (a *admission) forget(at place) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	delete(a.refused, at)
 	if a.waiting == at {
 		a.setWaiting(place{})
 	}
@@ -274,14 +281,18 @@ func (a *admission) evicted(held int64, ends uint64, exhausted bool) {
 	a.wake()
 }
 
-// waitingOf is the queue of a tenant whose task does not fit, "" if there is none.
-func (a *admission) waitingOf(tenant string) string {
+// waitingOf lists the queues of a tenant whose next task does not fit, and what all tasks of the host take.
+func (a *admission) waitingOf(tenant string) (queues []string, used int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.waiting.tenant != tenant {
-		return ""
+	queues = []string{}
+	for at := range a.refused {
+		if at.tenant == tenant {
+			queues = append(queues, at.queue)
+		}
 	}
-	return a.waiting.queue
+	slices.Sort(queues)
+	return queues, a.used
 }
 
 // retryEviction lets the next measurement evict again: memory may have become idle without a task.

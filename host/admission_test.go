@@ -14,7 +14,7 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 100).Draw(t, "total")
-		m := admission{total: total}
+		m := newAdmission(total, nil, nil)
 		queues := []place{{"t", "a"}, {"t", "b"}, {"t", "c"}, {"t", "d"}}
 		var held []*share
 		t.Repeat(map[string]func(*rapid.T){
@@ -95,7 +95,8 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		held := rapid.Int64Range(0, 20).Draw(t, "held")
 		total := rapid.Int64Range(2, 100).Draw(t, "total") // beside what is held
-		m := admission{total: total + held, held: held, exhausted: rapid.Bool().Draw(t, "dry")}
+		m := newAdmission(total+held, nil, nil)
+		m.held, m.exhausted = held, rapid.Bool().Draw(t, "dry")
 		small, big := place{"t", "small"}, place{"t", "big"}
 		need := rapid.Int64Range(1, total).Draw(t, "need")
 		one := rapid.Int64Range(1, total).Draw(t, "one")
@@ -258,16 +259,13 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 // A plugin that is replaced by one with a greater need while it waits is not starved for it.
 func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	t.Parallel()
-	m := admission{total: 10}
+	m := newAdmission(10, nil, nil)
 	small, big := place{"t", "small"}, place{"t", "big"}
 	older, _ := m.take(small, 8)
 	for _, need := range []int64{3, 9} {
 		if _, ok := m.take(big, need); ok {
 			t.Fatalf("%d bytes fit beside 8 of 10", need)
 		}
-	}
-	if of, other := m.waitingOf("t"), m.waitingOf("u"); of != "big" || other != "" {
-		t.Errorf("of the tenant %q waits, of another one %q", of, other)
 	}
 	if _, ok := m.take(small, 2); ok {
 		t.Error("a small task took what the waiting one needs")

@@ -38,21 +38,9 @@ func (b *backoff) over(now time.Time) bool { return !now.Before(b.resumes) }
 func persist(ctx context.Context, call func() error) error {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		err := call()
-		if !queue.IsUnavailable(err) || !sleep(ctx, pause) {
+		if !queue.IsUnavailable(err) || !queue.Sleep(ctx, pause) {
 			return err
 		}
-	}
-}
-
-// sleep waits, and tells whether ctx outlived the wait.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -115,7 +115,7 @@ func BenchmarkBluequeLatency(b *testing.B) {
 	n.wait(python.Enqueue("echo", "first"))
 	var waits []time.Duration
 	for b.Loop() {
-		sleep(n.ctx, rand.N(2*lookInterval))
+		queue.Sleep(n.ctx, rand.N(2*lookInterval))
 		task := n.wait(python.Enqueue("echo", ""))
 		waits = append(waits, task.StartedAt.Sub(task.Created))
 	}

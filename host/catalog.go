@@ -62,6 +62,9 @@ func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantin
 	})
 }
 
+// StateLeftOut is the state of a plugin that could serve, but the host serves none of its queues: see Config.Queues.
+const StateLeftOut = "left out by --queues"
+
 // PluginInfo is what a host publishes of one of its plugins; `quern plugin ls -o json` prints these names.
 type PluginInfo struct {
 	Tenant    string   `json:"tenant,omitempty"`

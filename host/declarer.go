@@ -37,7 +37,8 @@ type declaration struct {
 type declarer struct {
 	duty
 	access   *tenantAccess
-	declared func() []declaration // now
+	renew    func(context.Context) (drain bool, err error) // publishes what the host has
+	declared func() []declaration                          // now
 	serves   func(plugin string) bool
 	since    time.Time       // when the session began
 	stored   []declaration   // what this session has stored; only the run under way uses it
@@ -59,6 +60,11 @@ func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err 
 func (d *declarer) store(ctx context.Context) error {
 	var stored []declaration
 	now := d.declared()
+	if !slices.EqualFunc(now, d.stored, declaration.same) { // it is published first, or another host's sweep takes it for absent
+		if _, err := d.renew(ctx); err != nil {
+			return err
+		}
+	}
 	for _, one := range now {
 		known := slices.ContainsFunc(d.stored, func(other declaration) bool { return other.same(one) })
 		put, err := one.put(ctx, d.access.client, known)
@@ -82,7 +88,7 @@ func (d *declarer) store(ctx context.Context) error {
 }
 
 // putWords are what became of a declaration that was to be stored, if anything did.
-var putWords = map[queue.SchedulePut]string{queue.ScheduleNew: "stored", queue.ScheduleChanged: "changed"}
+var putWords = map[queue.Put]string{queue.PutNew: "stored", queue.PutChanged: "changed"}
 
 // note tells of a change, "" for none; an error is one that concerns all others as well.
 func (d *declarer) note(ctx context.Context, of declaration, change string, err error) error {
@@ -200,7 +206,7 @@ func (d declaration) same(other declaration) bool {
 	return d.subscription.SameDeclaration(other.subscription)
 }
 
-func (d declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.SchedulePut, error) {
+func (d declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Cache holds memory beside running tasks: the code of plugins, and instances and snapshots kept for their next tasks.
@@ -60,7 +62,7 @@ func (e *evictor) Run(ctx context.Context) {
 		for again := true; again; {
 			var pause time.Duration
 			pause, again = e.runOnce(ctx)
-			again = sleep(ctx, pause) && again
+			again = queue.Sleep(ctx, pause) && again
 		}
 	}
 }
@@ -73,7 +75,7 @@ func (e *evictor) runOnce(ctx context.Context) (pause time.Duration, again bool)
 	if shortfall <= 0 || begun.Before(e.resumes) {
 		return pause, shortfall > 0
 	}
-	if !sleep(ctx, beginning) {
+	if !queue.Sleep(ctx, beginning) {
 		return 0, false
 	}
 	begun = time.Now()

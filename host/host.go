@@ -198,6 +198,9 @@ func (h *Host) about(t *tenant) map[string]string {
 			info := PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
 			}
+			if s.State == plugins.StateServing && !slices.ContainsFunc(s.Queues, h.config.serves) {
+				info.State = StateLeftOut
+			}
 			for _, one := range declared {
 				switch {
 				case one.plugin != s.Plugin || s.State != plugins.StateServing:
@@ -215,13 +218,14 @@ func (h *Host) about(t *tenant) map[string]string {
 	}
 	queues := append([]string{}, slices.Sorted(maps.Keys(h.catalog.queues(t.name)))...)
 	address, _ := h.address.Load().(string)
+	waiting, reserved := h.scheduler.admission.waitingOf(t.name)
 	return map[string]string{
 		"name": h.config.Name, "address": address, "started": seconds(h.started), "clock": seconds(time.Now()),
 		"memory": strconv.FormatInt(h.config.Memory, 10),
 		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
-		"waits_for_memory": h.scheduler.admission.waitingOf(t.name),
+		"memory_reserved": strconv.FormatInt(reserved, 10), "waits_for_memory": jsonText(waiting),
 	}
 }
 

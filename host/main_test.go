@@ -85,8 +85,7 @@ type settings struct {
 	dir     string            // default: a new folder
 	guests  map[string][]byte // NAME (or TENANT/NAME) → module, there at the start
 	yaml    map[string]string // NAME → manifest
-	timeout time.Duration     // the host's ceiling
-	cpu     time.Duration     // the same of computing
+	cpu     time.Duration     // the host's ceiling
 	grants  *manifest.Grants
 	engine  runtime.Config // default: with the cache of all tests
 	hclog   hclog.Level    // default: debug
@@ -207,7 +206,8 @@ func openEngine(t testing.TB, config runtime.Config) *runtime.Engine {
 func openDirectory(t testing.TB, engine *runtime.Engine, dir string, s settings, observer plugins.Observer) *plugins.Directory {
 	t.Helper()
 	directory, err := plugins.New(engine, plugins.Config{
-		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, MaxTimeout: s.timeout, MaxCPU: s.cpu, Grants: s.grants, Logger: s.Logger, Observer: observer,
+		Dir: dir, Tenants: s.tenants, MaxMemory: s.Memory, Grants: s.grants, Logger: s.Logger, Observer: observer,
+		Ceilings: manifest.Ceilings{}.With(runtime.Limits{CPU: s.cpu}, "--max-cpu"),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -81,7 +81,7 @@ func feed(ctx context.Context, m *mover) {
 		for i := range 5000 {
 			m.add(fmt.Sprint("busy", i), moves{due: true})
 		}
-		sleep(ctx, 20*time.Millisecond)
+		queue.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

@@ -38,7 +38,7 @@ func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 
 func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 	_, err := t.tenant.client.Publish(ctx, p.Topic, p.Payload, queue.PublishOptions{
-		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent,
+		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent, Tracestate: p.Tracestate,
 	})
 	return err
 }

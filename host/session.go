@@ -102,7 +102,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.poller.listening = s.registrar.listening
 	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
 	s.declarer = &declarer{
-		duty: duty{health: health, op: opDeclare}, access: access,
+		duty: duty{health: health, op: opDeclare}, access: access, renew: s.lease.renew,
 		declared: func() []declaration { return c.catalog.declarations(tenant) },
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}
@@ -193,7 +193,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
-	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.ids()))
+	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.all()))
 	s.scheduler.abandon(s.intake)
 	s.tasks.stopAll(errLeaseLost)
 	s.settler.giveUp()

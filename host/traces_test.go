@@ -10,6 +10,8 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,9 +127,10 @@ func TestTrace(t *testing.T) {
 			}
 			sent := <-asked
 			checkTrace(t, collector, task, child, sent)
+			read := n.list("readers")[0]
 			if spans := collector.Wait(t, "publish news"); spans["publish news"].Parent != spans["run calling"].ID ||
-				n.list("readers")[0].Traceparent != "00-"+aTrace+"-"+spans["publish news"].ID+"-01" {
-				t.Errorf("%+v, and the task has %s", spans["publish news"], n.list("readers")[0].Traceparent)
+				read.Traceparent != "00-"+aTrace+"-"+spans["publish news"].ID+"-01" || read.Headers["tracestate"] != "a=1" {
+				t.Errorf("%+v, and the task has %v", spans["publish news"], read.Headers)
 			}
 			if (sent.Get("X-Proxied") != "") != (name == "grpc") {
 				t.Errorf("the request had %v", sent)
@@ -142,6 +145,24 @@ func TestTrace(t *testing.T) {
 				t.Error("a line of the handler lacks the trace")
 			}
 		})
+	}
+}
+
+// Without a tracer all that a task sends has the task's own trace.
+func TestTraceWithoutTracer(t *testing.T) {
+	t.Parallel()
+	n, url, asked := startTraced(t, nil, false)
+	const trace = "00-" + aTrace + "-" + aParent + "-01"
+	n.wait(n.enqueueAs("calling", url, queue.Options{Headers: map[string]string{"traceparent": trace, "tracestate": "a=1"}}))
+	child := n.waitForChild("child")
+	n.eventually("what was published has its task", func() bool { return len(n.list("readers")) == 1 })
+	for _, task := range []*queue.Task{child, n.list("readers")[0]} {
+		if task.Traceparent != trace || task.Headers["tracestate"] != "a=1" {
+			t.Errorf("%s has %v", task.ID, task.Headers)
+		}
+	}
+	if sent := <-asked; sent.Get("Traceparent") != trace || sent.Get("Tracestate") != "a=1" {
+		t.Errorf("the request had %v", sent)
 	}
 }
 
@@ -242,7 +263,7 @@ func TestUnsampledTrace(t *testing.T) {
 	}
 }
 
-// No task waits for a collector that is away or does not answer, and the log tells of it once.
+// No task waits for a collector that is away or does not answer, and the log tells of it once, and how many spans are lost.
 func TestCollectorAway(t *testing.T) {
 	t.Parallel()
 	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -261,13 +282,21 @@ func TestCollectorAway(t *testing.T) {
 			n := start(t, settings{Config: Config{Tracer: tracer}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 			n.enqueueMany("echo", 3000, "x") // more spans than wait for an export
 			n.count("echo", queue.Complete, 3000)
+			if err := n.stop(); err != nil {
+				t.Fatal(err)
+			}
 			over, cancel := context.WithTimeout(n.ctx, 100*time.Millisecond)
 			defer cancel()
 			if err := tracer.Shutdown(over); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
-			if !log.has("[WARN]", "collector takes no traces") {
-				t.Error("the log says nothing")
+			lost := 0
+			for _, match := range regexp.MustCompile(`lost_spans=(\d+)`).FindAllStringSubmatch(log.String(), -1) {
+				spans, _ := strconv.Atoi(match[1])
+				lost += spans
+			}
+			if log.lines("[WARN]", "collector takes no traces") != 1 || lost != 4*3000 {
+				t.Errorf("the log tells of %d lost spans:\n%s", lost, log.String())
 			}
 		})
 	}

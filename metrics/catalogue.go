@@ -107,7 +107,7 @@ var catalogue = [...]family{
 	},
 	queuesHidden: {
 		"quern_queues_hidden", gauge, "", "tenant",
-		"Queues of the tenant in Redis that have no series, because there are more than --max-queues.",
+		"Queues of the tenant in Redis that have no series: those beyond --max-queues, and those with names that Quern does not take.",
 	},
 	tasks: {
 		"quern_tasks_total", counter, "", "tenant queue plugin outcome reason",

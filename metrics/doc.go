@@ -1,7 +1,7 @@
 // Package metrics has a host's Prometheus metrics: one catalogue of families, which [New] registers, and one method for
 // each event.
 //
-//	host ──── TaskStarted, TaskDone, Slots … ────▶ ┌─────────┐
+//	host ──── Tasks.Started, Done, Slots … ──────▶ ┌─────────┐
 //	plugins ─ PluginLoaded, PluginServing ───────▶ │ Metrics │ ◀─── scrape ─── Prometheus
 //	Redis ◀── CollectQueues: asked at the scrape ─ │         │
 //	runtime ◀ CollectRuntime: the same ─────────── └─────────┘
@@ -20,7 +20,9 @@
 // and 0, which tells "nothing yet" from "no Quern here"; families of problems keep it.
 //
 // Anybody who may enqueue makes queues. Series are bounded all the same: the source of the queue gauges leaves queues out
-// beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served.
+// beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served. Anybody who may
+// publish makes topics: the 100 of a tenant that were last published to have series, which is no bound for Prometheus, where the
+// others stay as long as it keeps series.
 //
 // # Queues
 //

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/runtime"
 )
 
 // ErrConfig is wrapped by every error about a field of Config.
@@ -24,14 +22,10 @@ type Config struct {
 	// MaxMemory bounds the memory, input and output of one task together, in bytes. A plugin that wants more is refused.
 	// Default 0, which is no bound.
 	MaxMemory int64
-	// MaxTimeout bounds the timeout of every plugin, and is that of a plugin without one. Default 0, which is no bound.
-	MaxTimeout time.Duration
-	// MaxCPU does the same for the computing of every plugin's task, limits.cpu. Default 0, which is no bound.
-	MaxCPU time.Duration
 	// MaxQueues bounds the queues that the plugins in one folder serve, all together: a plugin with which there would be
 	// more is refused. Default 0, which is no bound.
 	MaxQueues int
-	// Ceilings bound the limits of every plugin's tasks, as MaxTimeout and MaxCPU do two of them. Default: no bounds.
+	// Ceilings bound the limits of every plugin's tasks, and are those of a plugin without its own. Default: no bounds.
 	Ceilings manifest.Ceilings
 	// Grants are those of the host for each tenant. Default nil: manifests alone decide.
 	Grants *manifest.Grants
@@ -73,7 +67,6 @@ func (c Config) withDefaults() Config {
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
-	c.Ceilings = c.Ceilings.With(runtime.Limits{Timeout: c.MaxTimeout}, "--max-timeout").With(runtime.Limits{CPU: c.MaxCPU}, "--max-cpu")
 	return c
 }
 
@@ -87,10 +80,10 @@ func (c Config) validate() error {
 			return fmt.Errorf("%w: Tenants names %s twice: name it once", ErrConfig, manifest.Quote(tenant))
 		}
 	}
-	return errors.Join(notNegative("MaxMemory", c.MaxMemory), notNegative("MaxQueues", c.MaxQueues), notNegative("MaxTimeout", c.MaxTimeout), notNegative("MaxCPU", c.MaxCPU))
+	return errors.Join(notNegative("MaxMemory", c.MaxMemory), notNegative("MaxQueues", c.MaxQueues))
 }
 
-func notNegative[T int | int64 | time.Duration](field string, value T) error {
+func notNegative[T int | int64](field string, value T) error {
 	if value < 0 {
 		return fmt.Errorf("%w: %s is %v: it may be 0, for no bound, or more", ErrConfig, field, value)
 	}

@@ -349,7 +349,7 @@ func TestRunWaitsForHolders(t *testing.T) {
 
 func TestCeilings(t *testing.T) {
 	t.Parallel()
-	f := setup(t, Config{MaxMemory: 40 << 20, MaxTimeout: time.Minute, MaxCPU: time.Second}, func(dir string) {
+	f := setup(t, Config{MaxMemory: 40 << 20, Ceilings: ceilings(time.Minute, time.Second)}, func(dir string) {
 		manifest := func(plugin, text string) {
 			write(t, dir+"/"+plugin+".wasm", guest(t, 1))
 			write(t, dir+"/"+plugin+".yaml", []byte(text))
@@ -416,8 +416,6 @@ func TestConfig(t *testing.T) {
 		"ErrBraces":     {Config{Tenants: []string{"{}"}}, `configuration refused: Tenants[0] is "{}": it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces`},
 		"ErrTwice":      {Config{Tenants: []string{"a", "a"}}, `configuration refused: Tenants names "a" twice: name it once`},
 		"ErrMaxMemory":  {Config{MaxMemory: -1}, "configuration refused: MaxMemory is -1: it may be 0, for no bound, or more"},
-		"ErrMaxCPU":     {Config{MaxCPU: -1}, "configuration refused: MaxCPU is -1ns: it may be 0, for no bound, or more"},
-		"ErrMaxTimeout": {Config{MaxTimeout: -time.Second}, "configuration refused: MaxTimeout is -1s: it may be 0, for no bound, or more"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -173,7 +173,7 @@ func TestVersionTimeout(t *testing.T) {
 // versionOf loads a module with a manifest under a host's ceiling.
 func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Version {
 	t.Helper()
-	l := newLoader(newTestModules(t).engine, Config{MaxTimeout: ceiling}.withDefaults())
+	l := newLoader(newTestModules(t).engine, Config{Ceilings: ceilings(ceiling, 0)}.withDefaults())
 	m, err := l.modules.get(t.Context(), binary)
 	check(t, err)
 	manifest := manifest.Default("a")

@@ -186,7 +186,7 @@ func (f *fixture) awaitServed(queue string) {
 // handler's start that passed it.
 func TestRemedyOfStart(t *testing.T) {
 	t.Parallel()
-	f := setup(t, Config{MaxCPU: time.Millisecond, MaxTimeout: time.Hour}, func(dir string) {
+	f := setup(t, Config{Ceilings: ceilings(time.Hour, time.Millisecond)}, func(dir string) {
 		write(t, dir+"/a.wasm", runtimetest.BuildWAT(t, `(module (memory (export "memory") 1)
 			(func (export "_initialize") (loop (br 0))) (func (export "quern_handle") (result i32) (i32.const 0)))`))
 	})

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -24,7 +26,7 @@ const (
 
 // completed are the flags whose values are names in Redis, by what these are called in usage lines.
 var completed = map[string]string{
-	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME",
+	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME", "topic": "TOPIC",
 }
 
 var usageWord = regexp.MustCompile(`[A-Z]+(\|[A-Z]+)?`)
@@ -40,7 +42,7 @@ func complete(cmd *cobra.Command, env environment) {
 			return candidates(cmd, env, words[min(len(args), len(words)-1)])
 		}
 	}
-	offer := func(flag *pflag.Flag) {
+	register := func(flag *pflag.Flag) {
 		word, _ := pflag.UnquoteUsage(flag)
 		if name, ok := completed[flag.Name]; ok {
 			word = name
@@ -56,22 +58,20 @@ func complete(cmd *cobra.Command, env environment) {
 			return candidates(cmd, env, word)
 		}) // fails only if the flag has one already
 	}
-	cmd.LocalNonPersistentFlags().VisitAll(offer)
-	cmd.PersistentFlags().VisitAll(offer)
+	cmd.LocalNonPersistentFlags().VisitAll(register)
+	cmd.PersistentFlags().VisitAll(register)
 }
 
 // candidates are what a word of a usage line may stand for.
-func candidates(cmd *cobra.Command, env environment, word string) (found []string, _ cobra.ShellCompDirective) {
+func candidates(cmd *cobra.Command, env environment, word string) ([]string, cobra.ShellCompDirective) {
 	switch word {
 	case "FILE", "DIR|FILE": // of a plugin
-		return []string{moduleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
+		return []string{manifest.ModuleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
 	case "DIR":
 		return nil, cobra.ShellCompDirectiveFilterDirs
-	case "TENANT", "QUEUE", "ID", "LISTENER", "NAME", "NAME|DIGEST", "SCHEDULE":
-	default:
-		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	if applySettings(cmd, env) != nil || cmd.Flag("tenant") == nil {
+	look, ok := lookups[word]
+	if !ok || applySettings(cmd, env) != nil || cmd.Flag("tenant") == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	client, err := connect(cmd, env, queue.Config{})
@@ -81,39 +81,50 @@ func candidates(cmd *cobra.Command, env environment, word string) (found []strin
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
+	return look(ctx, client), cobra.ShellCompDirectiveNoFileComp
+}
+
+// lookups find the names in Redis that words of usage lines stand for. On an error they offer what they have.
+var lookups = map[string]func(context.Context, backend) []string{
+	"TENANT":       offer(backend.Tenants, func(tenant string) string { return tenant }),
+	"QUEUE":        queueNames,
+	"ID":           taskIDs,
+	"DEPENDENCY":   taskIDs,
+	"LISTENER":     offer(backend.Nodes, func(n api.Node) string { return n.Listener }),
+	"TOPIC":        offer(backend.Topics, func(t api.Topic) string { return t.Topic }),
+	"SUBSCRIPTION": offer(backend.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
+	"SCHEDULE":     offer(backend.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
+	"BUCKET":       offer(backend.Buckets, func(b api.Bucket) string { return b.Bucket }),
+	"NAME":         pluginNames,
+	"NAME|DIGEST":  pluginNames,
+}
+
+var pluginNames = offer(backend.Plugins, func(p host.Plugin) string { return p.Plugin })
+
+func offer[T any](read func(backend, context.Context) ([]T, error), name func(T) string) func(context.Context, backend) []string {
+	return func(ctx context.Context, client backend) (found []string) {
+		all, _ := read(client, ctx)
+		for _, one := range all {
+			found = append(found, name(one))
+		}
+		return found
+	}
+}
+
+func queueNames(ctx context.Context, client backend) []string {
 	queues, _ := client.Queues(ctx)
-	switch word {
-	case "TENANT":
-		found, _ = client.Tenants(ctx)
-	case "QUEUE":
-		found = slices.Sorted(maps.Keys(queues))
-	case "ID":
-		for _, name := range slices.Sorted(maps.Keys(queues)) {
-			tasks, err := client.List(ctx, &api.Filter{Queue: name}, 0, completedTasks)
-			if err != nil {
-				break
-			}
-			for _, task := range tasks {
-				found = append(found, task.ID+"\t"+name+" "+string(task.Status))
-			}
+	return slices.Sorted(maps.Keys(queues))
+}
+
+func taskIDs(ctx context.Context, client backend) (found []string) {
+	for _, name := range queueNames(ctx, client) {
+		tasks, err := client.List(ctx, &api.Filter{Queue: name}, 0, completedTasks)
+		if err != nil {
+			break
 		}
-	case "LISTENER":
-		nodes, _ := client.Nodes(ctx)
-		for _, node := range nodes {
-			found = append(found, node.Listener)
-		}
-	case "SCHEDULE":
-		if d, ok := client.(*direct); ok {
-			schedules, _ := d.Schedules(ctx)
-			for _, s := range schedules {
-				found = append(found, s.ID+"\t"+s.Queue+" "+s.Cron)
-			}
-		}
-	case "NAME", "NAME|DIGEST":
-		plugins, _ := client.Plugins(ctx)
-		for _, plugin := range plugins {
-			found = append(found, plugin.Plugin)
+		for _, task := range tasks {
+			found = append(found, task.ID+"\t"+name+" "+string(task.Status))
 		}
 	}
-	return found, cobra.ShellCompDirectiveNoFileComp
+	return found
 }

@@ -21,20 +21,15 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 	limit := 100
 	newChoice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started", "complete", "failed")
 	newNumber(cmd.Flags(), &limit, "limit", "most deliveries to list", 1, 1000, "use 1 to 1000")
-	notSettings(cmd.Flags(), "status", "limit")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		deliveries, err := client.Deliveries(cmd.Context(), args[0], status, limit)
 		if err != nil {
 			return err
 		}
-		rows := make([]view, len(deliveries))
-		for i, d := range deliveries {
-			rows[i] = row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(api.Moment(d.Created)), d.Error)
-		}
-		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rows)
+		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rowsOf(deliveries, func(d *api.Delivery) view {
+			return row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(api.Moment(d.Created)), d.Error)
+		}))
 	})
-	return cmd
 }
 
 func newSubscriptionReplay(env environment) *cobra.Command {
@@ -46,7 +41,6 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 	}
 	since := ""
 	cmd.Flags().StringVar(&since, "since", "", "`TIME` such as 2026-01-31T12:00:00Z, or how long ago, such as 2h")
-	notSettings(cmd.Flags(), "since")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		now, err := client.Clock(cmd.Context())
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/build"
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 func newDev(env environment) *cobra.Command {
@@ -156,9 +157,9 @@ func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 		case err == nil && isNamed(s):
 			return []*build.Source{s}, nil
 		case err != nil:
-			manifests, _ := filepath.Glob("*" + manifestSuffix)
-			for _, manifest := range manifests {
-				if isNamed(&build.Source{Name: strings.TrimSuffix(manifest, manifestSuffix), Manifest: manifest}) {
+			manifests, _ := filepath.Glob("*" + manifest.Suffix)
+			for _, path := range manifests {
+				if isNamed(&build.Source{Name: strings.TrimSuffix(path, manifest.Suffix), Manifest: path}) {
 					tell("the current folder is not built: " + err.Error())
 					break
 				}
@@ -182,8 +183,8 @@ func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 
 // isNamed reports whether the manifest names the plugin: other folders may have Go and YAML files, too.
 func isNamed(s *build.Source) bool {
-	manifest, err := os.ReadFile(s.Manifest)
-	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.Name)+`\b`).Match(manifest)
+	text, err := os.ReadFile(s.Manifest)
+	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.Name)+`\b`).Match(text)
 }
 
 const (
@@ -244,7 +245,7 @@ func (r *rebuilder) run(ctx context.Context) {
 
 // build builds the plugin, and logs the outcome.
 func (r *rebuilder) build(ctx context.Context, again bool) {
-	begun, module := time.Now(), filepath.Join(r.to, r.name+moduleSuffix)
+	begun, module := time.Now(), filepath.Join(r.to, r.name+manifest.ModuleSuffix)
 	before, _ := os.ReadFile(module)
 	s, err := build.Read(r.dir)
 	if err == nil && s.Name != r.name {

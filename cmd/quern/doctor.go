@@ -21,8 +21,7 @@ func newDoctor(env environment) *cobra.Command {
 	}
 	clientFlags(cmd)
 	serverFlags(cmd)
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		names := []string{client.Tenant()}
 		if !isGiven(cmd.Flag("tenant")) {
 			others, err := client.Tenants(cmd.Context())
@@ -38,7 +37,6 @@ func newDoctor(env environment) *cobra.Command {
 		}
 		return showFindings(cmd, json, names, findings)
 	})
-	return cmd
 }
 
 // remedyOf is the remedy of a finding, with a command that can be pasted.

@@ -92,7 +92,7 @@ func testDoctorFinds(t *testing.T, by over) {
 	u.must("enqueue", "large", "--id", "large")
 	for _, err := range []error{
 		rdb.ZAdd(t.Context(), "blueque_nodes", redis.Z{Member: "full~00000001_1", Score: float64(now.Unix() + 60)}).Err(),
-		rdb.HSet(t.Context(), "blueque_node_full~00000001_1", "kind", "quern", "version", "other", "memory", "1000", "waits_for_memory", "large").Err(),
+		rdb.HSet(t.Context(), "blueque_node_full~00000001_1", "kind", "quern", "version", "other", "memory", "1000", "waits_for_memory", `["large"]`).Err(),
 		rdb.HSet(t.Context(), "blueque_task_large", "created", fmt.Sprint(now.Unix()-3600), "updated", fmt.Sprint(now.Unix()-3600)).Err(),
 	} {
 		if err != nil {

@@ -111,23 +111,28 @@ func trimInvalid(err error) error {
 	return err
 }
 
-// explain adds the remedy to an error of Redis or the system.
+// explain adds the remedy to an error of Redis, of a server that does not answer as its API does, or of the system.
 func explain(err error) error {
-	remedy := ""
 	var reply redis.Error
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	var timeout net.Error
-	if away, ok := errors.AsType[*client.ServerError](err); ok {
-		return explainServer(away, err)
+	_, ofServer := errors.AsType[*client.ServerError](err)
+	either := func(ofRedis, otherwise string) string {
+		if ofServer {
+			return otherwise
+		}
+		return ofRedis
 	}
+	remedy := ""
 	switch {
 	case errors.As(err, &certificate):
-		remedy = "name the authority that signed it with ?ca=FILE in the URL of Redis"
-	case errors.As(err, &noTLS):
-		remedy = "Redis speaks no TLS there: use redis:// instead of rediss://"
+		remedy = either("name the authority that signed it with ?ca=FILE in the URL of Redis",
+			fmt.Sprintf("name the authority that signed the certificate of %s with ?ca=FILE in the URL of --server", certificate.UnverifiedCertificates[0].Subject))
+	case errors.As(err, &noTLS), ofServer && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		remedy = either("Redis speaks no TLS there: use redis:// instead of rediss://", "it speaks no TLS there: use http:// instead of https://")
 	case isUndialed(err):
-		remedy = "start Redis there, name another with --redis, or run `quern dev`"
+		remedy = either("start Redis there, name another with --redis, or run `quern dev`", "start `quern admin` there, or name another with --server")
 	case errors.As(err, &reply):
 		word, _, _ := strings.Cut(reply.Error(), " ")
 		remedy = replyRemedies[word]
@@ -138,32 +143,11 @@ func explain(err error) error {
 	case errors.Is(err, queue.ErrNoTask):
 		remedy = "look for it with `quern task ls`, and mind --tenant"
 	case errors.Is(err, io.EOF):
-		remedy = "Redis closed the connection: if it wants TLS, use rediss:// instead of redis://"
+		remedy = either("Redis closed the connection: if it wants TLS, use rediss:// instead of redis://",
+			"it closed the connection: if it wants TLS, use https:// instead of http://")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		remedy = "Redis does not answer: it is stopped or overloaded, or rediss:// meets a Redis without TLS"
-	}
-	if remedy == "" {
-		return err
-	}
-	return fmt.Errorf("%w: %s", err, remedy)
-}
-
-// explainServer adds the remedy to an error of a server that does not answer as its API does.
-func explainServer(away *client.ServerError, err error) error {
-	var noTLS tls.RecordHeaderError
-	var timeout net.Error
-	remedy := ""
-	switch certificate, wrong := errors.AsType[*tls.CertificateVerificationError](err); {
-	case wrong:
-		remedy = fmt.Sprintf("name the authority that signed the certificate of %s with ?ca=FILE in the URL of --server", certificate.UnverifiedCertificates[0].Subject)
-	case errors.As(err, &noTLS), strings.Contains(away.Error(), "server gave HTTP response to HTTPS client"):
-		remedy = "it speaks no TLS there: use http:// instead of https://"
-	case isUndialed(err):
-		remedy = "start `quern admin` there, or name another with --server"
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		remedy = "it does not answer: it is stopped or overloaded, or https:// meets a server without TLS"
-	case errors.Is(err, io.EOF):
-		remedy = "it closed the connection: if it wants TLS, use https:// instead of http://"
+		remedy = either("Redis does not answer: it is stopped or overloaded, or rediss:// meets a Redis without TLS",
+			"it does not answer: it is stopped or overloaded, or https:// meets a server without TLS")
 	}
 	if remedy == "" {
 		return err

@@ -57,6 +57,8 @@ func newPeriodWithin(flags *pflag.FlagSet, value *time.Duration, name string, st
 	parse := func(text string) (time.Duration, error) {
 		d, err := parseDuration(text)
 		switch {
+		case errors.Is(err, errTooLong):
+			return 0, err
 		case err != nil || d < 0:
 			return 0, errors.New(durationRule)
 		case d < least || d > most:
@@ -72,13 +74,20 @@ func newPeriodWithin(flags *pflag.FlagSet, value *time.Duration, name string, st
 
 const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
 
+var errTooLong = fmt.Errorf("use %dd at most", mostDays)
+
+const mostDays = 36500 // what a task may have
+
 // parseDuration is time.ParseDuration, with days before all else.
 func parseDuration(text string) (time.Duration, error) {
 	days, rest, ok := strings.Cut(text, "d")
 	if !ok {
 		return time.ParseDuration(text)
 	}
-	n, err := strconv.ParseUint(days, 10, 16)
+	n, err := strconv.ParseUint(days, 10, 64)
+	if errors.Is(err, strconv.ErrRange) || n > mostDays {
+		return 0, errTooLong
+	}
 	part := time.Duration(0)
 	if err == nil && rest != "" {
 		part, err = time.ParseDuration(rest)
@@ -198,7 +207,7 @@ func pairFlag(flags *pflag.FlagSet, pairs *map[string]string, flag, usage string
 func newChoice[T ~string](flags *pflag.FlagSet, value *T, name, usage string, words ...string) {
 	parse := func(word string) (T, error) {
 		if !slices.Contains(words, word) {
-			return "", errors.New(didYouMean(word, words))
+			return "", errors.New("use one of " + strings.Join(words, ", ")) // a near word may mean the opposite
 		}
 		return T(word), nil
 	}

@@ -203,7 +203,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 		"enqueue mail --label foo", "enqueue mail --label a=1 --label a=2", "admin --base-path /a/../b", "enqueue mail x --file tasks", "enqueue mail --file= x", "enqueue mail --file tasks --wait", "enqueue mail --skip 3", "enqueue mail --wait=perhaps", "enqueue mail --wait -o json", "enqueue mail --wait-timeout 1s", "task wait one --wait-timeout 0.5",
 		"enqueue mail --max-attempts 0", "enqueue mail --max-attempts 9999999999", "enqueue mail --max-attempts lots", "enqueue mail --max-reschedules 0", "enqueue mail --backoff random",
 		"enqueue mail --backoff-base 0s", "enqueue mail --backoff-min 5s --backoff-max 1s", "enqueue mail --max-age 1y", "enqueue mail --timeout 0",
-		"enqueue mail --deadline tomorrow", "enqueue mail --deadline= x", "enqueue mail --unique= x", "enqueue mail --unique=false", "enqueue mail --unique-for 1m",
+		"enqueue mail --deadline tomorrow", "enqueue mail --delay 99999d", "schedule create s --missed none", "enqueue mail --deadline= x", "enqueue mail --unique= x", "enqueue mail --unique=false", "enqueue mail --unique-for 1m",
 		"enqueue mail --unique --unique-for 1ms", "enqueue mail --priority 101", "enqueue mail --priority high", "enqueue mail --replicas -1",
 		"task cancel", "task cancel one --no-wait --wait-timeout 1s", "task retry", "task retry one --queue mail", "task retry one --limit 1",
 		"task retry --queue mail --older-than 0s", "task retry --queue mail --limit 0", "task retry --queue mail --label x", "task ls mail --label x",

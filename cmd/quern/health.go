@@ -25,7 +25,6 @@ func newHealth() *cobra.Command {
 	}
 	address := cmd.Flags().String("http", "127.0.0.1:9464", "`ADDRESS` that the host has by its own --http")
 	ready := cmd.Flags().Bool("ready", false, "ask whether it takes tasks, which it does not while Redis is away")
-	notSettings(cmd.Flags(), "ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		host, port, err := net.SplitHostPort(*address)
 		if err != nil {

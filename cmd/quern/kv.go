@@ -5,13 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// withStore wraps a command that reads the tenant's store.
-func withStore(env environment, output *format, run clientRun) func(*cobra.Command, []string) error {
-	return withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+// inStore adds the remedy to errors of the tenant's store.
+func inStore(run clientRun) clientRun {
+	return func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		err := run(cmd, client, args, json)
 		switch {
 		case errors.Is(err, service.ErrInvalid):
@@ -20,7 +21,7 @@ func withStore(env environment, output *format, run clientRun) func(*cobra.Comma
 			return refusedf("%w: see `quern kv ls %s`", err, shellWord(args[0]))
 		}
 		return err
-	})
+	}
 }
 
 func newKVLs(env environment) *cobra.Command {
@@ -29,42 +30,34 @@ func newKVLs(env environment) *cobra.Command {
 	after := cmd.Flags().String("after", "", "only keys after this one")
 	limit := 100
 	newNumber(cmd.Flags(), &limit, "limit", "most keys to list, up to 1000", 1, kv.MaxList, "use 1 to 1000")
-	output := outputFlag(cmd)
-	cmd.RunE = withStore(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, inStore(func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if len(args) > 0 {
 			keys, err := client.Keys(cmd.Context(), args[0], *prefix, *after, limit)
 			if err != nil {
 				return err
 			}
-			rows := make([]view, len(keys))
-			for i, key := range keys {
-				rows[i] = row(key)
-			}
-			return list(cmd, client, json, append([]string{}, keys...), "KEY", rows)
+			return list(cmd, client, json, append([]string{}, keys...), "KEY", rowsOf(keys, func(key *string) view { return row(*key) }))
 		}
 		buckets, err := client.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
 			return err // else one damaged bucket does not hide the others
 		}
-		rows := make([]view, len(buckets))
-		for i, b := range buckets {
-			rows[i] = row(b.Tenant, b.Bucket, b.Keys, b.Bytes, given(b.Quota))
-		}
-		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", rows), err)
-	})
-	return cmd
+		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", rowsOf(buckets, func(b *api.Bucket) view {
+			return row(b.Tenant, b.Bucket, b.Keys, b.Bytes, given(b.Quota))
+		})), err)
+	}))
 }
 
 func newKVGet(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "get BUCKET KEY", Short: "Print the bytes of a value", Args: arguments(2, 2),
-		RunE: withStore(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, inStore(func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			value, err := client.Value(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
 			_, err = cmd.OutOrStdout().Write(value)
 			return err
-		}),
+		})),
 	}
 }

@@ -50,7 +50,7 @@ func TestErrorLines(t *testing.T) {
 				t.Fatal(err)
 			}
 			tenant := queuetest.Tenant()
-			u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant})
+			u := newUser(t, queuetest.Shared(t).URL()).asBuilt().with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant})
 			u.must("plugin", "build", source, "--to", plugins)
 			c, _ := u.host(plugins)
 			first := "exit status 1: " + test.first

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 		measure(os.Args[2:])
 	}
 	logging.Disable()
+	_ = flag.Set("test.parallel", "4") // many wait more than they compute
 	// Each host that runs in this process would bound the heap of all of them, and the collector would do nothing else.
 	if os.Getenv("GOMEMLIMIT") == "" {
 		_ = os.Setenv("GOMEMLIMIT", "4GiB")
@@ -130,6 +131,8 @@ type user struct {
 	env map[string]string
 	// server is the URL of the API by which client commands work, "" if they use Redis.
 	server string
+	// built runs commands as the program is built for users.
+	built bool
 }
 
 // here is with for what runs in this process, which other tests share.
@@ -147,7 +150,7 @@ func newUser(t *testing.T, redisURL string) *user {
 
 // with is the same user with more variables.
 func (u *user) with(variables map[string]string) *user {
-	more := &user{t: u.t, env: maps.Clone(u.env), server: u.server}
+	more := &user{t: u.t, env: maps.Clone(u.env), server: u.server, built: u.built}
 	maps.Copy(more.env, variables)
 	return more
 }
@@ -206,12 +209,28 @@ type result struct {
 	stdout, stderr string
 }
 
-// run runs the program in this process to its end.
+// asBuilt is the same user with the program as it is built for users, as a process: for modules of many MiB, for which the race
+// detector takes ten times as long.
+func (u *user) asBuilt() *user {
+	more := u.with(nil)
+	more.built = true
+	return more
+}
+
+// run runs the program to its end, in this process unless the user wants it as it is built.
 func (u *user) run(args ...string) result { return u.feed("", args...) }
 
 // feed is run with something on stdin.
 func (u *user) feed(stdin string, args ...string) result {
 	u.t.Helper()
+	if u.built {
+		c := u.prepare(args...)
+		c.Env, c.Stdin = append(os.Environ(), c.Env...), strings.NewReader(stdin)
+		if err := c.Start(); err != nil {
+			u.t.Fatal(err)
+		}
+		return result{c.wait(u.t).ExitCode(), c.stdout.String(), c.stderr.String()}
+	}
 	ctx, cancel := context.WithTimeout(u.t.Context(), testTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
@@ -245,7 +264,7 @@ func (u *user) start(args ...string) *command {
 	u.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &command{t: u.t, stdout: newOutput(), stderr: newOutput(), stop: cancel, ended: make(chan struct{})}
-	if args[0] == "serve" && !raced {
+	if args[0] == "serve" && !raced || u.built {
 		process := u.prepare(args...)
 		process.Stdout, process.Stderr = c.stdout, c.stderr
 		if err := process.Start(); err != nil {
@@ -390,8 +409,8 @@ func write(t *testing.T, path, content string) string {
 // binary builds the program, once for all tests.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(shared, "quern")
-	build := exec.Command("go", "build", "-o", path, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as for users
+	build := exec.Command("go", "build", "-trimpath", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as for users; so what TestDist builds is compiled once
 	out, err := build.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("build quern: %w\n%s", err, out)

@@ -48,6 +48,7 @@ func testGoldenEnqueueOptions(t *testing.T, by over) {
 	s.run("task", "ls", "rush", "--key", "k", "-o", "json")
 	s.run("task", "ls", "rush", "--key", "k", "--status", "failed", "-o", "json")
 
+	s.run("enqueue", "mail", "--id", "late", "--deadline", "1700000000")
 	s.run("enqueue", "mail", "--id", "waiting", "--after", "all,patient", "--when", "ended", "--parent", "order")
 	s.run("task", "show", "waiting")
 	s.run("task", "show", "waiting", "-o", "json")
@@ -426,21 +427,28 @@ func TestServeKeeps(t *testing.T) {
 	}
 }
 
-// A setting of a host that has the name of a flag means nothing to that flag.
+// A setting of a host that has the name of a flag means nothing to that flag, and no setting has the name of a flag that is
+// of one call.
 func TestSettingsOfHostsAlone(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)
 	u.env["QUERN_KEEP"], u.env["QUERN_MAX_ATTEMPTS"] = "24h", "9"
+	u.env["QUERN_ID"], u.env["QUERN_FLOW"], u.env["QUERN_CHECK"] = "fixed", "true", "true"
 	u.env["QUERN_CONFIG"] = write(t, filepath.Join(t.TempDir(), "quern.yaml"), "keep: 48h\nmax-attempts: 7\n")
 	u.must("enqueue", "mail", "--id", "one")
 	if text := u.must("task", "show", "one", "-o", "json"); strings.Contains(text, "max_attempts") {
 		t.Errorf("the task has the host's attempts: %s", text)
 	}
+	two := strings.TrimSpace(u.must("enqueue", "mail", "--after", "one"))
+	u.must("task", "cancel", two)
+	if text := u.must("task", "show", "one", "-o", "json"); two == "fixed" || !strings.Contains(text, `"status":"pending"`) {
+		t.Errorf("%s is cancelled, and one is %s", two, text)
+	}
 	u.must("task", "cancel", "one")
 	if r := u.run("queue", "purge", "mail"); r.status != exitUsage {
 		t.Errorf("%+v", r)
 	}
-	if got := u.must("queue", "purge", "mail", "--all"); got != "1\n" {
+	if got := u.must("queue", "purge", "mail", "--all"); got != "2\n" {
 		t.Errorf("purged %q", got)
 	}
 	settings := effective(t, checked(u))

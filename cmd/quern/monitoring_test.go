@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -25,14 +28,15 @@ type monitored struct {
 	addresses  []string
 	hosts      []*child
 	prometheus *scraper
-	redis      *queuetest.Server
+	rdb        *redis.Client
+	alerting   []string // queries about alerts, which answer while some fire
 }
 
 // TestMonitoring shares a fleet, since it takes long to start. Its parts run one after the other: the alerts disturb the rest.
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
-	redis := queuetest.Start(t, "--maxmemory", "1gb")
-	m := &monitored{t: t, redis: redis, user: newUser(t, redis.URL()), plugins: folder(t, map[string][]byte{
+	server := queuetest.Start(t, "--maxmemory", "1gb")
+	m := &monitored{t: t, rdb: server.Client(t), user: newUser(t, server.URL()), plugins: folder(t, map[string][]byte{
 		"echo": runtimetest.Echo(t), "paused": runtimetest.Echo(t), "sleep": runtimetest.Sleep(t), "exit": runtimetest.Exit(t),
 		"refused": []byte("not a module"), "store": runtimetest.BuildCHandler(t, `#include "quern.h"
 QUERN_HANDLER int32_t handle(void) {
@@ -83,13 +87,15 @@ func (m *monitored) series(t *testing.T) {
 	for range 4 {
 		m.must("enqueue", "sleep", "50", "--wait")
 	}
+	p.await(`sum(quern_task_duration_seconds_count{queue="sleep"})`, 4)
+	p.await(`sum(quern_tasks_total{queue="sleep",outcome="complete"})`, 4)
+	p.await(`sum(quern_task_duration_seconds_bucket{queue="sleep",le="1.0"}) - sum(quern_task_duration_seconds_sum{queue="sleep"} < 0.2) <= bool 4`, 1)
+	m.faults(t) // now, because queues are counted every 10 s
+	m.load(t)
 	p.await(`tenant_queue_state:quern_queue_depth:max{queue="waiting",state="pending"}`, 3)
 	p.await(`tenant_queue_state:quern_queue_depth:max{queue="sleep",state="scheduled"}`, 1)
 	p.await(`tenant_queue:quern_queue_listeners:max{queue="sleep"}`, 3)
 	p.await(`tenant_queue:quern_queue_paused:max`, 1)
-	p.await(`sum(quern_task_duration_seconds_count{queue="sleep"})`, 4)
-	p.await(`sum(quern_tasks_total{queue="sleep",outcome="complete"})`, 4)
-	p.await(`sum(quern_task_duration_seconds_bucket{queue="sleep",le="1.0"}) - sum(quern_task_duration_seconds_sum{queue="sleep"} < 0.2) <= bool 4`, 1)
 	p.await(`count(redis:quern_redis_memory_max_bytes:max == 1024^3)`, 1)
 	p.await(`count(quern_redis_round_trip_seconds > 0 and quern_redis_round_trip_seconds < 10)`, 3)
 	p.await(`count(abs(quern_clock_skew_seconds) < 10)`, 3)
@@ -123,8 +129,6 @@ func (m *monitored) dashboards(t *testing.T) {
 		t.Fatalf("dashboards %v: %v", files, err)
 	}
 	variable := strings.NewReplacer("$job", ".+", "$tenant", ".+", "$queue", ".+", "$plugin", ".+", "$instance", ".+", "$__rate_interval", "10s", "$__interval", "10s", "$__range", "1m")
-	// What does not go wrong here has no series: a panel shows 0 then, and the test takes that for an answer. Alerts come later.
-	healthy := regexp.MustCompile(`quern_(results_refused|log_lines_dropped|queue_quarantined)|ALERTS`)
 	unanswered := map[string]string{} // the dashboards, by query
 	for _, file := range files {
 		var dashboard struct {
@@ -141,11 +145,12 @@ func (m *monitored) dashboards(t *testing.T) {
 		}
 		for _, panel := range dashboard.Panels {
 			for _, target := range panel.Targets {
-				query := variable.Replace(target.Expr)
-				if !healthy.MatchString(query) {
-					query = strings.ReplaceAll(query, " or vector(0)", "")
+				query := strings.ReplaceAll(variable.Replace(target.Expr), " or vector(0)", "")
+				if strings.Contains(query, "ALERTS") {
+					m.alerting = append(m.alerting, query)
+				} else {
+					unanswered[query] = file + ": " + panel.Title
 				}
-				unanswered[query] = file + ": " + panel.Title
 			}
 		}
 		for _, v := range dashboard.Templating.List[1:] { // the first one is the data source
@@ -159,17 +164,9 @@ func (m *monitored) dashboards(t *testing.T) {
 	if len(unanswered) < 60 {
 		t.Errorf("%d queries", len(unanswered))
 	}
-	rdb := m.redis.Client(t)
 	deadline := time.Now().Add(testTimeout / 2)
 	for len(unanswered) > 0 && time.Now().Before(deadline) {
-		m.must("enqueue", "echo", "x", "--wait")
-		m.must("enqueue", "sleep", "200", "--wait")
-		m.must("enqueue", "exit", "1")
-		m.must("topic", "publish", "orders", "7")
-		m.must("enqueue", "store", "x", "--wait")
-		if err := rdb.LPush(t.Context(), "blueque_pending_tasks_echo", "no-task").Err(); err != nil {
-			t.Fatal(err)
-		}
+		m.load(t)
 		for query := range unanswered {
 			if strings.Contains(query, "$") {
 				t.Fatalf("%s has a variable that is not replaced: %s", unanswered[query], query)
@@ -182,6 +179,41 @@ func (m *monitored) dashboards(t *testing.T) {
 	for query, where := range unanswered {
 		t.Errorf("%s has no data: %s", where, query)
 	}
+}
+
+// load is a little of all that hosts do.
+func (m *monitored) load(t *testing.T) {
+	m.must("enqueue", "echo", "x", "--wait")
+	m.must("enqueue", "sleep", "200", "--wait")
+	m.must("enqueue", "exit", "1")
+	m.must("topic", "publish", "orders", "7")
+	m.must("enqueue", "store", "x", "--wait")
+	if err := m.rdb.LPush(t.Context(), "blueque_pending_tasks_echo", "no-task").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// faults bring about what no load does: a quarantine as three deaths leave it, a task that its host loses, and a log that takes no
+// lines.
+func (m *monitored) faults(t *testing.T) {
+	digest := regexp.MustCompile(`"plugin":"paused"[^}]*?"digest":"(.+?)"`).FindStringSubmatch(m.must("plugin", "ls", "-o", "json"))
+	if digest == nil {
+		t.Fatal("no host serves the plugin paused")
+	}
+	m.must("enqueue", "sleep", "3000", "--id", "taken")
+	eventually(t, "the task runs", func() bool {
+		return strings.Contains(m.must("task", "show", "taken", "-o", "json"), `"status":"started"`)
+	})
+	m.must("queue", "pause", "sleep")
+	m.must("enqueue", "sleep", "1", "--id", "unheard")
+	if err := errors.Join(
+		m.rdb.HSet(t.Context(), "blueque_crashes", "paused "+digest[1], "4102444800 a~00000001_1 1.0 b~00000001_1 2.0 c~00000001_1 3.0").Err(),
+		m.rdb.HIncrBy(t.Context(), "blueque_task_taken", "run", 1).Err(),
+		m.rdb.Set(t.Context(), "blueque_log_unheard", "no list", 0).Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	m.must("queue", "resume", "sleep")
 }
 
 // exemplars: a task with a trace is found by it, from a scrape and from Prometheus.
@@ -276,13 +308,17 @@ func (m *monitored) alerts(t *testing.T) {
 	// A file that is no module, in whose queue tasks wait, and tasks that fail and leave dead letters.
 	module := filepath.Join(m.plugins, "waiting.wasm")
 	write(t, module, "not a module")
-	wrong := []string{"QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails", "QuernDeadLettersGrow"}
+	wrong := []string{"QuernPluginQuarantined", "QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails", "QuernDeadLettersGrow"}
 	m.until(true, func() { m.must("enqueue", "exit", "1") }, wrong...)
+	for _, query := range m.alerting {
+		eventually(t, query+" has data", func() bool { return len(m.prometheus.query(query)) > 0 })
+	}
+	m.must("plugin", "release", "paused")
 	write(t, module, string(runtimetest.Echo(t)))
 	if err := os.Remove(filepath.Join(m.plugins, "refused.wasm")); err != nil {
 		t.Fatal(err)
 	}
-	m.until(false, func() { m.must("enqueue", "exit", "0", "--wait") }, "QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails")
+	m.until(false, func() { m.must("enqueue", "exit", "0", "--wait") }, "QuernPluginQuarantined", "QuernPluginRefused", "QuernQueueHasNoListener", "QuernTasksFail", "QuernQueueFails")
 
 	// Every slot is taken for longer than the test lasts, and a task waits. One host is killed with its task.
 	var tasks []string

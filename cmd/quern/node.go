@@ -69,6 +69,8 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.plugins.Ceilings, err = manifest.ParseCeilings(origin(cmd.Flag("ceiling")), o.ceilings); err != nil {
 		return nil, wrongUsage(err)
 	}
+	o.plugins.Ceilings = o.plugins.Ceilings.With(runtime.Limits{Timeout: o.limits.Timeout}, origin(cmd.Flag("max-timeout"))).
+		With(runtime.Limits{CPU: o.limits.CPU}, origin(cmd.Flag("max-cpu")))
 	if o.plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
 	}

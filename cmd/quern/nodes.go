@@ -40,8 +40,7 @@ func nodeRow(n api.Node, now time.Time) view {
 
 func newNodeLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		nodes, err := client.Nodes(cmd.Context())
 		if err != nil {
 			return err
@@ -50,13 +49,9 @@ func newNodeLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := make([]view, len(nodes))
-		for i, node := range nodes {
-			rows[i] = nodeRow(node, now)
-		}
-		return list(cmd, client, json, nodes, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS", rows)
-	}))
-	return cmd
+		return list(cmd, client, json, nodes, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS",
+			rowsOf(nodes, func(n *api.Node) view { return nodeRow(*n, now) }))
+	})
 }
 
 func newNodeDrain(env environment) *cobra.Command {
@@ -110,11 +105,10 @@ func newNodeReclaim(env environment) *cobra.Command {
 			"ended, or its tasks run twice.",
 		Args: arguments(1, 1),
 	}
-	output := outputFlag(cmd)
 	maxCrashes := queue.DefaultMaxCrashes
 	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		listener, err := findListener(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
@@ -131,5 +125,4 @@ func newNodeReclaim(env environment) *cobra.Command {
 		v := view{{"", "returned", got.Returned}, {"", "scheduled", got.Scheduled}, {"", "failed", got.Failed}, {"", "dropped", got.Dropped}}
 		return showLine(cmd, json, api.Reclaimed{Listener: listener, Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, v.line())
 	})
-	return cmd
 }

@@ -34,6 +34,7 @@ type hostOptions struct {
 	memory    memorySetting
 	lease     time.Duration
 	ceilings  []string
+	limits    runtime.Limits // more ceilings: --max-timeout and --max-cpu
 	engine    *runtime.Config
 	secrets   string
 	grants    string
@@ -61,7 +62,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newNumber(f, &o.host.Concurrency, "concurrency", "most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
 		"use 1 to 10000, or 0 for 2 × cores, at least 4")
 	newNumber(f, &o.webhooks, "webhooks", "most deliveries of webhooks at a time of each tenant, an eighth of them to one destination; 0: this host delivers none", 0, 8000,
-		"use 8 to 8000, or 0 for none")
+		"use 1 to 8000, or 0 for none")
 	f.Var(&o.memory, "memory", "most memory of all running tasks together: a size, or a share of the available memory")
 	newPeriodWithin(f, &o.lease, "lease", queue.DefaultLease, time.Second, time.Hour, "use 1s to 1h",
 		"other hosts take over the tasks of a host that was silent for this long")
@@ -74,8 +75,8 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 		"use 1 or more, or 0 for all")
 	f.BoolVar(&o.host.PurgeForeign, "purge-foreign", false, "also delete finished tasks of other clients than Quern's, which may still want to read them")
 
-	newPeriod(f, &o.plugins.MaxTimeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
-	newPeriod(f, &o.plugins.MaxCPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
+	newPeriod(f, &o.limits.Timeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
+	newPeriod(f, &o.limits.CPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
 	f.StringSliceVar(&o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
 	o.host.MaxQueues, o.host.MaxCrashes, o.host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
 	newNumber(f, &o.host.MaxQueues, "max-queues", "most queues of a tenant's plugins together; its handlers can enqueue to no new queue beyond it", 1, 1_000_000,

@@ -79,6 +79,15 @@ func row(cells ...any) (v view) {
 	return v
 }
 
+// rowsOf are the rows of a list.
+func rowsOf[T any](list []T, row func(*T) view) []view {
+	rows := make([]view, len(list))
+	for i := range list {
+		rows[i] = row(&list[i])
+	}
+	return rows
+}
+
 // named lists the fields for people. Those of a view without a name take its place.
 func (v view) named() []field {
 	var fields []field
@@ -176,10 +185,16 @@ func bytesView(key string, value []byte) view {
 		return nil
 	case !utf8.Valid(value):
 		return view{{key + "_base64", "", value}, {"", key, fmt.Sprintf("(%d bytes)", len(value))}}
-	case len(text) > shownBytes:
-		return view{{key, "", text}, {"", key, fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:shownBytes], ""), len(text))}}
 	}
-	return view{{key, key, text}}
+	return view{{key, "", text}, {"", key, headOf(text, shownBytes)}}
+}
+
+// headOf is the beginning of a text that has more bytes than most, with its size.
+func headOf(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
 // writeResult writes a result's bytes to stdout, to a terminal only without control characters; again says how to get those.

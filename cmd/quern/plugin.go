@@ -18,8 +18,7 @@ func newPluginLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
 	serverFlags(cmd)
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		views, err := client.Plugins(cmd.Context())
 		if err != nil {
 			return err
@@ -30,8 +29,7 @@ func newPluginLs(env environment) *cobra.Command {
 			rows[i] = row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), pasteable(cmd, v.Error))
 		}
 		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
-	}))
-	return cmd
+	})
 }
 
 func newPluginRelease(env environment) *cobra.Command {

@@ -48,7 +48,6 @@ func newPluginBuild(env environment) *cobra.Command {
 	to := cmd.Flags().String("to", "", "`DIR` for NAME.wasm, the manifest and its files, such as a plugin directory (default DIR)")
 	var engines string
 	enginesFlag(cmd.Flags(), &engines)
-	notSettings(cmd.Flags(), "to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := build.Read(append(args, ".")[0])
 		if err != nil {
@@ -80,7 +79,7 @@ func buildSource(cmd *cobra.Command, env environment, engines string, s *build.S
 // tells that the module is outdated.
 func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) error {
 	s, err := build.Read(filepath.Dir(module))
-	if err != nil || l.noBuild || s.Manifest == "" || s.Name+moduleSuffix != filepath.Base(module) {
+	if err != nil || l.noBuild || s.Manifest == "" || s.Name+manifest.ModuleSuffix != filepath.Base(module) {
 		return nil //nolint:nilerr // the module is not built from this folder
 	}
 	why := module + " does not exist"
@@ -117,6 +116,9 @@ func newerSource(s *build.Source, than time.Time) string {
 	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
 		for _, test := range m.Tests {
 			apart = append(apart, filepath.Join(s.Dir, test.Input), filepath.Join(s.Dir, test.Output))
+			for _, one := range test.Dependencies {
+				apart = append(apart, filepath.Join(s.Dir, one.Result))
+			}
 		}
 	}
 	files := sourceFiles(s.Dir, "", func(string) {})
@@ -148,7 +150,7 @@ func sourceFiles(dir, to string, each func(folder string)) map[string]stamp {
 			each(path)
 			return nil
 		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
-			strings.HasSuffix(name, moduleSuffix) || name == "4913": // vim's test file
+			strings.HasSuffix(name, manifest.ModuleSuffix) || name == "4913": // vim's test file
 			return nil // editors or builds made it
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !isOutput(info) {
@@ -202,9 +204,9 @@ const notStarted = "the plugin did not start: "
 // startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and returns its log
 // and error if its start fails; a slow one is noted on stderr. What else becomes of the task is no matter.
 func startOnce(ctx context.Context, env environment, stderr io.Writer, s *build.Source, module string) ([]string, error) {
-	p, err := readPluginWith(module, filepath.Join(s.Dir, s.Name+manifestSuffix))
+	p, err := readPluginWith(module, filepath.Join(s.Dir, s.Name+manifest.Suffix))
 	if err == nil {
-		err = p.refusal(nil)
+		err = p.refusal()
 	}
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func TestPluginBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := sourceFolder(t, test.files)
-			u := newUser(t, "").with(compilers(t, dir))
+			u := newUser(t, "").asBuilt().with(compilers(t, dir))
 			file := filepath.Join(dir, test.file)
 			if r := u.run("plugin", "build", dir); r.status != exitDone || r.stdout != file+"\n" {
 				t.Fatalf("%+v", r)

@@ -51,7 +51,6 @@ func newPluginTest(env environment) *cobra.Command {
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
 	newPeriod(cmd.Flags(), &local.timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
 	output := outputFlag(cmd)
-	notSettings(cmd.Flags(), "update", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tested, err := pluginsToTest(cmd, local, args)
 		if err != nil {
@@ -99,8 +98,8 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 	var files []string
 	for _, arg := range args {
 		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
-			if err == nil && !strings.HasSuffix(arg, moduleSuffix) {
-				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, moduleSuffix)
+			if err == nil && !strings.HasSuffix(arg, manifest.ModuleSuffix) {
+				return nil, usagef("%q is no plugin: name a %s file, or a folder that has some", arg, manifest.ModuleSuffix)
 			}
 			if err := local.rebuild(cmd, arg, false); err != nil {
 				return nil, err
@@ -109,16 +108,16 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 			continue
 		}
 		if s, err := build.Read(arg); err == nil { // it may not be built yet
-			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+moduleSuffix), true); err != nil {
+			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+manifest.ModuleSuffix), true); err != nil {
 				return nil, err
 			}
 		}
-		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+moduleSuffix))
+		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+manifest.ModuleSuffix))
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, usagef("folder %q has no %s file: build it by `quern plugin build`", arg, moduleSuffix)
+			return nil, usagef("folder %q has no %s file: build it by `quern plugin build`", arg, manifest.ModuleSuffix)
 		}
 		files = append(files, found...)
 	}
@@ -126,7 +125,7 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*localPlu
 	for _, file := range files {
 		p, err := readPlugin(file)
 		if err == nil {
-			err = p.refusal(nil)
+			err = p.refusal()
 		}
 		if err != nil {
 			return nil, err
@@ -182,8 +181,13 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (cas
 		want, err = os.ReadFile(file)
 	}
 	missing := err
+	awaited, err := readDependencies(folder, test.Dependencies)
+	if err != nil {
+		view.Wrong = []string{err.Error()}
+		return view, nil
+	}
 	var log []string
-	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }})
+	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, awaited)
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}

@@ -44,7 +44,7 @@ func newPluginCheck(env environment) *cobra.Command {
 			return err
 		}
 		err = show(cmd, output.json(), p.view(info, manifest.NewPermissions(&p.manifest, hosts, tenant, nil)))
-		return errors.Join(err, p.refusal(nil))
+		return errors.Join(err, p.refusal())
 	}
 	return cmd
 }
@@ -53,8 +53,8 @@ func newPluginCheck(env environment) *cobra.Command {
 func (p *localPlugin) check(ctx context.Context, env environment, config runtime.Config) (info runtime.Info, err error) {
 	base := filepath.Base(p.path)
 	switch {
-	case !strings.HasSuffix(base, moduleSuffix):
-		p.refuse("a host ignores files that do not end in "+moduleSuffix, p.path, "rename it to NAME"+moduleSuffix)
+	case !strings.HasSuffix(base, manifest.ModuleSuffix):
+		p.refuse("a host ignores files that do not end in "+manifest.ModuleSuffix, p.path, "rename it to NAME"+manifest.ModuleSuffix)
 	case strings.HasPrefix(base, "."):
 		p.refuse("a host ignores files that begin with a dot", p.path, "rename it")
 	case queue.ValidQueue(p.name) != nil:

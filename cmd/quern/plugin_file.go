@@ -28,30 +28,25 @@ type localPlugin struct {
 	refusals []runtime.Refusal
 }
 
-const (
-	moduleSuffix   = ".wasm"
-	manifestSuffix = ".yaml"
-)
-
 // readPlugin reads FILE and the manifest beside it, if there is one. It fails if there is no file to read; other faults
 // become refusals.
 func readPlugin(path string) (*localPlugin, error) {
-	return readPluginWith(path, strings.TrimSuffix(path, moduleSuffix)+manifestSuffix)
+	return readPluginWith(path, strings.TrimSuffix(path, manifest.ModuleSuffix)+manifest.Suffix)
 }
 
 // readPluginWith is readPlugin with a manifest that may lie elsewhere.
 func readPluginWith(path, beside string) (*localPlugin, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usagef("no such file %q: name a %s file", path, moduleSuffix)
+		return nil, usagef("no such file %q: name a %s file", path, manifest.ModuleSuffix)
 	}
 	if err != nil {
 		return nil, usagef("read plugin: %w", err)
 	}
-	p := &localPlugin{path: path, name: strings.TrimSuffix(filepath.Base(beside), manifestSuffix), manifestPath: beside}
+	p := &localPlugin{path: path, name: strings.TrimSuffix(filepath.Base(beside), manifest.Suffix), manifestPath: beside}
 	switch {
 	case !info.Mode().IsRegular():
-		p.refuse("it is not a regular file", path, "put a "+moduleSuffix+" file in its place")
+		p.refuse("it is not a regular file", path, "put a "+manifest.ModuleSuffix+" file in its place")
 	case info.Size() > runtime.MaxModule:
 		p.refuse(fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(runtime.MaxModule)), path, "build it without debug information, or split it")
 	default:
@@ -83,14 +78,11 @@ func (p *localPlugin) refuse(what, where, remedy string) {
 }
 
 // refusal is the error of a refused plugin; nil if nothing is wrong.
-func (p *localPlugin) refusal(err error) error {
-	if len(p.refusals) > 0 {
-		err = &runtime.RefusedError{Refusals: p.refusals}
-	}
-	if err == nil {
+func (p *localPlugin) refusal() error {
+	if len(p.refusals) == 0 {
 		return nil
 	}
-	return refusedf("%s is refused: %w", p.path, err)
+	return refusedf("%s is refused: %w", p.path, &runtime.RefusedError{Refusals: p.refusals})
 }
 
 // load compiles the module and checks that the manifest fits it.

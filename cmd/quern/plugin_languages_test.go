@@ -24,7 +24,7 @@ var interpreters = map[string]*sync.Once{"python": {}, "javascript": {}}
 func interpreter(t *testing.T, engine string) string {
 	t.Helper()
 	path := runtimetest.Engine(t, engine)
-	interpreters[engine].Do(func() { newUser(t, "").must("plugin", "check", path) })
+	interpreters[engine].Do(func() { newUser(t, "").asBuilt().must("plugin", "check", path) })
 	return path
 }
 
@@ -66,7 +66,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			interpreter(t, test.engine)
-			u := newUser(t, "")
+			u := newUser(t, "").asBuilt()
 			dir := sourceFolder(t, test.files)
 			file := filepath.Join(dir, "small.wasm")
 			if r := u.run("plugin", "build", dir); r.status != exitDone || r.stdout != file+"\n" || !quiet.MatchString(r.stderr) {
@@ -118,7 +118,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 func TestPluginBuildSharesLibrary(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "python")
-	u := newUser(t, "")
+	u := newUser(t, "").asBuilt()
 	var libraries [][]byte
 	for _, source := range []string{"def handle(task): pass\n", "def handle(task): return 1\n"} {
 		dir := sourceFolder(t, map[string]string{"handler.py": source})
@@ -170,7 +170,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			interpreter(t, test.engine)
-			u := newUser(t, "")
+			u := newUser(t, "").asBuilt()
 			dir := sourceFolder(t, test.files)
 			file := write(t, filepath.Join(dir, "small.wasm"), built)
 			r := u.run("plugin", "build", dir)
@@ -188,7 +188,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 // The error for engines that are not there says how to get them.
 func TestPluginBuildWithoutEngine(t *testing.T) {
 	t.Parallel()
-	u := newUser(t, "").with(map[string]string{"QUERN_ENGINES": filepath.Join(t.TempDir(), "none")})
+	u := newUser(t, "").asBuilt().with(map[string]string{"QUERN_ENGINES": filepath.Join(t.TempDir(), "none")})
 	for _, name := range []string{"handler.py", "handler.ts"} {
 		r := u.run("plugin", "build", sourceFolder(t, map[string]string{name: ""}))
 		if want := regexp.MustCompile(`^quern: there is no engine \S+/none/\w+\.wasm: run .make engines. in a checkout of Quern, or take the release archive`); r.status != exitRefused || !want.MatchString(r.stderr) {
@@ -204,7 +204,7 @@ func TestPluginBuildTruncatedEngine(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "javascript.wasm"), string(engine[:len(engine)/2]))
 	source := sourceFolder(t, map[string]string{"handler.js": "export default () => 1\n"})
-	r := newUser(t, "").run("plugin", "build", source, "--engines", dir)
+	r := newUser(t, "").asBuilt().run("plugin", "build", source, "--engines", dir)
 	if want := "quern: read engine: " + file + " is truncated or damaged: run `make engines`"; r.status != exitRefused || !strings.HasPrefix(r.stderr, want) {
 		t.Errorf("%+v, want %s", r, want)
 	}
@@ -230,7 +230,7 @@ func TestPluginTracebacks(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			interpreter(t, engine)
-			u := newUser(t, "")
+			u := newUser(t, "").asBuilt()
 			test.files["small.yaml"] = manifest
 			dir := sourceFolder(t, test.files)
 			u.must("plugin", "build", dir)
@@ -296,7 +296,7 @@ func pip(t *testing.T) string {
 func TestPluginBuildPyPI(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "python")
-	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
+	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": pip(t)})
 	more := rand.Text() + ".txt" // so that packages of an earlier run are not found
 	dir := sourceFolder(t, map[string]string{
 		"requirements.txt": "-r " + more + "\npython-dateutil==2.9.0.post0 # pure\ncolorama==0.4.6; sys_platform == \"win32\"\n",
@@ -331,7 +331,7 @@ def handle(task):
 func TestPluginBuildNative(t *testing.T) {
 	t.Parallel()
 	interpreter(t, "python")
-	u := newUser(t, "").with(map[string]string{"PYTHON": pip(t)})
+	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": pip(t)})
 	for requirement, says := range map[string]string{
 		"Pillow==11.1.0":       "quern: Pillow has native code, which a plugin cannot load, and no version without: ",
 		"quern-no-such==1.0.0": "ERROR: No matching distribution found for quern-no-such==1.0.0\nquern: pip finds no quern-no-such==1.0.0 that a plugin can have (its messages are above): ",
@@ -348,7 +348,7 @@ func TestPluginBuildNative(t *testing.T) {
 // dev builds handlers in Python and TypeScript again when they are saved.
 func TestDevRebuildsInterpreted(t *testing.T) {
 	t.Parallel()
-	u := newUser(t, "")
+	u := newUser(t, "").asBuilt()
 	for engine, test := range map[string]struct{ file, source string }{
 		"python":     {"handler.py", "def handle(task):\n    return 'ANSWER'\n"},
 		"javascript": {"handler.ts", "export default (): string => 'ANSWER';\n"},

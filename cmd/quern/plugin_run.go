@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hashicorp/go-hclog"
@@ -31,13 +30,17 @@ func newPluginRun(env environment) *cobra.Command {
 		Long: "Runs a plugin once with the manifest beside it, within the limits and to the outcome that it would have\n" +
 			"on a host; a handler with warm in its manifest is warmed first. What the manifest grants is there: HTTP\n" +
 			"and secrets as on a host, buckets and the checkpoint in memory, empty at the start and forgotten at the\n" +
-			"end; what it enqueues is printed to stderr and goes nowhere. With --grants it has what a host with that\n" +
-			"file would give it in tasks of --tenant. In the current folder it is built first if its source is newer.\n" +
+			"end; what it enqueues is printed to stderr and goes nowhere. It waited for what --dependency names. With\n" +
+			"--grants it has what a host with that file would give it in tasks of --tenant. In the current folder it is\n" +
+			"built first if its source is newer.\n" +
 			"Exit status: 0 it completed, 1 it failed, 3 it is refused, 2 there is no such file.",
 		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
 		Args:    arguments(1, 1),
 	}
 	local := newLocal(cmd.Flags(), env)
+	var dependencies []string
+	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil, "a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
+	notSettings(cmd.Flags(), "dependency")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err
@@ -46,7 +49,7 @@ func newPluginRun(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := p.refusal(nil); err != nil {
+		if err := p.refusal(); err != nil {
 			return err
 		}
 		if err := local.open(cmd.Flags()); err != nil {
@@ -58,13 +61,25 @@ func newPluginRun(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.run(cmd, local, parameters)
+		var named []manifest.Dependency
+		for _, text := range dependencies {
+			id, file, _ := strings.Cut(text, "=")
+			if err := manifest.CheckWord(id); err != nil {
+				return usagef("--dependency %q: use ID=FILE, or ID alone for one that failed: the ID is %s", text, manifest.WordRule)
+			}
+			named = append(named, manifest.Dependency{ID: id, Result: file})
+		}
+		awaited, err := readDependencies("", named)
+		if err != nil {
+			return wrongUsage(err)
+		}
+		return p.run(cmd, local, parameters, awaited)
 	}
 	return cmd
 }
 
 // run runs one task.
-func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) error {
+func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte, awaited []dependency) error {
 	stderr := cmd.ErrOrStderr()
 	l, err := p.open(cmd, local)
 	if err != nil {
@@ -80,7 +95,7 @@ func (p *localPlugin) run(cmd *cobra.Command, local *local, parameters []byte) e
 		Progress: func(fraction float64, message string) {
 			note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
-	})
+	}, awaited)
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
@@ -138,7 +153,8 @@ func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err err
 	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
 	l.module, err = p.load(ctx, engine)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
-		return nil, p.refusal(refused)
+		p.refusals = refused.Refusals
+		return nil, p.refusal()
 	}
 	if err != nil {
 		return nil, err
@@ -159,11 +175,11 @@ func (l *loaded) close() {
 }
 
 // run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and published. The call
-// has its input, and what takes its log and progress. run also logs what the plugin was denied at its start, which is in no
+// has its input, and what takes its log and progress; awaited is what it waited for. run also logs what the plugin was denied at its start, which is in no
 // task's log.
-func (l *loaded) run(ctx context.Context, call runtime.Call) (outcome runtime.Outcome, sent []sentLine) {
+func (l *loaded) run(ctx context.Context, call runtime.Call, awaited []dependency) (outcome runtime.Outcome, sent []sentLine) {
 	l.embedded.FlushAll()
-	task := &localTask{}
+	task := &localTask{awaited: awaited}
 	call.Services, task.children = l.services.For(guest.Task{
 		ID: localID, Tenant: l.local.tenant, Asked: &l.manifest.Capabilities, Permissions: l.permissions, Host: task,
 	})
@@ -242,18 +258,11 @@ func describe(c queue.Child, secrets *redact.Secrets) string {
 
 // preview is the beginning of a task's parameters, or their size if they are not text.
 func preview(body []byte) string {
-	const most = 200
 	switch {
 	case len(body) == 0:
 		return "no parameters"
 	case !isText(body):
 		return fmt.Sprintf("%d bytes", len(body))
-	case len(body) <= most:
-		return string(body)
 	}
-	end := most
-	for !utf8.RuneStart(body[end]) {
-		end--
-	}
-	return fmt.Sprintf("%s… (%d bytes)", body[:end], len(body))
+	return headOf(string(body), 200)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -39,7 +40,6 @@ func newLocal(f *pflag.FlagSet, env environment) *local {
 	grantsOfTenantFlags(f, &l.options.grants, &l.tenant)
 	enginesFlag(f, &l.engines)
 	f.BoolVar(&l.noBuild, "no-build", false, "use the module as it is, even if its source is newer")
-	notSettings(f, "no-build")
 	return l
 }
 
@@ -81,6 +81,30 @@ type localTask struct {
 	children  *guest.Children
 	atOnce    []queue.Child
 	published []*queue.Publication // at once
+	awaited   []dependency
+}
+
+// dependency is a task that one on this machine is said to have waited for.
+type dependency struct {
+	queue.Dependency
+	result []byte
+}
+
+// readDependencies reads the results from files in a folder.
+func readDependencies(folder string, named []manifest.Dependency) ([]dependency, error) {
+	all := make([]dependency, len(named))
+	for i, one := range named {
+		all[i].ID, all[i].End = one.ID, string(queue.Failed)
+		if one.Result == "" {
+			continue
+		}
+		var err error
+		all[i].End = string(queue.Complete)
+		if all[i].result, err = os.ReadFile(filepath.Join(folder, filepath.FromSlash(one.Result))); err != nil {
+			return nil, fmt.Errorf("the result %q of the dependency %s cannot be read: %w", one.Result, one.ID, bare(err))
+		}
+	}
+	return all, nil
 }
 
 // enqueued are the task's children in their order.
@@ -129,8 +153,20 @@ func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
 	return nil
 }
 
-// Dependencies implements guest.Host: the task waited for nothing.
-func (*localTask) Dependencies(context.Context) ([]queue.Dependency, error) { return nil, nil }
+// Dependencies implements guest.Host.
+func (t *localTask) Dependencies(context.Context) (all []queue.Dependency, err error) {
+	for _, one := range t.awaited {
+		all = append(all, one.Dependency)
+	}
+	return all, nil
+}
 
 // Result implements guest.Host.
-func (*localTask) Result(context.Context, string, int64) ([]byte, error) { return nil, queue.ErrNoTask }
+func (t *localTask) Result(_ context.Context, id string, _ int64) ([]byte, error) {
+	for _, one := range t.awaited {
+		if one.ID == id && one.End == string(queue.Complete) {
+			return one.result, nil
+		}
+	}
+	return nil, queue.ErrNoTask
+}

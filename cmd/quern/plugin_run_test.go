@@ -109,6 +109,17 @@ QUERN_HANDLER int32_t handle(void) {
 		tell(quern_checkpoint_save(QUERN_TEXT("half")));
 		show(quern_checkpoint_load());
 		break;
+	case 'd': {
+		static char list[500];
+		int32_t got = quern_slot(quern_task_text(QUERN_TASK_DEPENDENCIES), list, sizeof list);
+		if (got < 0) return tell(got), 0;
+		quern_view rest = quern_view_of(list, got), id, end;
+		while (quern_next_dependency(&rest, &id, &end)) {
+			quern_output_write(QUERN_VIEW(end));
+			show(quern_dependency_result(QUERN_VIEW(id)));
+		}
+		break;
+	}
 	case 'g':
 		show(quern_config_get(QUERN_TEXT("size")));
 		break;
@@ -194,6 +205,7 @@ func TestPluginRunServices(t *testing.T) {
 			"add capabilities: {kv: [{bucket: \"read\", access: rw}]}\n"}},
 		{"KVAgain", "k", nil, result{exitDone, "40\n80\n-3\n", "*"}},
 		{"Checkpoint", "c", nil, result{exitDone, "-4\n0\nhalf", ""}},
+		{"Dependencies", "d", []string{"--dependency", "one=" + filepath.Join(secrets, "blueque", "key"), "--dependency", "two"}, result{exitDone, "completes3cret\nfailed-4\n", ""}},
 		{"Config", "g", nil, result{exitDone, "200x200", ""}},
 		{"NoSecrets", "s", nil, result{exitDone, "-4\n-4\n-3\n", "*"}},
 		{"Secrets", "s", []string{"--secrets", secrets}, result{exitDone, "s3cret-4\n-3\n", "quern_v1.secret_get: denied: " +
@@ -223,6 +235,8 @@ func TestPluginRunServices(t *testing.T) {
 		"--secrets=" + filepath.Join(secrets, "none"): "is no folder that can be read: name the one that holds blueque/NAME",
 		"--allow-networks=everywhere":                 "use an address and its bits, such as 10.0.0.0/8",
 		"--proxy=" + proxied.Host:                     "proxy",
+		"--dependency=one=" + secrets + "/none":       "of the dependency one cannot be read: no such file or directory",
+		"--dependency=a b":                            "use ID=FILE, or ID alone",
 	} {
 		if got := u.run("plugin", "run", filepath.Join(dir, "small.wasm"), flags); got.status != exitUsage || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: %+v", flags, got)
@@ -236,7 +250,8 @@ func TestPluginRunGrants(t *testing.T) {
 	u := newUser(t, "").with(map[string]string{"QUERN_GRANTS": "/nowhere"}) // is a host's
 	dir := sourceFolder(t, map[string]string{"a.c": asking, "small.yaml": "name: small\nconfig: {size: 200x200}\ncapabilities:\n" +
 		"  kv: [{bucket: seen, access: rw}, {bucket: read}]\n  http: [{host: \"https://example.com\", methods: [GET]}]\n" +
-		"  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: call}\ntests: [{input: g, output: out}]\n", "g": "g", "out": "300x300"})
+		"  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: call}\ntests: [{input: g, output: out}, {input: d, output: ends, dependencies: [{id: one, result: out}, {id: two}]}]\n",
+		"g": "g", "out": "300x300", "d": "d", "ends": "complete300x300failed-4\n"})
 	u.must("plugin", "build", dir)
 	secrets := t.TempDir()
 	write(t, filepath.Join(secrets, "acme", "missing"), "from the folder")

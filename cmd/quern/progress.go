@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
 	"time"
+
+	"github.com/charmbracelet/x/ansi"
 )
 
 // progressInterval is how often a terminal shows how far a command is.
@@ -31,7 +34,8 @@ func (p *progress) show(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); p.w != nil && now.Sub(p.last) >= progressInterval {
-		fmt.Fprint(p.w, "\r\x1b[K"+cut(fmt.Sprintf(format, args...), widthOf(terminalOf(p.w))))
+		line := fmt.Sprintf(format, args...)
+		fmt.Fprint(p.w, "\r\x1b[K"+ansi.Truncate(line, cmp.Or(widthOf(terminalOf(p.w)), len(line)), "…"))
 		p.last, p.shown = now, true
 	}
 }

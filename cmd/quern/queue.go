@@ -12,36 +12,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// queueView is a queue as `queue ls` and `queue show` print it.
-func queueView(tenant, name string, s queue.Stats) view {
-	return view{
-		{"tenant", "tenant", tenant},
-		{"queue", "queue", name},
-		{"scheduled", "scheduled", s.Depth[queue.Scheduled]},
-		{"blocked", "", s.Blocked}, // of the scheduled ones
-		{"pending", "pending", s.Depth[queue.Pending]},
-		{"reserved", "reserved", s.Depth[queue.Reserved]},
-		{"started", "started", s.Depth[queue.Started]},
-		{"complete", "complete", s.Depth[queue.Complete]},
-		{"failed", "failed", s.Depth[queue.Failed]},
-		{"listeners", "listeners", s.Listeners},
-		{"paused", "paused", s.Paused},
-		{"limit", "", given(s.Limit)}, // of waiting tasks
-		{"", "limit", limitWord(s.Limit)},
-		{"oldest_pending_age_seconds", "", span(s.OldestPendingAge)},
-		{"", "oldest pending", given(s.OldestPendingAge.Truncate(time.Millisecond))},
-	}
+// queueRow is a queue as `queue ls` and `queue show` print it for people.
+func queueRow(q *api.Queue) view {
+	oldest := time.Duration(q.OldestPendingAgeSeconds * float64(time.Second)).Truncate(time.Millisecond)
+	return row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners, q.Paused, limitWord(q.Limit), given(oldest))
 }
 
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
 
 func newQueueLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
@@ -51,29 +36,27 @@ func newQueueLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := []view{}
+		shapes, rows := []api.Queue{}, []view{}
 		var damaged error // the first one; it does not hide the other queues
 		for i, s := range stats {
 			if s.Err != nil {
 				damaged = cmp.Or(damaged, s.Err)
 				continue
 			}
-			views = append(views, queueView(client.Tenant(), names[i], s))
+			shape := api.NewQueue(client.Tenant(), names[i], s)
+			shapes, rows = append(shapes, shape), append(rows, queueRow(&shape))
 		}
-		return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
-	}))
-	return cmd
+		return cmp.Or(list(cmd, client, json, shapes, queueHeading, rows), damaged)
+	})
 }
 
 func newQueueShow(env environment) *cobra.Command {
-	cmd := &cobra.Command{
+	return watchable(env, &cobra.Command{
 		Use: "show QUEUE", Short: "Show the number of a queue's tasks", Args: arguments(1, 1),
 		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its waiting tasks that stand for\n" +
 			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
 			"yet. Of each status it looks at 10000 tasks at most.",
-	}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	}, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
@@ -85,11 +68,10 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := append(queueView(client.Tenant(), args[0], stats),
-			field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
-		return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
-	}))
-	return cmd
+		shape := api.NewQueue(client.Tenant(), args[0], stats)
+		shape.DeadLetters, shape.FailedWithDeadLetter = &letters, &buried
+		return showTable(cmd, json, shape, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{append(queueRow(&shape), row(letters, buried)...)})
+	})
 }
 
 func newQueuePause(env environment) *cobra.Command {
@@ -180,7 +162,7 @@ func newQueuePurge(env environment) *cobra.Command {
 	newCount(f, &o.Keep, "keep", "all but this many, the oldest first; complete tasks before failed ones")
 	f.BoolVar(&o.Everything, "all", false, "all finished tasks")
 	f.BoolVar(&o.Foreign, "foreign", false, "also tasks that other clients than Quern's enqueued")
-	notSettings(f, "status", "older-than", "keep", "all", "foreign")
+	notSettings(f, "keep")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen := o.OlderThan > 0 || o.Keep > 0

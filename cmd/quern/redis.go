@@ -95,8 +95,17 @@ func findRedis(cmd *cobra.Command, env environment) (string, error) {
 	return dev.Redis, nil
 }
 
+// clientRun is a command that needs a client.
+type clientRun = func(cmd *cobra.Command, client backend, args []string, json bool) error
+
+// printing completes a command that prints something, as -o says.
+func printing(env environment, cmd *cobra.Command, run clientRun) *cobra.Command {
+	cmd.RunE = withClient(env, outputFlag(cmd), run)
+	return cmd
+}
+
 // withClient wraps a command that needs a client. output is nil for a command without -o.
-func withClient(env environment, output *format, run func(cmd *cobra.Command, client backend, args []string, json bool) error) func(*cobra.Command, []string) error {
+func withClient(env environment, output *format, run clientRun) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		client, err := connect(cmd, env, queue.Config{})
 		if err != nil {

@@ -45,9 +45,10 @@ func newRoot(env environment) *cobra.Command {
 		Short: "Run tasks from Redis queues in WebAssembly plugins",
 		Long: "Quern reserves tasks from Redis queues, runs each in a sandboxed WebAssembly plugin from a\n" +
 			"directory, stores the result, and exports Prometheus metrics.\n\n" +
-			"The environment sets every flag, too (--log-level: QUERN_LOG_LEVEL); the YAML file of --config sets\n" +
-			"those of `quern serve` (log-level: debug). A flag overrides the environment, and that the file. Only\n" +
-			"flags choose the tasks of `queue purge` and `task retry`.\n\n" +
+			"The environment sets every flag of `quern serve` (--log-level: QUERN_LOG_LEVEL), and --server,\n" +
+			"--tenant, --token, --token-file and --engines. The YAML file of --config sets the same (log-level:\n" +
+			"debug), but not --token and --engines. A flag overrides the environment, and that the file. Other\n" +
+			"flags belong to one call: the command line alone sets them.\n\n" +
 			"Exit status: 0 done, 1 the task failed, 2 wrong usage, 3 refused or not reachable.",
 		SilenceUsage:  true,
 		SilenceErrors: true,

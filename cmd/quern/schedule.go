@@ -68,7 +68,7 @@ func scheduleView(s *queue.Schedule) view {
 		{"", "priority", priority},
 		{"", "timeout", given(span(o.Timeout))},
 		{"", "max attempts", attemptsWord(o.Retry.MaxAttempts)},
-		{"", "max age", given(span(o.Retry.MaxAge))},
+		{"", "", retryView(o.Retry)},
 		{"", "labels", pairs(o.Labels)},
 		{"", "created", moment(s.Created)},
 		{"", "updated", moment(s.Updated)},
@@ -80,8 +80,7 @@ const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIR
 
 func newScheduleLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks", Args: arguments(0, 0)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		all, err := client.Schedules(cmd.Context())
 		if err != nil {
 			return err
@@ -97,17 +96,14 @@ func newScheduleLs(env environment) *cobra.Command {
 			rows[i] = row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, !s.Paused.IsZero(), when, moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
 		}
 		return list(cmd, client, json, shapes, scheduleHeading, rows)
-	}))
-	return cmd
+	})
 }
 
 func newScheduleShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show SCHEDULE", Short: "Show a schedule and its next ticks", Args: arguments(1, 1)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		return showSchedule(cmd, client, args[0], json)
 	})
-	return cmd
 }
 
 func showSchedule(cmd *cobra.Command, client backend, id string, json bool) error {
@@ -165,7 +161,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 	newAttempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")
 	newLasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
 	pairFlag(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
-	notSettings(f, "queue", "cron", "timezone", "parameters", "missed", "max-missed", "window", "overlap", "priority", "timeout", "max-attempts", "max-age", "label")
+	notSettings(f, "max-attempts")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s.ID = args[0]
@@ -180,7 +176,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 		}
 		var err error
 		if parameters != "" {
-			if s.Parameters, err = readParameters([]string{parameters}, cmd, 1<<20); err != nil {
+			if s.Parameters, err = readParameters([]string{parameters}, cmd, maxParameters); err != nil {
 				return err
 			}
 		}
@@ -243,15 +239,13 @@ func newScheduleDelete(env environment) *cobra.Command {
 
 func newScheduleRun(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID", Args: arguments(1, 1)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		id, err := client.RunSchedule(cmd.Context(), args[0])
 		if err != nil {
 			return scheduleError(err)
 		}
 		return showLine(cmd, json, view{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
 	})
-	return cmd
 }
 
 func newScheduleSync(env environment) *cobra.Command {
@@ -266,7 +260,6 @@ func newScheduleSync(env environment) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&owner, "owner", owner, "whose schedules these are: one name for each file")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
-	notSettings(cmd.Flags(), "owner", "dry-run")
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		all, err := readSchedules(cmd, args[0])

@@ -27,10 +27,12 @@ func secured(t *testing.T, args ...string) (u *user, url, tenant string, tokens 
 	admin := newUser(t, queuetest.Shared(t).URL())
 	tenant = queuetest.Tenant()
 	tokens, entries := make(map[string]string), "tokens:\n"
-	for _, role := range []string{"viewer", "operator", "admin"} {
-		r := admin.run("admin", "token", role, "--role", role, "--tenants", tenant)
-		tokens[role] = strings.TrimSpace(r.stdout)
-		entries += r.stderr
+	for name, role := range map[string]string{"viewer": "viewer", "operator": "operator", "admin": "admin", "blind": "viewer"} {
+		r := admin.run("admin", "token", name, "--role", role, "--tenants", tenant)
+		tokens[name] = strings.TrimSpace(r.stdout)
+		if entries += r.stderr; name == "blind" {
+			entries += "  payloads: false\n"
+		}
 	}
 	entries += "certificates:\n- {name: machine, role: operator, subject: machine.example}\n"
 	file := write(t, filepath.Join(t.TempDir(), "tokens.yaml"), entries)
@@ -156,7 +158,7 @@ func TestServerAway(t *testing.T) {
 		other.URL:            "the answer is none of the API",
 		other.URL + "/moved": "it answers with a redirect to http://example.com/: name that, if you trust it",
 		other.URL + "/proxy": "it answers HTTP 502 Bad Gateway",
-		other.URL + "/login": "it answers HTTP 401 Unauthorized, which is no answer of Quern's API: a proxy before it lets you not pass",
+		other.URL + "/login": "it answers HTTP 401 Unauthorized, which is no answer of Quern's API: a proxy in front of it refuses you: log in there",
 		other.URL + "/busy":  "it answers HTTP 429 Too Many Requests, which is no answer of Quern's API: try again",
 		strings.Replace(other.URL, "http:", "https:", 1): "it speaks no TLS there: use http:// instead of https://",
 	} {

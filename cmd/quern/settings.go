@@ -47,8 +47,9 @@ func (e environment) cacheDir() (string, error) {
 	return os.UserCacheDir()
 }
 
-// applySettings sets every flag that is not on the command line from the environment or the configuration file.
-// The flags are the one catalogue of settings: name, type, default, help.
+// applySettings sets each flag that is a setting and not on the command line from the environment or the configuration file.
+// The flags are the one catalogue of settings: name, type, default, help. Other flags belong to one call: no variable that is left
+// over may choose the tasks of a command, or the ID of one.
 func applySettings(cmd *cobra.Command, env environment) error {
 	flags := cmd.Flags()
 	path, _ := flags.GetString("config")
@@ -56,8 +57,12 @@ func applySettings(cmd *cobra.Command, env environment) error {
 	if err != nil {
 		return err
 	}
+	settings := append(settingNames(cmd.Root()), "token", "engines")
 	given := make(map[string]any)
 	flags.VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(settings, flag.Name) {
+			return
+		}
 		names := []string{envPrefix + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))}
 		if flag.Name == "redis" {
 			names = append(names, envPrefix+"REDIS_URL")
@@ -75,7 +80,7 @@ func applySettings(cmd *cobra.Command, env environment) error {
 	overrideAll(layers, flags.Changed)
 	flags.VisitAll(func(flag *pflag.Flag) {
 		value := layers.Get(flag.Name)
-		if err != nil || value == nil || flag.Changed || flag.Name == "config" || flag.Name == "help" || flag.Annotations[callKey] != nil {
+		if err != nil || value == nil || flag.Changed || flag.Annotations[callKey] != nil {
 			return
 		}
 		flag.Annotations = map[string][]string{originKey: {origins[flag.Name]}}
@@ -86,8 +91,8 @@ func applySettings(cmd *cobra.Command, env environment) error {
 	return err
 }
 
-// notSettings marks flags of a single call, and those that mean something else than a host's setting of the same name:
-// neither the environment nor the configuration file sets them.
+// notSettings marks flags that mean something else than a host's setting of the same name: neither the environment nor the
+// configuration file sets them.
 func notSettings(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		flags.Lookup(name).Annotations = map[string][]string{callKey: {}}

@@ -143,6 +143,7 @@ func TestSettingsErrors(t *testing.T) {
 		"Fraction":      {args: "--concurrency 1.5", want: `--concurrency "1.5": no whole number: use 1 to 10000, or 0 for 2 × cores, at least 4`},
 		"EnvRange":      {env: map[string]string{"QUERN_CONCURRENCY": "-1"}, want: `QUERN_CONCURRENCY "-1": use 1 to 10000, or 0 for 2 × cores, at least 4`},
 		"Number":        {args: "--concurrency many", want: `--concurrency "many": no whole number: use 1 to 10000, or 0 for 2 × cores, at least 4`},
+		"ManyWebhooks":  {args: "--webhooks 8001", want: `--webhooks "8001": use 1 to 8000, or 0 for none`},
 		"NoValue":       {args: "--concurrency", want: "--concurrency needs a value: see `quern serve --help`"},
 		"Port":          {args: "--http :99999", want: `--http ":99999": use HOST:PORT, with port 0 for a free one`},
 		"PortName":      {args: "--http :x", want: `--http ":x": use HOST:PORT, with port 0 for a free one`},

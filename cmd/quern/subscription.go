@@ -67,21 +67,16 @@ func subscriptionLines(s *queue.Subscription) view {
 			{"", "timeout", w.Timeout},
 		}...)
 	}
-	r := s.Retry
 	v = append(v, view{
-		{"", "max attempts", attemptsWord(r.MaxAttempts)},
-		{"", "backoff", given(string(r.Backoff))},
-		{"", "backoff base", given(span(r.Base))},
-		{"", "backoff min", given(span(r.Min))},
-		{"", "backoff max", given(span(r.Max))},
-		{"", "max age", given(span(r.MaxAge))},
+		{"", "max attempts", attemptsWord(s.Retry.MaxAttempts)},
+		{"", "", retryView(s.Retry)},
 		{"", "timeout", given(span(s.Timeout))},
 	}...)
 	if s.Priority != nil {
 		v = append(v, field{"", "priority", *s.Priority})
 	}
 	return append(v, view{
-		{"", "dead", given(s.Dead)}, {"", "plugin", given(s.Plugin)}, {"", "created", moment(s.CreatedAt)}, {"", "updated", moment(s.UpdatedAt)},
+		{"", "dead", given(s.Dead)}, {"", "plugin", given(s.Plugin)}, {"", "plugin absent since", moment(s.Absent)}, {"", "created", moment(s.CreatedAt)}, {"", "updated", moment(s.UpdatedAt)},
 	}...)
 }
 
@@ -143,9 +138,6 @@ func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	retryFlags(f, &o.s.Retry, &o.noJitter)
 	f.IntVar(&o.priority, "priority", queue.DefaultPriority, "of the tasks, 0 to 100; higher ones of the queue run first")
 	f.StringVar(&o.s.Dead, "dead", "", "`QUEUE` of the dead letters of tasks that fail for good (default what the manifest names)")
-	var all []string
-	f.VisitAll(func(flag *pflag.Flag) { all = append(all, flag.Name) })
-	notSettings(f, all...)
 }
 
 // apply changes a subscription as the flags say that were given.
@@ -227,7 +219,7 @@ func pointers(texts []string) (map[string]any, error) {
 func newSubscriptionCreate(env environment) *cobra.Command {
 	var o subscriptionFlags
 	cmd := &cobra.Command{
-		Use:   "create ID",
+		Use:   "create SUBSCRIPTION",
 		Short: "Subscribe a queue or a webhook to a topic",
 		Long: "Subscribes to a topic: from now on each publication that matches makes one task, in the queue of a handler, or\n" +
 			"as the delivery of a webhook, which needs no code. A publication matches if all attributes and data that are\n" +
@@ -277,7 +269,7 @@ func showSubscription(cmd *cobra.Command, json bool, s *queue.Subscription) erro
 func newSubscriptionUpdate(env environment) *cobra.Command {
 	var o subscriptionFlags
 	cmd := &cobra.Command{
-		Use: "update ID", Short: "Change what the flags name of a subscription",
+		Use: "update SUBSCRIPTION", Short: "Change what the flags name of a subscription",
 		Long: "Changes what the flags name, and leaves the rest. A flag that may be given several times replaces all that\n" +
 			"there were; --clear takes away filter, retry, timeout, priority, dead, headers, secrets or expect. Tasks that\n" +
 			"wait already stay as they are.",
@@ -285,45 +277,34 @@ func newSubscriptionUpdate(env environment) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	cmd.Flags().StringSliceVar(&o.clear, "clear", nil, "take these away: `NAME,NAME`")
-	notSettings(cmd.Flags(), "clear")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.ChangeSubscription(cmd.Context(), args[0], func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {
 			return err
 		}
 		return showSubscription(cmd, json, &s)
 	})
-	return cmd
 }
 
 func newSubscriptionLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's subscriptions", Args: arguments(0, 0)}
 	topic := cmd.Flags().String("topic", "", "only those of this topic")
-	notSettings(cmd.Flags(), "topic")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		all, err := client.Subscriptions(cmd.Context())
 		if all == nil {
 			return err // else damaged ones do not hide the others
 		}
 		all = slices.DeleteFunc(all, func(s queue.Subscription) bool { return *topic != "" && !s.OfTopic(*topic) })
-		views := make([]view, len(all))
-		for i := range all {
-			views[i] = subscriptionView(&all[i])
-		}
-		if shown := list(cmd, client, json, all, subscriptionHeading, views); shown != nil {
+		if shown := list(cmd, client, json, all, subscriptionHeading, rowsOf(all, subscriptionView)); shown != nil {
 			return shown
 		}
 		return err
-	}))
-	return cmd
+	})
 }
 
 func newSubscriptionShow(env environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show a subscription", Args: arguments(1, 1)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	cmd := &cobra.Command{Use: "show SUBSCRIPTION", Short: "Show a subscription", Args: arguments(1, 1)}
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.Subscription(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -333,17 +314,15 @@ func newSubscriptionShow(env environment) *cobra.Command {
 		}
 		return show(cmd, json, subscriptionLines(&s))
 	})
-	return cmd
 }
 
 func newSubscriptionPause(env environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pause ID", Short: "Give a subscription no more tasks; those that wait go on", Args: arguments(1, 1),
+		Use: "pause SUBSCRIPTION", Short: "Give a subscription no more tasks; those that wait go on", Args: arguments(1, 1),
 		Long: "What is published while a subscription is paused makes no task for it. To stop the tasks and lose none, pause\n" +
 			"its queue instead: `quern queue pause QUEUE`.",
 	}
 	reason := cmd.Flags().String("reason", "", "why, for others")
-	notSettings(cmd.Flags(), "reason")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		return activate(cmd, client, args[0], false, *reason)
 	})
@@ -352,7 +331,7 @@ func newSubscriptionPause(env environment) *cobra.Command {
 
 func newSubscriptionResume(env environment) *cobra.Command {
 	return &cobra.Command{
-		Use: "resume ID", Short: "End the pause of a subscription", Args: arguments(1, 1),
+		Use: "resume SUBSCRIPTION", Short: "End the pause of a subscription", Args: arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			return activate(cmd, client, args[0], true, "")
 		}),
@@ -369,7 +348,7 @@ func activate(cmd *cobra.Command, client backend, id string, active bool, reason
 
 func newSubscriptionDelete(env environment) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete ID...", Short: "Delete subscriptions; their tasks stay", Args: arguments(1, 1000),
+		Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay", Args: arguments(1, 1000),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 			for _, id := range args {
 				if err := client.Unsubscribe(cmd.Context(), id); err != nil {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -41,14 +41,6 @@ func widthOf(terminal *os.File) int {
 		return 0
 	}
 	return int(size.Col)
-}
-
-// cut shortens a text to a width, unless that is 0.
-func cut(text string, width int) string {
-	if runes := []rune(text); width > 0 && len(runes) > width {
-		return string(runes[:width-1]) + "…"
-	}
-	return text
 }
 
 // colours are those of words in columns of states: green what is well, red what failed, yellow what waits, cyan what is under way.
@@ -110,7 +102,7 @@ func (s screen) table(w io.Writer, rows [][]string, states ...int) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
 		}
 	}
 	whole := slices.Clone(widths)
@@ -130,9 +122,9 @@ func (s screen) table(w io.Writer, rows [][]string, states ...int) error {
 	for _, row := range rows {
 		for i, cell := range row {
 			if widths[i] < whole[i] {
-				cell = cut(cell, widths[i])
+				cell = ansi.Truncate(cell, widths[i], "…")
 			}
-			space := widths[i] - utf8.RuneCountInString(cell)
+			space := widths[i] - ansi.StringWidth(cell)
 			if slices.Contains(states, i) {
 				cell = s.paint(cell)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -24,8 +25,7 @@ func newTaskShow(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	tree := cmd.Flags().Bool("tree", false, "show it with the tasks that it enqueued and those that wait for it, and so on")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		task, err := findTask(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
@@ -37,21 +37,31 @@ func newTaskShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		shown := struct {
+			api.Task
+			Dependencies []api.Dependency `json:"dependencies,omitempty"`
+		}{Task: api.NewTask(client.Tenant(), task, attempts)}
 		v := taskView(client.Tenant(), task, attempts)
 		if task.After != nil {
 			dependencies, err := client.Dependencies(cmd.Context(), task.ID, 0, mostDependencies)
 			if err != nil {
 				return err
 			}
+			for _, d := range dependencies {
+				shown.Dependencies = append(shown.Dependencies, api.Dependency(d))
+			}
 			v = append(v, dependenciesView(task.After.Of, dependencies)...)
 		}
-		err = show(cmd, json, v)
+		if json {
+			err = writeJSON(cmd.OutOrStdout(), shown)
+		} else {
+			err = show(cmd, false, v)
+		}
 		if task.Status.Finished() {
 			err = cmp.Or(err, errSeen)
 		}
 		return err
-	}))
-	return cmd
+	})
 }
 
 func newTaskLs(env environment) *cobra.Command {
@@ -76,8 +86,7 @@ func newTaskLs(env environment) *cobra.Command {
 	filter.flags(f, "were enqueued")
 	newNumber(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	newNumber(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		selected, since, until, err := filter.filter(cmd.Context(), client, "")
 		if err != nil {
 			return err
@@ -101,9 +110,9 @@ func newTaskLs(env environment) *cobra.Command {
 		if damaged != nil && len(tasks) == 0 {
 			return damaged
 		}
-		all, rows := make([]view, len(tasks)), make([]view, len(tasks))
+		all, rows := make([]api.Task, len(tasks)), make([]view, len(tasks))
 		for i, t := range tasks {
-			all[i] = taskView(client.Tenant(), t, nil)
+			all[i] = api.NewTask(client.Tenant(), t, nil)
 			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
 			if selected.Status == string(queue.Failed) {
 				failure := t.Failure()
@@ -114,8 +123,7 @@ func newTaskLs(env environment) *cobra.Command {
 			}
 		}
 		return cmp.Or(list(cmd, client, json, all, heading, rows), damaged)
-	}))
-	return cmd
+	})
 }
 
 func newTaskWait(env environment) *cobra.Command {
@@ -124,7 +132,7 @@ func newTaskWait(env environment) *cobra.Command {
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
 		id := args[0]
-		if isBeginning(id) {
+		if beginning.MatchString(id) {
 			task, err := findTask(cmd.Context(), client, id)
 			if err != nil {
 				return err

@@ -191,7 +191,6 @@ func newTaskRetry(env environment) *cobra.Command {
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
 	filters := append(o.flags(f, "failed"), "limit", "queue")
 	newCount(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	notSettings(f, "limit", "queue")
 	named := withTasks(env, func(ctx context.Context, client backend, task *queue.Task) error {
 		retried, err := client.Retry(ctx, task.ID)
 		switch {

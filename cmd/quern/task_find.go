@@ -18,19 +18,17 @@ import (
 // leastPrefix is how many characters of an ID can stand for it.
 const leastPrefix = 8
 
-// generated is an ID that Quern made, or its beginning. IDs that users choose have none: order-100 may be whole, though there is
-// an order-1000.
-var generated = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{0,28}|(dead|once)-[0-9a-f]{3,40})$`)
-
-// isBeginning tells whether a text may be the beginning of an ID that Quern made, and not all of it.
-func isBeginning(id string) bool {
-	return generated.MatchString(id) && len(id) != len("01234567-89ab-cdef-0123-456789abcdef") && len(id) != len("dead-")+40
-}
+// generated is an ID that Quern made, and beginning a part of one. IDs that users choose have no beginning: order-100 may be
+// whole, though there is an order-1000.
+var (
+	generated = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{28}|(dead|once|pub)-[0-9a-f]{40})$`)
+	beginning = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{0,27}|(dead|once|pub)-[0-9a-f]{3,39})$`)
+)
 
 // findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
 func findTask(ctx context.Context, client backend, id string) (*queue.Task, error) {
 	task, err := client.Task(ctx, id)
-	if !errors.Is(err, queue.ErrNoTask) || !isBeginning(id) {
+	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
 		return task, err
 	}
 	ids, failed := client.FindTasks(ctx, id, 4)
@@ -95,9 +93,7 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	f.StringVar(&t.selects.Error, "error", "", "only those whose error has this `TEXT`, in upper or lower case")
 	newLasting(f, &t.olderThan, "older-than", "only those that "+since+" longer ago than this")
 	newLasting(f, &t.newerThan, "newer-than", "only those that "+since+" less long ago than this")
-	names := []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
-	notSettings(f, names...)
-	return names
+	return []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
 }
 
 // filter is what the flags select, in a queue, and the bounds of a task's age as seconds of Redis's clock; 0 for none.

@@ -17,12 +17,13 @@ func TestTaskByPrefix(t *testing.T) { overBoth(t, testTaskByPrefix) }
 
 func testTaskByPrefix(t *testing.T, by over) {
 	u := by.user(t, queuetest.Start(t).URL())
-	const one, two, dead = "0a1b2c3d-0001-4000-8000-000000000000", "0a1b2c3d-0002-4000-8000-000000000000", "dead-0123456789012345678901234567890123456789"
-	for _, id := range []string{one, two, dead, "order-1000"} {
+	const digits = "0123456789012345678901234567890123456789"
+	const one, two, dead, delivery = "0a1b2c3d-0001-4000-8000-000000000000", "0a1b2c3d-0002-4000-8000-000000000000", "dead-" + digits, "pub-" + digits
+	for _, id := range []string{one, two, dead, delivery, "order-1000"} {
 		u.must("enqueue", "mail", "--id", id, "--delay", "1h")
 	}
 	for prefix, want := range map[string]string{
-		"0a1b2c3d-0001": one, two: two, "dead-0123": dead, "order-1000": "order-1000",
+		"0a1b2c3d-0001": one, two: two, "dead-0123": dead, "pub-0123": delivery, delivery[:43]: delivery, "order-1000": "order-1000",
 		"0a1b2c3": "no such task", "0a1b2c3d": "several tasks begin with 0a1b2c3d: " + one + ", " + two, "ffffffff": "no such task",
 		"order-100":    "no such task", // it was one of the user's own, maybe
 		one[:35] + "1": "no such task",
@@ -119,10 +120,16 @@ func TestCompletionOfNames(t *testing.T) {
 	u.host(plugins)
 	u.must("enqueue", "mail", "--id", "one", "--wait")
 	u.must("enqueue", "post", "--id", "two", "--tenant", "acme")
+	u.must("topic", "publish", "orders", "--id", "three")
+	u.must("subscription", "create", "copies", "--topic", "orders", "--queue", "mail")
 	node := regexp.MustCompile(`"listener":"([^"]+)"`).FindStringSubmatch(u.must("node", "ls", "-o", "json"))[1]
 	for line, want := range map[string]string{
 		"queue show ":                    "mail\n:4",
 		"queue show --tenant acme ":      "post\n:4",
+		"subscription show ":             "copies\torders\n:4",
+		"subscription deliveries ":       "copies\torders\n:4",
+		"topic publish ":                 "orders\n:4",
+		"publication show ":              ":4",
 		"task show ":                     "one\tmail complete\n:4",
 		"task cancel one ":               "one\tmail complete\n:4",
 		"enqueue ":                       "mail\n:4",

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,15 +23,15 @@ func newTop(env environment) *cobra.Command {
 		Use: "top", Short: "Watch queues, running tasks, failures and hosts in the whole terminal; cancel and retry",
 		Long: "Shows the tenant's queues, running tasks, failures and hosts in the whole terminal, and looks again every\n" +
 			"2 seconds. Enter shows the tasks of a queue and all of a task, c cancels and r retries one; ? lists the\n" +
-			"keys, q leaves. Each look reads at most 500 queues, and 200 tasks of 20 queues, or 200 hosts. Listeners of\n" +
-			"Python have no lease, and are in `quern node ls` alone.",
+			"keys, q leaves. Each look reads at most 500 queues, those with the most pending tasks or\n" +
+			"listeners, and 200 tasks of 20 queues, or 200 hosts. Listeners of Python have no lease, and are in `quern node\n" +
+			"ls` alone.",
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)
 	serverFlags(cmd)
 	every := 2 * time.Second
 	newPeriodWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
-	notSettings(cmd.Flags(), "every")
 	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, _ []string, _ bool) error {
 		if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout()) {
 			return usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")
@@ -40,7 +42,9 @@ func newTop(env environment) *cobra.Command {
 		if remote, ok := client.(served); ok {
 			remote.Withheld = nil // it would write into the screen
 		}
-		return top.Run(cmd.Context(), &topSource{client: client}, top.Config{
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT) // which would leave the terminal as it is
+		defer stop()
+		return top.Run(ctx, &topSource{client: client}, top.Config{
 			Title: client.Tenant() + " at " + client.Address(), Every: every, Plain: cmd.Root().Annotations[noColour] != "",
 			Input: cmd.InOrStdin(), Out: cmd.OutOrStdout(),
 		})
@@ -79,7 +83,7 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 		look.Hosts = look.Hosts[:min(len(look.Hosts), topHosts)]
 		return look, err
 	}
-	queues, all, err := s.client.MostServedQueues(ctx, topQueues)
+	queues, all, err := s.client.BusiestQueues(ctx, topQueues)
 	if err != nil {
 		return nil, err
 	}

@@ -28,30 +28,22 @@ func topicView(t *api.Topic) view {
 const topicHeading = "TENANT TOPIC SUBSCRIPTIONS ACTIVE PUBLISHED DROPPED TASKS KEPT LAST-PUBLISHED"
 
 func newTopicLs(env environment) *cobra.Command {
-	cmd := &cobra.Command{
+	return watchable(env, &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's topics", Args: arguments(0, 0),
 		Long: "Lists topics: first those with publications, the last one published to first, then those that subscriptions\n" +
 			"name. Dropped counts publications that nobody had subscribed to, kept those that `quern publication` shows.",
-	}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	}, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
 		topics, err := client.Topics(cmd.Context())
 		if err != nil {
 			return err
 		}
-		views := make([]view, len(topics))
-		for i := range topics {
-			views[i] = topicView(&topics[i])
-		}
-		return list(cmd, client, json, topics, topicHeading, views)
-	}))
-	return cmd
+		return list(cmd, client, json, topics, topicHeading, rowsOf(topics, topicView))
+	})
 }
 
 func newTopicShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show TOPIC", Short: "Show a topic and its subscriptions", Args: arguments(1, 1)}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		topic, err := client.Topic(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -72,8 +64,7 @@ func newTopicShow(env environment) *cobra.Command {
 		}
 		fmt.Fprintln(cmd.OutOrStdout())
 		return showTable(cmd, false, views, subscriptionHeading, views)
-	}))
-	return cmd
+	})
 }
 
 func newTopicPublish(env environment) *cobra.Command {
@@ -124,12 +115,16 @@ func newTopicPublish(env environment) *cobra.Command {
 		case published.Subscribers == 0:
 			note(cmd, "no subscription matches, the publication is dropped: see `quern topic show %s`", shellWord(args[0]))
 		}
+		if published.Damaged > 0 {
+			note(cmd, "%d subscriptions cannot be read, and got no task: see `quern doctor`", published.Damaged)
+		}
 		v := view{
 			{"id", "", published.ID},
 			{"tenant", "", client.Tenant()},
 			{"topic", "", args[0]},
 			{"existed", "", published.Existed},
 			{"subscribers", "", published.Subscribers},
+			{"damaged", "", given(published.Damaged)},
 		}
 		return showLine(cmd, output.json(), v, published.ID)
 	}
@@ -155,29 +150,21 @@ func newPublicationLs(env environment) *cobra.Command {
 	limit, offset := int64(100), int64(0)
 	newNumber(cmd.Flags(), &limit, "limit", "most publications to list", 1, 1000, "use 1 to 1000")
 	newNumber(cmd.Flags(), &offset, "offset", "how many to skip, from the newest", 0, 1<<31, "use 0 or more")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		all, err := client.Publications(cmd.Context(), args[0], offset, limit)
 		if err != nil {
 			return err
 		}
-		views := make([]view, len(all))
-		for i := range all {
-			views[i] = publicationView(&all[i])
-		}
-		return list(cmd, client, json, all, publicationHeading, views)
-	}))
-	return cmd
+		return list(cmd, client, json, all, publicationHeading, rowsOf(all, publicationView))
+	})
 }
 
 func newPublicationShow(env environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show a publication, its tasks, and how many of them stand where", Args: arguments(1, 1),
+	return watchable(env, &cobra.Command{
+		Use: "show PUBLICATION", Short: "Show a publication, its tasks, and how many of them stand where", Args: arguments(1, 1),
 		Long: "Shows a publication and what became of the task of each subscriber. A task is gone if it was purged or\n" +
 			"deleted, or if its subscription was deleted before the task came into being.",
-	}
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, watchable(cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	}, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		p, err := client.Publication(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -208,6 +195,5 @@ func newPublicationShow(env environment) *cobra.Command {
 		}
 		fmt.Fprintln(cmd.OutOrStdout())
 		return showTable(cmd, false, views, "SUBSCRIPTION TASK QUEUE STATUS REASON", views)
-	}))
-	return cmd
+	})
 }

@@ -32,25 +32,23 @@ func newTracer(cmd *cobra.Command, env environment, name string, logger hclog.Lo
 	flag := cmd.Flag("otlp")
 	config := trace.Config{Endpoint: flag.Value.String(), Name: name, Logger: logger.Named("traces")}
 	config.Version, _ = buildVersion()
-	if config.Endpoint != "" {
-		if err := trace.CheckEndpoint(config.Endpoint); err != nil {
-			return nil, nil, wrongValue(flag, shown(flag, config.Endpoint), err)
+	protocol := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	if config.Endpoint == "" {
+		if wanted, err := tracesWanted(env); err != nil || !wanted {
+			return nil, func() {}, err
 		}
-	} else {
-		if !tracesWanted(env) {
-			return nil, func() {}, nil
+		if env.get(protocol) == "" {
+			protocol = "OTEL_EXPORTER_OTLP_PROTOCOL"
 		}
-		name := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-		if config.Protocol = env.get(name); config.Protocol == "" {
-			name = "OTEL_EXPORTER_OTLP_PROTOCOL"
-			config.Protocol = env.get(name)
-		}
-		if err := trace.CheckProtocol(config.Protocol); err != nil {
-			return nil, nil, usagef("%s %q: %w", name, config.Protocol, err)
-		}
+		config.Protocol = env.get(protocol)
 	}
 	tracer, err := trace.New(cmd.Context(), config)
-	if err != nil {
+	switch wrong, ok := errors.AsType[*trace.ConfigError](err); {
+	case ok && wrong.Field == "Endpoint":
+		return nil, nil, wrongValue(flag, shown(flag, config.Endpoint), wrong.Err)
+	case ok:
+		return nil, nil, usagef("%s %q: %w", protocol, config.Protocol, wrong.Err)
+	case err != nil:
 		return nil, nil, refusedf("%w", err)
 	}
 	return tracer, func() {
@@ -85,11 +83,16 @@ func checkOpenTelemetry(env environment) error {
 }
 
 // tracesWanted tells whether OpenTelemetry's environment variables name a collector and do not turn traces off.
-func tracesWanted(env environment) bool {
-	if strings.EqualFold(env.get("OTEL_SDK_DISABLED"), "true") || env.get("OTEL_TRACES_EXPORTER") == "none" {
-		return false
+func tracesWanted(env environment) (bool, error) {
+	exporter := env.get("OTEL_TRACES_EXPORTER")
+	switch {
+	case env.get("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "",
+		strings.EqualFold(env.get("OTEL_SDK_DISABLED"), "true"), exporter == "none":
+		return false, nil
+	case exporter != "" && exporter != "otlp":
+		return false, usagef("OTEL_TRACES_EXPORTER %q: use otlp or none", exporter)
 	}
-	return env.get("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	return true, nil
 }
 
 // traceOf is the trace that the environment names (TRACEPARENT, TRACESTATE), as CI systems and shells do: that of what a command

@@ -117,7 +117,7 @@ func TestRefusedCollectors(t *testing.T) {
 	for value, want := range map[string]string{
 		"localhost:4317":              "use one like http://localhost:4318 or grpc://localhost:4317",
 		"ftp://localhost":             `scheme "ftp": use http`,
-		"http://":                     "http://localhost:4318 or grpc://localhost:4317",
+		"http://:4318":                "http://localhost:4318 or grpc://localhost:4317",
 		"grpc://localhost:4317/path":  "leave it out",
 		"http://ada:s3cret@localhost": "OTEL_EXPORTER_OTLP_HEADERS",
 	} {
@@ -133,8 +133,13 @@ func TestRefusedCollectors(t *testing.T) {
 			t.Errorf("%s=%s: %+v", name, value, r)
 		}
 	}
-	r := u.with(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}).run("serve", "--check")
-	if r.status != exitUsage || !strings.Contains(r.stderr, `OTEL_EXPORTER_OTLP_PROTOCOL "http/json": use http/protobuf or grpc`) {
-		t.Errorf("%+v", r)
+	for name, c := range map[string][2]string{
+		"OTEL_EXPORTER_OTLP_PROTOCOL": {"http/json", `OTEL_EXPORTER_OTLP_PROTOCOL "http/json": use http/protobuf or grpc`},
+		"OTEL_TRACES_EXPORTER":        {"console", `OTEL_TRACES_EXPORTER "console": use otlp or none`},
+	} {
+		r := u.with(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", name: c[0]}).run("serve", "--check")
+		if r.status != exitUsage || !strings.Contains(r.stderr, c[1]) {
+			t.Errorf("%+v", r)
+		}
 	}
 }

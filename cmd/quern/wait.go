@@ -177,11 +177,9 @@ const followInterval = 300 * time.Millisecond
 func newTaskLogs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: arguments(1, 1)}
 	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
-	output := outputFlag(cmd)
-	cmd.RunE = withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
 	})
-	return cmd
 }
 
 // printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.

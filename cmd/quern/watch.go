@@ -12,9 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientRun is a command that needs a client.
-type clientRun = func(cmd *cobra.Command, client backend, args []string, json bool) error
-
 // frame is what a command prints at one look, for the stream that gets it.
 type frame struct {
 	bytes.Buffer
@@ -24,13 +21,13 @@ type frame struct {
 // errSeen ends a look after which nothing will change.
 var errSeen = errors.New("nothing more will change")
 
-// watchable adds --watch to a command: it runs again and again, until errSeen or another error, and prints what has changed.
-func watchable(cmd *cobra.Command, run clientRun) clientRun {
+// watchable completes a command that prints something, and has --watch: it runs again and again, until errSeen or another error,
+// and prints what has changed.
+func watchable(env environment, cmd *cobra.Command, run clientRun) *cobra.Command {
 	var every time.Duration
 	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as --watch=5s says, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
-	notSettings(cmd.Flags(), "watch")
-	return func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		if flag := cmd.Flag("watch"); every != 0 && flag.Value.String() == flag.NoOptDefVal {
 			for _, arg := range args {
 				if _, err := time.ParseDuration(arg); err == nil {
@@ -48,7 +45,7 @@ func watchable(cmd *cobra.Command, run clientRun) clientRun {
 			return nil
 		}
 		return err
-	}
+	})
 }
 
 // watch runs look until it returns an error, or the command ends.

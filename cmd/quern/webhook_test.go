@@ -3,15 +3,24 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -101,5 +110,91 @@ func testWebhookToAPrivateAddress(t *testing.T, by over) {
 	})
 	if !strings.Contains(shown[0].Error, "--allow-networks") {
 		t.Errorf("%+v", shown)
+	}
+}
+
+// A server that does not answer has as many deliveries as one destination may have, and keeps nothing else waiting: neither another
+// webhook nor the handlers of the same host, which takes a task at a time.
+func TestSlowWebhook(t *testing.T) {
+	t.Parallel()
+	const places = 50 // an eighth of the default of --webhooks
+	count, full := 4*places, os.Getenv("QUERN_WEBHOOKS") == "full"
+	if full {
+		count = 10_000
+	}
+	server := queuetest.Start(t)
+	u := newUser(t, server.URL())
+	client, err := queue.New(server.URL(), queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	release := make(chan struct{}) // for all at once, or after a while each
+	var open, most, taken atomic.Int64
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n := open.Add(1)
+		defer open.Add(-1)
+		for is := most.Load(); n > is && !most.CompareAndSwap(is, n); is = most.Load() {
+		}
+		var later <-chan time.Time
+		if full {
+			later = time.After(10 * time.Second)
+		}
+		select {
+		case <-release:
+		case <-later:
+		case <-r.Context().Done():
+			return
+		}
+		taken.Add(1)
+	}))
+	defer slow.Close()
+	answer := sync.OnceFunc(func() { close(release) })
+	defer answer()
+	fast := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer fast.Close()
+	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--allow-networks", "127.0.0.0/8", "--concurrency", "1")
+	u.must("subscription", "create", "slow", "--topic", "orders", "--url", slow.URL, "--timeout", "5m")
+	var publishing errgroup.Group
+	for range 10 {
+		publishing.Go(func() (err error) {
+			for range count / 10 {
+				_, failed := client.Publish(t.Context(), "orders", []byte("x"), queue.PublishOptions{})
+				err = errors.Join(err, failed)
+			}
+			return err
+		})
+	}
+	if err := publishing.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server is as busy as it may be", func() bool { return open.Load() == places })
+	u.must("subscription", "create", "fast", "--topic", "orders", "--url", fast.URL)
+	u.must("subscription", "create", "handler", "--topic", "orders", "--queue", "echo")
+	const others = 100
+	var waits []time.Duration
+	for i := range others {
+		id := strconv.Itoa(i)
+		if _, err := client.Publish(t.Context(), "orders", []byte("x"), queue.PublishOptions{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		for _, subscription := range []string{"fast", "handler"} {
+			task, err := client.Wait(t.Context(), queue.PublishedID(id, subscription))
+			if err != nil || task.Status != queue.Complete {
+				t.Fatalf("%+v, %v", task, err)
+			}
+			waits = append(waits, task.StartedAt.Sub(task.Created))
+		}
+	}
+	slices.Sort(waits)
+	t.Logf("beside %d deliveries of which %d ran at a time, %d other tasks started after %s (median) and %s (at most)",
+		count, most.Load(), len(waits), waits[len(waits)/2], waits[len(waits)-1])
+	if n := taken.Load(); n >= int64(count) || !full && n > 0 {
+		t.Errorf("the slow server took %d of %d first", n, count)
+	}
+	answer()
+	eventually(t, "all are delivered", func() bool { return taken.Load() >= int64(count+others) })
+	if most.Load() > places {
+		t.Errorf("%d requests at a time", most.Load())
 	}
 }

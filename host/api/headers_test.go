@@ -88,6 +88,10 @@ func TestRequestTrace(t *testing.T) {
 		return get[api.Task](t, w, "/tasks/"+decode[api.Receipt](t, a, http.StatusOK).ID)
 	}
 	in, unsampled, own := enqueue(traced), enqueue(map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}), enqueue(nil)
+	w.do(t, request{method: http.MethodPost, path: "/topics/news/publications?id=one", header: traced})
+	if p, err := w.Publication(w.ctx, "one"); err != nil || queue.TraceID(p.Traceparent) != id || p.Tracestate != "a=1" {
+		t.Errorf("%+v, %v", p, err)
+	}
 	w.do(t, request{method: http.MethodGet, path: "/queues/mail", header: traced})
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/tasks/none/cancel"}), http.StatusNotFound, "")
 	must(t, tracer.Shutdown(w.ctx))
@@ -110,7 +114,7 @@ func TestRequestTrace(t *testing.T) {
 	if span := spans[queue.TraceID(own.Traceparent)+" POST "+route+"/tasks"]; span.Parent != "" || queue.SampledTraceID(own.Traceparent) != span.Trace {
 		t.Errorf("%+v, and the task has %v", span, own.Headers)
 	}
-	if spans[id+" GET "+route].Parent != parent || len(spans) != 4 {
+	if spans[id+" GET "+route].Parent != parent || len(spans) != 5 {
 		t.Errorf("%+v", spans)
 	}
 }

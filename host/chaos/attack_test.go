@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -42,17 +40,8 @@ const (
 func TestAttack(t *testing.T) {
 	beside(t)
 	f := newFleet(t, settings{hosts: 1, concurrency: 16, lease: 10 * time.Second, grace: time.Second, patience: 5 * time.Minute})
-	for name, content := range map[string][]byte{"attack.yaml": []byte(attackManifest), "attack.wasm": runtimetest.BuildC(t, attackSource)} {
-		if err := os.WriteFile(filepath.Join(f.plugins, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f.eventually("the attack is served", func() bool {
-		p := f.hosts[0].process()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return slices.Contains(p.served, "attack")
-	})
+	f.put("attack", attackManifest, runtimetest.BuildC(t, attackSource))
+	f.serve("attack")
 	alone := f.neighbours("before")
 
 	ctx, stop := context.WithCancel(f.ctx)

@@ -22,6 +22,7 @@ func TestLedger(t *testing.T) {
 	plan := newPlan(seed, s, victims(t), length, rest, redisRest)
 	orders := newOrders(newRandom(seed, 100), tasks)
 	graph := newGraph(newRandom(seed, 101), tasks/4)
+	doomed := newDoomed(newRandom(seed, 103), tasks/100)
 	t.Logf("QUERN_CHAOS_SEED=%d:", seed)
 	for _, one := range plan {
 		t.Log(one)
@@ -36,14 +37,16 @@ func TestLedger(t *testing.T) {
 	produced := make(chan error, 1)
 	go func() { produced <- p.produce(f.ctx, orders, length) }()
 	go func() { produced <- p.produceGraph(f.ctx, graph, length) }()
+	go func() { produced <- p.produceDoomed(f.ctx, doomed, length) }()
 	f.suffer(plan, through)
-	if err := errors.Join(<-produced, <-produced); err != nil {
+	if err := errors.Join(<-produced, <-produced, <-produced); err != nil {
 		t.Fatal(err)
 	}
-	f.settled(tasks + len(graph))
+	orders = slices.Concat(orders, graph, slices.Concat(doomed...))
+	f.settled(len(orders))
 	took := time.Since(begun)
 	f.auditTicks(took)
-	l := f.audit(slices.Concat(orders, graph))
+	l := f.audit(orders)
 	l.order(graph)
 	t.Logf("\n%s", l.report(seed, p, took))
 	l.complain()

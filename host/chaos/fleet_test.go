@@ -90,11 +90,7 @@ func newFleet(t testing.TB, s settings) *fleet {
 	f.ctx, cancel = context.WithTimeout(context.Background(), s.patience)
 	t.Cleanup(cancel)
 	f.connect()
-	for name, content := range map[string][]byte{"work.yaml": []byte(manifest), "work.wasm": runtimetest.BuildC(t, workSource)} {
-		if err := os.WriteFile(filepath.Join(f.plugins, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.put("work", manifest, runtimetest.BuildC(t, workSource))
 	t.Cleanup(f.end)
 	for i := range s.hosts { // not at once, so that their renewals are not either
 		sleep(f.ctx, s.lease/3/time.Duration(s.hosts))
@@ -104,12 +100,27 @@ func newFleet(t testing.TB, s settings) *fleet {
 			t.Fatal(err)
 		}
 	}
+	f.serve(queues...)
+	return f
+}
+
+// put gives the hosts a plugin, the manifest first.
+func (f *fleet) put(name, manifest string, module []byte) {
+	f.t.Helper()
+	file := filepath.Join(f.plugins, name)
+	if err := errors.Join(os.WriteFile(file+".yaml", []byte(manifest), 0o600), os.WriteFile(file+".wasm", module, 0o600)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// serve waits until all hosts serve these queues.
+func (f *fleet) serve(queues ...string) {
+	f.t.Helper()
 	for _, h := range f.hosts {
-		if !until(f.ctx, h.process().serves) {
-			t.Fatalf("%s never served:\n%s", h.name, h.process().tail())
+		if !until(f.ctx, func() bool { return h.process().serves(queues...) }) {
+			f.t.Fatalf("%s never served:\n%s", h.name, h.process().tail())
 		}
 	}
-	return f
 }
 
 // connect connects the test itself to Redis.
@@ -340,8 +351,8 @@ func (p *process) tail() string {
 	return strings.Join(p.complaints, "")
 }
 
-// serves tells whether the process has registered for every queue.
-func (p *process) serves() bool {
+// serves tells whether the process has registered for every one of these queues.
+func (p *process) serves(queues ...string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(queues, func(name string) bool { return !slices.Contains(p.served, name) })

@@ -10,8 +10,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// newGraph draws tasks of which most wait for up to three of the last thirty before them, and some for a hundred, in any queue; the
-// last one waits for all. Some fail, and so it is known of each what is to become of it.
+// newGraph draws tasks of which most wait for up to three of the last thirty before them, and some for a hundred, every other of which
+// is the task of a batch, in any queue; the last one waits for all. Some fail, and so it is known of each what is to become of it.
 func newGraph(random *rand.Rand, count int) []order {
 	whens := []queue.When{queue.WhenComplete, queue.WhenEnded, queue.WhenEnded, queue.WhenAny, queue.WhenAny, queue.WhenFailed}
 	graph := make([]order, count)
@@ -31,7 +31,7 @@ func newGraph(random *rand.Rand, count int) []order {
 			for _, before := range graph[max(0, i-100):i] {
 				o.after = append(o.after, before.id)
 			}
-			o.when = whens[random.IntN(len(whens))]
+			o.when, o.open = whens[random.IntN(len(whens))], i%100 == 49
 		default:
 			for range min(i, random.IntN(4)) {
 				if id := graph[i-1-random.IntN(min(i, 30))].id; !slices.Contains(o.after, id) {
@@ -68,6 +68,44 @@ func (p *producers) produceGraph(ctx context.Context, graph []order, length time
 	for i, o := range graph {
 		if err := p.enqueue(ctx, begun.Add(length*time.Duration(i)/time.Duration(len(graph))), o); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// newDoomed draws flows that are to be cancelled before their first task has ended: it is due in an hour, or would run as long.
+func newDoomed(random *rand.Rand, count int) (flows [][]order) {
+	for i := range count {
+		id := func(name string) string { return fmt.Sprintf("doomed-%03d-%s", i, name) }
+		flow := []order{
+			{id: id("first"), delay: time.Hour},
+			{id: id("next"), after: []string{id("first")}},
+			{id: id("last"), after: []string{id("next")}},
+			{id: id("all"), after: []string{id("first"), id("last")}, when: queue.WhenEnded},
+		}
+		if random.IntN(2) == 0 {
+			flow[0].delay, flow[0].takes = 0, time.Hour
+		}
+		for i := range flow {
+			flow[i].queue, flow[i].manner = queues[random.IntN(len(queues))], cancelled
+		}
+		flows = append(flows, flow)
+	}
+	return flows
+}
+
+// produceDoomed enqueues flows at an even pace, and cancels each.
+func (p *producers) produceDoomed(ctx context.Context, flows [][]order, length time.Duration) error {
+	begun := time.Now()
+	for i, flow := range flows {
+		for _, o := range flow {
+			if err := p.enqueue(ctx, begun.Add(length*time.Duration(i)/time.Duration(len(flows))), o); err != nil {
+				return err
+			}
+		}
+		err := p.insist(ctx, func() error { _, err := p.client.CancelFlow(ctx, flow[0].id, false); return err })
+		if err != nil {
+			return fmt.Errorf("cancel the flow of %s: %w", flow[0].id, err)
 		}
 	}
 	return nil

@@ -123,15 +123,15 @@ func (l *ledger) read(cmd *redis.StringSliceCmd) []string {
 // strangers compares what Redis knows of listeners with the processes that live, until they agree: the dead ones go when their
 // lease has ended.
 func (f *fleet) strangers(ctx context.Context) (differences []string) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // what registers after it was taken for dead is found in one
 	defer cancel()
 	until(ctx, func() bool {
-		var live, all []string // all: with those that deliver webhooks
+		var live, delivering []string
 		for _, h := range f.hosts {
 			id, webhooks := h.process().ids()
-			live, all = append(live, id), append(all, id)
+			live = append(live, id)
 			if webhooks != "" {
-				all = append(all, webhooks)
+				delivering = append(delivering, webhooks)
 			}
 		}
 		differences = nil
@@ -142,13 +142,17 @@ func (f *fleet) strangers(ctx context.Context) (differences []string) {
 			}
 		}
 		nodes, err := f.rdb.ZRange(ctx, key("nodes"), 0, -1).Result()
-		compare("nodes", nodes, all, err)
+		compare("nodes", nodes, slices.Concat(live, delivering), err)
+		served := map[string][]string{hooking: delivering}
 		for _, name := range queues {
+			served[name] = live
+		}
+		for name, want := range served {
 			listeners, err := f.rdb.SMembers(ctx, key("listeners", name)).Result()
-			compare("listeners of "+name, listeners, live, err)
+			compare("listeners of "+name, listeners, slices.Clone(want), err)
 			count, err := f.rdb.ZScore(ctx, key("queues"), name).Result()
-			if err != nil || int(count) != len(live) {
-				differences = append(differences, fmt.Sprintf("%s counts %v listeners, want %d (%v)", name, count, len(live), err))
+			if err != nil && len(want) > 0 || int(count) != len(want) {
+				differences = append(differences, fmt.Sprintf("%s counts %v listeners, want %d (%v)", name, count, len(want), err))
 			}
 		}
 		return len(differences) == 0
@@ -211,7 +215,7 @@ func (l *ledger) tasks() {
 		for i, id := range part {
 			known := len(l.wrong)
 			l.task(l.orders[id], hashes[i].Val())
-			if run := hashes[i].Val()["run"]; run != "1" && run != "0" {
+			if run := hashes[i].Val()["run"]; run != "1" && run != "0" && l.orders[id].manner != cancelled {
 				l.history(id)
 			}
 			if len(l.wrong) > known {
@@ -234,6 +238,14 @@ func (l *ledger) task(o order, hash map[string]string) {
 	switch {
 	case hash["status"] != string(want.status):
 		l.blame("task %s (%s) is %q, want %s", o.id, o.manner, hash["status"], want.status)
+	case o.manner == cancelled: // what waits for one that is cancelled may have failed for that, if the call was cut in the middle
+		if reason := queue.Reason(hash["reason"]); reason != queue.ReasonCancelled && (len(o.after) == 0 || reason != queue.ReasonDependency) {
+			l.blame("task %s was to be cancelled, and failed as %s", o.id, reason)
+		}
+		if runs := l.fleet.journal.of(o.id); len(o.after) > 0 && len(runs) > 0 {
+			l.blame("task %s was to be cancelled before it ran: %v", o.id, runs)
+		}
+		return
 	case want.status == queue.Complete && hash["result"] != o.id && o.manner != skipped:
 		l.blame("task %s has the result %q of another", o.id, hash["result"])
 	case attempts != want.attempts || reschedules != want.reschedules:

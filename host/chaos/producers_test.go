@@ -2,8 +2,10 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +27,12 @@ var manners = map[manner]struct {
 	"never": {status: queue.Failed, attempts: 1},
 	"later": {status: queue.Failed, attempts: 1, reschedules: maxReschedules},
 	// What never runs, because of what it waits for.
-	unmet:   {status: queue.Failed},
-	skipped: {status: queue.Complete},
+	unmet:     {status: queue.Failed},
+	skipped:   {status: queue.Complete},
+	cancelled: {status: queue.Failed}, // it may have run until then
 }
 
-const unmet, skipped manner = "unmet", "skipped"
+const unmet, skipped, cancelled manner = "unmet", "skipped", "cancelled"
 
 // order is a task that a producer wants done.
 type order struct {
@@ -40,11 +43,16 @@ type order struct {
 	delay  time.Duration
 	after  []string // what it waits for
 	when   queue.When
+	open   bool // it is told so only when it is there, as the task of a batch
 }
 
 func (o order) spec() queue.Spec {
 	parameters := fmt.Sprintf("%d %s %s", o.takes.Milliseconds(), o.manner, o.id)
-	return queue.Spec{Parameters: []byte(parameters), Options: queue.Options{ID: o.id, Delay: o.delay, After: o.after, When: o.when}}
+	options := queue.Options{ID: o.id, Delay: o.delay, After: o.after, When: o.when, Open: o.open}
+	if o.open {
+		options.After = nil
+	}
+	return queue.Spec{Parameters: []byte(parameters), Options: options}
 }
 
 // newOrders draws tasks: most of them are short and go well.
@@ -122,15 +130,32 @@ func (p *producers) produce(ctx context.Context, orders []order, length time.Dur
 
 // enqueue repeats an order under the same ID until Redis has answered that it is there.
 func (p *producers) enqueue(ctx context.Context, due time.Time, o order) error {
-	if !sleep(ctx, time.Until(due)) {
-		return fmt.Errorf("enqueue %s: %w", o.id, ctx.Err())
+	sleep(ctx, time.Until(due))
+	q := p.client.Queue(o.queue)
+	err := p.insist(ctx, func() error {
+		receipts, err := q.EnqueueMany(ctx, []queue.Spec{o.spec()})
+		if err == nil && receipts[0].Existed {
+			p.done.Add(1)
+		}
+		return err
+	})
+	if o.open {
+		for part := range slices.Chunk(o.after, 20) {
+			err = errors.Join(err, p.insist(ctx, func() error { return q.Await(ctx, o.id, part...) }))
+		}
+		err = errors.Join(err, p.insist(ctx, func() error { return q.Close(ctx, o.id) }))
 	}
+	if err != nil {
+		return fmt.Errorf("enqueue %s: %w", o.id, err)
+	}
+	return nil
+}
+
+// insist repeats a call until Redis has answered that it is done.
+func (p *producers) insist(ctx context.Context, call func() error) error {
 	for {
-		receipts, err := p.client.Queue(o.queue).EnqueueMany(ctx, []queue.Spec{o.spec()})
+		err := call()
 		if err == nil {
-			if receipts[0].Existed {
-				p.done.Add(1)
-			}
 			return nil
 		}
 		p.repeats.Add(1)

@@ -111,7 +111,7 @@ func (f *fleet) recover(random *rand.Rand, round int) (time.Duration, error) {
 	if err := victim.start(); err != nil {
 		return 0, err
 	}
-	if !until(f.ctx, victim.process().serves) {
+	if !until(f.ctx, func() bool { return victim.process().serves(queues...) }) {
 		return 0, fmt.Errorf("round %d: the host did not come back", round)
 	}
 	if !until(f.ctx, func() bool {

@@ -38,7 +38,7 @@ func TestRollingRestart(t *testing.T) {
 			if err := h.start(); err != nil {
 				t.Fatal(err)
 			}
-			f.eventually(h.name+" serves again", h.process().serves)
+			f.eventually(h.name+" serves again", func() bool { return h.process().serves(queues...) })
 		}
 	}
 	close(stop)

@@ -109,12 +109,14 @@ type patient struct {
 	stats       []queue.Stats
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
+	latest      []queue.Minute           // the last of these
 	schedules   []*queue.Schedule
 	backlogs    []queue.Backlog // of the queues
 	blocked     []*queue.Task   // some of each queue that has any
 
 	topics        []queue.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription
+	damaged       error    // names subscriptions that cannot be read
 	unpublished   []string // publications that nobody goes on with
 }
 
@@ -207,7 +209,10 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		reading{"the tasks that wait for others", func() error { return p.readFlows(ctx, client) }},
 		reading{"the schedules", func() (err error) { p.schedules, err = client.Schedules(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
-			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
+			counted := p.queues[:min(len(p.queues), recentQueues)]
+			if p.recent, err = client.Recent(ctx, recentMinutes, counted...); err == nil {
+				p.latest, err = client.Recent(ctx, latestMinutes, counted...)
+			}
 			return err
 		}},
 		reading{"the topics", func() error {
@@ -216,6 +221,9 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 				return err
 			}
 			subscriptions, err := client.Subscriptions(ctx)
+			if errors.Is(err, queue.ErrInvalid) {
+				p.damaged, err = err, nil
+			}
 			p.readTopics(topics, subscriptions)
 			return err
 		}},
@@ -288,11 +296,13 @@ const (
 	fullRedis  = 0.85 // of maxmemory
 	clockSkew  = 5 * time.Second
 	longWait   = 10 * time.Minute // of the oldest pending task
+	memoryWait = 30 * time.Second // likewise, if a host has no memory for it: slots are free
 	nearlyFull = 0.9              // of a queue's limit
 	failing    = 3                // tasks that have failed, and none complete
 	lastFailed = 20               // of which the reasons are read
 
 	recentMinutes = 10 // in which failures count
+	latestMinutes = 2  // in which tasks were complete and none failed: it is over
 	fewFailures   = 5  // fewer say nothing
 	recentQueues  = 1000
 )
@@ -413,10 +423,13 @@ var hostChecks = []check{
 			if node.About["memory"] == "0" {
 				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
 			}
-			waits := node.About["waits_for_memory"]
-			if i := slices.Index(p.queues, waits); waits != "" && i >= 0 && p.stats[i].OldestPendingAge > longWait {
-				f = append(f, found(Warning, "give it more by --memory, lower limits.memory of the plugin, or start more hosts",
-					"%s has no memory left for a task of the queue %s, whose oldest one waits for more than %s", node.ID, waits, longWait).in(waits))
+			var waits []string
+			_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &waits) // none of a listener that publishes none
+			for _, name := range waits {
+				if i := slices.Index(p.queues, name); i >= 0 && p.stats[i].OldestPendingAge > memoryWait {
+					f = append(f, found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
+						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name))
+				}
 			}
 		}
 		return f
@@ -461,6 +474,8 @@ var pluginChecks = []check{
 				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
 			}); refused >= 0 {
 				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
+			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.Queues, name) }); has >= 0 {
+				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
 			}
 			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name))
 		}
@@ -488,9 +503,10 @@ var pluginChecks = []check{
 	{"queue-failing", func(p *patient) (f []Finding) {
 		for i, name := range p.queues {
 			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
-			if i < len(p.recent) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
+			over := i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
+			if i < len(p.recent) && !over && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
 				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
-					"%d runs of the queue %s failed in the last minutes, %d were complete", p.recent[i].Failed, name, p.recent[i].Complete)))
+					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)))
 				continue
 			}
 			var reasons []string

@@ -40,6 +40,12 @@ var topicChecks = []check{
 		}
 		return f[:min(len(f), mostTopics)]
 	}},
+	{"subscription-damaged", func(p *patient) []Finding {
+		if p.damaged == nil {
+			return nil
+		}
+		return []Finding{found(Error, "make them again after `quern subscription delete`; if a newer version of Quern wrote them, upgrade this one", "what is published makes no task for some: %v", p.damaged)}
+	}},
 	{"publication-unfinished", func(p *patient) []Finding {
 		if len(p.unpublished) == 0 {
 			return nil

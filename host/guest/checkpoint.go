@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // How fast one task may write checkpoints, in bytes: 8 MiB at once, and then 1 MiB a second, where each save counts 10 KiB
@@ -24,14 +25,8 @@ type checkpoint struct {
 
 // Save implements service.Checkpoint.
 func (c *checkpoint) Save(ctx context.Context, value []byte) error {
-	if wait := c.pay(time.Now(), len(value)); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if wait := c.pay(time.Now(), len(value)); wait > 0 && !queue.Sleep(ctx, wait) {
+		return context.Cause(ctx)
 	}
 	_, err := service.Await(ctx, func() (struct{}, error) {
 		return struct{}{}, c.host.SaveCheckpoint(ctx, value)

@@ -29,9 +29,10 @@ func (c *Children) Publications() []*queue.Publication {
 // Publish implements service.Publisher.
 func (c *Children) Publish(ctx context.Context, asked service.Publication) (string, error) {
 	t := c.task
+	trace := queue.InheritTrace(t.Headers, asked.Trace)
 	p := &queue.Publication{
 		ID: cmp.Or(asked.ID, queue.NewID()), Topic: asked.Topic, Payload: asked.Body, Attributes: asked.Attributes,
-		Parent: t.ID, Depth: t.Depth + 1, Traceparent: cmp.Or(asked.Traceparent, t.Headers[queue.HeaderTraceparent]),
+		Parent: t.ID, Depth: t.Depth + 1, Traceparent: trace[queue.HeaderTraceparent], Tracestate: trace[queue.HeaderTracestate],
 	}
 	size := len(p.Topic) + len(p.ID) + len(p.Payload)
 	for name, value := range p.Attributes {

@@ -99,7 +99,7 @@ type tracedHTTP struct {
 	service.HTTP
 }
 
-// Do sends the request with the trace of its own span, unless the guest has set a traceparent.
+// Do sends the request with the trace of its own span.
 func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
@@ -114,19 +114,7 @@ func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response
 	if port, err := strconv.Atoi(u.Port()); err == nil {
 		span.SetAttributes(attribute.Int("server.port", port))
 	}
-	headers, own := make(map[string][]string, len(r.Headers)+2), false
-	for name, values := range r.Headers {
-		own = own || strings.EqualFold(name, queue.HeaderTraceparent)
-		if !strings.EqualFold(name, queue.HeaderTracestate) { // which belongs to a traceparent
-			headers[name] = values
-		}
-	}
-	if !own {
-		for name, value := range h.span.tracer.inject(traced, nil) {
-			headers[name] = []string{value}
-		}
-		r.Headers = headers
-	}
+	r.Trace = h.span.tracer.inject(traced, nil)
 	response, err := h.HTTP.Do(ctx, r)
 	if err == nil {
 		span.SetAttributes(attribute.Int("http.response.status_code", response.Status))
@@ -186,7 +174,7 @@ func (p tracedPublisher) Publish(ctx context.Context, publication service.Public
 		return p.Publisher.Publish(ctx, publication)
 	}
 	return p.span.send("publish", publication.Topic, len(publication.Body), func(traced context.Context) (string, error) {
-		publication.Traceparent = p.span.tracer.inject(traced, nil)[queue.HeaderTraceparent]
+		publication.Trace = p.span.tracer.inject(traced, nil)
 		return p.Publisher.Publish(ctx, publication)
 	})
 }

@@ -16,8 +16,8 @@
 // # Failure
 //
 // No task waits for a collector. Ended spans wait in a queue of bounded length, and are dropped when it is full. While the
-// collector cannot be reached the log has a line at most once a minute, and one when it can again. lost_spans there
-// counts those that were sent in vain, not those for which the queue had no room. Shutdown sends what waits.
+// collector cannot be reached, or takes them too slowly, the log has a line at most once a minute, and one when it can again.
+// lost_spans there counts all that were lost since the line before. Shutdown sends what waits.
 //
 // Spans tell of tasks what metrics and logs tell: queues, plugins, IDs, servers. They hold neither parameters, results, keys,
 // paths nor messages of handlers.

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,14 +13,31 @@ import (
 // reportEvery is how often the log has a line about a collector that does not take spans.
 const reportEvery = time.Minute
 
-// reporter logs which exports fail. Its methods are called one at a time.
+// reporter logs which exports fail. ExportSpans is called by one goroutine at a time.
 type reporter struct {
 	sdktrace.SpanExporter
 	logger   hclog.Logger
 	living   context.Context //nolint:containedctx // its end abandons all exports; the SDK passes none that ends
 	failing  bool
-	reported time.Time // when the log had the last line
-	lost     int       // spans since that
+	reported time.Time    // when the log had the last line
+	lost     atomic.Int64 // spans since that
+	waiting  atomic.Int64 // for an export, or in one
+}
+
+// bounded loses the spans that end while as many wait as may, which the SDK would drop without a word.
+type bounded struct {
+	sdktrace.SpanProcessor
+	reporter *reporter
+	most     int64
+}
+
+func (b bounded) OnEnd(span sdktrace.ReadOnlySpan) {
+	if b.reporter.waiting.Add(1) > b.most {
+		b.reporter.waiting.Add(-1)
+		b.reporter.lost.Add(1)
+		return
+	}
+	b.SpanProcessor.OnEnd(span)
 }
 
 // ExportSpans exports, and logs an error instead of returning it.
@@ -28,18 +46,32 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	defer cancel()
 	defer context.AfterFunc(r.living, cancel)()
 	err := r.SpanExporter.ExportSpans(ctx, spans)
-	switch {
+	r.waiting.Add(-int64(len(spans)))
+	if err != nil {
+		r.lost.Add(int64(len(spans)))
+	}
+	switch due := time.Since(r.reported) >= reportEvery; {
 	case err == nil && r.failing:
-		r.logger.Info("collector takes traces again", "lost_spans", r.lost)
-		r.failing, r.lost, r.reported = false, 0, time.Time{}
+		r.logger.Info("collector takes traces again", "lost_spans", r.lost.Swap(0))
+		r.failing, r.reported = false, time.Time{}
 	case err != nil:
-		r.failing = true
-		if r.lost += len(spans); time.Since(r.reported) >= reportEvery {
-			r.logger.Warn("collector takes no traces: check the address of --otlp or OTEL_EXPORTER_OTLP_ENDPOINT", "lost_spans", r.lost, "error", err)
-			r.reported, r.lost = time.Now(), 0
+		if r.failing = true; due {
+			r.logger.Warn("collector takes no traces: check the address of --otlp or OTEL_EXPORTER_OTLP_ENDPOINT", "lost_spans", r.lost.Swap(0), "error", err)
+			r.reported = time.Now()
 		}
+	case due && r.lost.Load() > 0:
+		r.logger.Warn("spans end faster than the collector takes them: sample fewer with OTEL_TRACES_SAMPLER, or raise OTEL_BSP_MAX_QUEUE_SIZE", "lost_spans", r.lost.Swap(0))
+		r.reported = time.Now()
 	}
 	return nil
+}
+
+// Shutdown is called after the last export.
+func (r *reporter) Shutdown(ctx context.Context) error {
+	if n := r.lost.Swap(0); n > 0 {
+		r.logger.Warn("traces end incomplete", "lost_spans", n)
+	}
+	return r.SpanExporter.Shutdown(ctx)
 }
 
 // sdkLog tells what the SDK says of settings that it cannot use, without their values, which may be secret.

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 
@@ -18,7 +17,7 @@ func (t *Tracer) Request(header http.Header, method, route, tenant string) (end 
 		return func(int) {}
 	}
 	carrier := propagation.HeaderCarrier(header)
-	ctx := t.propagator.Extract(context.Background(), carrier)
+	ctx := t.extract(carrier)
 	if method == http.MethodGet && !oteltrace.SpanContextFromContext(ctx).IsValid() {
 		return func(int) {}
 	}

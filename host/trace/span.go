@@ -45,7 +45,7 @@ func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 		attribute.String("messaging.client.id", task.Listener),
 		attribute.String("quern.tenant", task.Tenant),
 	}}
-	ctx := t.propagator.Extract(context.Background(), propagation.MapCarrier(task.Headers))
+	ctx := t.extract(propagation.MapCarrier(task.Headers))
 	ctx, receive := t.tracer.Start(ctx, "receive "+task.Queue, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
 		oteltrace.WithTimestamp(task.Since), s.operation("receive"))
 	receive.End(oteltrace.WithTimestamp(now))
@@ -71,6 +71,21 @@ func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 func (s *Span) operation(name string) oteltrace.SpanStartEventOption {
 	return oteltrace.WithAttributes(append(s.about[:len(s.about):len(s.about)],
 		attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", name))...)
+}
+
+// extract returns a context with the span that a carrier names. Reserved flags of its traceparent are ignored, as W3C Trace Context
+// says; OpenTelemetry would ignore the whole.
+func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
+	if parent := carrier.Get(queue.HeaderTraceparent); queue.TraceID(parent) != "" && parent[53:55] > "03" { // sampled and random
+		flags := "00"
+		if queue.SampledTraceID(parent) != "" {
+			flags = "01"
+		}
+		carrier = propagation.MapCarrier{
+			queue.HeaderTraceparent: parent[:53] + flags + parent[55:], queue.HeaderTracestate: carrier.Get(queue.HeaderTracestate),
+		}
+	}
+	return t.propagator.Extract(context.Background(), carrier)
 }
 
 // inject returns headers with the trace of the context's span.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
@@ -42,42 +44,15 @@ type Tracer struct {
 	abandon    func() // ends exports that are under way, and those after them
 }
 
-// CheckEndpoint tells what is wrong with a Config's Endpoint.
-func CheckEndpoint(endpoint string) error {
-	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil || u.Host == "":
-		return errors.New("not the URL of a collector: use one like http://localhost:4318 or grpc://localhost:4317")
-	case u.User != nil:
-		return errors.New("a user or password: leave it out, and set OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20…")
-	}
-	switch u.Scheme {
-	case "http", "https":
-		return nil
-	case "grpc", "grpcs":
-		if u.Path != "" && u.Path != "/" {
-			return errors.New("a path, which gRPC has not: leave it out, or use http or https")
-		}
-		return nil
-	}
-	return fmt.Errorf("scheme %q: use http or https for OTLP over HTTP, grpc or grpcs for gRPC", u.Scheme)
+// ConfigError says what is wrong with a field of a Config: Endpoint or Protocol.
+type ConfigError struct {
+	Field string
+	Err   error
 }
 
-// CheckProtocol tells what is wrong with a Config's Protocol.
-func CheckProtocol(protocol string) error {
-	switch protocol {
-	case "", httpProtobuf, grpcProtocol:
-		return nil
-	}
-	return fmt.Errorf("use %s or %s", httpProtobuf, grpcProtocol)
-}
+func (e *ConfigError) Error() string { return e.Field + ": " + e.Err.Error() }
 
-const (
-	httpProtobuf = "http/protobuf"
-	grpcProtocol = "grpc"
-)
-
-// New makes a tracer, which sends spans until Shutdown. It connects to nothing yet.
+// New makes a tracer, which sends spans until Shutdown. It connects to nothing yet. The error is a *ConfigError if a field is not valid.
 func New(ctx context.Context, config Config) (*Tracer, error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
@@ -103,39 +78,45 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	reporter := &reporter{SpanExporter: exporter, logger: config.Logger, living: living}
 	// Those of exports end in the reporter.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { config.Logger.Warn("traces", "error", err) }))
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(reporter), sdktrace.WithResource(described))
+	most, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
+	if err != nil {
+		most = sdktrace.DefaultMaxQueueSize
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(described),
+		sdktrace.WithSpanProcessor(bounded{sdktrace.NewBatchSpanProcessor(reporter), reporter, int64(most)}))
 	return &Tracer{provider: provider, tracer: provider.Tracer("github.com/quern-project/quern"), abandon: abandon}, nil
 }
 
 func newExporter(ctx context.Context, config Config) (sdktrace.SpanExporter, error) {
 	if config.Endpoint == "" {
-		if err := CheckProtocol(config.Protocol); err != nil {
-			return nil, fmt.Errorf("protocol %q: %w", config.Protocol, err)
-		}
-		if config.Protocol == grpcProtocol {
+		switch config.Protocol {
+		case "", "http/protobuf":
+			return otlptracehttp.New(ctx)
+		case "grpc":
 			return otlptracegrpc.New(ctx)
 		}
-		return otlptracehttp.New(ctx)
-	}
-	if err := CheckEndpoint(config.Endpoint); err != nil {
-		return nil, fmt.Errorf("endpoint %q: %w", config.Endpoint, err)
+		return nil, &ConfigError{"Protocol", errors.New("use http/protobuf or grpc")}
 	}
 	u, err := url.Parse(config.Endpoint)
-	if err != nil {
-		return nil, err
-	}
-	switch u.Scheme {
-	case "grpc":
-		u.Scheme = "http"
+	switch {
+	case err != nil || u.Hostname() == "":
+		err = errors.New("not the URL of a collector: use one like http://localhost:4318 or grpc://localhost:4317")
+	case u.User != nil:
+		err = errors.New("a user or password: leave it out, and set OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20…")
+	case u.Scheme == "http" || u.Scheme == "https":
+		if u.Path == "" || u.Path == "/" {
+			u.Path = "/v1/traces"
+		}
+		return otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(u.String()))
+	case u.Scheme != "grpc" && u.Scheme != "grpcs":
+		err = fmt.Errorf("scheme %q: use http or https for OTLP over HTTP, grpc or grpcs for gRPC", u.Scheme)
+	case u.Path != "" && u.Path != "/":
+		err = errors.New("a path, which gRPC has not: leave it out, or use http or https")
+	default:
+		u.Scheme = strings.Replace(u.Scheme, "grpc", "http", 1)
 		return otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(u.String()))
-	case "grpcs":
-		u.Scheme = "https"
-		return otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(u.String()))
 	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/v1/traces"
-	}
-	return otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(u.String()))
+	return nil, &ConfigError{"Endpoint", err}
 }
 
 // Shutdown sends the spans that wait, until ctx ends. The tracer makes none afterwards.

@@ -2,12 +2,18 @@ package trace_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
@@ -34,6 +40,66 @@ func TestOffAllocatesNothing(t *testing.T) {
 	}
 	if err := (*trace.Tracer)(nil).Shutdown(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// failing answers a call of the store with the error that is its bucket's name.
+type failing struct {
+	service.KV
+	errs map[string]error
+}
+
+func (f failing) Get(_ context.Context, bucket, _ string) ([]byte, error) {
+	return nil, fmt.Errorf("get: %w", f.errs[bucket])
+}
+
+// Calls tell in one word why they fail, have no name of the guest's that nobody granted, and are bounded. Reserved flags of a
+// traceparent are ignored.
+func TestCalls(t *testing.T) {
+	errs := map[string]error{
+		"invalid": service.ErrInvalid, "denied": service.ErrDenied, "too_big": service.ErrTooBig, "quota": service.ErrQuota, "lost": service.ErrLost,
+		"unavailable": service.ErrUnavailable, "limit": service.ErrLimit, "cancelled": context.Canceled, "timeout": context.DeadlineExceeded,
+		"_OTHER": errors.New("others"),
+	}
+	collector := tracetest.Start(t)
+	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: collector.HTTP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	span, headers := tracer.Begin(trace.Task{Queue: "mail", Plugin: "mail", Headers: map[string]string{"traceparent": traceparent[:len(traceparent)-1] + "ff"}})
+	services := span.Services(service.Services{KV: failing{errs: errs}})
+	want := map[string]string{} // the error types, by bucket
+	for word := range errs {
+		_, _ = services.KV.Get(t.Context(), word, "key")
+		want[word] = word
+	}
+	errs["conflict"], errs["not found"] = service.ErrConflict, service.ErrNotFound
+	want["conflict"], want["not found"] = "", ""
+	const calls = 140
+	for i := range calls - len(errs) + 2 {
+		_, _ = services.KV.Get(t.Context(), []string{"conflict", "not found"}[i%2], "key")
+	}
+	span.Ran("", time.Millisecond, 1)
+	span.Settled("complete", "")
+	if err := tracer.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, all := map[string]string{}, 0
+	for _, span := range collector.Spans() {
+		if bucket, ok := span.About["db.collection.name"].(string); ok {
+			got[bucket], _ = span.About["error.type"].(string)
+			if name := "get " + bucket; span.Name != name && (span.Name != "get" || bucket != "denied" && bucket != "invalid") {
+				t.Errorf("%+v", span)
+			}
+			all++
+		}
+	}
+	run := collector.Wait(t, "run mail")["run mail"]
+	if !maps.Equal(got, want) || all != 128 || run.About["quern.untraced_calls"] != int64(calls-128) {
+		t.Errorf("%d spans of calls have the errors %v; %+v", all, got, run)
+	}
+	if id := queue.SampledTraceID(headers["traceparent"]); id == "" || id != run.Trace || !strings.HasPrefix(traceparent, "00-"+id) {
+		t.Errorf("the trace is %v", headers)
 	}
 }
 

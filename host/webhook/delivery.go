@@ -53,7 +53,7 @@ type parcel struct {
 // request is the HTTP request of a delivery. secret reads one by its name.
 func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)) (service.Request, error) {
 	w := p.webhook
-	r := service.Request{Method: w.Method, URL: w.URL, Timeout: w.Timeout, Body: p.payload, Headers: map[string][]string{
+	r := service.Request{Method: w.Method, URL: w.URL, Timeout: w.Timeout, Body: p.payload, Trace: p.headers, Headers: map[string][]string{
 		"Content-Type": {p.contentType()}, "User-Agent": {"Quern"},
 	}}
 	if w.Body == queue.WebhookCloudEvent {
@@ -67,9 +67,6 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 		}
 	}
 	for name, value := range w.Headers {
-		r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
-	}
-	for name, value := range queue.InheritTrace(p.headers, nil) {
 		r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
 	}
 	for name, named := range w.SecretHeaders {

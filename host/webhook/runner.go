@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -51,17 +52,9 @@ type Config struct {
 	Poll time.Duration
 	// Version is the program's, and Name the host's for people: both are published.
 	Version, Name string
-	Metrics       Metrics
-	Tracer        *trace.Tracer // default: none; it stays the caller's
-	Logger        hclog.Logger  // default: none
-}
-
-// Metrics counts deliveries like tasks.
-type Metrics interface {
-	QueueServed(tenant, queue, plugin string)
-	TaskStarted(tenant, queue, plugin, traceID string, wait time.Duration)
-	TaskDone(tenant, queue, plugin, outcome, reason, traceID string, d time.Duration)
-	DestinationsOff(tenant string, n int)
+	Metrics       *metrics.Metrics // counts deliveries like tasks
+	Tracer        *trace.Tracer    // default: none; it stays the caller's
+	Logger        hclog.Logger     // default: none
 }
 
 func (c Config) withDefaults() Config {
@@ -120,7 +113,7 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 	pause := joinPause
 	for ctx.Err() == nil {
 		if err := r.look(ctx); err != nil || len(r.queues()) == 0 {
-			sleep(ctx, lookInterval+r.config.Poll/5)
+			queue.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
 		}
 		begun := time.Now()
@@ -133,18 +126,9 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		}
 		if err != nil {
 			r.logger.Warn("deliveries of webhooks pause; retrying", "error", err)
-			sleep(ctx, pause)
+			queue.Sleep(ctx, pause)
 			pause = min(2*pause, maxJoinPause)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 
@@ -154,10 +138,11 @@ func (r *Runner) look(ctx context.Context) error {
 	if err != nil && all == nil {
 		return err
 	}
-	hooks := make(map[string]hook)
+	hooks, named := make(map[string]hook), make(map[string]bool)
 	for _, s := range all {
 		if s.Webhook != nil && (s.Active || s.Reason != queue.ReasonGone) {
-			hooks[s.Queue] = hook{s, s.Webhook.Origin()}
+			h := hook{s, s.Webhook.Origin()}
+			hooks[s.Queue], named[h.destination] = h, true
 		}
 	}
 	r.mu.Lock()
@@ -174,7 +159,24 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
+	for name, d := range r.destinations {
+		if d.open == 0 && !named[name] { // nothing would find that it is back
+			delete(r.destinations, name)
+		}
+	}
+	r.countOff()
 	return nil
+}
+
+// countOff counts the destinations that are switched off. The caller holds the mutex.
+func (r *Runner) countOff() {
+	count := 0
+	for _, d := range r.destinations {
+		if !d.since.IsZero() {
+			count++
+		}
+	}
+	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
 }
 
 // queues are those that are served, in order.
@@ -241,13 +243,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	case !d.since.IsZero() && sick:
 		r.logger.Info("destination of webhooks is still not back", "destination", name, "for", d.off, "error", why)
 	}
-	count := 0
-	for _, other := range r.destinations {
-		if !other.since.IsZero() {
-			count++
-		}
-	}
-	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
+	r.countOff()
 	if d.open == 0 && d.failures == 0 {
 		delete(r.destinations, name)
 	}
@@ -334,7 +330,7 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 		id = queue.PublishedID(publication, subscription)
 	}
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
-	request, err := p.request(time.Now(), r.config.Secret)
+	request, err := p.request(time.Now().Add(d.ahead), r.config.Secret)
 	if err != nil {
 		return response, err
 	}
@@ -344,10 +340,6 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 	}
 	if d.Timeout > 0 {
 		request.Timeout = min(request.Timeout, d.Timeout)
-	}
-	if d.span != nil { // the request's own span takes the place of the task's
-		delete(request.Headers, "Traceparent")
-		delete(request.Headers, "Tracestate")
 	}
 	services := service.Services{HTTP: r.config.HTTP.For(r.client.Tenant(), []egress.Grant{grant}, r.config.Ceiling)}
 	return d.span.Services(services).HTTP.Do(ctx, request)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,8 +16,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// leaveTimeout bounds giving back and leaving.
-const leaveTimeout = 5 * time.Second
+const (
+	// leaveTimeout bounds giving back and leaving.
+	leaveTimeout = 5 * time.Second
+	// reservePause is for how long a queue is left alone whose reserve failed.
+	reservePause = time.Second
+)
 
 // errDrained is the cause with which deliveries end that outlast the grace period, and errLost when the lease is lost.
 var (
@@ -33,9 +38,10 @@ type session struct {
 	serves  map[string]bool // queues that the listener is registered for
 	ready   map[string]bool // queues that may have tasks
 	doubt   map[string]bool // queues whose reserve was not answered
-	looked  time.Time       // when subscriptions were read, and polled when backlogs, audited when reserved lists
-	polled  time.Time
+	failing map[string]bool // queues whose last registration or reserve was refused
+	looked  time.Time       // when subscriptions were read, and audited when reserved lists
 	audited time.Time
+	poll    time.Time // when backlogs are to be read
 
 	mu    sync.Mutex
 	woken map[string]bool // by messages; guarded by mu
@@ -47,7 +53,7 @@ type session struct {
 func newSession(r *Runner) *session {
 	return &session{
 		Runner: r, node: r.client.Node(), watch: r.client.Watch(), serves: make(map[string]bool), ready: make(map[string]bool),
-		doubt: make(map[string]bool), woken: make(map[string]bool), wake: make(chan struct{}, 1), audited: time.Now(),
+		doubt: make(map[string]bool), failing: make(map[string]bool), woken: make(map[string]bool), wake: make(chan struct{}, 1), audited: time.Now(),
 	}
 }
 
@@ -58,8 +64,8 @@ func (s *session) poke() {
 	}
 }
 
-// run takes tasks until ctx ends, somebody drains the listener (errDrain), or the lease is lost. hurry ends the wait for running
-// deliveries.
+// run takes tasks until ctx ends, the tenant has no webhook any more, somebody drains the listener (errDrain), or the lease is
+// lost. hurry ends the wait for running deliveries.
 func (s *session) run(ctx, hurry context.Context) error {
 	defer s.watch.Close()
 	if err := s.node.Join(ctx); err != nil {
@@ -74,7 +80,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	loops.Go(func() {
 		err := s.renew(living)
 		for lost <- err; errors.Is(err, errDrain); err = s.renew(living) { // it goes on until the listener has left
-			sleep(living, s.client.Lease()/3)
+			queue.Sleep(living, s.client.Lease()/3)
 		}
 	})
 	loops.Go(func() {
@@ -86,7 +92,9 @@ func (s *session) run(ctx, hurry context.Context) error {
 	ticker := time.NewTicker(lookInterval / 2)
 	defer ticker.Stop()
 	for ctx.Err() == nil && err == nil {
-		s.step(ctx, living)
+		if err = s.step(ctx, living); err != nil || s.idle() {
+			break
+		}
 		select {
 		case <-ctx.Done():
 		case err = <-lost:
@@ -100,6 +108,13 @@ func (s *session) run(ctx, hurry context.Context) error {
 		return err
 	}
 	return errors.Join(err, s.finish(living, hurry))
+}
+
+// idle tells whether the tenant has no webhook any more, and nothing is left to do for those that it had.
+func (s *session) idle() bool {
+	s.Runner.mu.Lock()
+	defer s.Runner.mu.Unlock()
+	return len(s.hooks)+len(s.running)+len(s.serves)+len(s.doubt) == 0
 }
 
 // finish waits for deliveries for the grace period, stops the rest, and leaves.
@@ -157,7 +172,7 @@ func (s *session) renew(ctx context.Context) error {
 		case drain:
 			return errDrain
 		}
-		sleep(ctx, s.client.Lease()/3)
+		queue.Sleep(ctx, s.client.Lease()/3)
 	}
 	return nil
 }
@@ -175,8 +190,8 @@ func (s *session) about() map[string]string {
 	}
 }
 
-// step does what there is to do now. What fails because Redis is away is tried again with a later step.
-func (s *session) step(ctx, living context.Context) {
+// step does what there is to do now. What fails because Redis is away is tried again with a later step; an error is that of run.
+func (s *session) step(ctx, living context.Context) error {
 	now := time.Now()
 	s.mu.Lock()
 	woken, marks := s.woken, s.marks
@@ -190,18 +205,29 @@ func (s *session) step(ctx, living context.Context) {
 	for name := range woken {
 		s.ready[name] = true
 	}
-	if now.Sub(s.polled) > s.config.Poll {
-		if s.poll(ctx) == nil {
-			s.polled, marks = now, true
-		}
+	if now.After(s.poll) && s.readBacklogs(ctx) == nil {
+		around := 0.8 + 0.4*rand.Float64() //nolint:gosec // so that hosts do not poll in step
+		s.poll, marks = now.Add(time.Duration(around*float64(s.config.Poll))), true
 	}
-	if marks {
-		s.readMarks(ctx)
+	if marks && s.readMarks(ctx) {
+		return errDrain
 	}
 	if len(s.doubt) > 0 || now.Sub(s.audited) > s.client.Lease() {
 		s.audit(ctx, living)
 	}
-	s.reserve(ctx, living, now)
+	return s.reserve(ctx, living, now)
+}
+
+// try notes whether Redis does what it is asked for a queue, and logs the first refusal of a row.
+func (s *session) try(what, name string, err error) error {
+	switch {
+	case err == nil:
+		delete(s.failing, name)
+	case !s.failing[name] && !queue.IsUnavailable(err):
+		s.failing[name] = true
+		s.logger.Warn("Redis refuses a queue of webhooks; retrying", "op", what, "queue", name, "error", err)
+	}
+	return err
 }
 
 // register makes the listener serve what it should, and leave what has no running deliveries.
@@ -214,13 +240,12 @@ func (s *session) register(ctx context.Context) error {
 		}
 	}
 	for i, err := range s.node.RegisterAll(ctx, coming) {
-		if queue.IsUnavailable(err) {
+		if s.try("register", coming[i], err) == nil {
+			s.serves[coming[i]], s.ready[coming[i]] = true, true
+			_ = s.watch.Add(ctx, coming[i]) // the poll finds what is not announced
+		} else if queue.IsUnavailable(err) {
 			return err
 		}
-		s.serves[coming[i]], s.ready[coming[i]] = true, true
-	}
-	if len(coming) > 0 {
-		_ = s.watch.Add(ctx, coming...) // the poll finds what is not announced
 	}
 	for name := range s.serves {
 		if _, is := slices.BinarySearch(wanted, name); is {
@@ -236,8 +261,8 @@ func (s *session) register(ctx context.Context) error {
 	return nil
 }
 
-// poll finds tasks that nobody announced.
-func (s *session) poll(ctx context.Context) error {
+// readBacklogs finds tasks that nobody announced.
+func (s *session) readBacklogs(ctx context.Context) error {
 	found, err := s.client.Fleet().Backlogs(ctx, slices.Sorted(maps.Keys(s.serves)))
 	for _, one := range found.Queues {
 		if one.Pending > 0 {
@@ -247,12 +272,12 @@ func (s *session) poll(ctx context.Context) error {
 	return err
 }
 
-// readMarks stops the deliveries that somebody cancelled.
-func (s *session) readMarks(ctx context.Context) {
+// readMarks stops the deliveries that somebody cancelled, and tells whether somebody drains the listener.
+func (s *session) readMarks(ctx context.Context) (drain bool) {
 	s.Runner.mu.Lock()
 	ids := slices.Collect(maps.Keys(s.running))
 	s.Runner.mu.Unlock()
-	cancelled, _, _ := s.node.Marks(ctx, ids) // the next poll reads them again
+	cancelled, drain, _ := s.node.Marks(ctx, ids) // the next poll reads them again
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
 	for _, id := range cancelled {
@@ -260,10 +285,12 @@ func (s *session) readMarks(ctx context.Context) {
 			d.stop(queue.ErrCancelled)
 		}
 	}
+	return drain
 }
 
-// reserve takes tasks for the places that there are. The queue that comes first differs: destinations share places.
-func (s *session) reserve(ctx, living context.Context, now time.Time) {
+// reserve takes tasks for the places that there are. The queue that comes first differs: destinations share places. One whose
+// reserve fails is left alone for a moment. An error says that the lease is lost.
+func (s *session) reserve(ctx, living context.Context, now time.Time) (lost error) {
 	var requests []queue.ReserveRequest
 	for name := range s.ready {
 		if places := s.take(name, now); places > 0 {
@@ -274,17 +301,20 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) {
 		for _, request := range requests {
 			s.free(request.Queue, request.Count)
 		}
-		return
+		return nil
 	}
 	again := false
 	for i, reply := range s.node.Reserve(context.WithoutCancel(ctx), requests) {
 		name, count := requests[i].Queue, requests[i].Count
-		if reply.Err != nil { // tasks may be reserved all the same
+		switch {
+		case errors.Is(reply.Err, queue.ErrLeaseLost):
+			lost = reply.Err
+		case s.try("reserve", name, reply.Err) != nil: // tasks may be reserved all the same
 			s.doubt[name] = true
-		}
-		if len(reply.Tasks) < count && reply.Dropped+reply.Passed == 0 && reply.Err == nil {
+			s.hold(name, now.Add(reservePause))
+		case len(reply.Tasks) < count && reply.Dropped+reply.Passed == 0:
 			delete(s.ready, name)
-		} else {
+		default:
 			again = true
 		}
 		s.free(name, count-len(reply.Tasks))
@@ -293,19 +323,26 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) {
 	if again {
 		s.poke()
 	}
+	return lost
 }
 
 func (s *session) request(name string, places int) queue.ReserveRequest {
 	return queue.ReserveRequest{Queue: name, Count: places, Start: true, Plugin: PluginName}
 }
 
-// audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was lost.
+// audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was lost, and has
+// it register again where Redis has lost the listener.
 func (s *session) audit(ctx, living context.Context) {
-	held, err := s.node.HeldAll(ctx, slices.Sorted(maps.Keys(s.serves)))
+	served := slices.Sorted(maps.Keys(s.serves))
+	held, err := s.node.HeldAll(ctx, served)
 	if err != nil {
 		return
 	}
 	s.audited, s.doubt = time.Now(), make(map[string]bool)
+	lost, _ := s.node.Unregistered(ctx, served) // the next audit asks again
+	for _, name := range lost {
+		delete(s.serves, name)
+	}
 	for name, ids := range held {
 		s.Runner.mu.Lock()
 		ids = slices.DeleteFunc(ids, func(id string) bool { return s.running[id] != nil })
@@ -353,7 +390,8 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
-		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, traceID, wait)
+		counts := s.config.Metrics.Tasks(s.client.Tenant(), name, PluginName)
+		counts.Started(traceID, wait)
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
@@ -364,7 +402,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
 			s.Runner.mu.Unlock()
-			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, traceID, time.Since(begun))
+			counts.Done(outcome, reason, traceID, time.Since(begun))
 			s.poke()
 		})
 	}
@@ -399,7 +437,7 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 				told = true
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
-			sleep(living, pause)
+			queue.Sleep(living, pause)
 		case back:
 			return "released", ""
 		case settlement.Failure == nil:

@@ -19,7 +19,7 @@ capabilities:
   enqueue: {queues: [thumbnails.done, "mail.*"]}
 tests:
 - {input: a.jpg, output: out/a.jpg}
-- {name: bad, input: b, exit: 65}
+- {name: bad, input: b, exit: 65, dependencies: [{id: one, result: out/one}, {id: two}]}
 - {error: no input}
 - {}
 `))
@@ -27,7 +27,7 @@ tests:
 	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] After:complete Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
-	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  9} {bad b  65  10} {3   0 no input 11} {4   0  12}]" {
+	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  [] 9} {bad b  65  [{one out/one} {two }] 10} {3   0 no input [] 11} {4   0  [] 12}]" {
 		t.Errorf("tests %s", got)
 	}
 	if got := fmt.Sprint(m.Config); got != "map[empty: number:1.10 size:200x200]" {
@@ -79,7 +79,8 @@ func TestParseGrantsWrong(t *testing.T) {
 		"tests: [{input: ../a}]":                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,
 		"tests: [{exit: ok}]":                                         `x.yaml:1: tests[0].exit: "ok" is not allowed: write a whole number, such as 65, from -2147483648 to 2147483647`,
 		"tests: [{output: a, exit: 1}]":                               `x.yaml:1: tests[0]: has an output, and fails: a task that fails has no result: remove output, or exit and error`,
-		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit and error`,
+		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit, error and dependencies`,
+		"tests: [{dependencies: [{result: a}]}]":                      `x.yaml:1: tests[0].dependencies[0]: has no id: write the task's ID, such as id: part-1`,
 	} {
 		if _, err := Parse("x.yaml", []byte(data)); err == nil || err.Error() != want {
 			t.Errorf("%q\ngot  %v\nwant %s", data, err, want)

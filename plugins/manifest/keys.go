@@ -209,6 +209,16 @@ func (t *Test) keys() []key {
 		{"output", "The file with the result. Default: it may be anything.", pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out")},
 		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", integerValue(&t.Exit, math.MinInt32, math.MaxInt32, anyStatus)},
 		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", textValue(&t.Error, "write a part of the error's text", textProperty(""))},
+		{"dependencies", "The tasks that it waited for, and their results.", value{
+			read: func(d *decoder, n node) { t.Dependencies = d.dependencies(n) }, schema: listProperty(maxTests, objectProperty(new(Dependency).keys())),
+		}},
+	}
+}
+
+func (p *Dependency) keys() []key {
+	return []key{
+		{"id", "Its ID.", wordValue(&p.ID, "part-1").require("write the task's ID, such as id: part-1")},
+		{"result", "The file with its result: a path in the folder of the manifest. Default: it failed.", pathValue(&p.Result, nil, "a.out or samples/a.out", "tests/part-1.out")},
 	}
 }
 
@@ -399,6 +409,15 @@ func (d *decoder) tests(n node) (tests []Test) {
 		tests = append(tests, test)
 	})
 	return tests
+}
+
+func (d *decoder) dependencies(n node) (all []Dependency) {
+	d.list(n, maxTests, "[{id: part-1, result: part-1.out}]", "write", func(at node) {
+		var one Dependency
+		d.entry(at, one.keys())
+		all = append(all, one)
+	})
+	return all
 }
 
 // together checks the keys that only make sense together, as far as each is right by itself.

@@ -97,8 +97,17 @@ type Test struct {
 	Exit int
 	// Error is a part of the error. With the default of Exit the task may fail in any way. Default "": not checked.
 	Error string
+	// Dependencies are what the task waited for, in their order. Default none.
+	Dependencies []Dependency
 	// Line is that of the manifest on which the test begins.
 	Line int
+}
+
+// Dependency is a task that the one of a test waited for.
+type Dependency struct {
+	ID string
+	// Result is the file with its result: a path like FileGrant.From. Default "": it failed.
+	Result string
 }
 
 // The suffixes of a plugin's two files, and what they and the files that a manifest names may have at most.

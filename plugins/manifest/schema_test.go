@@ -123,7 +123,7 @@ capabilities:
   files: [{from: a, to: /a/b}]
 subscribe: [{topic: "orders.*", queue: x, filter: {attributes: {type: "made.*"}, data: {/total: 12}}}]
 schedule: [{name: a, cron: "@daily", timezone: Europe/Berlin, queue: x, parameters: text, missed: all, max_missed: 3, window: 1h, overlap: queue, priority: 0, timeout: 1m, max_attempts: 2, max_age: 1h}]
-tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1}]
+tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1, dependencies: [{id: a, result: b/c}, {id: b}]}]
 `
 
 // What is wrong by itself is wrong by the schema.

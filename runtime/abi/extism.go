@@ -318,6 +318,7 @@ func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	}
 	request := service.Request{
 		URL: fields.URL, Method: strings.ToUpper(cmp.Or(fields.Method, "GET")), Headers: map[string][]string{}, Body: body,
+		Trace: s.Task.Headers,
 	}
 	for _, headers := range []map[string]string{fields.Header, fields.Headers} {
 		for name, value := range headers {

@@ -269,7 +269,7 @@ func (s *System) http(mem api.Memory, a []uint64) errno {
 	if err != nil {
 		return s.invalid("%w", err)
 	}
-	request.Body = body
+	request.Body, request.Trace = body, s.Task.Headers
 	response, answer := ask(in, "http", s.Services.HTTP != nil, func(ctx context.Context) (service.Response, error) {
 		return s.Services.HTTP.Do(ctx, request)
 	})

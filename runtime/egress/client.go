@@ -167,6 +167,7 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 	if err != nil {
 		return target{}, nil, err
 	}
+	addTrace(header, r.Trace)
 	if len(r.Body) > cfg.maxRequest {
 		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig, len(r.Body), cfg.maxRequest)
 	}

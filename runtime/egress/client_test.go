@@ -311,6 +311,19 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%q is sent as %q", value, r.Body)
 		}
 	}
+	// The trace of the call goes with the request, unless the guest has one of its own; it does not count.
+	trace := map[string]string{"traceparent": "00-1", "tracestate": "a=1", "x-id": "7"}
+	for want, of := range map[string]map[string][]string{
+		"Traceparent: 00-1\nTracestate: a=1\nUser-Agent": {"tracestate": {"b=2"}},
+		"Traceparent: 00-2\nUser-Agent":                  {"traceparent": {"00-2"}},
+		"Traceparent: 00-1\nTracestate: a=1\nUser":       {"Accept": {strings.Repeat("x", 2000)}},
+	} {
+		r, err := h.Do(t.Context(), service.Request{Method: "GET", URL: s.URL, Headers: of, Trace: trace})
+		succeeds(t, r, err, 200, string(r.Body))
+		if !bytes.Contains(r.Body, []byte(want)) || bytes.Contains(r.Body, []byte("X-Id")) {
+			t.Errorf("%s", r.Body)
+		}
+	}
 	if n := s.accepted.Load(); n != 1 {
 		t.Errorf("%d connections", n)
 	}

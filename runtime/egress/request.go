@@ -82,6 +82,19 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 	return h, nil
 }
 
+// addTrace adds the trace of the call, which does not count, unless the guest has set one.
+func addTrace(h http.Header, trace map[string]string) {
+	const parent, state = "traceparent", "tracestate"
+	if trace[parent] == "" || h.Get(parent) != "" {
+		return
+	}
+	h.Set(parent, trace[parent])
+	h.Del(state) // which belongs to a traceparent
+	if trace[state] != "" {
+		h.Set(state, trace[state])
+	}
+}
+
 // isToken reports whether s is a token (RFC 9110 §5.6.2).
 func isToken(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

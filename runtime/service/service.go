@@ -100,6 +100,8 @@ type Request struct {
 	Body    []byte
 	// Timeout is the guest's own; 0 leaves it to the host.
 	Timeout time.Duration
+	// Trace has the traceparent and tracestate of the call, which are sent unless Headers have a traceparent. Others in it are not.
+	Trace map[string]string
 }
 
 // Response is the response to a Request.
@@ -138,8 +140,8 @@ type Publication struct {
 	// ID is the publication's; the host makes one if it is "".
 	ID         string
 	Attributes map[string]string
-	// Traceparent is that of the call, if the host traces it.
-	Traceparent string
+	// Trace has the traceparent and tracestate of the call, if the host traces it.
+	Trace map[string]string
 }
 
 // Unique prevents a second task like this one.

@@ -30,7 +30,7 @@ type Config struct {
 	Replicas       int
 	ReplicaTimeout time.Duration
 	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). A
-	// Publish takes traceparent alone. It passes on the trace of the context's span, if it has one:
+	// Publish takes traceparent and tracestate alone. It passes on the trace of the context's span, if it has one:
 	//
 	//	Headers: func(ctx context.Context) map[string]string {
 	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
@@ -227,13 +227,40 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	return queues, wrap("list queues in "+c.keys.queues(), err)
 }
 
-// MostServedQueues lists the names of at most that many queues, those with the most listeners first, and how many the tenant has.
-func (c *Client) MostServedQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+// busiestOf is of how many queues, those with the most listeners, BusiestQueues looks for the busiest.
+const busiestOf = 10_000
+
+// BusiestQueues lists the names of at most that many queues, and how many the tenant has. Of more, half are those with the most
+// pending tasks, and the others those with the most listeners.
+func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
 	p := c.rdb.Pipeline()
-	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, int64(most)-1), p.ZCard(ctx, c.keys.queues())
+	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, busiestOf-1), p.ZCard(ctx, c.keys.queues())
 	_, err = p.Exec(ctx)
 	names = slices.DeleteFunc(listed.Val(), func(name string) bool { return ValidQueue(name) != nil })
+	if err == nil && len(names) > most {
+		names, err = c.busiest(ctx, names, most)
+	}
 	return names, count.Val(), wrap("list queues in "+c.keys.queues(), err)
+}
+
+// busiest are that many of the queues, which come with the most listeners first.
+func (c *Client) busiest(ctx context.Context, served []string, most int) ([]string, error) {
+	cmds, err := pipelined(ctx, &c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.keys.pending(name)) })
+	if err != nil {
+		return nil, err
+	}
+	pending := make(map[string]int64, len(served))
+	for i, cmd := range cmds {
+		pending[served[i]] = cmd.Val()
+	}
+	loaded := slices.SortedStableFunc(slices.Values(served), func(a, b string) int { return cmp.Compare(pending[b], pending[a]) })
+	chosen := make(map[string]bool, most)
+	for _, name := range slices.Concat(loaded[:(most+1)/2], served) {
+		if len(chosen) < most {
+			chosen[name] = true
+		}
+	}
+	return slices.DeleteFunc(served, func(name string) bool { return !chosen[name] }), nil
 }
 
 // Lease is how long a listener counts as alive after its last renewal.

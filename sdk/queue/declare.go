@@ -20,13 +20,13 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *Schedule, declared bool, mo
 		what = "present"
 	}
 	answer, err := f.client.schedule(ctx, "", s.ID, s.Owner, what, durationText(most))
-	return answer == string(ScheduleChanged), err
+	return answer == string(PutChanged), err
 }
 
 // NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After most without a host (0: never)
 // it is deleted; gone tells so.
 func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared bool, most time.Duration) (gone bool, err error) {
-	if declared && s.UnservedSince.IsZero() {
+	if declared && s.Absent.IsZero() {
 		return false, nil
 	}
 	now, err := f.client.now(ctx)
@@ -34,12 +34,12 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared b
 	case err != nil:
 		return false, err
 	case declared:
-		s.UnservedSince = time.Time{}
+		s.Absent = time.Time{}
 		err = f.client.writeSubscription(ctx, &s)
-	case s.UnservedSince.IsZero():
-		s.UnservedSince = now
+	case s.Absent.IsZero():
+		s.Absent = now
 		err = f.client.writeSubscription(ctx, &s)
-	case most > 0 && now.Sub(s.UnservedSince) >= most:
+	case most > 0 && now.Sub(s.Absent) >= most:
 		err = wrap("delete subscription "+s.ID, f.client.replaceSubscription(ctx, s.ID, s.text, ""))
 		gone = err == nil
 	}
@@ -61,30 +61,30 @@ func (s *Subscription) SameDeclaration(other *Subscription) bool {
 
 // DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. ErrOwned if somebody else
 // made one of this ID. missing stores it only if there is none.
-func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing bool) (SchedulePut, error) {
-	put := ScheduleChanged
+func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing bool) (Put, error) {
+	put := PutChanged
 	_, err := f.client.ChangeSubscription(ctx, s.ID, func(is *Subscription) error {
 		switch {
 		case is.Plugin != s.Plugin:
 			return owned(is)
-		case is.UnservedSince.IsZero() && is.SameDeclaration(&s):
-			put = ScheduleSame
+		case is.Absent.IsZero() && is.SameDeclaration(&s):
+			put = PutSame
 			return errSame
-		case is.UnservedSince.IsZero() && missing:
-			put = ScheduleKept
+		case is.Absent.IsZero() && missing:
+			put = PutKept
 			return errSame
 		case !missing:
 			is.Topic, is.Queue, is.Filter = s.Topic, s.Queue, s.Filter
 		}
-		is.UnservedSince = time.Time{}
+		is.Absent = time.Time{}
 		return nil
 	})
 	switch {
 	case errors.Is(err, ErrNoSubscription):
 		if _, err = f.client.Subscribe(ctx, s); errors.Is(err, ErrExists) { // another host was faster
-			return ScheduleKept, nil
+			return PutKept, nil
 		}
-		return ScheduleNew, err
+		return PutNew, err
 	case errors.Is(err, errSame):
 		err = nil
 	}

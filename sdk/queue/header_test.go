@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,12 +207,21 @@ func TestHeadersOfTheContext(t *testing.T) {
 	if _, err := w.Queue("q").Enqueue(odd, nil, Options{ID: "odd", Headers: map[string]string{"tracestate": "b=2"}}); err != nil {
 		t.Error(err)
 	}
-	for trace, o := range map[string]PublishOptions{aTrace: {ID: "by-context"}, other: {ID: "by-option", Traceparent: other}} {
+	if _, err := w.Subscribe(ctx, Subscription{ID: "s", Topic: "news", Queue: "readers"}); err != nil {
+		t.Fatal(err)
+	}
+	for state, o := range map[string]PublishOptions{
+		"a=1": {ID: "by-context"}, "b=2": {ID: "by-option", Traceparent: other, Tracestate: "b=2"}, "": {ID: "odd-state", Traceparent: other, Tracestate: "a=\n"},
+	} {
 		if _, err := w.Publish(ctx, "news", nil, o); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := w.Publication(ctx, o.ID); err != nil || p.Traceparent != trace {
+		trace := cmp.Or(o.Traceparent, aTrace)
+		if p, err := w.Publication(ctx, o.ID); err != nil || p.Traceparent != trace || p.Tracestate != state {
 			t.Errorf("%s: %+v, %v", o.ID, p, err)
+		}
+		if task := w.task(t, PublishedID(o.ID, "s")); task.Traceparent != trace || task.Headers["tracestate"] != state {
+			t.Errorf("%s: %v", o.ID, task.Headers)
 		}
 	}
 	for id, want := range map[string]map[string]string{

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,68 +11,126 @@ import (
 	"pgregory.net/rapid"
 )
 
-// modelTopic is what a model has of one topic: its subscriptions, each to the queue of the model, and its publications.
-type modelTopic struct {
-	subscriptions map[string]bool // by ID: active
-	publications  map[string]*modelPublication
-	order         []string // of those that are kept, oldest first, those of one time by their IDs, as Redis has them
-	dropped       int      // of all since the topic is there
-	published     int
+// modelTopics is what a model has of two topics, their subscriptions and publications.
+type modelTopics struct {
+	active             map[string]bool // whether the subscriptions are that there are, by ID
+	publications       map[string]*modelPublication
+	published, dropped map[string]int // by topic, of all since it is there
+	others             []string       // the tasks in the queue other, which nobody serves, oldest first
 }
 
 type modelPublication struct {
+	*Publication
 	at          int
 	accepted    bool // and no more: its subscribers are not chosen
 	subscribers []string
 }
 
+func newModelTopics() modelTopics {
+	return modelTopics{
+		active: make(map[string]bool), publications: make(map[string]*modelPublication), published: make(map[string]int), dropped: make(map[string]int),
+	}
+}
+
 const modelPublications = 6 // so that an ID comes again
+
+// modelSubscriptions are those that there may be. wants says the same in other words.
+var modelSubscriptions = map[string]Subscription{
+	"a": {Topic: "t", Queue: "q"},
+	"b": {Topic: "*", Queue: "q", Filter: Filter{Attributes: map[string]string{"kind": "x*"}}},
+	"c": {Topic: "u", Queue: "other"},
+	"d": {Topic: "t*", Queue: "other", Filter: Filter{Data: map[string]any{"/n": 1}}},
+}
+
+func (p *modelPublication) wants(subscription string) bool {
+	switch subscription {
+	case "a":
+		return p.Topic == "t"
+	case "b":
+		return p.Attributes["kind"] == "x" || p.Attributes["kind"] == "xy"
+	case "c":
+		return p.Topic == "u"
+	}
+	return p.Topic == "t" && (string(p.Payload) == `{"n": 1}` || string(p.Payload) == `{"n": 1.0}`)
+}
+
+// newPublication draws one whose ID may be kept.
+func (m *model) newPublication(r *rapid.T) *Publication {
+	p := &Publication{
+		ID:      fmt.Sprint("p", rapid.IntRange(1, modelPublications).Draw(r, "publication")),
+		Topic:   rapid.SampledFrom([]string{"t", "u"}).Draw(r, "topic"),
+		Payload: []byte(rapid.SampledFrom([]string{"", `{"n": 1}`, `{"n": 1.0}`, `{"n": 2}`, "text"}).Draw(r, "payload")),
+	}
+	if kind := rapid.SampledFrom([]string{"", "x", "xy", "y"}).Draw(r, "kind"); kind != "" {
+		p.Attributes = map[string]string{"kind": kind}
+	}
+	return p
+}
+
+// kept lists the publications of a topic, oldest first, those of one time by their IDs, as Redis has them.
+func (t *modelTopics) kept(topic string) (ids []string) {
+	for id, p := range t.publications {
+		if p.Topic == topic {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.publications[a].at, t.publications[b].at), strings.Compare(a, b))
+	})
+	return ids
+}
 
 // subscribe makes, pauses, resumes or deletes a subscription.
 func (m *model) subscribe(r *rapid.T) {
-	id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "subscription")
+	id := rapid.SampledFrom(slices.Sorted(maps.Keys(modelSubscriptions))).Draw(r, "subscription")
 	client := rapid.SampledFrom(m.clients).Draw(r, "client")
-	active, exists := m.topic.subscriptions[id]
+	active, exists := m.topics.active[id]
 	var err error
 	switch {
 	case !exists:
-		_, err = client.Subscribe(m.w.ctx, Subscription{ID: id, Topic: "t", Queue: "q"})
-		m.topic.subscriptions[id] = true
+		s := modelSubscriptions[id]
+		s.ID = id
+		_, err = client.Subscribe(m.w.ctx, s)
+		m.topics.active[id] = true
 	case rapid.Bool().Draw(r, "delete"):
 		err = client.Unsubscribe(m.w.ctx, id)
-		delete(m.topic.subscriptions, id)
+		delete(m.topics.active, id)
 	default:
 		_, err = client.ChangeSubscription(m.w.ctx, id, func(s *Subscription) error { s.Active = !active; return nil })
-		m.topic.subscriptions[id] = !active
+		m.topics.active[id] = !active
 	}
 	if err != nil {
 		r.Fatal(err)
 	}
 }
 
-// publish publishes an ID that may be kept: then nothing comes of it, but that an accepted one gets its tasks.
+// publish publishes an ID that may be kept: then nothing comes of it, but that an accepted one of the topic gets its tasks.
 func (m *model) publish(r *rapid.T) {
-	id := fmt.Sprint("p", rapid.IntRange(1, modelPublications).Draw(r, "publication"))
-	p, existed := m.topic.publications[id]
+	is := m.newPublication(r)
+	p, existed := m.topics.publications[is.ID]
 	m.advance(r, 1) // the tasks of a publication that was purged may come again
 	if !existed {
-		p = m.accept(id)
+		p = m.accept(is)
 	}
-	m.choose(id, p)
-	got, err := rapid.SampledFrom(m.clients).Draw(r, "client").Publish(m.w.ctx, "t", nil, PublishOptions{ID: id})
-	if err != nil || got.Existed != existed || got.Subscribers != len(p.subscribers) {
-		r.Fatalf("%+v, %v, want %d subscribers, existed %v", got, err, len(p.subscribers), existed)
+	elsewhere := p.Topic != is.Topic
+	if !elsewhere {
+		m.choose(p)
+	}
+	got, err := rapid.SampledFrom(m.clients).Draw(r, "client").Publish(m.w.ctx, is.Topic, is.Payload, PublishOptions{ID: is.ID, Attributes: is.Attributes})
+	if elsewhere != errors.Is(err, ErrExists) || !elsewhere && (err != nil || got.Existed != existed || got.Subscribers != len(p.subscribers)) {
+		r.Fatalf("%+v, %v, want %+v, existed %v", got, err, p, existed)
 	}
 }
 
 // republish goes on with a publication, as hosts do.
 func (m *model) republish(r *rapid.T) {
-	if len(m.topic.order) == 0 {
+	ids := slices.Sorted(maps.Keys(m.topics.publications))
+	if len(ids) == 0 {
 		r.Skip("nothing was published")
 	}
-	id := rapid.SampledFrom(m.topic.order).Draw(r, "publication")
+	id := rapid.SampledFrom(ids).Draw(r, "publication")
 	m.advance(r, 1)
-	m.choose(id, m.topic.publications[id])
+	m.choose(m.topics.publications[id])
 	if err := rapid.SampledFrom(m.clients).Draw(r, "client").Republish(m.w.ctx, id); err != nil {
 		r.Fatal(err)
 	}
@@ -80,80 +139,94 @@ func (m *model) republish(r *rapid.T) {
 // publications draws what a task publishes with its completion, whatever becomes of it.
 func (m *model) publications(r *rapid.T, s *Settlement) {
 	for range rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(r, "publications") {
-		id := fmt.Sprint("p", rapid.IntRange(1, modelPublications).Draw(r, "publication"))
-		s.Publications = append(s.Publications, &Publication{ID: id, Topic: "t"})
+		s.Publications = append(s.Publications, m.newPublication(r))
 	}
 }
 
 // accept keeps a publication without subscribers; nothing comes of it if one of its ID is kept.
-func (m *model) accept(id string) *modelPublication {
-	if _, ok := m.topic.publications[id]; !ok {
-		m.topic.publications[id] = &modelPublication{at: m.now, accepted: true}
-		m.topic.order = append(m.topic.order, id)
-		slices.SortFunc(m.topic.order, func(a, b string) int {
-			return cmp.Or(cmp.Compare(m.topic.publications[a].at, m.topic.publications[b].at), strings.Compare(a, b))
-		})
-		m.topic.published++
+func (m *model) accept(p *Publication) *modelPublication {
+	t := &m.topics
+	if t.publications[p.ID] == nil {
+		t.publications[p.ID] = &modelPublication{Publication: p, at: m.now, accepted: true}
+		t.published[p.Topic]++
 	}
-	return m.topic.publications[id]
+	return t.publications[p.ID]
 }
 
 // choose gives a publication its subscribers and their tasks.
-func (m *model) choose(id string, p *modelPublication) {
+func (m *model) choose(p *modelPublication) {
 	if !p.accepted {
 		return
 	}
 	p.accepted = false
-	for _, subscription := range slices.Sorted(maps.Keys(m.topic.subscriptions)) {
-		if !m.topic.subscriptions[subscription] {
+	for _, subscription := range slices.Sorted(maps.Keys(m.topics.active)) {
+		if !m.topics.active[subscription] || !p.wants(subscription) {
 			continue
 		}
 		p.subscribers = append(p.subscribers, subscription)
-		if task := PublishedID(id, subscription); m.tasks[task] == nil {
+		task := PublishedID(p.ID, subscription)
+		if modelSubscriptions[subscription].Queue != "q" {
+			if !slices.Contains(m.topics.others, task) {
+				m.topics.others = append(m.topics.others, task)
+			}
+		} else if m.tasks[task] == nil {
 			m.deleted = slices.DeleteFunc(m.deleted, func(other string) bool { return other == task })
 			m.bear(newborn{task, &modelTask{priority: DefaultPriority}}, m.now)
 		}
 	}
 	if len(p.subscribers) == 0 {
-		m.topic.dropped++
+		m.topics.dropped[p.Topic]++
 	}
 }
 
-// prune forgets the oldest publications; those without their tasks stay.
+// prune forgets the oldest publications of each topic; those without their tasks stay.
 func (m *model) prune(r *rapid.T) {
 	keep := rapid.IntRange(1, 3).Draw(r, "keep")
 	n, err := m.w.purgePublications(PurgeOptions{Keep: int64(keep)})
-	var gone []string
-	for _, id := range m.topic.order[:max(0, len(m.topic.order)-keep)] {
-		if !m.topic.publications[id].accepted {
-			gone = append(gone, id)
-			delete(m.topic.publications, id)
+	gone := 0
+	for topic := range m.topics.published {
+		kept := m.topics.kept(topic)
+		for _, id := range kept[:max(0, len(kept)-keep)] {
+			if !m.topics.publications[id].accepted {
+				gone++
+				delete(m.topics.publications, id)
+			}
 		}
 	}
-	m.topic.order = slices.DeleteFunc(m.topic.order, func(id string) bool { return slices.Contains(gone, id) })
-	if err != nil || n != len(gone) {
-		r.Fatalf("forgot %d, %v, want %v", n, err, gone)
+	if err != nil || n != gone {
+		r.Fatalf("forgot %d, %v, want %d", n, err, gone)
 	}
 }
 
-// checkTopic compares Redis with the model.
-func (m *model) checkTopic(r *rapid.T) {
-	all, err := m.clients[1].Publications(m.w.ctx, "t", 0, maxPage)
-	if err != nil || len(all) != len(m.topic.order) {
-		r.Fatalf("%d publications, %v, want %v", len(all), err, m.topic.order)
-	}
+// checkTopics compares Redis with the model.
+func (m *model) checkTopics(r *rapid.T) {
 	var accepted []string
-	for _, p := range all {
-		want := m.topic.publications[p.ID]
-		if want == nil || want.accepted != (p.State == PublicationAccepted) || p.Tasks != len(want.subscribers) || p.Subscribers != p.Tasks {
-			r.Fatalf("%+v, want %+v", p, want)
+	for topic, published := range m.topics.published {
+		kept := m.topics.kept(topic)
+		all, err := m.clients[1].Publications(m.w.ctx, topic, 0, maxPage)
+		if err != nil || len(all) != len(kept) {
+			r.Fatalf("%d publications of %s, %v, want %v", len(all), topic, err, kept)
 		}
-		tasks, err := m.clients[2].PublicationTasks(m.w.ctx, p.ID, 0, maxPage)
-		if err != nil || len(tasks) != len(want.subscribers) {
-			r.Fatalf("%+v, %v, want %v", tasks, err, want.subscribers)
+		for _, p := range all {
+			want := m.topics.publications[p.ID]
+			if want == nil || want.accepted != (p.State == PublicationAccepted) || p.Tasks != len(want.subscribers) || p.Subscribers != p.Tasks {
+				r.Fatalf("%+v, want %+v", p, want)
+			}
+			tasks, err := m.clients[2].PublicationTasks(m.w.ctx, p.ID, 0, maxPage)
+			var subscribers []string
+			for _, task := range tasks {
+				subscribers = append(subscribers, task.Subscription)
+			}
+			if err != nil || !slices.Equal(subscribers, want.subscribers) {
+				r.Fatalf("%+v, %v, want %v", tasks, err, want.subscribers)
+			}
+			if want.accepted {
+				accepted = append(accepted, p.ID)
+			}
 		}
-		if want.accepted {
-			accepted = append(accepted, p.ID)
+		counts, err := m.clients[0].Topic(m.w.ctx, topic)
+		if err != nil || counts.Published != int64(published) || counts.Dropped != int64(m.topics.dropped[topic]) {
+			r.Fatalf("%+v, %v, want %d published, %d dropped", counts, err, published, m.topics.dropped[topic])
 		}
 	}
 	slices.Sort(accepted)
@@ -161,11 +234,8 @@ func (m *model) checkTopic(r *rapid.T) {
 	if slices.Sort(under); err != nil || !slices.Equal(under, accepted) {
 		r.Fatalf("under way: %v, %v, want %v", under, err, accepted)
 	}
-	if len(m.topic.order) == 0 {
-		return
-	}
-	counts, err := m.clients[0].Topic(m.w.ctx, "t")
-	if err != nil || counts.Published != int64(m.topic.published) || counts.Dropped != int64(m.topic.dropped) {
-		r.Fatalf("%+v, %v, want %d published, %d dropped", counts, err, m.topic.published, m.topic.dropped)
+	others, err := m.w.rdb.LRange(m.w.ctx, m.w.keys.pending("other"), 0, -1).Result()
+	if slices.Reverse(others); err != nil || !slices.Equal(others, m.topics.others) {
+		r.Fatalf("tasks of the other queue: %v, %v, want %v", others, err, m.topics.others)
 	}
 }

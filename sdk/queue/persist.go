@@ -23,14 +23,14 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 		if !IsUnavailable(err) {
 			return err
 		}
-		if last = err; !sleep(ctx, pause) {
+		if last = err; !Sleep(ctx, pause) {
 			return err
 		}
 	}
 }
 
-// sleep waits; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits. It returns false, at once, if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -37,6 +37,7 @@ type Publication struct {
 	Parent      string // the task that published it
 	Depth       int    // as in Options
 	Traceparent string
+	Tracestate  string
 	// Subscribers is how many subscriptions matched, Tasks how many of them have their task, and Refused those of which the queue
 	// takes none.
 	Subscribers, Tasks, Refused int
@@ -60,7 +61,7 @@ func (c *Client) Publication(ctx context.Context, id string) (*Publication, erro
 func newPublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
-		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"],
+		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"], Tracestate: hash["tracestate"],
 		Subscribers: int(asInt(hash["subscribers"])), Tasks: int(asInt(hash["tasks"])), Refused: int(asInt(hash["refused"])),
 	}
 	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged ones are none
@@ -118,7 +119,7 @@ func (c *Client) Publications(ctx context.Context, topic string, offset, limit i
 	if err != nil {
 		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
 	}
-	fields := []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "subscribers", "tasks", "refused"}
+	fields := []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate", "subscribers", "tasks", "refused"}
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.keys.publication(id), fields...)
 	})

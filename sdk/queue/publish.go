@@ -40,10 +40,12 @@ type PublishOptions struct {
 	// Attributes are what filters look at, and what the tasks have as headers: CloudEvents attributes, such as type and source,
 	// and any others, such as tenant and group. 24 at most, of 6 KiB together.
 	Attributes map[string]string
-	// Parent, Depth and Traceparent are those of the tasks, as in Options.
+	// Parent, Depth and Traceparent are those of the tasks, as in Options; so is Tracestate, their header of that name, which is left
+	// out if it is invalid or there is no traceparent.
 	Parent      string
 	Depth       int
 	Traceparent string
+	Tracestate  string
 }
 
 // validate refuses what could not be published.
@@ -73,6 +75,8 @@ type Published struct {
 	Existed bool
 	// Subscribers is how many subscriptions matched when it was published: 0 means that it is dropped. Each has its task.
 	Subscribers int
+	// Damaged is how many subscriptions could not be read then, and have no task: see the error of Subscriptions.
+	Damaged int
 }
 
 // Publish makes one task for each active subscription that the publication matches, and keeps the publication with the list of
@@ -86,12 +90,14 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, opti
 	if err := options.validate(topic); err != nil {
 		return Published{}, err
 	}
+	trace := map[string]string{HeaderTraceparent: options.Traceparent, HeaderTracestate: options.Tracestate}
+	if headers := c.config.Headers; headers != nil && options.Traceparent == "" {
+		trace = headers(ctx)
+	}
+	trace = InheritTrace(trace, nil)
 	p := &Publication{
 		ID: cmp.Or(options.ID, NewID()), Topic: topic, Payload: payload, Attributes: options.Attributes,
-		Parent: options.Parent, Depth: options.Depth, Traceparent: options.Traceparent,
-	}
-	if headers := c.config.Headers; headers != nil && p.Traceparent == "" {
-		p.Traceparent = InheritTrace(headers(ctx), nil)[HeaderTraceparent]
+		Parent: options.Parent, Depth: options.Depth, Traceparent: trace[HeaderTraceparent], Tracestate: trace[HeaderTracestate],
 	}
 	published, err := c.publish(ctx, p)
 	return published, wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
@@ -125,7 +131,7 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 		case "old", "accepted":
 			out.Existed = out.Existed || p.State == ""
 		}
-		out.Subscribers = answer.subscribers
+		out.Subscribers, out.Damaged = answer.subscribers, max(out.Damaged, answer.damaged)
 		if answer.word != "accepted" && answer.tasks >= answer.subscribers {
 			return out, lacking
 		}
@@ -139,6 +145,7 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 type publishAnswer struct {
 	word, topic        string
 	subscribers, tasks int
+	damaged            int // subscriptions, when the subscribers were chosen
 }
 
 // publishBlock runs publish.lua for the next subscribers. While they are not chosen it chooses them anew until they are those of
@@ -150,7 +157,7 @@ func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswe
 			return publishAnswer{}, err
 		}
 		answer, err := c.evalPublish(ctx, c.publishCall(p, chosen, generation), p.ID)
-		if answer.word != "stale" {
+		if answer.damaged = chosen.damaged; answer.word != "stale" {
 			return answer, err
 		}
 		if _, _, _, err := c.readSubscriptions(ctx); err != nil {
@@ -162,21 +169,22 @@ func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswe
 
 // chosen are the subscribers of a publication that get their tasks in one call, and how many there are before and in all.
 type chosen struct {
-	all    []string // their IDs, if they were chosen now
-	before int      // -1: all were chosen now
-	total  int
-	next   []*Subscription // nil: deleted meanwhile
+	all     []string // their IDs, if they were chosen now
+	before  int      // -1: all were chosen now
+	total   int
+	damaged int             // subscriptions, if they were chosen now
+	next    []*Subscription // nil: deleted meanwhile
 }
 
 // choose chooses the subscribers, or reads those that are next of a publication that has some.
 func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, error) {
 	most := max(1, min(publishTasks, publishBytes/(len(p.Payload)+1)))
-	all, generation, err := c.cachedSubscriptions(ctx)
+	all, generation, damaged, err := c.cachedSubscriptions(ctx)
 	if err != nil {
 		return chosen{}, "", err
 	}
 	if p.State != PublicationUnfinished {
-		out := chosen{before: -1}
+		out := chosen{before: -1, damaged: len(damaged)}
 		e := &event{topic: p.Topic, attributes: p.Attributes, payload: p.Payload}
 		for i := range all {
 			if s := &all[i]; s.Active && s.matches(e) {
@@ -279,6 +287,7 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 		"parent", p.Parent,
 		"depth", optional(p.Depth > 0, strconv.Itoa(p.Depth)),
 		"traceparent", p.Traceparent,
+		"tracestate", p.Tracestate,
 	)
 	args[begin-1] = len(args) - begin
 	return args
@@ -292,6 +301,7 @@ func (p *Publication) spec(s *Subscription) Spec {
 	for name, value := range p.Attributes {
 		spec.Headers[HeaderAttribute+name] = value
 	}
+	spec.Headers = InheritTrace(map[string]string{HeaderTraceparent: p.Traceparent, HeaderTracestate: p.Tracestate}, spec.Headers)
 	spec.ID = PublishedID(p.ID, s.ID)
 	return spec
 }
@@ -316,7 +326,8 @@ type Replayed struct {
 }
 
 // Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
-// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then.
+// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
+// goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
 func (c *Client) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
 	return c.replay(ctx, subscription, since, dry, replayTime)
 }

@@ -223,31 +223,31 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 	return s
 }
 
-// SchedulePut is what became of a schedule that was to be stored.
-type SchedulePut string
+// Put is what became of a schedule or subscription that was to be stored.
+type Put string
 
-// The ends of PutSchedule. Kept: it exists, and was to be stored only if it was missing.
+// What a Put may be. PutKept: it exists, and was to be stored only if it was missing.
 const (
-	ScheduleNew     SchedulePut = "new"
-	ScheduleChanged SchedulePut = "changed"
-	ScheduleSame    SchedulePut = "same"
-	ScheduleKept    SchedulePut = "kept"
+	PutNew     Put = "new"
+	PutChanged Put = "changed"
+	PutSame    Put = "same"
+	PutKept    Put = "kept"
 )
 
 // PutSchedule stores a schedule, or changes the one of its ID, which hosts follow within a second; its state stays, unless the
 // expression or the time zone changes. ErrOwned if it has another owner. missing stores it only if there is none.
-func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (SchedulePut, error) {
+func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (Put, error) {
 	return c.putSchedule(ctx, "", s, missing)
 }
 
 // putSchedule is PutSchedule, for the sync of this token.
-func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missing bool) (SchedulePut, error) {
+func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missing bool) (Put, error) {
 	s = s.withDefaults()
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
 	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put", append([]any{MaxSchedules, optional(missing, "1")}, s.fields()...)...)
-	return SchedulePut(answer), err
+	return Put(answer), err
 }
 
 // PauseSchedule stops the ticks of a schedule, and ResumeSchedule lets them go on: those of the pause never come.
@@ -392,7 +392,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 				return sync, err
 			}
 		}
-		to := map[SchedulePut]*[]string{ScheduleNew: &sync.New, ScheduleChanged: &sync.Changed, ScheduleSame: &sync.Same}[put]
+		to := map[Put]*[]string{PutNew: &sync.New, PutChanged: &sync.Changed, PutSame: &sync.Same}[put]
 		*to = append(*to, s.ID)
 	}
 	for _, s := range are {
@@ -410,12 +410,12 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 }
 
 // against tells what storing the schedule would do to the one that exists; nil if there is none.
-func (s Schedule) against(old *Schedule) SchedulePut {
+func (s Schedule) against(old *Schedule) Put {
 	switch {
 	case old == nil:
-		return ScheduleNew
+		return PutNew
 	case s.Same(old):
-		return ScheduleSame
+		return PutSame
 	}
-	return ScheduleChanged
+	return PutChanged
 }

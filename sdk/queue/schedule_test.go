@@ -12,7 +12,7 @@ import (
 )
 
 // put stores a schedule and tells what became of it.
-func (w *world) put(t testing.TB, s Schedule) SchedulePut {
+func (w *world) put(t testing.TB, s Schedule) Put {
 	t.Helper()
 	put, err := w.PutSchedule(w.ctx, s, false)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestSchedule(t *testing.T) {
 			},
 			Missed: MissedAll, Window: time.Hour, Overlap: OverlapSkip,
 		}
-		if put := w.put(t, s); put != ScheduleNew {
+		if put := w.put(t, s); put != PutNew {
 			t.Errorf("put: %s", put)
 		}
 		got := w.schedule(t, "nightly")
@@ -77,10 +77,10 @@ func TestSchedule(t *testing.T) {
 		w.at(60)
 		// What does not change the expression leaves the next tick where it is.
 		s.Parameters = []byte("text")
-		if put := w.put(t, s); put != ScheduleChanged {
+		if put := w.put(t, s); put != PutChanged {
 			t.Errorf("put: %s", put)
 		}
-		if put := w.put(t, s); put != ScheduleSame {
+		if put := w.put(t, s); put != PutSame {
 			t.Errorf("put: %s", put)
 		}
 		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Unix(1700000060, 0), 0, time.Time{})); end != TickChanged {
@@ -254,7 +254,7 @@ func TestErrPutSchedule(t *testing.T) {
 	w := setup(t)
 	good := Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
 	w.put(t, good)
-	if put, err := w.PutSchedule(w.ctx, Schedule{ID: "s", Queue: "other", Cron: "* * * * *"}, true); err != nil || put != ScheduleKept {
+	if put, err := w.PutSchedule(w.ctx, Schedule{ID: "s", Queue: "other", Cron: "* * * * *"}, true); err != nil || put != PutKept {
 		t.Errorf("%s, %v", put, err)
 	}
 	other := good
@@ -364,7 +364,7 @@ func TestScheduleHalfDeleted(t *testing.T) {
 		s := Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
 		w.put(t, s)
 		w.rdb.Del(w.ctx, w.keys.ticks())
-		if put := w.put(t, s); put != ScheduleChanged {
+		if put := w.put(t, s); put != PutChanged {
 			t.Errorf("put: %s", put)
 		}
 		if ids, _ := w.due(t); !slices.Equal(ids, []string{"s"}) {

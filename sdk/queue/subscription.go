@@ -56,10 +56,10 @@ type Subscription struct {
 	Reason string
 	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
 	Plugin string
-	// UnservedSince is since when no live host has had that plugin; zero while one has.
-	UnservedSince time.Time
-	CreatedAt     time.Time // by Redis's clock
-	UpdatedAt     time.Time
+	// Absent is since when no live host has that plugin; zero while one has.
+	Absent    time.Time
+	CreatedAt time.Time // by Redis's clock
+	UpdatedAt time.Time
 
 	text string // as it was read from Redis, for a change that others do not overwrite
 }
@@ -107,7 +107,7 @@ type subscriptionText struct {
 	Active      bool         `json:"active"`
 	Reason      string       `json:"reason,omitempty"`
 	Plugin      string       `json:"plugin,omitempty"`
-	Unserved    json.Number  `json:"unserved_since,omitempty"`
+	Absent      json.Number  `json:"absent,omitempty"`
 	CreatedAt   json.Number  `json:"created_at,omitempty"`
 	UpdatedAt   json.Number  `json:"updated_at,omitempty"`
 }
@@ -140,7 +140,7 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
 		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Plugin: s.Plugin,
-		Unserved: json.Number(seconds(s.UnservedSince)), CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
+		Absent: json.Number(seconds(s.Absent)), CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
 	}
 	if len(s.Filter.Attributes)+len(s.Filter.Data) > 0 {
 		t.Filter = &s.Filter
@@ -169,7 +169,7 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	*s = Subscription{
 		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: parseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
 		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
-		UnservedSince: parseSeconds(t.Unserved.String()), CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
+		Absent: parseSeconds(t.Absent.String()), CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
 	}
 	if r := t.Retry; r != nil {
 		s.Retry = Retry{

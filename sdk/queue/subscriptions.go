@@ -72,16 +72,15 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 }
 
 // cachedSubscriptions is what this client read last, or reads now if it has read none.
-func (c *Client) cachedSubscriptions(ctx context.Context) ([]Subscription, string, error) {
+func (c *Client) cachedSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
 	s := &c.subscribers
 	s.mu.Lock()
-	all, generation, known := s.all, s.generation, s.known
+	all, generation, damaged, known := s.all, s.generation, s.damaged, s.known
 	s.mu.Unlock()
 	if known {
-		return all, generation, nil
+		return all, generation, damaged, nil
 	}
-	all, generation, _, err := c.readSubscriptions(ctx)
-	return all, generation, err
+	return c.readSubscriptions(ctx)
 }
 
 func parseSubscription(id, text string) (Subscription, error) {

@@ -111,7 +111,7 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		ws.subscribe(ctx, pubsub, subscribed)
 		if ws.read(ctx, all) == nil {
 			pause = minPause
-		} else if sleep(ctx, pause) {
+		} else if Sleep(ctx, pause) {
 			pause = min(2*pause, maxPause)
 		}
 	}

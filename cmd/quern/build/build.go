@@ -26,12 +26,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/plugins"
-)
-
-// The suffixes of a plugin's two files.
-const (
-	moduleSuffix   = ".wasm"
-	manifestSuffix = ".yaml"
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // Cause says who can mend an error.
@@ -105,7 +100,7 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 	} else if files, err = s.companions(granted); err != nil {
 		return "", err
 	}
-	temporary, err := os.CreateTemp(to, "."+s.Name+"-*"+moduleSuffix)
+	temporary, err := os.CreateTemp(to, "."+s.Name+"-*"+manifest.ModuleSuffix)
 	if err != nil {
 		return "", because(Usage, "build %s: %w", s.Name, err)
 	}
@@ -128,7 +123,7 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 			return "", fmt.Errorf("copy %s: %w", name, err)
 		}
 	}
-	path = filepath.Join(to, s.Name+moduleSuffix)
+	path = filepath.Join(to, s.Name+manifest.ModuleSuffix)
 	if err := errors.Join(os.Chmod(out, 0o644), os.Rename(out, path)); err != nil {
 		return "", fmt.Errorf("build %s: %w", s.Name, err)
 	}
@@ -141,7 +136,7 @@ func (s *Source) companions(granted []string) (files map[string][]byte, err erro
 		return nil, nil
 	}
 	files = make(map[string][]byte, len(granted)+1)
-	for _, name := range append(granted, s.Name+manifestSuffix) {
+	for _, name := range append(granted, s.Name+manifest.Suffix) {
 		if files[name], err = os.ReadFile(filepath.Join(s.Dir, name)); err != nil {
 			return nil, fmt.Errorf("copy %s: %w", name, err)
 		}
@@ -154,18 +149,18 @@ func (s *Source) granted() (names []string, err error) {
 	if s.Manifest == "" {
 		return nil, nil
 	}
-	manifest, err := plugins.LoadManifest(s.Manifest)
+	m, err := plugins.LoadManifest(s.Manifest)
 	if err == nil {
-		_, _, err = plugins.LoadFiles(s.Manifest, manifest)
+		_, _, err = plugins.LoadFiles(s.Manifest, m)
 	}
 	if err != nil {
 		return nil, because(Refused, "the manifest is refused: %w", err)
 	}
-	for _, grant := range manifest.Capabilities.Files {
+	for _, grant := range m.Capabilities.Files {
 		names = append(names, filepath.FromSlash(grant.From))
 	}
-	if manifest.Warm.Input != "" {
-		names = append(names, filepath.FromSlash(manifest.Warm.Input))
+	if m.Warm.Input != "" {
+		names = append(names, filepath.FromSlash(m.Warm.Input))
 	}
 	return names, nil
 }

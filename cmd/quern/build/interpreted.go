@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/bundle"
 )
@@ -39,7 +40,7 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 	}
 	wrong, err := b.config.Start(ctx, s, module)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
-		return because(Failed, "%s is refused: %w", s.Name+moduleSuffix, refused)
+		return because(Failed, "%s is refused: %w", s.Name+manifest.ModuleSuffix, refused)
 	}
 	if err != nil || len(wrong) == 0 {
 		return err
@@ -88,7 +89,7 @@ func (b *Builder) engine(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(folder, name+moduleSuffix)
+	file := filepath.Join(folder, name+manifest.ModuleSuffix)
 	engine, err := bundle.Engine(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 var python = &Language{source: named("handler.py"), build: buildPython}
@@ -23,7 +25,7 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 		return err
 	}
 	files, err := appFiles(s.Dir, filepath.Dir(out), func(name string) bool {
-		return isPython(name) && name != s.Name+manifestSuffix && !slices.Contains(granted, filepath.FromSlash(name))
+		return isPython(name) && name != s.Name+manifest.Suffix && !slices.Contains(granted, filepath.FromSlash(name))
 	})
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func isPython(name string) bool {
 	switch base := path.Base(name); {
 	case strings.HasSuffix(name, "/"):
 		return base != "tests" && base != "test" && !strings.HasSuffix(base, ".egg-info") && !strings.HasSuffix(base, ".dist-info")
-	case slices.Contains([]string{moduleSuffix, ".pyc", ".pyo"}, path.Ext(base)), strings.HasSuffix(base, "~"), strings.HasPrefix(base, "#"):
+	case slices.Contains([]string{manifest.ModuleSuffix, ".pyc", ".pyo"}, path.Ext(base)), strings.HasSuffix(base, "~"), strings.HasPrefix(base, "#"):
 		return false
 	case path.Ext(base) == ".py":
 		return base != "conftest.py" && !strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py")

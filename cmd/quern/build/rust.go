@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 var rust = &Language{source: named("Cargo.toml"), build: buildRust}
@@ -118,7 +120,7 @@ func builtModule(s *Source, messages []byte) (string, error) {
 		}
 		for _, file := range message.Filenames {
 			switch {
-			case filepath.Ext(file) != moduleSuffix:
+			case filepath.Ext(file) != manifest.ModuleSuffix:
 			case slices.Contains(message.Target.Kind, "cdylib"):
 				libraries = append(libraries, file)
 			default:
@@ -137,7 +139,7 @@ func builtModule(s *Source, messages []byte) (string, error) {
 		return modules[0], nil
 	}
 	for i, module := range modules {
-		modules[i] = strings.TrimSuffix(filepath.Base(module), moduleSuffix)
+		modules[i] = strings.TrimSuffix(filepath.Base(module), manifest.ModuleSuffix)
 	}
 	slices.Sort(modules)
 	return "", because(Failed, "cargo built %s of %s: a plugin is one module; leave one in Cargo.toml", strings.Join(modules, ", "), s.Name)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/plugins/manifest"
 )
 
 // Language is one that plugins are written in.
@@ -44,7 +46,7 @@ func Read(dir string) (*Source, error) {
 	for _, entry := range entries {
 		switch name := entry.Name(); {
 		case strings.HasPrefix(name, "."):
-		case filepath.Ext(name) == manifestSuffix:
+		case filepath.Ext(name) == manifest.Suffix:
 			manifests = append(manifests, name)
 		default:
 			names = append(names, name)
@@ -91,11 +93,11 @@ func (s *Source) findManifest(names []string) error {
 		return err
 	}
 	s.Name = filepath.Base(abs)
-	switch own := s.Name + manifestSuffix; {
+	switch own := s.Name + manifest.Suffix; {
 	case slices.Contains(names, own):
 		s.Manifest = filepath.Join(s.Dir, own)
 	case len(names) == 1:
-		s.Name = strings.TrimSuffix(names[0], manifestSuffix)
+		s.Name = strings.TrimSuffix(names[0], manifest.Suffix)
 		s.Manifest = filepath.Join(s.Dir, names[0])
 	case len(names) > 1:
 		return because(Usage, "folder %q has the manifests %s: name one of them %s, after the folder", s.Dir, strings.Join(names, ", "), own)

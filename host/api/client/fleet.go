@@ -266,13 +266,13 @@ func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
 	}
 }
 
-// MostServedQueues counts at most that many queues, those with the most listeners first, and tells how many the tenant has.
-func (c *Client) MostServedQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error) {
+// BusiestQueues counts at most that many queues, those with the most pending tasks or listeners, and tells how many the tenant has.
+func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {
 		return nil, 0, err
 	}
-	queues, err = first[api.Queue](ctx, c, "queues", "most_served", most)
+	queues, err = first[api.Queue](ctx, c, "queues", "busiest", most)
 	return queues, tenant.Queues, err
 }
 

@@ -42,13 +42,13 @@ func (c *Client) schedule(ctx context.Context, id string, what call) (shape api.
 }
 
 // PutSchedule stores a schedule, or changes the one of its ID; missing stores it only if there is none.
-func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.SchedulePut, error) {
+func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error) {
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
 	what := call{method: http.MethodPut, body: api.ScheduleBodyOf(&s), query: url.Values{"missing": {fmt.Sprint(missing)}}}
 	shape, err := c.schedule(ctx, s.ID, what)
-	return queue.SchedulePut(shape.Put), err
+	return queue.Put(shape.Put), err
 }
 
 // PauseSchedule stops the ticks of a schedule.

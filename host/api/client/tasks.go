@@ -101,10 +101,8 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case queue.IsUnavailable(err):
-			select {
-			case <-ctx.Done():
+			if !queue.Sleep(ctx, pauseOf(err)) {
 				return nil, ctx.Err()
-			case <-time.After(pauseOf(err)):
 			}
 		case err != nil || task != nil:
 			return task, err
@@ -287,7 +285,7 @@ func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
 		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID)}
 	}
-	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed}
+	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed, Taken: got.Taken}
 	return nil
 }
 

@@ -1,0 +1,123 @@
+package doctor_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(queuetest.Main(m)) }
+
+// tenant is one that nothing is wrong with, in which a listener serves the queue served.
+func tenant(t *testing.T) (*queue.Client, *redis.Client) {
+	t.Helper()
+	t.Parallel()
+	rdb := queuetest.Shared(t).Client(t)
+	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := client.Node()
+	check(t, node.Join(t.Context()), node.Register(t.Context(), "served"))
+	return client, rdb
+}
+
+func check(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// finds compares what the checks whose names begin so find with the beginnings of lines: check, level, queue, command, problem.
+func finds(t *testing.T, client *queue.Client, checks string, want ...string) {
+	t.Helper()
+	findings, err := doctor.Examine(t.Context(), client)
+	check(t, err)
+	var found []string
+	for _, f := range findings {
+		if strings.HasPrefix(f.Check, checks) {
+			found = append(found, fmt.Sprint(f.Check, " ", f.Level, " ", f.Queue, " ", f.Command, " ", f.Problem))
+		}
+	}
+	slices.Sort(found)
+	if !slices.EqualFunc(found, want, strings.HasPrefix) {
+		t.Errorf("found %q, want %q", found, want)
+	}
+}
+
+// A schedule whose queue nobody serves, or whose ticks do not come, is found; a paused one is not.
+func TestSchedules(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	for id, name := range map[string]string{"fine": "served", "unserved": "nobody", "late": "served", "waits": "served", "paused": "nobody"} {
+		s := queue.Schedule{ID: id, Queue: name, Cron: "@daily"}
+		if id == "waits" {
+			s.Overlap = queue.OverlapQueue
+		}
+		_, err := client.PutSchedule(ctx, s, false)
+		check(t, err)
+	}
+	check(t, client.PauseSchedule(ctx, "paused"))
+	for _, id := range []string{"late", "waits", "paused"} {
+		check(t, rdb.HSet(ctx, client.Tenant()+"_schedule_"+id, "next", "1700000000", "last_id", "waits@1699999940").Err())
+	}
+	finds(t, client, "schedule-", "schedule-late error served [schedule show late] ", "schedule-late warning served [schedule show waits] ",
+		"schedule-unserved warning nobody [schedule pause unserved] ")
+}
+
+// A task that is open for ever, and tasks whose dependencies nobody looks at, are found; those that wait as they should are not.
+func TestFlows(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	for _, options := range []queue.Options{{ID: "first"}, {ID: "next", After: []string{"first"}}, {ID: "batch", Open: true}, {ID: "forgotten", Open: true}} {
+		_, err := client.Queue("served").Enqueue(ctx, nil, options)
+		check(t, err)
+	}
+	finds(t, client, "flow-")
+	check(t,
+		rdb.HSet(ctx, client.Tenant()+"_task_forgotten", "updated", "1700000000").Err(),
+		rdb.ZAdd(ctx, client.Tenant()+"_blocked_served", redis.Z{Member: "next", Score: 1700000000}).Err(),
+	)
+	finds(t, client, "flow-", "flow-open warning served [task await forgotten --close] ", "flow-unseen error served [] ")
+}
+
+// What a listener has switched off is found with the rule and the time left, and so is a webhook that ended itself.
+func TestWebhooks(t *testing.T) {
+	client, _ := tenant(t)
+	ctx := t.Context()
+	_, subscribed := client.Subscribe(ctx, queue.Subscription{ID: "gone", Topic: "t", Webhook: &queue.Webhook{URL: "https://example.com/"}})
+	_, changed := client.ChangeSubscription(ctx, "gone", func(s *queue.Subscription) error {
+		s.Active, s.Reason = false, queue.ReasonGone
+		return nil
+	})
+	node := client.Node()
+	check(t, subscribed, changed, node.Join(ctx))
+	_, err := node.Renew(ctx, map[string]string{
+		"kind": queue.KindWebhook, "destinations_off": `[{"destination":"https://example.com","failures":10,"until":4102444800,"error":"the server answered 500"}]`,
+	})
+	check(t, err)
+	finds(t, client, "webhook-", "webhook-inactive warning webhook.gone [subscription resume gone] the webhook gone is switched off: the server answered 410 Gone",
+		"webhook-off warning webhook.gone [subscription deliveries gone] "+node.ID()+
+			" has switched off webhooks to https://example.com: 10 deliveries in a row failed (the server answered 500); the next one tries it in ")
+}
+
+// Subscriptions that make no task, because they cannot be read, are found and do not hide the others.
+func TestDamagedSubscriptions(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	_, err := client.Subscribe(ctx, queue.Subscription{ID: "unserved", Topic: "t", Queue: "nobody"})
+	check(t, err, rdb.HSet(ctx, client.Tenant()+"_subscriptions", "broken", "{").Err())
+	finds(t, client, "subscription-", `subscription-damaged error  [] what is published makes no task for some: subscriptions ["broken"]`,
+		"subscription-unserved warning nobody [subscription show unserved] ")
+	finds(t, client, "redis-access") // this is no lack of rights
+}
