@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -18,7 +20,7 @@ type canceller struct {
 }
 
 func (c *canceller) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	marked, drain, err := c.access.node.Marks(ctx, c.tasks.ids())
+	marked, drain, err := c.access.node.Marks(ctx, slices.Collect(maps.Keys(c.tasks.all())))
 	if drain {
 		c.drain()
 	}

@@ -132,7 +132,8 @@ func (f *benchFleet) fill(name string, count int, parameters string) {
 }
 
 // drain enqueues so many tasks, the same number in each queue, has the hosts complete as many, and forgets those. What waited
-// before waits after.
+// before waits after. The host's time is that of the whole process: also of the client that looks whether they are done, and of
+// the hosts of the curve's other points, which are idle meanwhile. p50 and p99 are from a task's reserve to its settle.
 func (f *benchFleet) drain(count int, parameters string) map[string]float64 {
 	f.b.Helper()
 	f.pause()

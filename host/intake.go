@@ -37,7 +37,7 @@ func (in *intake) state(now time.Time) (available, reserving bool) {
 	return open && in.health.mayReserve(now), reserving
 }
 
-func (in *intake) begin() bool { return in.tasks.beginReserve() }
+func (in *intake) beginReserve() bool { return in.tasks.beginReserve() }
 
 // reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try because
 // ctx ended or Redis cannot serve.
@@ -112,11 +112,13 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
 	name := a.served.queue
+	before := in.tasks.all()
 	ids, err := in.access.node.Held(bounded, name) // newest first
-	ids = in.tasks.unknown(ids)
+	ids = in.tasks.unknown(ids, before)
 	over := max(0, len(ids)-len(a.shares))
+	released := 0
 	if err == nil {
-		err = in.release(bounded, name, ids[:over])
+		released, err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
 		in.take(ctx, a, queue.ReserveReply{Err: err})
@@ -132,8 +134,8 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 			break
 		}
 	}
-	if over > 0 {
-		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", over)
+	if released > 0 {
+		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", released)
 	}
 	if len(reply.Tasks) > 0 {
 		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(reply.Tasks))
@@ -144,11 +146,13 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 // take begins the tasks of a reply and frees what is left of the allocation.
 func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveReply) {
 	tasks, now := make([]*task, len(reply.Tasks)), time.Now()
+	of := slot{served: a.served, version: a.version}
+	if len(tasks) > 0 {
+		of.counts = in.health.metrics.Tasks(a.served.tenant, a.served.queue, a.version.Name)
+	}
 	for i, reservation := range reply.Tasks {
 		a.version.Retain()
-		tasks[i] = &task{
-			Reservation: reservation, slot: slot{served: a.served, version: a.version}, tenant: in.access, reserved: reply.Clock, taken: now,
-		}
+		tasks[i] = &task{Reservation: reservation, slot: of, tenant: in.access, reserved: reply.Clock, taken: now}
 		in.tasks.add(tasks[i])
 	}
 	begun := in.scheduler.close(a, tasks, reply)
@@ -173,12 +177,12 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 }
 
 func (in *intake) start(ctx context.Context, t *task) {
-	in.workers.begin(func() { in.runner.run(ctx, t) })
+	in.workers.run(func() { in.runner.run(ctx, t) })
 }
 
 func (in *intake) giveBack(t *task) { in.runner.giveBack(t) }
 
-func (in *intake) waiting() *atomic.Int64 { return in.ahead }
+func (in *intake) reservedAhead() *atomic.Int64 { return in.ahead }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
 func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
@@ -196,12 +200,13 @@ func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
 // audit has the queues reconciled whose reserved lists have a task that the host does not know. A reserve may be on its way:
 // reconcile, which knows, looks again before it takes anything on.
 func (in *intake) audit(ctx context.Context, queues []string) {
+	before := in.tasks.all()
 	held, err := in.access.node.HeldAll(ctx, queues)
 	if err != nil {
 		return // the lease keeper reports it, and the next audit looks again
 	}
 	for name, ids := range held {
-		if len(in.tasks.unknown(ids)) > 0 {
+		if len(in.tasks.unknown(ids, before)) > 0 {
 			in.scheduler.reconcile(in.access.place(name), in)
 		}
 	}
@@ -210,7 +215,7 @@ func (in *intake) audit(ctx context.Context, queues []string) {
 // sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
 func (in *intake) sweep(ctx context.Context, queues []string) {
 	var held map[string][]string
-	err := persist(ctx, func() (err error) {
+	err := queue.Persist(ctx, func(context.Context) (err error) {
 		held, err = in.access.node.HeldAll(ctx, queues)
 		return err
 	})
@@ -218,8 +223,8 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 		in.access.logger.Error("queues were not searched for unknown tasks", "error", err)
 	}
 	for name, ids := range held {
-		ids = in.tasks.unknown(ids)
-		err := persist(ctx, func() error { return in.release(ctx, name, ids) })
+		ids = in.tasks.unknown(ids, nil)
+		err := queue.Persist(ctx, func(context.Context) error { _, err := in.release(ctx, name, ids); return err })
 		if ctx.Err() != nil {
 			return
 		}
@@ -229,12 +234,12 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 }
 
-// release gives back tasks that the host does not know; the newest come first.
-func (in *intake) release(ctx context.Context, name string, ids []string) error {
+// release gives back tasks that the host does not know, the newest first, and returns how many it had.
+func (in *intake) release(ctx context.Context, name string, ids []string) (released int, err error) {
 	for part := range slices.Chunk(ids, queue.MaxClaims) {
 		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {
-			return reply.Err
+			return released, reply.Err
 		}
 		claims := make([]queue.Claim, len(reply.Tasks))
 		for i, reservation := range reply.Tasks {
@@ -244,8 +249,9 @@ func (in *intake) release(ctx context.Context, name string, ids []string) error 
 			continue
 		}
 		if _, err := in.access.node.Release(ctx, name, claims); err != nil {
-			return err
+			return released, err
 		}
+		released += len(claims)
 	}
-	return nil
+	return released, nil
 }

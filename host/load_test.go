@@ -52,7 +52,7 @@ func TestShortTasksBesideLongOnes(t *testing.T) {
 	for range long {
 		others = append(others, r.takeSlot(&served{source: r.source}, short[0].version, r.now))
 	}
-	begun := r.pickNow().begun
+	begun := r.pick().begun
 	if len(short) != places || len(begun) != long {
 		t.Errorf("%d short tasks have slots, and %d more beside long ones, want %d and %d", len(short), len(begun), places, long)
 	}
@@ -71,11 +71,11 @@ func TestALongTaskAmongShortOnes(t *testing.T) {
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
 	r.drain(t, places, slots, took, 0)
 	long := r.running
-	if begun := r.pickNow().begun; len(begun) != 0 || r.overdue == nil {
+	if begun := r.pick().begun; len(begun) != 0 || r.overdue == nil {
 		t.Fatalf("%d more tasks have begun, want none, and another pick soon: %t", len(begun), r.overdue != nil)
 	}
 	r.now = r.now.Add(aheadTime)
-	if r.running = r.pickNow().begun; len(r.running) != places {
+	if r.running = r.pick().begun; len(r.running) != places {
 		t.Fatalf("%d tasks have begun beside the long ones, want %d", len(r.running), places)
 	}
 	r.endAll(took, 0)

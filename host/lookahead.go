@@ -58,15 +58,15 @@ func (s *scheduler) endTurn(q *served) {
 }
 
 // lookAhead has the allocations of the queues whose turn is next reserve tasks ahead, unless enough wait. The caller holds mu.
-func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocation) {
-	slices.SortFunc(open, func(a, b *served) int { return cmp.Compare(a.turn, b.turn) })
+func (s *scheduler) lookAhead(candidates []*served, allocations map[*served]*allocation) {
+	slices.SortFunc(candidates, func(a, b *served) int { return cmp.Compare(a.turn, b.turn) })
 	busy := aheadTime * time.Duration(s.load.places)
 	room := busy
-	for _, q := range open {
+	for _, q := range candidates {
 		room -= time.Duration(len(q.ahead)) * q.computes()
 	}
-	for _, q := range open[:min(len(open), 2*s.slots)] { // the others would get no slot soon
-		if !q.short() || q.reconcile || !q.ready || !q.open {
+	for _, q := range candidates[:min(len(candidates), 2*s.slots)] { // the others would get no slot soon
+		if !q.short() || q.reconcile || !q.ready || !q.reservable {
 			continue
 		}
 		parallel := s.slots
@@ -74,7 +74,7 @@ func (s *scheduler) lookAhead(open []*served, allocations map[*served]*allocatio
 			parallel = min(parallel, q.bound)
 		}
 		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), int(busy/q.computes()), maxBatch)
-		if len(open) > 1 {
+		if len(candidates) > 1 {
 			most = min(most, q.inTurn)
 		}
 		s.refillAt = max(s.refillAt, most/2)
@@ -97,21 +97,21 @@ func (s *scheduler) mayWait(v *plugins.Version, tenant string) bool {
 	return s.rerun && v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions(tenant).MaxCrashes != 1
 }
 
-// wait lets tasks wait for a slot. The caller holds mu.
-func (s *scheduler) wait(q *served, tasks []*task) {
+// keepAhead lets tasks wait for a slot. The caller holds mu.
+func (s *scheduler) keepAhead(q *served, tasks []*task) {
 	if len(tasks) == 0 {
 		return
 	}
 	q.ahead, q.fed = append(q.ahead, tasks...), tasks[0].taken
-	s.countWaiting(q, len(tasks))
+	s.countAhead(q, len(tasks))
 	if s.queues[q.place] != q {
 		s.putOff(q) // it was left meanwhile
 	}
 }
 
-func (s *scheduler) countWaiting(q *served, more int) {
-	s.waiting += more
-	q.source.waiting().Add(int64(more))
+func (s *scheduler) countAhead(q *served, more int) {
+	s.ahead += more
+	q.source.reservedAhead().Add(int64(more))
 }
 
 // giveAhead gives a slot to the oldest task that waits, nil if there is none. The caller holds mu.
@@ -121,7 +121,7 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 		return nil
 	}
 	q.ahead, q.fed = q.ahead[1:], now
-	s.countWaiting(q, -1)
+	s.countAhead(q, -1)
 	s.gauge(int(s.running.Add(1)))
 	return t
 }
@@ -129,7 +129,7 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 // dropLate puts off what waits in vain, and returns when the next task may be late. The caller holds mu.
 func (s *scheduler) dropLate(now time.Time) (next time.Duration) {
 	next = noPick
-	if s.waiting == 0 {
+	if s.ahead == 0 {
 		return next
 	}
 	for _, q := range s.active {
@@ -169,6 +169,6 @@ func (s *scheduler) putOff(q *served) {
 		t.share = &share{}
 		q.unsettled++
 	}
-	s.countWaiting(q, -len(q.ahead))
+	s.countAhead(q, -len(q.ahead))
 	s.late, q.ahead = append(s.late, q.ahead...), nil
 }

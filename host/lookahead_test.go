@@ -17,7 +17,7 @@ import (
 // ask returns the one allocation of a round, which has so many shares and tasks ahead.
 func (r *rig) ask(t *testing.T, shares int, ahead bool) *allocation {
 	t.Helper()
-	all := r.pickNow().allocations
+	all := r.pick().allocations
 	if len(all) != 1 || len(all[0].shares) != shares || all[0].ahead > 0 != ahead {
 		t.Fatalf("%+v, want %d shares, and tasks ahead: %t", all, shares, ahead)
 	}
@@ -52,7 +52,7 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	if begun := r.answer(a, slots+a.ahead, queue.ReserveReply{}); len(begun) != slots {
 		t.Fatalf("%d tasks have begun on %d slots", len(begun), slots)
 	}
-	if now := r.pickNow(); len(now.begun)+len(now.allocations)+len(now.late) > 0 {
+	if now := r.pick(); len(now.begun)+len(now.allocations)+len(now.late) > 0 {
 		t.Fatalf("%+v while no slot is free and enough tasks wait", now)
 	}
 	r.settleAll(100 * time.Microsecond)
@@ -62,7 +62,7 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	r.settleAll(time.Second)
 
 	r.now = r.now.Add(aheadWait)
-	late := r.pickNow()
+	late := r.pick()
 	if len(late.late) != a.ahead-slots || len(late.begun) > 0 {
 		t.Fatalf("%d are late and %d have begun, want %d and 0", len(late.late), len(late.begun), a.ahead-slots)
 	}
@@ -76,8 +76,8 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 		}
 		r.answer(a, 0, queue.ReserveReply{})
 	}
-	if r.waiting != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
-		t.Errorf("%d wait, %d slots are in use at the end", r.waiting, r.inUse)
+	if r.ahead != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
+		t.Errorf("%d wait, %d slots are in use at the end", r.ahead, r.inUse)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestASlotGoesOnFairly(t *testing.T) {
 	t.Parallel()
 	const slots = 2
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
-	for _, a := range r.pickNow().allocations {
+	for _, a := range r.pick().allocations {
 		count := 0
 		if a.served.place == r.queues[0] {
 			count = len(a.shares)
@@ -110,18 +110,18 @@ func TestASlotGoesOnFairly(t *testing.T) {
 	r.settleAll(100 * time.Microsecond)
 	a := r.ask(t, slots, true)
 	r.answer(a, slots+a.ahead, queue.ReserveReply{})
-	r.pickNow()
+	r.pick()
 	r.settleAll(100 * time.Microsecond)
 	if len(r.running) != slots {
 		t.Fatalf("%d slots went on, want %d", len(r.running), slots)
 	}
 	r.wake(r.queues[1])
-	r.pickNow()
+	r.pick()
 	r.settleAll(100 * time.Microsecond)
 	if len(r.running) != 0 {
 		t.Fatalf("%d slots went on while another queue had work", len(r.running))
 	}
-	now := r.pickNow()
+	now := r.pick()
 	r.running = now.begun
 	if len(now.begun) != 1 || len(now.allocations) == 0 {
 		t.Errorf("%d tasks have begun on %d slots, and %d queues reserve", len(now.begun), slots, len(now.allocations))
@@ -131,7 +131,7 @@ func TestASlotGoesOnFairly(t *testing.T) {
 		r.answer(a, 0, queue.ReserveReply{})
 	}
 	r.settleAll(time.Microsecond)
-	for _, task := range r.pickNow().late {
+	for _, task := range r.pick().late {
 		task.version.Release()
 		r.settled(&task.slot)
 	}
@@ -146,7 +146,7 @@ func TestASlotGoesOnForATurn(t *testing.T) {
 	r.step(t, took)
 	longest := 0
 	for range 4 * turn {
-		now := r.pickNow()
+		now := r.pick()
 		r.running = append(r.running, now.begun...)
 		for _, a := range now.allocations {
 			r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
@@ -189,7 +189,7 @@ func TestNothingAhead(t *testing.T) {
 	a := r.ask(t, slots, true)
 	r.answer(a, slots+a.ahead, queue.ReserveReply{})
 	r.leave(r.queues[0])
-	now := r.pickNow()
+	now := r.pick()
 	if len(now.late) != a.ahead {
 		t.Errorf("%d tasks of a queue that is left are given back, want %d", len(now.late), a.ahead)
 	}
@@ -203,7 +203,7 @@ func TestNothingAhead(t *testing.T) {
 // step has Redis answer one pick with all that is asked for, tells which queues got slots, and ends what runs.
 func (r *rig) step(t *testing.T, took time.Duration) (served []*served, reserves int) {
 	t.Helper()
-	now := r.pickNow()
+	now := r.pick()
 	if len(now.late) > 0 {
 		t.Fatalf("%d tasks are late", len(now.late))
 	}
@@ -239,8 +239,8 @@ func TestTurnsOfShortTasks(t *testing.T) {
 			tasks[q.queue]++
 		}
 		total += len(served)
-		if r.waiting > most {
-			t.Fatalf("%d tasks wait, of queues whose tasks take %s, on %d slots", r.waiting, took, slots)
+		if r.ahead > most {
+			t.Fatalf("%d tasks wait, of queues whose tasks take %s, on %d slots", r.ahead, took, slots)
 		}
 	}
 	if many := 2 * total / turn; reserves > many {
@@ -287,7 +287,7 @@ func TestLongTaskEndsTheTurn(t *testing.T) {
 // giveUp ends what runs, in queues that are left, and gives back what waits for a slot.
 func (r *rig) giveUp() {
 	r.settleAll(time.Microsecond)
-	for _, task := range r.pickNow().late {
+	for _, task := range r.pick().late {
 		task.version.Release()
 		r.settled(&task.slot)
 	}
@@ -325,8 +325,8 @@ func TestEndGivesBackWhatWaits(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	r.Run(ctx)
-	if got := len(r.source.runner.settler.waiting); got != a.ahead || r.waiting != 0 {
-		t.Errorf("%d tasks were given back, and %d still wait, want %d and none", got, r.waiting, a.ahead)
+	if got := len(r.source.runner.settler.waiting); got != a.ahead || r.ahead != 0 {
+		t.Errorf("%d tasks were given back, and %d still wait, want %d and none", got, r.ahead, a.ahead)
 	}
 	r.settleAll(unknown)
 }
@@ -345,7 +345,7 @@ func BenchmarkPick(b *testing.B) {
 				}
 			}
 			for b.Loop() {
-				for _, a := range r.pickNow().allocations {
+				for _, a := range r.pick().allocations {
 					r.answer(a, len(a.shares), queue.ReserveReply{})
 				}
 				r.settleAll(time.Hour)

@@ -140,16 +140,30 @@ func TestRedisIsFull(t *testing.T) {
 	}
 }
 
-// A reserve that was done but not answered: its tasks are taken on, and run once.
+// A reserve that was done but not answered: its tasks are taken on, and run once. What is settled while the list is read is none of them.
 func TestReserveReplyIsCut(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	proxy := queuetest.NewProxy(t, server)
-	n := start(t, settings{Config: Config{Concurrency: 4, Poll: never}, server: server, proxy: proxy, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
+	n := start(t, settings{
+		Config: Config{Concurrency: 4, Poll: never}, server: server, proxy: proxy, answers: patience, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)},
+	})
 	n.settled("sleep")
+	ids := n.enqueueMany("sleep", 3, "700")
+	n.count("sleep", queue.Started, 3)
+	proxy.HoldReplies("lrange")
+	proxy.CutReplies(1, n.tenant+"_pending_tasks_sleep")
+	ids = append(ids, n.enqueue("sleep", "0"))
+	n.eventually("the list is read", func() bool { return proxy.Cuts() == 1 && proxy.Held() > 0 })
+	n.count("sleep", queue.Complete, 3)
+	proxy.Pass()
+	n.complete("sleep", ids)
+	if n.log.has("gave back tasks") {
+		t.Error("tasks were given back")
+	}
 	proxy.CutReplies(-1, n.tenant+"_pending_tasks_sleep") // every reserve
-	ids := n.enqueueMany("sleep", 12, "10")
-	n.eventually("replies are cut", func() bool { return proxy.Cuts() >= 2 })
+	ids = append(ids, n.enqueueMany("sleep", 12, "10")...)
+	n.eventually("replies are cut", func() bool { return proxy.Cuts() >= 3 })
 	proxy.CutReplies(0, "")
 	n.complete("sleep", ids)
 	if !n.log.has("took on tasks whose reserve was not answered") {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 )
 
@@ -15,14 +16,14 @@ type place struct{ tenant, queue string }
 type source interface {
 	// state tells whether it may reserve now, and whether a reserve is on its way.
 	state(now time.Time) (available, reserving bool)
-	// begin begins a reserve, unless it may not. reserve then asks for what is allocated, and closes or cancels each allocation.
-	begin() bool
+	// beginReserve begins a reserve, unless it may not. reserve then asks for what is allocated, and closes or cancels each allocation.
+	beginReserve() bool
 	reserve(ctx context.Context, allocations []*allocation)
 	// start runs a task that has got a slot, and giveBack returns one to its queue that has not got one.
 	start(ctx context.Context, t *task)
 	giveBack(t *task)
-	// waiting counts its tasks that are reserved ahead.
-	waiting() *atomic.Int64
+	// reservedAhead counts its tasks that wait for a slot here; while there are any its settler gathers results.
+	reservedAhead() *atomic.Int64
 }
 
 // served is a queue that this host serves, as the scheduler sees it; guarded by the scheduler's mu.
@@ -51,9 +52,9 @@ type served struct {
 	lasts time.Duration
 	waits time.Duration // how much of that they wait for others, not for the processor
 	// mayWait means that its tasks may be reserved ahead of free slots, as far as is known.
-	mayWait bool
-	bound   int  // of its plugin, on the tasks that run side by side on this host, when it was last allocated; 0: none
-	open    bool // in this round: a reserve may be sent
+	mayWait    bool
+	bound      int  // of its plugin, on the tasks that run side by side on this host, when it was last allocated; 0: none
+	reservable bool // in this round: a reserve may be sent
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // its tasks that have ended but are not settled in Redis
@@ -101,11 +102,12 @@ type share struct {
 	turn     uint64    // its queue's, in which it got its slot
 }
 
-// slot is what a running task occupies.
+// slot is what a running task occupies, and counts what becomes of it.
 type slot struct {
 	served  *served
 	version *plugins.Version
 	share   *share
+	counts  *metrics.Tasks
 }
 
 // plugin names a plugin; tenant is "" for one that serves every tenant.
@@ -116,27 +118,27 @@ func pluginOf(v *plugins.Version) plugin { return plugin{v.Tenant, v.Name} }
 // pick gives the free slots to queues, one at a time to the queue with the fewest running tasks, and among equals to the
 // one that was served longest ago. give tells whether the queue got the slot: then it has counted it in the queue's running
 // and turn. A queue that does not get one is passed over.
-func pick(open []*served, quota quota, give func(*served) bool) {
-	for quota.free > 0 && len(open) > 0 {
+func pick(candidates []*served, quota quota, give func(*served) bool) {
+	for quota.free > 0 && len(candidates) > 0 {
 		best := 0
-		for i, q := range open {
-			if b := open[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
+		for i, q := range candidates {
+			if b := candidates[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
 				best = i
 			}
 		}
-		if q := open[best]; quota.has(q.source) && give(q) {
+		if q := candidates[best]; quota.has(q.source) && give(q) {
 			quota.free--
 			quota.given[q.source]++
 		} else {
-			open[best] = open[len(open)-1]
-			open = open[:len(open)-1]
+			candidates[best] = candidates[len(candidates)-1]
+			candidates = candidates[:len(candidates)-1]
 		}
 	}
 }
 
 // candidates lists the active queues that may have work, here or in Redis, and those to be reconciled, and counts what each
 // source may be given now. The caller holds mu.
-func (s *scheduler) candidates(quota *quota, now time.Time) (open, reconcile []*served) {
+func (s *scheduler) candidates(quota *quota, now time.Time) (candidates, reconcile []*served) {
 	mayReserve := make(map[source]bool) // each is asked once: there may be thousands of queues
 	for at, q := range s.active {
 		if q.idle() {
@@ -152,14 +154,14 @@ func (s *scheduler) candidates(quota *quota, now time.Time) (open, reconcile []*
 		}
 		quota.unsettled[q.source] += q.heldBack()
 		may = may && q.wants(now)
-		if q.open = may && !q.left; q.open || len(q.ahead) > 0 {
-			open = append(open, q)
+		if q.reservable = may && !q.left; q.reservable || len(q.ahead) > 0 {
+			candidates = append(candidates, q)
 		}
 		if may && q.reconcile {
 			reconcile = append(reconcile, q)
 		}
 	}
-	return open, reconcile
+	return candidates, reconcile
 }
 
 // idle tells whether there is nothing to do for a queue, and no task of it is on its way.

@@ -39,7 +39,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	}
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
-		r.metrics.TaskStarted(t.served.tenant, t.served.queue, t.version.Name, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
+		t.counts.Started(queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
@@ -47,7 +47,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	}
 	e := &ended{task: t, outcome: r.call(ctx, t)}
 	// Counted now, not when it is settled, which may be long after, or never.
-	r.metrics.TaskRan(t.served.tenant, t.served.queue, t.version.Name, e.outcome.CPU, e.outcome.Fuel)
+	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
 	e.took = now.Sub(begun)
 	e.settlement = settlement(e, r.config.Retry)
@@ -143,12 +143,12 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoint []byte, err error) {
 	input = t.Parameters
 	if t.Large {
-		if err = persist(ctx, func() error { input, err = client.Parameters(ctx, t.ID); return err }); err != nil {
+		if err = queue.Persist(ctx, func(context.Context) error { input, err = client.Parameters(ctx, t.ID); return err }); err != nil {
 			return nil, nil, err
 		}
 	}
 	if t.Checkpointed {
-		err = persist(ctx, func() error { checkpoint, err = client.Checkpoint(ctx, t.ID); return err })
+		err = queue.Persist(ctx, func(context.Context) error { checkpoint, err = client.Checkpoint(ctx, t.ID); return err })
 	}
 	return input, checkpoint, err
 }

@@ -35,7 +35,7 @@ type scheduler struct {
 	plugins  map[plugin]int    // slots that run a plugin's tasks, or are allocated to it
 	inUse    int               // slots that run a task, or are allocated
 	load     load              // of those with short tasks
-	waiting  int               // tasks that are reserved ahead
+	ahead    int               // tasks that are reserved ahead
 	refillAt int               // when no more of them wait, there is a pick
 	late     []*task           // of them, that are to be given back
 	// sole is the only queue that the last pick could serve, nil if there were others. A queue whose reserve was on its way is not
@@ -73,7 +73,7 @@ func (s *scheduler) Run(ctx context.Context) {
 			return
 		case <-s.poke:
 		}
-		for ctx.Err() == nil && s.runOnce(ctx, reserves.begin) {
+		for ctx.Err() == nil && s.runOnce(ctx, reserves.run) {
 		}
 	}
 }
@@ -93,8 +93,11 @@ func (s *scheduler) end() {
 }
 
 // runOnce hands each source what is allocated to it, and tells whether there may be more at once.
-func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
-	now := s.pick()
+func (s *scheduler) runOnce(ctx context.Context, run func(func())) bool {
+	now := s.allocate(time.Now())
+	for _, a := range now.idle {
+		a.release()
+	}
 	for _, t := range now.begun {
 		t.served.source.start(context.WithoutCancel(ctx), t) // tasks end when they are told
 	}
@@ -107,8 +110,8 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 		bySource[from] = append(bySource[from], a)
 	}
 	for from, list := range bySource {
-		if from.begin() {
-			begin(func() { from.reserve(ctx, list); s.again() })
+		if from.beginReserve() {
+			run(func() { from.reserve(ctx, list); s.again() })
 			continue
 		}
 		for _, a := range list {
@@ -121,31 +124,23 @@ func (s *scheduler) runOnce(ctx context.Context, begin func(func())) bool {
 // round is what one pick decides.
 type round struct {
 	allocations []*allocation
-	begun       []*task // tasks reserved ahead that have got a slot
-	late        []*task // and those to be given back
-	sources     int     // that have queues
+	idle        []*allocation // that reserve nothing and have no list to reconcile. To release them may close a module
+	begun       []*task       // tasks reserved ahead that have got a slot
+	late        []*task       // and those to be given back
+	sources     int           // that have queues
 }
 
-// pick allocates the free slots.
-func (s *scheduler) pick() round {
-	r, idle := s.allocate(time.Now())
-	for _, a := range idle {
-		a.release() // not under the lock: it may close a module
-	}
-	return r
-}
-
-// allocate is pick under the lock. The idle allocations reserve nothing and have no list to reconcile.
-func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
+// allocate gives the free slots to queues.
+func (s *scheduler) allocate(now time.Time) (r round) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	again, full := s.dropLate(now), false
 	r.late, s.late, r.sources = s.late, nil, len(s.sources)
 	quota := newQuota(s.slots, s.slots-s.inUse, len(s.sources))
-	open, reconcile := s.candidates(&quota, now)
-	s.many = len(open) > s.slots
-	if s.refillAt, s.sole = 0, nil; len(open) == 1 {
-		s.sole = open[0]
+	candidates, reconcile := s.candidates(&quota, now)
+	s.many = len(candidates) > s.slots
+	if s.refillAt, s.sole = 0, nil; len(candidates) == 1 {
+		s.sole = candidates[0]
 	}
 	if q := s.queues[s.admission.begin()]; q != nil {
 		if !q.able(now) && len(q.ahead) == 0 {
@@ -153,7 +148,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		}
 	}
 	allocations := make(map[*served]*allocation)
-	pick(slices.Clone(open), quota, func(q *served) bool {
+	pick(slices.Clone(candidates), quota, func(q *served) bool {
 		switch {
 		case q.short() && q.mayWait && s.load.full(now, s.inUse):
 			full = true
@@ -168,7 +163,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		return t != nil
 	})
 	s.admission.picked()
-	s.lookAhead(open, allocations)
+	s.lookAhead(candidates, allocations)
 	for _, q := range reconcile {
 		if allocations[q] == nil {
 			allocations[q] = &allocation{served: q, reconcile: true, wakes: s.wakes.Load()}
@@ -176,7 +171,7 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 	}
 	for _, a := range allocations {
 		if len(a.shares)+a.ahead == 0 && !a.reconcile {
-			idle = append(idle, a)
+			r.idle = append(r.idle, a)
 			continue
 		}
 		a.served.reconcile = false // until that fails, or somebody asks again
@@ -186,12 +181,12 @@ func (s *scheduler) allocate(now time.Time) (r round, idle []*allocation) {
 		again = min(again, aheadTime-now.Sub(s.load.shares[0].since))
 	}
 	s.pickAfter(again)
-	return r, idle
+	return r
 }
 
 // allocation is the queue's in this round; nil if it may not reserve. The caller holds mu.
 func (s *scheduler) allocation(q *served, allocations map[*served]*allocation) *allocation {
-	if allocations[q] == nil && q.open {
+	if allocations[q] == nil && q.reservable {
 		if version := s.acquire(q.tenant, q.queue); version != nil { // else its plugin has just gone
 			q.bound, q.mayWait = version.Manifest.Concurrency, s.mayWait(version, q.tenant)
 			allocations[q] = &allocation{served: q, version: version, reconcile: q.reconcile, wakes: s.wakes.Load()}
@@ -247,7 +242,7 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 		t.share = a.shares[i]
 	}
 	s.freeSlots(a, used)
-	s.wait(q, tasks[used:])
+	s.keepAhead(q, tasks[used:])
 	q.vain = q.vain && len(tasks) == 0
 	switch {
 	case reply.Err != nil:
@@ -328,7 +323,7 @@ func (s *scheduler) ended(of *slot, result int, took, waited time.Duration, now 
 	if next == nil {
 		s.gauge(int(running))
 	}
-	again := next == nil || s.waiting <= s.refillAt
+	again := next == nil || s.ahead <= s.refillAt
 	s.mu.Unlock()
 	if again {
 		s.again()

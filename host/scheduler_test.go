@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -67,7 +68,7 @@ type rig struct {
 	running []*task
 	ended   []*task
 	gauge   int
-	now     time.Time // of pickNow
+	now     time.Time // of pick; zero: the real one
 }
 
 func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory, queues int) *rig {
@@ -93,10 +94,14 @@ func (r *rig) answer(g *allocation, count int, batch queue.ReserveReply) []*task
 	return begun
 }
 
-// pickNow is pick at the rig's time.
-func (r *rig) pickNow() round {
-	picked, idle := r.allocate(r.now)
-	for _, a := range idle {
+// pick allocates the free slots.
+func (r *rig) pick() round {
+	now := r.now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	picked := r.allocate(now)
+	for _, a := range picked.idle {
 		a.release()
 	}
 	return picked
@@ -337,13 +342,23 @@ func TestCountsStayRight(t *testing.T) {
 		slots := rapid.IntRange(1, 8).Draw(rt, "slots")
 		total := rapid.Int64Range(10<<20, 30<<20).Draw(rt, "memory")
 		r := newRig(t, slots, total, directory, queues)
+		r.now = time.Now()
 		at := func(t *rapid.T) place { return rapid.SampledFrom(r.queues).Draw(t, "queue") }
+		round := func() []*allocation { // with what was reserved ahead
+			picked := r.pick()
+			r.running = append(r.running, picked.begun...)
+			for _, t := range picked.late {
+				t.version.Release()
+			}
+			r.ended = append(r.ended, picked.late...)
+			return picked.allocations
+		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"round": func(t *rapid.T) {
-				for _, g := range r.pick().allocations {
+				for _, g := range round() {
 					switch rapid.SampledFrom([]string{"tasks", "unavailable", "refused", "untried"}).Draw(t, "answer") {
 					case "tasks":
-						r.answer(g, rapid.IntRange(0, len(g.shares)).Draw(t, "tasks"), queue.ReserveReply{})
+						r.answer(g, rapid.IntRange(0, len(g.shares)+g.ahead).Draw(t, "tasks"), queue.ReserveReply{})
 					case "unavailable":
 						r.answer(g, 0, queue.ReserveReply{Err: io.EOF})
 					case "refused":
@@ -360,9 +375,22 @@ func TestCountsStayRight(t *testing.T) {
 				i := rapid.IntRange(0, len(r.running)-1).Draw(t, "task")
 				ended := r.running[i]
 				r.running = append(r.running[:i], r.running[i+1:]...)
-				r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"), time.Hour, 0, r.now)
+				took := rapid.SampledFrom([]time.Duration{unknown, 10 * time.Microsecond, 10 * time.Microsecond, shortTask, time.Hour}).Draw(t, "took")
+				waited := time.Duration(rapid.Int64Range(0, max(0, int64(took))).Draw(t, "waited"))
+				if next := r.scheduler.ended(&ended.slot, rapid.IntRange(0, 2<<20).Draw(t, "result"), took, waited, r.now); next != nil {
+					r.running = append(r.running, next)
+				}
 				ended.version.Release()
 				r.ended = append(r.ended, ended)
+			},
+			"pass": func(t *rapid.T) {
+				r.now = r.now.Add(rapid.SampledFrom([]time.Duration{time.Millisecond, aheadTime, aheadWait}).Draw(t, "time"))
+			},
+			"abandon": func(*rapid.T) {
+				r.abandon(r.source)
+				for _, at := range r.queues {
+					r.serve(at, r.source)
+				}
 			},
 			"settle": func(t *rapid.T) {
 				if len(r.ended) == 0 {
@@ -378,14 +406,22 @@ func TestCountsStayRight(t *testing.T) {
 			"again":     func(t *rapid.T) { at := at(t); r.leave(at); r.serve(at, r.source) },
 			"":          func(t *rapid.T) { r.check(t, bound) },
 		})
+		for _, at := range r.queues {
+			r.block(at, true)
+		}
+		for _, g := range round() {
+			r.cancel(g)
+		}
 		for len(r.running) > 0 {
 			r.finish(0)
 		}
 		for _, t := range r.ended {
 			r.settled(&t.slot)
 		}
-		if r.inUse != 0 || r.scheduler.running.Load() != 0 || r.gauge != 0 || r.admission.used != 0 || len(r.plugins) != 0 {
-			rt.Fatalf("left: %d slots, %d running, gauge %d, %d bytes, plugins %v", r.inUse, r.scheduler.running.Load(), r.gauge, r.admission.used, r.plugins)
+		r.ended = nil
+		r.check(rt, bound)
+		if r.ahead != 0 || r.inUse != 0 || r.scheduler.running.Load() != 0 || r.gauge != 0 || r.admission.used != 0 || len(r.plugins) != 0 {
+			rt.Fatalf("left: %d ahead, %d slots, %d running, gauge %d, %d bytes, plugins %v", r.ahead, r.inUse, r.scheduler.running.Load(), r.gauge, r.admission.used, r.plugins)
 		}
 		for _, q := range r.scheduler.queues {
 			if q.running != 0 || q.unsettled != 0 {
@@ -397,9 +433,12 @@ func TestCountsStayRight(t *testing.T) {
 
 func (r *rig) check(t *rapid.T, bound int) {
 	var bytes int64
-	byPlugin := make(map[plugin]int)
+	byPlugin, load, loads := make(map[plugin]int), 0.0, 0
 	for _, task := range r.running {
 		bytes += task.share.bytes
+		if task.share.load > 0 {
+			load, loads = load+task.share.load, loads+1
+		}
 		byPlugin[pluginOf(task.version)]++
 	}
 	for _, e := range r.ended {
@@ -407,6 +446,16 @@ func (r *rig) check(t *rapid.T, bound int) {
 	}
 	if n := len(r.running); r.inUse != n || int(r.scheduler.running.Load()) != n || r.gauge != n || n > r.slots {
 		t.Fatalf("%d of %d slots run a task; in use %d, running %d, gauge %d", n, r.slots, r.inUse, r.scheduler.running.Load(), r.gauge)
+	}
+	ahead := 0
+	for _, q := range r.scheduler.queues {
+		ahead += len(q.ahead)
+	}
+	if r.ahead != ahead || int(r.source.ahead.Load()) != ahead {
+		t.Fatalf("%d tasks are reserved ahead, counted %d and %d", ahead, r.ahead, r.source.ahead.Load())
+	}
+	if r.load.count != loads || math.Abs(r.load.taken-load) > 1e-9 {
+		t.Fatalf("%d short tasks keep %v places busy, counted %d and %v", loads, load, r.load.count, r.load.taken)
 	}
 	if r.admission.used != bytes || bytes > r.admission.total {
 		t.Fatalf("memory %d of %d, the shares sum up to %d", r.admission.used, r.admission.total, bytes)

@@ -12,21 +12,19 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
-	// batchTasks and batchBytes bound what one script settles.
+	// batchTasks and batchBytes bound what one script settles, roundTasks and batchBytes what goes in one round trip.
 	batchTasks = queue.MaxWeight
 	batchBytes = 4 << 20
+	roundTasks = 8 * batchTasks
 	// gatherTasks and gatherTime are how many results a batch waits for at most, and how long.
 	gatherTasks = batchTasks / 2
 	gatherTime  = time.Millisecond
-	// parallelBatches is how many batches are settled at a time.
-	parallelBatches = 4
 )
 
 // errUnsettled tells what became of a result that could not be written before the host ended.
@@ -139,24 +137,18 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 		}
 	}
 	defer s.giveBack(ctx, late) // after the results: it is repeated while Redis is away
-	groups := byQueue(results)
-	var round errgroup.Group
-	round.SetLimit(parallelBatches)
-	for name, list := range groups {
-		for _, batch := range batches(list) {
-			write := func() error {
-				if err := s.write(ctx, name, batch); queue.IsUnavailable(err) {
-					return err
-				}
-				return nil // the batch has reported for itself
+	var round []batch
+	tasks, size := 0, 0
+	for name, list := range byQueue(results) {
+		for _, b := range batches(name, list) {
+			if len(round) > 0 && (tasks+len(b.results) > roundTasks || size+b.bytes > batchBytes) {
+				unavailable = s.write(ctx, round) || unavailable
+				round, tasks, size = nil, 0, 0
 			}
-			if len(groups) == 1 && len(batch) == len(list) {
-				return write() != nil // here the stack is large by now
-			}
-			round.Go(write)
+			round, tasks, size = append(round, b), tasks+len(b.results), size+b.bytes
 		}
 	}
-	return round.Wait() != nil
+	return s.write(ctx, round) || unavailable
 }
 
 // takeWaiting takes what waits and may be tried now, or all of it.
@@ -188,17 +180,24 @@ func byQueue(list []*ended) map[string][]*ended {
 	return groups
 }
 
-// batches cuts a list, which is not empty, into what one script may settle.
-func batches(list []*ended) (all [][]*ended) {
+// batch is what one script settles: results of one queue.
+type batch struct {
+	queue   string
+	results []*ended
+	bytes   int
+}
+
+// batches cuts a list, which is not empty, into batches.
+func batches(name string, list []*ended) (all []batch) {
 	begin, tasks, size := 0, 0, 0
 	for i, e := range list {
 		more, bytes := e.settlement.Weight(), e.size()
 		if i > begin && (tasks+more > batchTasks || size+bytes > batchBytes) {
-			all, begin, tasks, size = append(all, list[begin:i]), i, 0, 0
+			all, begin, tasks, size = append(all, batch{name, list[begin:i], size}), i, 0, 0
 		}
 		tasks, size = tasks+more, size+bytes
 	}
-	return append(all, list[begin:])
+	return append(all, batch{name, list[begin:], size})
 }
 
 // finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the end of
@@ -234,25 +233,44 @@ func (s *settler) isStopped(e *ended) bool {
 	return true
 }
 
-// write settles one batch, all of one queue, once. What Redis does not take waits for the next try.
-func (s *settler) write(ctx context.Context, name string, batch []*ended) error {
-	s.shipper.shipLast(ctx, batch)
-	settlements := make([]queue.Settlement, len(batch))
-	for i, e := range batch {
-		settlements[i] = e.settlement
+// write settles batches in one round trip, once. What Redis does not take waits for the next try; unavailable means that Redis could
+// not serve.
+func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
+	if len(round) == 0 {
+		return false
 	}
-	errs, err := s.access.node.Settle(ctx, name, settlements, wakes(batch)...)
-	if err != nil {
-		s.putBack(ctx, name, batch, err)
-		return err
+	s.shipper.shipLast(ctx, round...)
+	requests := make([]queue.SettleRequest, len(round))
+	for i, b := range round {
+		settlements := make([]queue.Settlement, len(b.results))
+		for j, e := range b.results {
+			settlements[j] = e.settlement
+		}
+		requests[i] = queue.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results)}
 	}
-	s.succeeded(name)
-	var rest []*ended
-	tasks, slots := make([]*task, 0, len(batch)), make([]*slot, 0, len(batch))
-	for i, e := range batch {
+	var damaged []batch
+	for i, reply := range s.access.node.SettleAll(ctx, requests) {
+		b := round[i]
+		if reply.Err != nil {
+			s.putBack(ctx, b, reply.Err)
+			unavailable = unavailable || queue.IsUnavailable(reply.Err)
+			continue
+		}
+		s.succeeded(b.queue)
+		if rest := s.answered(b.results, reply.Errs); len(rest) > 0 {
+			damaged = append(damaged, batch{queue: b.queue, results: rest})
+		}
+	}
+	return s.write(ctx, damaged) || unavailable
+}
+
+// answered ends the tasks that Redis has answered for. It returns those that are to fail, because their children cannot come into
+// being before somebody has repaired their queue.
+func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
+	tasks, slots := make([]*task, 0, len(results)), make([]*slot, 0, len(results))
+	for i, e := range results {
 		if errors.Is(errs[i], queue.ErrDamaged) {
-			// Its children cannot come into being before somebody has repaired their queue: it has failed for good. The error
-			// names queues and IDs that the guest chose.
+			// The error names queues and IDs that the guest chose.
 			e.settlement = queue.Settlement{Claim: e.task.Claim(), Failure: &queue.Failure{
 				Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(errs[i].Error())),
 			}}
@@ -264,31 +282,28 @@ func (s *settler) write(ctx context.Context, name string, batch []*ended) error 
 	}
 	s.tasks.remove(tasks...)
 	s.scheduler.settled(slots...)
-	if len(rest) > 0 {
-		return s.write(ctx, name, rest)
-	}
-	return nil
+	return rest
 }
 
 // putBack makes a batch wait for the next try. An error about the queue alone blocks that queue: the others do not wait for
 // it, and it does not pile up results.
-func (s *settler) putBack(ctx context.Context, name string, batch []*ended, err error) {
+func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, batch...)
-	pause := s.pauses[name]
+	s.waiting = append(s.waiting, b.results...)
+	pause := s.pauses[b.queue]
 	if pause == nil {
 		pause = new(backoff)
-		s.pauses[name] = pause
+		s.pauses[b.queue] = pause
 	}
 	left := pause.failed(time.Now())
 	if !queue.IsUnavailable(err) {
-		s.scheduler.block(s.access.place(name), true)
+		s.scheduler.block(s.access.place(b.queue), true)
 	}
 	s.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	s.health.failed(opSettle, name, err)
+	s.health.failed(opSettle, b.queue, err)
 	time.AfterFunc(left, func() { poke(s.poke) })
 }
 
@@ -297,7 +312,7 @@ func (s *settler) succeeded(name string) {
 	s.mu.Lock()
 	if s.pauses[name] != nil {
 		delete(s.pauses, name)
-		s.scheduler.block(s.access.place(name), false) // under mu: another batch of the queue may fail now
+		s.scheduler.block(s.access.place(name), false)
 	}
 	s.mu.Unlock()
 	s.health.succeeded(opSettle, name)
@@ -326,10 +341,10 @@ func (s *settler) written(e *ended, err error) {
 	s.report(e, outcome, err)
 }
 
-// wakes are the queues whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
-func wakes(batch []*ended) []string {
+// boundedQueues are those whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
+func boundedQueues(results []*ended) []string {
 	names := make(map[string]bool)
-	for _, e := range batch {
+	for _, e := range results {
 		if manifest := &e.task.version.Manifest; manifest.MaxRunning > 0 {
 			for _, name := range manifest.Queues {
 				names[name] = true
@@ -354,7 +369,7 @@ func (s *settler) report(e *ended, outcome string, err error) {
 		reason = string(e.settlement.Failure.Reason)
 	}
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
-	m.TaskDone(t.served.tenant, t.served.queue, t.version.Name, outcome, reason, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
+	t.counts.Done(outcome, reason, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
 	t.span.Settled(outcome, reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
@@ -417,24 +432,24 @@ func traceFields(trace string) []any {
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
 	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
 	for name, list := range byQueue(list) {
-		for batch := range slices.Chunk(list, queue.MaxClaims) {
-			s.release(ctx, name, batch)
+		for part := range slices.Chunk(list, queue.MaxClaims) {
+			s.release(ctx, name, part)
 		}
 	}
 }
 
-func (s *settler) release(ctx context.Context, name string, batch []*ended) {
-	s.shipper.shipLast(ctx, batch)
-	claims := make([]queue.Claim, len(batch))
-	for i, e := range batch {
+func (s *settler) release(ctx context.Context, name string, results []*ended) {
+	s.shipper.shipLast(ctx, batch{queue: name, results: results})
+	claims := make([]queue.Claim, len(results))
+	for i, e := range results {
 		claims[i] = e.task.Claim()
 	}
 	var errs []error
-	err := persist(ctx, func() (err error) {
+	err := queue.Persist(ctx, func(context.Context) (err error) {
 		errs, err = s.access.node.Release(ctx, name, claims)
 		return err
 	})
-	for i, e := range batch {
+	for i, e := range results {
 		switch {
 		case err != nil:
 			s.done(e, "lost", err)

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -38,12 +39,15 @@ func (s *shipper) runOnce(ctx context.Context) (pause, wait time.Duration, err e
 }
 
 // shipLast sends the last lines of tasks before their end is announced, so that followers of a log get all of it.
-func (s *shipper) shipLast(ctx context.Context, part []*ended) {
-	tasks := make([]*task, len(part))
-	for i, e := range part {
-		tasks[i] = e.task
-		e.task.log.sending.Lock()
-		defer e.task.log.sending.Unlock()
+func (s *shipper) shipLast(ctx context.Context, round ...batch) {
+	var tasks []*task
+	for _, b := range round {
+		tasks = slices.Grow(tasks, len(b.results))
+		for _, e := range b.results {
+			tasks = append(tasks, e.task)
+			e.task.log.sending.Lock()
+			defer e.task.log.sending.Unlock()
+		}
 	}
 	s.send(ctx, tasks)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -23,7 +24,10 @@ type tally struct {
 	counts map[tallied]*queue.Tally
 }
 
-type tallied struct{ queue, plugin, digest string }
+type tallied struct {
+	queue   string
+	version *plugins.Version
+}
 
 // started counts how long a task had waited.
 func (t *tally) started(task *task, wait time.Duration) {
@@ -41,7 +45,7 @@ func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
 }
 
 func (t *tally) change(task *task, change func(*queue.Tally)) {
-	of := tallied{task.served.queue, task.version.Name, task.version.Digest}
+	of := tallied{task.served.queue, task.version}
 	t.mu.Lock()
 	first := len(t.counts) == 0
 	if t.counts == nil {
@@ -49,7 +53,7 @@ func (t *tally) change(task *task, change func(*queue.Tally)) {
 	}
 	c := t.counts[of]
 	if c == nil {
-		c = &queue.Tally{Queue: of.queue, Plugin: of.plugin, Digest: of.digest}
+		c = &queue.Tally{Queue: of.queue, Plugin: of.version.Name, Digest: of.version.Digest}
 		t.counts[of] = c
 	}
 	change(c)

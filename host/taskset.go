@@ -90,24 +90,19 @@ func (s *taskSet) remove(tasks ...*task) {
 	}
 }
 
-// unknown are those of the tasks that are not in the set.
-func (s *taskSet) unknown(ids []string) []string {
+// unknown are those of the tasks that are not in the set, and were not before their IDs were read: what is settled meanwhile leaves
+// Redis first, and then the set.
+func (s *taskSet) unknown(ids []string, before map[string]*task) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(ids, func(id string) bool { return s.tasks[id] != nil })
+	return slices.DeleteFunc(ids, func(id string) bool { return s.tasks[id] != nil || before[id] != nil })
 }
 
-// all are the tasks that run or wait to be settled, and ids their IDs.
-func (s *taskSet) all() []*task {
+// all are the tasks that run, wait for a slot or wait to be settled.
+func (s *taskSet) all() map[string]*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.tasks))
-}
-
-func (s *taskSet) ids() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.tasks))
+	return maps.Clone(s.tasks)
 }
 
 // stop stops some tasks.

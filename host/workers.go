@@ -11,15 +11,15 @@ type workers struct {
 	tasks, kept sync.WaitGroup
 }
 
-// begin runs a task on a goroutine that has none, or on a new one.
-func (w *workers) begin(task func()) {
+// run runs a task on a goroutine that has none, or on a new one.
+func (w *workers) run(task func()) {
 	w.tasks.Add(1)
 	select {
 	case w.next <- task:
 	default:
 		w.kept.Go(func() {
-			for run, ok := task, true; ok; run, ok = <-w.next {
-				run()
+			for next, ok := task, true; ok; next, ok = <-w.next {
+				next()
 				w.tasks.Done()
 			}
 		})

@@ -31,9 +31,9 @@ func BenchmarkScrape(b *testing.B) {
 						Tenant: "acme", Queue: queue, Depth: map[string]int64{"pending": 3, "started": 1, "complete": 400}, Listeners: 1,
 					})
 					m.QueueServed("acme", queue, queue)
-					m.TaskStarted("acme", queue, queue, "", time.Millisecond)
-					m.TaskRan("acme", queue, queue, time.Millisecond, 1_000_000)
-					m.TaskDone("acme", queue, queue, "complete", "", "", time.Millisecond)
+					m.Tasks("acme", queue, queue).Started("", time.Millisecond)
+					m.Tasks("acme", queue, queue).Ran(time.Millisecond, 1_000_000)
+					m.Tasks("acme", queue, queue).Done("complete", "", "", time.Millisecond)
 				}
 				m.CollectQueues(func(context.Context) ([]QueueSample, error) { return samples, nil })
 				handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})

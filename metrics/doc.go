@@ -1,7 +1,7 @@
 // Package metrics has a host's Prometheus metrics: one catalogue of families, which [New] registers, and one method for
 // each event.
 //
-//	host ──── TaskStarted, TaskDone, Slots … ────▶ ┌─────────┐
+//	host ──── Tasks.Started, Done, Slots … ──────▶ ┌─────────┐
 //	plugins ─ PluginLoaded, PluginServing ───────▶ │ Metrics │ ◀─── scrape ─── Prometheus
 //	Redis ◀── CollectQueues: asked at the scrape ─ │         │
 //	runtime ◀ CollectRuntime: the same ─────────── └─────────┘

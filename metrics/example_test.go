@@ -20,7 +20,7 @@ func ExampleNew() {
 	}
 	m.QueueServed("acme", "thumbnails", "thumbnails")
 	m.TaskDropped("acme", "thumbnails")
-	m.TaskDone("acme", "thumbnails", "thumbnails", "failed", "timeout", "", 30*time.Second)
+	m.Tasks("acme", "thumbnails", "thumbnails").Done("failed", "timeout", "", 30*time.Second)
 
 	families, err := reg.Gather()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,12 +47,15 @@ type Metrics struct {
 	mu      sync.Mutex
 	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo
 
-	taskMu sync.RWMutex              // QueueForgotten holds it, so that no series of tasks is one that was dropped
-	tasks  map[[3]string]*taskSeries // guarded by taskMu
+	taskMu sync.Mutex           // QueueForgotten holds it, so that Tasks returns no series that were dropped
+	tasks  map[[3]string]*Tasks // guarded by taskMu
 }
 
-// taskSeries are the series of a tenant, a queue and a plugin that each task changes: to look them up takes longer.
-type taskSeries struct {
+// Tasks counts tasks of one queue that one plugin runs.
+type Tasks struct {
+	metrics             *Metrics
+	names               [3]string // tenant, queue and plugin
+	dropped             atomic.Bool
 	complete, cpu, fuel prometheus.Counter
 	wait, duration      prometheus.Observer
 }
@@ -69,7 +73,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		calls:   newCollector(hostCalls, hostCallBytes),
 		topics:  newCollector(topicPublications, topicTasks),
 		serving: map[[5]string]struct{}{},
-		tasks:   map[[3]string]*taskSeries{},
+		tasks:   map[[3]string]*Tasks{},
 	}
 	scraped := map[int]prometheus.Collector{
 		queueDepth: m.queues, tenantUp: m.tenants, pluginRefused: m.refused, memoryLimit: m.memory, instances: m.runtime, hostCalls: m.calls,
@@ -155,31 +159,37 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	if !m.sampler.serve(text(tenant), text(queue), text(plugin)) {
 		return
 	}
-	m.series(tenant, queue, plugin)
+	m.Tasks(tenant, queue, plugin)
 	m.vacant(false, ofQueues[:]...)
 }
 
-// series makes the series of a queue's tasks exist.
-func (m *Metrics) series(tenant, queue, plugin string) *taskSeries {
+// Tasks makes the series of a queue's tasks exist. To look them up takes longer than to count a task: keep what it returns.
+func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	names := [3]string{tenant, queue, plugin}
-	m.taskMu.RLock()
-	s := m.tasks[names]
-	m.taskMu.RUnlock()
-	if s != nil {
-		return s
-	}
 	m.taskMu.Lock()
 	defer m.taskMu.Unlock()
+	if t := m.tasks[names]; t != nil {
+		return t
+	}
 	tenant, queue, plugin = text(tenant), text(queue), text(plugin)
-	s = &taskSeries{
+	t := &Tasks{
+		metrics: m, names: names,
 		complete: m.counters[tasks].WithLabelValues(tenant, queue, plugin, "complete", ""),
 		cpu:      m.counters[taskCPU].WithLabelValues(tenant, queue, plugin),
 		fuel:     m.counters[taskFuel].WithLabelValues(tenant, queue, plugin),
 		wait:     m.histograms[taskWait].WithLabelValues(tenant, queue),
 		duration: m.histograms[taskDuration].WithLabelValues(tenant, queue, plugin),
 	}
-	m.tasks[names] = s
-	return s
+	m.tasks[names] = t
+	return t
+}
+
+// shown is t, or what counts in its place since the queue was forgotten.
+func (t *Tasks) shown() *Tasks {
+	if t.dropped.Load() {
+		return t.metrics.Tasks(t.names[0], t.names[1], t.names[2])
+	}
+	return t
 }
 
 // QueueForgotten drops the series of a queue that is no longer served.
@@ -187,8 +197,10 @@ func (m *Metrics) QueueForgotten(tenant, queue string) {
 	m.taskMu.Lock()
 	defer m.taskMu.Unlock()
 	tenant, queue = text(tenant), text(queue)
-	maps.DeleteFunc(m.tasks, func(names [3]string, _ *taskSeries) bool {
-		return text(names[0]) == tenant && text(names[1]) == queue
+	maps.DeleteFunc(m.tasks, func(names [3]string, t *Tasks) bool {
+		is := text(names[0]) == tenant && text(names[1]) == queue
+		t.dropped.Store(is)
+		return is
 	})
 	for _, row := range slices.Concat(ofQueues[:], ofProblems[:]) {
 		m.vecs[row].DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
@@ -231,10 +243,8 @@ func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.gauges[queuesHidden].WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
-// TaskStarted counts a start; wait is how long the task was pending, traceID its trace if that was sampled, else "".
-func (m *Metrics) TaskStarted(tenant, queue, plugin, traceID string, wait time.Duration) {
-	observe(m.series(tenant, queue, plugin).wait, wait, traceID)
-}
+// Started counts a start; wait is how long the task was pending, traceID its trace if that was sampled, else "".
+func (t *Tasks) Started(traceID string, wait time.Duration) { observe(t.shown().wait, wait, traceID) }
 
 // observe adds a duration to a histogram, with a trace as its exemplar if there is one.
 func observe(histogram prometheus.Observer, d time.Duration, traceID string) {
@@ -246,26 +256,26 @@ func observe(histogram prometheus.Observer, d time.Duration, traceID string) {
 	histogram.Observe(seconds)
 }
 
-// TaskRan counts the CPU time and fuel of one run, whatever its outcome.
-func (m *Metrics) TaskRan(tenant, queue, plugin string, cpu time.Duration, fuel int64) {
-	s := m.series(tenant, queue, plugin)
-	s.cpu.Add(max(0, cpu.Seconds()))
-	s.fuel.Add(max(0, float64(fuel)))
+// Ran counts the CPU time and fuel of one run, whatever its outcome.
+func (t *Tasks) Ran(cpu time.Duration, fuel int64) {
+	t = t.shown()
+	t.cpu.Add(max(0, cpu.Seconds()))
+	t.fuel.Add(max(0, float64(fuel)))
 }
 
-// TaskDone counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID is
-// that of TaskStarted.
-func (m *Metrics) TaskDone(tenant, queue, plugin, outcome, reason, traceID string, d time.Duration) {
-	s := m.series(tenant, queue, plugin)
+// Done counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID is
+// that of Started.
+func (t *Tasks) Done(outcome, reason, traceID string, d time.Duration) {
+	t = t.shown()
 	if outcome == "complete" {
-		s.complete.Inc()
+		t.complete.Inc()
 	} else {
-		m.count(tasks, 1, tenant, queue, plugin, outcome, reason)
+		t.metrics.count(tasks, 1, t.names[0], t.names[1], t.names[2], outcome, reason)
 	}
 	switch outcome {
 	case "released", "lost": // the duration says nothing about such tasks
 	default:
-		observe(s.duration, d, traceID)
+		observe(t.duration, d, traceID)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestNativeHistograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.TaskStarted("acme", "q", "p", "", time.Second)
+		m.Tasks("acme", "q", "p").Started("", time.Second)
 		for _, f := range gather(t, reg) {
 			for _, s := range f.GetMetric() {
 				if h := s.GetHistogram(); h != nil && (h.Schema != nil != native || len(h.GetBucket()) != 3) {
@@ -108,7 +108,7 @@ func TestTaskDone(t *testing.T) {
 		t.Run(outcome, func(t *testing.T) {
 			t.Parallel()
 			m, reg := setup(t)
-			m.TaskDone("acme", "q", "p", outcome, "", "", time.Second)
+			m.Tasks("acme", "q", "p").Done(outcome, "", "", time.Second)
 			if got := testutil.ToFloat64(m.counters[tasks].WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
 				t.Errorf("tasks with outcome %s = %v, want 1", outcome, got)
 			}
@@ -135,8 +135,8 @@ func TestExemplars(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			m, reg := setup(t)
-			m.TaskStarted("acme", "q", "p", id, time.Second)
-			m.TaskDone("acme", "q", "p", "complete", "", id, time.Second)
+			m.Tasks("acme", "q", "p").Started(id, time.Second)
+			m.Tasks("acme", "q", "p").Done("complete", "", id, time.Second)
 			found := 0
 			for _, f := range gather(t, reg) {
 				for _, s := range f.GetMetric() {
@@ -187,9 +187,9 @@ func TestTasksOfAForgottenQueue(t *testing.T) {
 	m.CollectQueues(empty)
 	for range 2 {
 		m.QueueServed("acme", "q\xff", "p")
-		m.TaskStarted("acme", "q\xff", "p", "", time.Second)
-		m.TaskRan("acme", "q\xff", "p", time.Second, 1)
-		m.TaskDone("acme", "q\xff", "p", "complete", "", "", time.Second)
+		m.Tasks("acme", "q\xff", "p").Started("", time.Second)
+		m.Tasks("acme", "q\xff", "p").Ran(time.Second, 1)
+		m.Tasks("acme", "q\xff", "p").Done("complete", "", "", time.Second)
 		got := exposition(t, reg)
 		for _, series := range []string{
 			`quern_tasks_total{outcome="complete",plugin="p",queue="q�",reason="",tenant="acme"} 1`,
@@ -211,9 +211,9 @@ func TestTasksOfAForgottenQueue(t *testing.T) {
 func TestNonsenseIsHarmless(t *testing.T) {
 	t.Parallel()
 	m, reg := setup(t)
-	m.TaskStarted("acme", "q", "p", "", -time.Second)
-	m.TaskDone("acme", "q", "p", "complete", "", "", -time.Second)
-	m.TaskRan("acme", "q", "p", -time.Second, -1)
+	m.Tasks("acme", "q", "p").Started("", -time.Second)
+	m.Tasks("acme", "q", "p").Done("complete", "", "", -time.Second)
+	m.Tasks("acme", "q", "p").Ran(-time.Second, -1)
 	m.LogLinesDropped("acme", "q", -1)
 	m.PluginServing("acme", "p", "1", "sha256:00", "scan", false)
 	m.PluginLoaded("acme\xff", "p\xff", "broken\xff")
@@ -330,9 +330,9 @@ func BenchmarkTask(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := time.Duration(1); pb.Next(); i = i*3%time.Hour + 1 {
-			m.TaskStarted("acme", "thumbnails", "thumbnails", "", i)
-			m.TaskRan("acme", "thumbnails", "thumbnails", i, int64(i))
-			m.TaskDone("acme", "thumbnails", "thumbnails", "complete", "", "", i)
+			m.Tasks("acme", "thumbnails", "thumbnails").Started("", i)
+			m.Tasks("acme", "thumbnails", "thumbnails").Ran(i, int64(i))
+			m.Tasks("acme", "thumbnails", "thumbnails").Done("complete", "", "", i)
 		}
 	})
 }

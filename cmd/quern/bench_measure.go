@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,7 @@ const (
 	benchLook      = 20 * time.Millisecond
 )
 
-// bench measures a queue. The tasks that it enqueues have the IDs NAME-0, NAME-1 and so on.
+// bench measures a queue.
 type bench struct {
 	cmd        *cobra.Command
 	progress   *progress
@@ -39,12 +38,21 @@ type bench struct {
 	client     *queue.Client
 	queue      *queue.Queue
 	name       string
-	tasks      int // to measure with
+	named      bool // the IDs are NAME-0, NAME-1 and so on, to be found among the tasks of others: they cost Redis a command more
+	tasks      int  // to measure with
 	parameters []byte
-	enqueued   int // so far
+	ids        []string // of those that were enqueued so far, or not answered
 }
 
-func (b *bench) id(n int) string { return b.name + "-" + strconv.Itoa(n) }
+// add makes room for the IDs of so many more tasks, and returns it.
+func (b *bench) add(tasks int) (ids []string) {
+	first := len(b.ids)
+	b.ids = append(b.ids, make([]string, tasks)...)
+	for n := first; b.named && n < len(b.ids); n++ {
+		b.ids[n] = b.name + "-" + strconv.Itoa(n)
+	}
+	return b.ids[first:]
+}
 
 // measureHosts measures the hosts of this process: idle ones, and then with a backlog.
 func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err error) {
@@ -62,12 +70,11 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 		}
 	}
 	idle := make([]*queue.Task, min(benchIdle, b.tasks))
-	for i := range idle {
-		b.enqueued++
-		if _, err := b.queue.Enqueue(ctx, b.parameters, queue.Options{ID: b.id(i)}); err != nil {
+	for i, ids := 0, b.add(len(idle)); i < len(idle); i++ {
+		if ids[i], err = b.queue.Enqueue(ctx, b.parameters, queue.Options{ID: ids[i]}); err != nil {
 			return nil, err
 		}
-		if idle[i], err = b.client.Wait(ctx, b.id(i)); err != nil {
+		if idle[i], err = b.client.Wait(ctx, ids[i]); err != nil {
 			return nil, err
 		}
 		b.progress.show("measuring idle hosts: %d of %d tasks", i+1, len(idle))
@@ -75,7 +82,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report view, err e
 	if err := b.queue.Pause(ctx); err != nil {
 		return nil, err
 	}
-	empty, first := b.used(ctx), b.enqueued
+	empty, first := b.used(ctx), len(b.ids)
 	single, bulk, err := b.enqueue(ctx)
 	if err != nil {
 		return nil, err
@@ -141,7 +148,7 @@ func (b *bench) measureQueue(ctx context.Context) (report view, err error) {
 	if stats.Paused {
 		return nil, refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out", b.queue.Name(), shellWord(b.queue.Name()))
 	}
-	defer func() { err = cmp.Or(b.forgetTasks(), err) }()
+	defer func() { err = b.leave(err, b.forgetTasks()) }()
 	single, bulk, err := b.enqueue(ctx)
 	if err != nil {
 		return nil, err
@@ -171,8 +178,7 @@ func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 
 // produce has producers enqueue tasks, some together in each call, after done others.
 func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSecond float64, err error) {
-	first, begun := b.enqueued, time.Now()
-	b.enqueued += tasks
+	ids, begun := b.add(tasks), time.Now()
 	var next atomic.Int64
 	producers, ctx := errgroup.WithContext(ctx)
 	for range benchProducers {
@@ -185,10 +191,14 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 					return nil
 				}
 				specs := make([]queue.Spec, 0, to-from)
-				for n := from; n < to; n++ {
-					specs = append(specs, queue.Spec{Parameters: b.parameters, Options: queue.Options{ID: b.id(first + n)}})
+				for _, id := range ids[from:to] {
+					specs = append(specs, queue.Spec{Parameters: b.parameters, Options: queue.Options{ID: id}})
 				}
-				if _, err := b.queue.EnqueueMany(ctx, specs); err != nil {
+				receipts, err := b.queue.EnqueueMany(ctx, specs)
+				for i, receipt := range receipts {
+					ids[from+i] = receipt.ID
+				}
+				if err != nil {
 					return err
 				}
 				b.progress.show("enqueued %d of %d tasks", done+to, b.tasks)
@@ -225,7 +235,7 @@ func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 	for i := range tasks {
 		n := first + i*(b.tasks-1)/max(1, len(tasks)-1)
 		readers.Go(func() (err error) {
-			tasks[i], err = b.client.Wait(ctx, b.id(n))
+			tasks[i], err = b.client.Wait(ctx, b.ids[n])
 			return err
 		})
 	}
@@ -266,56 +276,84 @@ func (b *bench) used(ctx context.Context) (u use) {
 	return u
 }
 
-// forgetTenant deletes all keys of the tenant, also after an interruption.
+// leave adds to the error of the measurement what was met when its tasks were deleted.
+func (b *bench) leave(err, left error) error {
+	switch {
+	case left == nil:
+		return err
+	case err == nil:
+		return left
+	case b.cmd.Context().Err() != nil:
+		err = errors.New("interrupted")
+	}
+	return refusedf("%w; and %w", err, left)
+}
+
+// forgetTenant deletes all keys of the tenant, also after an interruption. Redis may be away for as long as a restart takes.
 func (b *bench) forgetTenant() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
 	defer cancel()
-	keys := b.rdb.Scan(ctx, 0, b.client.Tenant()+"_*", 1000).Iterator()
-	var found []string
-	var err error
-	for keys.Next(ctx) && err == nil {
-		if found = append(found, keys.Val()); len(found) == 1000 {
-			err = b.rdb.Unlink(ctx, found...).Err()
-			found = found[:0]
+	pattern := b.client.Tenant() + "_*"
+	_, err := throughOutage(ctx, outageTimeout, func() error {
+		for cursor := uint64(0); ; {
+			found, next, err := b.rdb.Scan(ctx, cursor, pattern, 1000).Result()
+			if err == nil && len(found) > 0 {
+				err = b.rdb.Unlink(ctx, found...).Err()
+			}
+			if cursor = next; err != nil || cursor == 0 {
+				return err
+			}
 		}
-	}
-	if len(found) > 0 && err == nil {
-		err = b.rdb.Unlink(ctx, found...).Err()
-	}
-	if err = errors.Join(err, keys.Err()); err != nil {
-		return refusedf("the keys %s_* are not all deleted: %w: delete them by hand", b.client.Tenant(), err)
+	})
+	if err != nil {
+		return refusedf("the keys %s are not all deleted: %w: delete them with `redis-cli --scan --pattern '%s' | xargs -n 1000 redis-cli unlink`", pattern, err, pattern)
 	}
 	return nil
 }
 
-// forgetTasks deletes the tasks in a queue of others; those that wait are cancelled before.
+// forgetTasks deletes the tasks in a queue of others, with their dead letters, likewise.
 func (b *bench) forgetTasks() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(b.enqueued)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(len(b.ids))*time.Millisecond)
 	defer cancel()
-	var left atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
+	var gone atomic.Int64
+	var group errgroup.Group
 	group.SetLimit(benchDeleters)
-	for n := range b.enqueued {
+	for _, id := range b.ids {
 		group.Go(func() error {
-			err := b.queue.Delete(ctx, b.id(n))
-			if errors.Is(err, queue.ErrStatus) {
-				_, _ = b.queue.Cancel(ctx, b.id(n))
-				err = b.queue.Delete(ctx, b.id(n))
+			_, err := throughOutage(ctx, outageTimeout, func() error { return b.forget(ctx, id) })
+			if err == nil {
+				gone.Add(1)
+			} else if queue.IsUnavailable(err) {
+				cancel() // the others would wait for it, too
 			}
-			if err == nil || errors.Is(err, queue.ErrNoTask) {
-				return nil
-			}
-			if left.Add(1); queue.IsUnavailable(err) {
-				return err // the others would wait for it, too
-			}
-			return nil
+			return err
 		})
 	}
-	_ = group.Wait()
-	if n := left.Load(); n > 0 {
-		return refusedf("%d tasks %s-… stay in the queue %q, since they run or Redis is away: delete them with `quern task delete`", n, b.name, b.queue.Name())
+	if err := group.Wait(); err != nil {
+		return refusedf("%d tasks stay in the queue %q: %w: delete them, when none of them runs, with `seq -f '%s-%%.0f' 0 %d | xargs -n 1000 quern task delete --tenant %s`",
+			len(b.ids)-int(gone.Load()), b.queue.Name(), err, b.name, len(b.ids)-1, shellWord(b.client.Tenant()))
 	}
 	return nil
+}
+
+// forget deletes a task, and before it the dead letter that it has when it has failed for good. What waits or runs is cancelled.
+func (b *bench) forget(ctx context.Context, id string) error {
+	task, err := b.client.Summary(ctx, id)
+	if err == nil && !task.Status.Finished() {
+		if _, err = b.client.Queue(task.Queue).Cancel(ctx, id); err == nil || errors.Is(err, queue.ErrStatus) { // it ends soon, or has ended
+			task, err = b.client.Wait(ctx, id)
+		}
+	}
+	if err == nil && task.DeadID != "" {
+		err = b.forget(ctx, task.DeadID)
+	}
+	if err == nil {
+		err = b.client.Queue(task.Queue).Delete(ctx, id)
+	}
+	if errors.Is(err, queue.ErrNoTask) {
+		return nil
+	}
+	return err
 }
 
 // perSecond is a rate; people see it without a fraction.

@@ -13,18 +13,18 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// ownServer is a user of a Redis that no other test uses, and the number of its keys that match a pattern.
-func ownServer(t *testing.T) (u *user, keys func(pattern string) int) {
+// ownServer is a user of a Redis that no other test uses, a proxy before it, and the number of its keys that match a pattern.
+func ownServer(t *testing.T) (u *user, proxy *queuetest.Proxy, keys func(pattern string) int) {
 	t.Helper()
 	server := queuetest.Start(t)
 	rdb := server.Client(t)
-	return newUser(t, server.URL()), func(pattern string) int { return len(rdb.Keys(t.Context(), pattern).Val()) }
+	return newUser(t, server.URL()), queuetest.NewProxy(t, server), func(pattern string) int { return len(rdb.Keys(t.Context(), pattern).Val()) }
 }
 
 // A benchmark of hosts of its own tells all that it measured, and leaves nothing.
 func TestBench(t *testing.T) {
 	t.Parallel()
-	u, keys := ownServer(t)
+	u, _, keys := ownServer(t)
 	var report map[string]float64
 	if err := json.Unmarshal([]byte(u.must("bench", "--tasks", "3000", "--hosts", "2", "--payload", "1KiB", "-o", "json")), &report); err != nil {
 		t.Fatal(err)
@@ -50,10 +50,10 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// A handler that fails is measured, and its failure told; an interruption leaves nothing either.
+// A handler that fails is measured, and its failure told; an interruption leaves nothing either, also if Redis is away then.
 func TestBenchEnds(t *testing.T) {
 	t.Parallel()
-	u, keys := ownServer(t)
+	u, proxy, keys := ownServer(t)
 	dir := folder(t, map[string][]byte{"trap": runtimetest.Trap(t), "sleep": runtimetest.Sleep(t)})
 	r := u.run("bench", "--tasks", "20", "--handler", filepath.Join(dir, "trap.wasm"))
 	if r.status != exitFailed || !strings.Contains(r.stdout, "drain") || !strings.Contains(r.stderr, "failed") {
@@ -64,11 +64,12 @@ func TestBenchEnds(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	input := write(t, filepath.Join(t.TempDir(), "input"), "3600000")
-	c := u.spawn("bench", "--tasks", "2000", "--handler", filepath.Join(dir, "sleep.wasm"), "--payload-file", input)
+	proxy.CutReplies(3, "scan")
+	c := u.spawn("bench", "--redis", proxy.URL(), "--tasks", "2000", "--handler", filepath.Join(dir, "sleep.wasm"), "--payload-file", input)
 	eventually(t, "the first task is enqueued", func() bool { return keys("*_task_*") > 0 })
 	_ = c.Process.Signal(syscall.SIGINT)
-	if state := c.wait(t); state.ExitCode() != exitRefused || !strings.Contains(c.stderr.String(), "interrupted") {
-		t.Errorf("%s: %s", state, c.stderr)
+	if state := c.wait(t); state.ExitCode() != exitRefused || !strings.Contains(c.stderr.String(), "interrupted") || proxy.Cuts() != 3 {
+		t.Errorf("%s, %d replies cut: %s", state, proxy.Cuts(), c.stderr)
 	}
 	if n := keys("*"); n != 0 {
 		t.Errorf("%d keys are left", n)
@@ -87,13 +88,21 @@ func TestBenchOfAQueue(t *testing.T) {
 	if r.status != exitRefused || !strings.Contains(r.stderr, fmt.Sprintf("no host serves the queue %q of tenant %s", "echo", tenant)) {
 		t.Errorf("%+v", r)
 	}
-	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), "--tenants", tenant)
+	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "trap": runtimetest.Trap(t)})
+	write(t, filepath.Join(plugins, "trap.yaml"), "name: trap\ndead: echo\n")
+	u.host(plugins, "--tenants", tenant)
 	other := strings.TrimSpace(u.must("enqueue", "echo", "x", "--tenant", tenant))
 	text := u.must("bench", "--queue", "echo", "--tenant", tenant, "--tasks", "500")
 	if !regexp.MustCompile(`(?m)^enqueue to result +\d+/s$`).MatchString(text) {
 		t.Error(text)
 	}
-	if list := u.must("task", "ls", "echo", "--tenant", tenant); !strings.Contains(list, other) || strings.Contains(list, "bench-") {
+	if r := u.run("bench", "--queue", "trap", "--tenant", tenant, "--tasks", "20"); r.status != exitFailed {
+		t.Errorf("%+v", r)
+	}
+	if list := u.must("task", "ls", "echo", "--tenant", tenant); strings.Count(list, "\n") != 2 || !strings.Contains(list, other) {
+		t.Error(list)
+	}
+	if list := u.must("task", "ls", "trap", "--tenant", tenant, "-o", "json"); list != "[]\n" {
 		t.Error(list)
 	}
 }
@@ -101,7 +110,7 @@ func TestBenchOfAQueue(t *testing.T) {
 // What does not go together is refused before anything is enqueued.
 func TestBenchRefuses(t *testing.T) {
 	t.Parallel()
-	u, keys := ownServer(t)
+	u, _, keys := ownServer(t)
 	for _, test := range []struct {
 		args []string
 		says string

@@ -41,12 +41,14 @@ func newEnqueue(env environment) *cobra.Command {
 			"These flags decide how a failed task is retried, then the manifest of its plugin, then the host's\n" +
 			"settings. If none does, there is one attempt.\n\n" +
 			"With --file each line of a file is a task: a JSON object with parameters (the text of a string, or\n" +
-			"any other value as JSON) or parameters_base64, and with what differs from the flags: id, key, labels,\n" +
-			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts,\n" +
-			"after, when. It names the lines that are no tasks, enqueues the others, and exits with 2. The IDs are\n" +
-			"ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no line twice while\n" +
-			"its task exists. If it is interrupted, or Redis or the server is away for 30s, it says how to go on with\n" +
-			"--id and --skip.\n\n" +
+			"any other value as JSON) or parameters_base64, and with what differs from the flags, by the API's names:\n" +
+			"id, key, labels, headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds,\n" +
+			"max_attempts, max_age_seconds, max_reschedules, backoff, backoff_base_seconds, backoff_min_seconds,\n" +
+			"backoff_max_seconds, no_jitter, unique, unique_key, unique_for_seconds, after, when, open, dead_queue. It\n" +
+			"names the lines that are no tasks, or whose ID is taken by something else, enqueues the others, and exits\n" +
+			"with 2. The IDs are ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no\n" +
+			"line twice while its task exists. If it is interrupted, or Redis or the server is away for 30s, it says how\n" +
+			"to go on with --id and --skip.\n\n" +
 			"With --after the task waits for others, which must exist; those that have ended count. By default it\n" +
 			"runs when all are complete, and fails as soon as one has failed; --when says otherwise. With one of\n" +
 			"them and no PARAMETERS, its input is that one's result. With --then all tasks of a file are a batch:\n" +
@@ -207,9 +209,11 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 	}
 	if !o.wait {
 		warnUnserved(cmd, client, name)
+	} else if receipts[0].Taken {
+		return refusedf("%s, so nothing was enqueued: choose another --id", existing(ctx, client, receipts[0], name))
 	}
 	if receipt := receipts[0]; receipt.Existed && receipt.ID == o.task.ID {
-		note(cmd, "a task with the ID %s exists already%s, so nothing was enqueued", receipt.ID, unlike(ctx, client, receipt.ID, name))
+		note(cmd, "%s, so nothing was enqueued", existing(ctx, client, receipt, name))
 	} else if receipt.Existed {
 		note(cmd, "task %s is the same by --unique, so nothing was enqueued", receipt.ID)
 	} else if over := o.task.Deadline; !over.IsZero() && over.Before(time.Now()) {
@@ -218,13 +222,19 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }
 
-// unlike tells in which queue a task is, "" if that is the one in which it was to be enqueued, or nobody may know.
-func unlike(ctx context.Context, client backend, id, name string) string {
-	task, err := client.Summary(ctx, id)
-	if err != nil || task.Queue == name {
-		return ""
+// existing tells what has the ID of a task that was to be enqueued in a queue.
+func existing(ctx context.Context, client backend, receipt queue.Receipt, name string) string {
+	is := fmt.Sprintf("a task with the ID %s exists already", receipt.ID)
+	if !receipt.Taken {
+		return is
 	}
-	return fmt.Sprintf(" in the queue %q", task.Queue)
+	switch task, err := client.Summary(ctx, receipt.ID); {
+	case err != nil: // it is no task, or nobody may know
+		return fmt.Sprintf("the ID %s is taken by something else", receipt.ID)
+	case task.Queue != name:
+		return fmt.Sprintf("%s in the queue %q", is, task.Queue)
+	}
+	return is + " with other parameters"
 }
 
 // answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.

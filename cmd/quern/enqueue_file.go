@@ -39,11 +39,12 @@ type taskFile struct {
 
 // chunk is some lines of the file.
 type chunk struct {
-	specs []queue.Spec
-	bad   []error // of the lines that are no tasks
-	lines int     // of the file up to the end of the chunk
-	bytes int64   // likewise
-	err   error   // why nothing follows; io.EOF at the end
+	specs   []queue.Spec
+	numbers []int   // of their lines
+	bad     []error // of the lines that are no tasks
+	lines   int     // of the file up to the end of the chunk
+	bytes   int64   // likewise
+	err     error   // why nothing follows; io.EOF at the end
 }
 
 // fileSummary is what became of the lines. lacking counts tasks that too few replicas have.
@@ -120,11 +121,11 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name st
 	if done.refused == 0 {
 		return nil
 	}
-	return usagef("%d lines are no tasks: correct them in place, neither adding nor removing lines, and repeat the command with --id %s, which enqueues only what is missing",
+	return usagef("%d lines are refused: correct them in place, neither adding nor removing lines, and repeat the command with --id %s, which enqueues only what is missing",
 		done.refused, f.id)
 }
 
-// maxBadLines is how many lines that are no tasks are told one by one: a file of another form has nothing else.
+// maxBadLines is how many lines that are refused are told one by one: a file of another form has nothing else.
 const maxBadLines = 20
 
 // enqueue enqueues what is read. Its error leaves in done how far that came.
@@ -137,7 +138,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary
 	told := 0
 	defer func() {
 		if show.clear(); told > maxBadLines {
-			note(cmd, "%d more lines are no tasks", told-maxBadLines)
+			note(cmd, "%d more lines are refused", told-maxBadLines)
 		}
 	}()
 	for {
@@ -147,23 +148,38 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary
 			return ctx.Err()
 		case next = <-chunks:
 		}
-		for _, bad := range next.bad {
+		refuse := func(bad error) {
+			done.refused++
 			if told++; told <= maxBadLines {
 				show.clear()
 				fmt.Fprintln(cmd.ErrOrStderr(), oneLine(bad.Error()))
 			}
 		}
+		for _, bad := range next.bad {
+			refuse(bad)
+		}
 		receipts, enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, outageTimeout)
+		var wanted []queue.Receipt
+		for i, receipt := range receipts {
+			if !receipt.Taken {
+				wanted = append(wanted, receipt)
+				continue
+			}
+			why := errors.New("its ID is taken")
+			if told < maxBadLines { // else it is not told
+				why = fmt.Errorf("line %d: %s: give it another id", next.numbers[i], existing(ctx, client, receipt, f.queue))
+			}
+			refuse(why)
+		}
 		if f.batch != nil && len(receipts) == len(next.specs) && (err == nil || errors.Is(err, queue.ErrNotReplicated)) {
-			err = cmp.Or(f.batch.add(ctx, receipts), err)
+			err = cmp.Or(f.batch.add(ctx, wanted), err)
 		}
 		if lacking, ok := errors.AsType[*queue.NotReplicatedError](err); ok {
 			done.lacking += len(lacking.IDs)
 		} else if err != nil {
 			return err
 		}
-		done.lines, done.refused = next.lines, done.refused+len(next.bad)
-		done.enqueued, done.existed = done.enqueued+enqueued, done.existed+len(next.specs)-enqueued
+		done.lines, done.enqueued, done.existed = next.lines, done.enqueued+enqueued, done.existed+len(wanted)-enqueued
 		if next.err != nil {
 			if errors.Is(next.err, io.EOF) {
 				return f.batch.end(ctx, done.refused)
@@ -192,7 +208,7 @@ func enqueueChunk(ctx context.Context, q queueBackend, specs []queue.Spec, outag
 	}
 	for i, receipt := range receipts {
 		// After an outage it may be this very command that enqueued it.
-		if !receipt.Existed || away && receipt.ID == specs[i].ID {
+		if !receipt.Existed || away && receipt.ID == specs[i].ID && !receipt.Taken {
 			enqueued++
 		}
 	}
@@ -262,7 +278,7 @@ func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 		if spec, err := f.spec(next.lines, line, long); err != nil {
 			next.bad = append(next.bad, fmt.Errorf("line %d: %w", next.lines, err))
 		} else if spec != nil {
-			next.specs, size = append(next.specs, *spec), size+len(spec.Parameters)
+			next.specs, next.numbers, size = append(next.specs, *spec), append(next.numbers, next.lines), size+len(spec.Parameters)
 		}
 		buffered, _ := f.reader.Peek(f.reader.Buffered())
 		if next.err == nil && len(next.specs) < chunkTasks && len(next.bad) < chunkTasks && size < chunkBytes && bytes.IndexByte(buffered, '\n') >= 0 {

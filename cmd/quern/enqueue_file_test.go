@@ -72,7 +72,7 @@ func testEnqueueFile(t *testing.T, by over) {
 	u, client := by.producer(t, queuetest.Shared(t).URL())
 	file := write(t, filepath.Join(t.TempDir(), "tasks.jsonl"), "\ufeff"+`{"parameters": "text \u00e4"}`+"\r\n"+
 		"\r\n"+
-		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5} `+"\n"+
+		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5, "backoff": "linear", "backoff_base_seconds": 2, "dead_queue": "dead"} `+"\n"+
 		`{"parameters_base64": "/wA=", "id": "own", "parent": "p", "deadline": 4102444800.5}`+"\n"+
 		`{"delay_seconds": 3600}`+"\n"+
 		`{"parameters": null, "at": 4102444800}`)
@@ -82,7 +82,7 @@ func testEnqueueFile(t *testing.T, by over) {
 	}
 	for id, want := range map[string]string{
 		"x-1": `{"parameters": "text ä", "labels": {"a": "flag", "b": "flag"}, "priority": 50, "max_attempts": 3, "status": "pending"}`,
-		"x-3": `{"parameters": "{\"a\": [1, 2]}", "labels": {"a": "flag", "b": "line"}, "priority": 90, "max_attempts": -1, "status": "pending", "key": "k", "timeout_seconds": 0.5}`,
+		"x-3": `{"parameters": "{\"a\": [1, 2]}", "labels": {"a": "flag", "b": "line"}, "priority": 90, "max_attempts": -1, "status": "pending", "key": "k", "timeout_seconds": 0.5, "retry": "map[backoff:linear base_seconds:2]", "dead_queue": "dead"}`,
 		"own": `{"parameters_base64": "/wA=", "parent": "p", "deadline": 4102444800.5, "status": "pending"}`,
 		"x-5": `{"parameters": "", "status": "scheduled"}`,
 		"x-6": `{"parameters": "null", "status": "scheduled", "eta": 4102444800}`,
@@ -116,7 +116,7 @@ func TestEnqueueFileWithBadLines(t *testing.T) { overBoth(t, testEnqueueFileWith
 func testEnqueueFileWithBadLines(t *testing.T, by over) {
 	u, client := by.producer(t, queuetest.Shared(t).URL())
 	bad := [][2]string{
-		{`{"to": "ada"}`, `unknown field "to", and what the handler gets belongs into parameters: use one of id, parameters,`},
+		{`{"to": "ada"}`, `unknown field "to", and what the handler gets belongs into parameters: use one of after, at, backoff,`},
 		{`{"paramters": 1}`, `did you mean parameters?`},
 		{`hello`, `no JSON object: write one JSON object a line, such as {"parameters": {"to": "ada"}}`},
 		{`{"parameters": "a}`, `unexpected EOF: write one JSON object a line`},
@@ -125,6 +125,9 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		{`{"parameters_base64": "?"}`, `illegal base64 data`},
 		{"{\"parameters\": \"\xff\"}", `not UTF-8: write bytes as parameters_base64`},
 		{`{"priority": "high"}`, `priority is of the JSON type string: write a whole number`},
+		{`{"timeout_seconds": "1"}`, `: timeout_seconds is of the JSON type string: write a number`},
+		{`{"unique": 1}`, `: unique is of the JSON type number: write true or false`},
+		{`{"unique_key": "k"}`, `unique_key or unique_for_seconds without unique: add it`},
 		{`{"priority": 101}`, `priority 101: use 0 to 100`},
 		{`{"labels": ["a"]}`, `labels is of the JSON type array: write an object`},
 		{`{"id": "a b"}`, `task ID "a b": use 1 to 128 printable ASCII characters without spaces`},
@@ -142,7 +145,7 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		t.Errorf("exit %d: %q, want %q", r.status, r.stdout, want)
 	}
 	told := strings.Split(strings.TrimSuffix(r.stderr, "\n"), "\n")
-	if len(told) != len(bad)+1 || !strings.HasPrefix(told[len(bad)], fmt.Sprintf("quern: %d lines are no tasks: correct them in place, neither adding nor removing lines, and repeat the command with --id x", len(bad))) {
+	if len(told) != len(bad)+1 || !strings.HasPrefix(told[len(bad)], fmt.Sprintf("quern: %d lines are refused: correct them in place, neither adding nor removing lines, and repeat the command with --id x", len(bad))) {
 		t.Fatalf("%q", told)
 	}
 	for i, line := range bad {
@@ -157,13 +160,39 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 	enqueuedOnce(t, client, "x", 2*len(bad))
 }
 
+// A line whose ID something else has is no repeat: it is named.
+func TestEnqueueFileWithTakenIDs(t *testing.T) { overBoth(t, testEnqueueFileWithTakenIDs) }
+
+func testEnqueueFileWithTakenIDs(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
+	u.must("enqueue", "other", "--id", "foreign")
+	if err := queuetest.Shared(t).Client(t).Set(t.Context(), client.Tenant()+"_task_x-5", "", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	file := `{"parameters": "a", "id": "twice"}` + "\n" + `{"parameters": "b", "id": "twice"}` + "\n" + `{"parameters": "a", "id": "twice"}` + "\n" +
+		`{"id": "foreign"}` + "\n{}\n{}\n"
+	r := u.feed(file, "enqueue", "mail", "--file", "-", "--id", "x")
+	if r.status != exitUsage || r.stdout != "6 lines: 2 enqueued, 1 existed already, 3 refused\n" {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{
+		"line 2: a task with the ID twice exists already with other parameters: give it another id\n",
+		"line 4: a task with the ID foreign exists already in the queue \"other\": give it another id\n",
+		"line 5: the ID x-5 is taken by something else: give it another id\n",
+	} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("%q, want %q", r.stderr, want)
+		}
+	}
+}
+
 // A file of another form is told by its first lines, and by how many more there are.
 func TestEnqueueFileOfAnotherForm(t *testing.T) {
 	t.Parallel()
 	u, _ := newProducer(t, queuetest.Shared(t).URL())
 	const all = 5000
 	r := u.feed(strings.Repeat("a plain line\n", all), "enqueue", "mail", "--file", "-", "--id", "x")
-	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != maxBadLines || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are no tasks\n", all-maxBadLines)) {
+	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != maxBadLines || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are refused\n", all-maxBadLines)) {
 		t.Errorf("exit %d, %d lines told: %s", r.status, told, r.stderr)
 	}
 }

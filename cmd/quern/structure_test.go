@@ -36,7 +36,7 @@ var directions = map[string][]string{
 	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":      {"sdk/queue", "runtime"},
 	"host/trace":   {"sdk/queue", "runtime"},
-	"host/webhook": {"host/trace", "sdk/queue", "runtime"},
+	"host/webhook": {"host/trace", "sdk/queue", "runtime", "metrics"},
 	"plugins":      {"runtime"},
 	"runtime":      {},
 	"sdk":          {},

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -51,17 +52,9 @@ type Config struct {
 	Poll time.Duration
 	// Version is the program's, and Name the host's for people: both are published.
 	Version, Name string
-	Metrics       Metrics
-	Tracer        *trace.Tracer // default: none; it stays the caller's
-	Logger        hclog.Logger  // default: none
-}
-
-// Metrics counts deliveries like tasks.
-type Metrics interface {
-	QueueServed(tenant, queue, plugin string)
-	TaskStarted(tenant, queue, plugin, traceID string, wait time.Duration)
-	TaskDone(tenant, queue, plugin, outcome, reason, traceID string, d time.Duration)
-	DestinationsOff(tenant string, n int)
+	Metrics       *metrics.Metrics // counts deliveries like tasks
+	Tracer        *trace.Tracer    // default: none; it stays the caller's
+	Logger        hclog.Logger     // default: none
 }
 
 func (c Config) withDefaults() Config {

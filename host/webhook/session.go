@@ -390,7 +390,8 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
-		s.config.Metrics.TaskStarted(s.client.Tenant(), name, PluginName, traceID, wait)
+		counts := s.config.Metrics.Tasks(s.client.Tenant(), name, PluginName)
+		counts.Started(traceID, wait)
 		s.work.Go(func() {
 			defer stop(nil)
 			begun := time.Now()
@@ -401,7 +402,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
 			s.Runner.mu.Unlock()
-			s.config.Metrics.TaskDone(s.client.Tenant(), name, PluginName, outcome, reason, traceID, time.Since(begun))
+			counts.Done(outcome, reason, traceID, time.Since(begun))
 			s.poke()
 		})
 	}

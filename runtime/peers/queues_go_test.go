@@ -29,7 +29,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// bestAsynq begins the name of Asynq with the concurrency that is best here.
+// bestAsynq begins the name of Asynq with the concurrency that is best here for each workload.
 const bestAsynq = "Asynq, best"
 
 // goSystems are the queues in Go. Their workers run in this process, as they run in that of who uses them.
@@ -40,14 +40,22 @@ func goSystems(b *testing.B) []system {
 	first.measure[drainEmpty], first.measure[drainOrders] = defaults.drain(nothing, 20_000), defaults.drain(ordering, 20_000)
 	first.measure[enqueueOne], first.measure[enqueueEight] = defaults.enqueue(1, 10_000), defaults.enqueue(producers, 40_000)
 	first.measure[idle] = defaults.idle
-	best, fastest := asynqPeer(0), 0.0
-	for _, concurrency := range []asynqPeer{8, slots, 4 * slots} {
-		if rate := concurrency.drain(nothing, 20_000)(b)[0]; rate > fastest {
-			best, fastest = concurrency, rate
+	best := func(w workload) (best asynqPeer) { // by the median of three runs
+		fastest := 0.0
+		for _, concurrency := range []asynqPeer{8, slots, 4 * slots} {
+			rates := make([]float64, 3)
+			for i := range rates {
+				rates[i] = concurrency.drain(w, 20_000)(b)[0]
+			}
+			if slices.Sort(rates); rates[1] > fastest {
+				best, fastest = concurrency, rates[1]
+			}
 		}
+		return best
 	}
-	second := system{name: fmt.Sprintf("%s, %d at a time", bestAsynq, best)}
-	second.measure[drainEmpty], second.measure[drainOrders] = best.drain(nothing, 40_000), best.drain(ordering, 40_000)
+	empty, orders := best(nothing), best(ordering)
+	second := system{name: fmt.Sprintf("%s, %d at a time, with JSON %d", bestAsynq, empty, orders)}
+	second.measure[drainEmpty], second.measure[drainOrders] = empty.drain(nothing, 40_000), orders.drain(ordering, 40_000)
 	systems := []system{first, second}
 	if database := startPostgres(b); database != "" {
 		migrateRiver(b, database)

@@ -193,12 +193,12 @@ func benchmarkReserveSettle(b *testing.B, batch, priority int) {
 			left = 50 * batch
 			b.StartTimer()
 		}
-		got := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		got := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64)}})[0]
 		if got.Err != nil || len(got.Tasks) != batch {
 			b.Fatal(len(got.Tasks), got.Err)
 		}
 		for i, task := range got.Tasks {
-			settlements[i] = Settlement{Claim: Claim{ID: task.ID, Run: task.Run}, Result: result}
+			settlements[i] = Settlement{Claim: task.Claim(), Result: result}
 		}
 		errs, err := node.Settle(w.ctx, "q", settlements)
 		if err != nil {

@@ -307,3 +307,31 @@ func TestAnIdleWorkerIsDrained(t *testing.T) {
 		}
 	})
 }
+
+func TestCancelWaitingTasks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		pending := w.enqueue(t, "q", "", Options{})
+		scheduled := w.enqueue(t, "q", "", Options{Delay: time.Hour})
+		for _, id := range []string{pending, scheduled} {
+			if _, err := q.Cancel(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled || task.Failure().Reason != ReasonCancelled {
+				t.Errorf("cancelled: %+v", task)
+			}
+		}
+		w.depth(t, "q", map[Status]int64{Failed: 2})
+		if _, err := q.Cancel(w.ctx, pending); !errors.Is(err, ErrStatus) {
+			t.Errorf("twice: %v", err)
+		}
+		if _, err := q.Cancel(w.ctx, "none"); !errors.Is(err, ErrNoTask) {
+			t.Errorf("no task: %v", err)
+		}
+		running := w.enqueue(t, "q", "", Options{})
+		w.reserve(t, w.node(t, "q"), "q", true)
+		if err := q.Delete(w.ctx, running); !errors.Is(err, ErrStatus) {
+			t.Errorf("delete of a running task: %v", err)
+		}
+	})
+}

@@ -303,3 +303,19 @@ func (l *meanwhile) count(...redis.Cmder) {
 		l.act()
 	}
 }
+
+func TestDuty(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		a, b := w.Node(), w.Node()
+		take := func(n *Node) bool { return must[bool](t)(n.TakeDuty(w.ctx, "due", time.Minute)) }
+		if !take(a) || take(b) {
+			t.Error("a duty was taken twice, or not at all")
+		}
+		if err := b.YieldDuty(w.ctx, "due"); err != nil || take(b) {
+			t.Error("another's duty was given back", err)
+		}
+		if err := a.YieldDuty(w.ctx, "due"); err != nil || !take(b) {
+			t.Error("a duty that was given back cannot be taken", err)
+		}
+	})
+}

@@ -108,6 +108,8 @@ type Receipt struct {
 	ID string
 	// Existed: nothing was enqueued, because a task of that ID existed, or ID is the task that has the uniqueness.
 	Existed bool
+	// Taken: what existed is something else, a task of another queue or with other parameters, or no task.
+	Taken bool
 }
 
 // Enqueue puts a task into the queue and returns its ID, also with an error: enqueueing that ID again is safe. Concurrent calls
@@ -297,7 +299,7 @@ func (b *taskBlock) read(receipts []Receipt) error {
 		if first, ok := strings.CutPrefix(answer, "="); ok {
 			receipts[i].ID = first
 		}
-		receipts[i].Existed = answer != "new"
+		receipts[i].Existed, receipts[i].Taken = answer != "new", answer == "taken"
 	}
 	return nil
 }

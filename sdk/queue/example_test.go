@@ -169,8 +169,8 @@ func ExampleQueue_EnqueueMany() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(len(receipts), receipts[0])
-	// Output: 2500 {frame-0 false}
+	fmt.Println(len(receipts), receipts[0].ID)
+	// Output: 2500 frame-0
 }
 
 func ExampleOptions_at() {

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,56 @@ func TestReserveNamesADamagedKey(t *testing.T) {
 				t.Errorf("with a damaged %s: %v", key, batch.Err)
 			}
 			w.rdb.Del(w.ctx, key)
+		}
+	})
+}
+
+func TestRecount(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.node(t, "q")
+		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: "q"})
+		for range 2 {
+			if _, err := recount(w.ctx, w.Queue("q")); err != nil {
+				t.Fatal(err)
+			}
+			if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
+				t.Errorf("%d listeners", n)
+			}
+		}
+		if _, err := recount(w.ctx, w.Queue("none")); err != nil {
+			t.Error(err)
+		}
+		if _, ok := must[map[string]int64](t)(w.Queues(w.ctx))["none"]; ok {
+			t.Error("a queue came to be")
+		}
+	})
+}
+
+// A recount of many queues tells of those alone in which there is something to do, also beside damaged ones.
+func TestRecountOfManyQueues(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.clock = "1700000000.000000"
+		queues := make([]string, 2*recountQueues+5) // three blocks
+		for i := range queues {
+			queues[i] = fmt.Sprint("q", i)
+		}
+		node := w.node(t, queues...)
+		empty, damaged, stale := queues[recountQueues], queues[recountQueues-1], queues[len(queues)-1]
+		must[any](t)(nil, node.Unregister(w.ctx, empty))
+		w.rdb.Del(w.ctx, w.keys.listeners(damaged))
+		w.rdb.Set(w.ctx, w.keys.listeners(damaged), "x", 0)
+		w.rdb.SAdd(w.ctx, w.keys.started(stale), "gone~01234567_8 8 id")
+		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: stale})
+		news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
+		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.keys.listeners(damaged)) ||
+			news[1] != (Recounted{Queue: empty, Forgotten: true}) {
+			t.Errorf("%+v", news)
+		}
+		if listeners := must[map[string]int64](t)(w.Queues(w.ctx)); len(listeners) != len(queues)-1 || listeners[stale] != 1 {
+			t.Errorf("%d queues, %d listeners of %s", len(listeners), listeners[stale], stale)
+		}
+		if n := w.rdb.SCard(w.ctx, w.keys.started(stale)).Val(); n != 0 {
+			t.Errorf("%d started tasks of nobody are left", n)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,6 +220,14 @@ func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
 	}
 }
 
+// ballast fills a list up to the length that is still searched.
+func (w *world) ballast(list string) {
+	fill := slices.Repeat([]any{"ballast"}, 5000)
+	for range searched / len(fill) {
+		w.rdb.LPush(w.ctx, list, fill...)
+	}
+}
+
 // durable are the options of a server that keeps every write over a kill.
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
@@ -239,4 +249,36 @@ func setupBehind(t *testing.T, query string) (*world, *world, *queuetest.Proxy) 
 func setupOwn(t *testing.T, options ...string) *world {
 	t.Helper()
 	return newWorld(t, queuetest.Start(t, options...).URL())
+}
+
+// at sets the clock of the scripts to so many seconds after a beginning.
+func (w *world) at(second float64) { w.clock = fmt.Sprintf("%.6f", 1700000000+second) }
+
+// names are all keys of the tenant, in order.
+func (w *world) names(t testing.TB) []string {
+	t.Helper()
+	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.keys.ns+"_*").Result())))
+}
+
+// waits are the IDs of the list that Python knows, next to run first.
+func (w *world) waits(t testing.TB, queue string) []string {
+	t.Helper()
+	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending(queue), 0, -1).Result())
+	slices.Reverse(ids)
+	return ids
+}
+
+func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Claim {
+	t.Helper()
+	var holds []Claim
+	for len(holds) < count {
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+		if batch.Err != nil || len(batch.Tasks) == 0 {
+			t.Fatalf("reserved %d of %d tasks: %v", len(holds), count, batch.Err)
+		}
+		for _, task := range batch.Tasks {
+			holds = append(holds, task.Claim())
+		}
+	}
+	return holds
 }

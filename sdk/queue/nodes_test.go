@@ -169,3 +169,147 @@ func TestLeaseIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestRegisterCountsOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "a", "b", "a")
+		if got := must[map[string]int64](t)(w.Queues(w.ctx)); got["a"] != 1 || got["b"] != 1 {
+			t.Errorf("listeners %v", got)
+		}
+		if _, err := node.Renew(w.ctx, map[string]string{"version": "1"}); err != nil {
+			t.Fatal(err)
+		}
+		end := must[float64](t)(w.rdb.ZScore(w.ctx, w.keys.nodes(), node.ID()).Result())
+		if left := end - float64(time.Now().Unix()); left < 5 || left > 15 {
+			t.Errorf("the lease ends in %v s", left)
+		}
+		if ttl := must[time.Duration](t)(w.rdb.TTL(w.ctx, w.keys.node(node.ID())).Result()); ttl < time.Second || ttl > time.Minute {
+			t.Errorf("the node hash lives %s", ttl)
+		}
+		for range 2 {
+			if err := node.Leave(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := must[map[string]int64](t)(w.Queues(w.ctx)); got["a"] != 0 || got["b"] != 0 {
+			t.Errorf("listeners after leaving twice %v", got)
+		}
+		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("renewing after leaving: %v", err)
+		}
+	})
+}
+
+func TestLeavingWithAHeldTaskStaysKnown(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", false)
+		if err := node.Leave(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.rdb.ZScore(w.ctx, w.keys.nodes(), node.ID()).Result(); err != nil {
+			t.Errorf("the node is forgotten while it holds a task: %v", err)
+		}
+	})
+}
+
+// A lease that is over is not lost while nobody has come for it.
+func TestALeaseThatIsOverIsRenewed(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); !slices.Equal(alive, []string{node.id}) {
+			t.Errorf("alive are %v", alive)
+		}
+		w.die(t, node)
+		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); len(alive) != 0 {
+			t.Errorf("alive are %v", alive)
+		}
+		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+			t.Errorf("%v, %v", dead, err)
+		}
+		if _, err := node.Renew(w.ctx, nil); err != nil {
+			t.Error(err)
+		}
+		dead, next, err := w.Fleet().Dead(w.ctx)
+		if err != nil || len(dead) != 0 || next <= 0 || next > w.config.Lease {
+			t.Errorf("%v, next in %s, %v", dead, next, err)
+		}
+	})
+}
+
+// What is condemned cannot come back, and does no harm while its tasks are taken from it.
+func TestCondemnedListener(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, queue := range []string{"a", "b"} {
+			w.enqueue(t, queue, "", Options{ID: "moved-" + queue})
+			w.enqueue(t, queue, "", Options{ID: "waits-" + queue})
+		}
+		node := w.node(t, "a", "b")
+		a := w.reserve(t, node, "a", true)
+		b := w.reserve(t, node, "b", true)
+		w.die(t, node)
+		// A reclaimer that dies after the first queue.
+		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+			t.Fatal(err)
+		}
+		must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "a", 3, false))
+
+		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("renewed: %v", err)
+		}
+		if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+			t.Errorf("reserved %+v", batch)
+		}
+		settle := func(queue string, got Reservation) error {
+			errs, err := node.Settle(w.ctx, queue, []Settlement{{Claim: Claim{ID: got.ID, Run: got.Run}}})
+			return errors.Join(append(errs, err)...)
+		}
+		if err := settle("a", a); !errors.Is(err, ErrLost) {
+			t.Errorf("settled what is another's: %v", err)
+		}
+		if err := settle("b", b); err != nil {
+			t.Errorf("settled what it still held: %v", err)
+		}
+		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+			t.Errorf("dead are %v, %v", dead, err)
+		}
+		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got != (Reclaimed{}) {
+			t.Errorf("then %+v", got)
+		}
+		w.depth(t, "a", map[Status]int64{Pending: 2})
+		w.depth(t, "b", map[Status]int64{Pending: 1, Complete: 1})
+		for queue, n := range must[map[string]int64](t)(w.Queues(w.ctx)) {
+			if n != 0 {
+				t.Errorf("%d listeners of %s", n, queue)
+			}
+		}
+		// Another run, by another one, is not disturbed.
+		other := w.node(t, "a")
+		again := w.reserve(t, other, "a", true)
+		if err := settle("a", a); again.ID != a.ID || !errors.Is(err, ErrLost) {
+			t.Errorf("settled what another runs: %v", err)
+		}
+	})
+}
+
+// A Quern listener that is in a queue's set without a lease is dead.
+func TestReclaimOfAListenerWithoutALease(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", true)
+		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.id)
+		dead, err := w.Fleet().Unleased(w.ctx)
+		if err != nil || !slices.Equal(dead, []string{node.id}) {
+			t.Fatalf("dead are %v, %v", dead, err)
+		}
+		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
+			t.Errorf("%+v", got)
+		}
+		if dead, err := w.Fleet().Unleased(w.ctx); err != nil || len(dead) != 0 {
+			t.Errorf("then dead are %v, %v", dead, err)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1})
+	})
+}

@@ -172,6 +172,7 @@ func TestMaxRunning(t *testing.T) {
 			node := w.node(t, queues...)
 			group.Go(func() {
 				for w.rdb.LLen(w.ctx, w.keys.complete("a")).Val()+w.rdb.LLen(w.ctx, w.keys.complete("b")).Val() < int64(tasks) && w.ctx.Err() == nil {
+					var requests []SettleRequest
 					for i, batch := range node.Reserve(w.ctx, []ReserveRequest{want("a"), want("b")}) {
 						if n := running(); n > int64(most) {
 							t.Errorf("%d run", n)
@@ -180,8 +181,11 @@ func TestMaxRunning(t *testing.T) {
 						for _, task := range batch.Tasks {
 							settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 						}
-						if errs, err := node.Settle(w.ctx, queues[i], settlements, queues...); errors.Join(append(errs, err)...) != nil {
-							t.Error(errs, err)
+						requests = append(requests, SettleRequest{Queue: queues[i], Settlements: settlements, Wake: queues})
+					}
+					for _, reply := range node.SettleAll(w.ctx, requests) {
+						if err := errors.Join(append(reply.Errs, reply.Err)...); err != nil {
+							t.Error(err)
 						}
 					}
 				}

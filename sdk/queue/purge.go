@@ -106,7 +106,7 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 				age, keep, optional(options.Foreign, "1"), passed))
 			v := valuesOf(reply)
 			total += v.count()
-			passed, done = strconv.FormatInt(v.number(), 10), v.flag()
+			passed, done = v.text(), v.flag()
 			if err = cmp.Or(err, v.err()); err != nil {
 				return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
 			}

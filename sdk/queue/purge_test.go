@@ -130,14 +130,8 @@ func TestPurgeInBlocks(t *testing.T) {
 func TestLongListsOfWhatIsFinished(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)
-	fill := make([]any, 5000)
-	for i := range fill {
-		fill[i] = "ballast"
-	}
 	w.finishAs(t, "q", "f1", "f2", "f3", "c4")
-	for range searched / len(fill) {
-		w.rdb.LPush(w.ctx, w.keys.failed("q"), fill...)
-	}
+	w.ballast(w.keys.failed("q"))
 	q := w.Queue("q")
 	for _, id := range []string{"f1", "f2"} {
 		if err := q.Retry(w.ctx, id); err != nil {
@@ -170,6 +164,42 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 			t.Errorf("%s is left", id)
 		}
 	}
+}
+
+// Entries of deleted tasks that nobody searched for count neither as tasks nor for the number to keep; if most are such ones they go.
+func TestPurgeOfStaleEntries(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		purge := func(keep int64, old bool, gone, complete int64, left string) {
+			t.Helper()
+			options := PurgeOptions{Keep: keep, OlderThan: time.Hour}
+			if news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
+				t.Errorf("of %d to keep a recount finds %v", keep, news)
+			}
+			n := must[int](t)(q.Purge(w.ctx, options))
+			stats := must[Stats](t)(q.Stats(w.ctx))
+			ids := strings.Join(w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, 8).Val(), " ")
+			if int64(n) != gone || stats.Depth[Complete] != complete || stats.Totals["stale:complete"] != 0 || ids != left {
+				t.Errorf("of %d to keep %d are gone, %d left: %s", keep, n, stats.Depth[Complete], ids)
+			}
+		}
+		w.finishAs(t, "q", "p0", "c1", "c2", "c3", "c4", "c5")
+		for _, id := range []string{"c2", "c4", "c5"} {
+			must[any](t)(w.eval(w.ctx, newCall("delete", w.keys.task(id), "q", id, 0)))
+		}
+		purge(3, false, 0, 3, "c5 c4 c3 c2 c1 p0")
+		purge(2, true, 0, 3, "c5 c4 c3 c2 c1 p0") // the oldest one is another client's
+		purge(1, true, 1, 2, "c5 c4 c3 p0")
+		many := make([]any, 2000)
+		for i := range many {
+			many[i] = fmt.Sprint("gone", i)
+		}
+		w.rdb.LPush(w.ctx, w.keys.complete("q"), many...)
+		w.rdb.HIncrBy(w.ctx, w.keys.stats("q"), "stale:complete", int64(len(many)))
+		w.finishAs(t, "q", "c6")
+		w.at(6)
+		purge(2000, true, 0, 3, "c6 c3 p0")
+	})
 }
 
 // What is kept is kept of each status, and what other clients left at the old end takes no place of it.

@@ -7,15 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
-
-// at sets the clock of the scripts to so many seconds after a beginning.
-func (w *world) at(second float64) { w.clock = fmt.Sprintf("%.6f", 1700000000+second) }
 
 // die ends a node's lease, as time does.
 func (w *world) die(t testing.TB, node *Node) {
@@ -32,35 +28,6 @@ func (w *world) reclaimFrom(t testing.TB, node *Node) Reclaimed {
 	t.Helper()
 	w.die(t, node)
 	return must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0))
-}
-
-// names are all keys of the tenant, in order.
-func (w *world) names(t testing.TB) []string {
-	t.Helper()
-	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.keys.ns+"_*").Result())))
-}
-
-// waits are the IDs of the list that Python knows, next to run first.
-func (w *world) waits(t testing.TB, queue string) []string {
-	t.Helper()
-	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending(queue), 0, -1).Result())
-	slices.Reverse(ids)
-	return ids
-}
-
-func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Claim {
-	t.Helper()
-	var holds []Claim
-	for len(holds) < count {
-		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
-		if batch.Err != nil || len(batch.Tasks) == 0 {
-			t.Fatalf("reserved %d of %d tasks: %v", len(holds), count, batch.Err)
-		}
-		for _, task := range batch.Tasks {
-			holds = append(holds, task.Claim())
-		}
-	}
-	return holds
 }
 
 func TestReclaimKeepsTheOrder(t *testing.T) {
@@ -113,87 +80,6 @@ func TestReclaimKeepsTheOrder(t *testing.T) {
 	})
 }
 
-func TestCrashesAreCounted(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		terms  FailurePolicy
-		asked  int      // of whoever reclaims
-		states []Status // after each crash
-		delays []int    // seconds
-	}{
-		{"default", FailurePolicy{}, 0, []Status{Pending, Scheduled, Failed}, []int{0, 1, 0}},
-		{"the host's", FailurePolicy{}, 2, []Status{Pending, Failed}, []int{0, 0}},
-		{"the host's is less", FailurePolicy{MaxCrashes: 1_000_000}, 5, []Status{Pending, Scheduled, Scheduled, Scheduled, Failed}, []int{0, 1, 2, 4, 0}},
-		{"the manifest's is less", FailurePolicy{MaxCrashes: 2}, 5, []Status{Pending, Failed}, []int{0, 0}},
-		{"once", FailurePolicy{MaxCrashes: 1}, 0, []Status{Failed}, []int{0}},
-		{"must not run twice", FailurePolicy{NoRerun: true, MaxCrashes: 9}, 0, []Status{Failed}, []int{0}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			everywhere(t, func(t *testing.T, w *world) {
-				second := 0.0
-				w.at(second)
-				id := w.enqueue(t, "q", "", Options{})
-				for i, want := range c.states {
-					node := w.node(t, "q")
-					batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, FailurePolicy: c.terms}})[0]
-					if len(batch.Tasks) != 1 || batch.Tasks[0].ID != id {
-						t.Fatalf("run %d: %+v", i+1, batch)
-					}
-					w.die(t, node)
-					got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, c.asked))
-					if got.Sum() != 1 {
-						t.Errorf("crash %d: %+v", i+1, got)
-					}
-					task := w.task(t, id)
-					if task.Status != want || task.Crashes != i+1 || task.Attempts != 0 {
-						t.Fatalf("crash %d: %+v, want %s", i+1, task, want)
-					}
-					if want == Scheduled {
-						if wait := task.ETA.Sub(task.Updated); wait != time.Duration(c.delays[i])*time.Second {
-							t.Errorf("crash %d: waits %s, want %d s", i+1, wait, c.delays[i])
-						}
-						second += float64(c.delays[i])
-						w.at(second)
-						must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
-					}
-				}
-				task := w.task(t, id)
-				if task.Reason != ReasonCrashed || task.Failure().Reason != ReasonCrashed || task.FinishedAt.IsZero() || task.Node == "" {
-					t.Errorf("at the end: %+v", task)
-				}
-				history := must[[]Attempt](t)(w.History(w.ctx, task))
-				if len(history) != len(c.states) {
-					t.Errorf("%d attempts in the history, want %d", len(history), len(c.states))
-				}
-				for i, attempt := range history {
-					last := i == len(history)-1
-					if attempt.Run != int64(i+1) || !last && (attempt.Outcome != "crashed" || attempt.Failure != nil) ||
-						last && (attempt.Outcome != string(Failed) || attempt.Failure.Reason != ReasonCrashed) {
-						t.Errorf("attempt %d: %+v", i+1, attempt)
-					}
-				}
-				w.depth(t, "q", map[Status]int64{Failed: 1})
-			})
-		})
-	}
-}
-
-func TestTheLongestPauseAfterACrash(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		w.at(0)
-		id := w.enqueue(t, "q", "", Options{})
-		w.rdb.HSet(w.ctx, w.keys.task(id), "crashes", 50)
-		node := w.node(t, "q")
-		node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true}})
-		w.die(t, node)
-		must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 1000))
-		if task := w.task(t, id); task.ETA.Sub(task.Updated) != time.Minute {
-			t.Errorf("%+v", task)
-		}
-	})
-}
-
 func TestReclaimRefusesWhoeverLives(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{})
@@ -242,85 +128,6 @@ func TestReclaimOfASplicedName(t *testing.T) {
 	if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, "c_1", 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
-}
-
-// A lease that is over is not lost while nobody has come for it.
-func TestALeaseThatIsOverIsRenewed(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		node := w.node(t, "q")
-		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); !slices.Equal(alive, []string{node.id}) {
-			t.Errorf("alive are %v", alive)
-		}
-		w.die(t, node)
-		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); len(alive) != 0 {
-			t.Errorf("alive are %v", alive)
-		}
-		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
-			t.Errorf("%v, %v", dead, err)
-		}
-		if _, err := node.Renew(w.ctx, nil); err != nil {
-			t.Error(err)
-		}
-		dead, next, err := w.Fleet().Dead(w.ctx)
-		if err != nil || len(dead) != 0 || next <= 0 || next > w.config.Lease {
-			t.Errorf("%v, next in %s, %v", dead, next, err)
-		}
-	})
-}
-
-// What is condemned cannot come back, and does no harm while its tasks are taken from it.
-func TestCondemnedListener(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		for _, queue := range []string{"a", "b"} {
-			w.enqueue(t, queue, "", Options{ID: "moved-" + queue})
-			w.enqueue(t, queue, "", Options{ID: "waits-" + queue})
-		}
-		node := w.node(t, "a", "b")
-		a := w.reserve(t, node, "a", true)
-		b := w.reserve(t, node, "b", true)
-		w.die(t, node)
-		// A reclaimer that dies after the first queue.
-		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
-			t.Fatal(err)
-		}
-		must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "a", 3, false))
-
-		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
-			t.Errorf("renewed: %v", err)
-		}
-		if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
-			t.Errorf("reserved %+v", batch)
-		}
-		settle := func(queue string, got Reservation) error {
-			errs, err := node.Settle(w.ctx, queue, []Settlement{{Claim: Claim{ID: got.ID, Run: got.Run}}})
-			return errors.Join(append(errs, err)...)
-		}
-		if err := settle("a", a); !errors.Is(err, ErrLost) {
-			t.Errorf("settled what is another's: %v", err)
-		}
-		if err := settle("b", b); err != nil {
-			t.Errorf("settled what it still held: %v", err)
-		}
-		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
-			t.Errorf("dead are %v, %v", dead, err)
-		}
-		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got != (Reclaimed{}) {
-			t.Errorf("then %+v", got)
-		}
-		w.depth(t, "a", map[Status]int64{Pending: 2})
-		w.depth(t, "b", map[Status]int64{Pending: 1, Complete: 1})
-		for queue, n := range must[map[string]int64](t)(w.Queues(w.ctx)) {
-			if n != 0 {
-				t.Errorf("%d listeners of %s", n, queue)
-			}
-		}
-		// Another run, by another one, is not disturbed.
-		other := w.node(t, "a")
-		again := w.reserve(t, other, "a", true)
-		if err := settle("a", a); again.ID != a.ID || !errors.Is(err, ErrLost) {
-			t.Errorf("settled what another runs: %v", err)
-		}
-	})
 }
 
 // A listener with 50 queues; whoever reclaims dies half-way, and several go on at once.
@@ -492,27 +299,6 @@ func TestReclaimBesideADamagedQueue(t *testing.T) {
 	})
 }
 
-// A Quern listener that is in a queue's set without a lease is dead.
-func TestReclaimOfAListenerWithoutALease(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		w.enqueue(t, "q", "", Options{})
-		node := w.node(t, "q")
-		w.reserve(t, node, "q", true)
-		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.id)
-		dead, err := w.Fleet().Unleased(w.ctx)
-		if err != nil || !slices.Equal(dead, []string{node.id}) {
-			t.Fatalf("dead are %v, %v", dead, err)
-		}
-		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
-			t.Errorf("%+v", got)
-		}
-		if dead, err := w.Fleet().Unleased(w.ctx); err != nil || len(dead) != 0 {
-			t.Errorf("then dead are %v, %v", dead, err)
-		}
-		w.depth(t, "q", map[Status]int64{Pending: 1})
-	})
-}
-
 // What a Python listener holds nobody takes by himself.
 func TestReclaimOfAPythonListener(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -613,56 +399,6 @@ func TestReclaimAfterALostReply(t *testing.T) {
 	past.depth(t, "q", map[Status]int64{Pending: 1})
 }
 
-func TestRecount(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		w.node(t, "q")
-		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: "q"})
-		for range 2 {
-			if _, err := recount(w.ctx, w.Queue("q")); err != nil {
-				t.Fatal(err)
-			}
-			if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
-				t.Errorf("%d listeners", n)
-			}
-		}
-		if _, err := recount(w.ctx, w.Queue("none")); err != nil {
-			t.Error(err)
-		}
-		if _, ok := must[map[string]int64](t)(w.Queues(w.ctx))["none"]; ok {
-			t.Error("a queue came to be")
-		}
-	})
-}
-
-// A recount of many queues tells of those alone in which there is something to do, also beside damaged ones.
-func TestRecountOfManyQueues(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000000.000000"
-		queues := make([]string, 2*recountQueues+5) // three blocks
-		for i := range queues {
-			queues[i] = fmt.Sprint("q", i)
-		}
-		node := w.node(t, queues...)
-		empty, damaged, stale := queues[recountQueues], queues[recountQueues-1], queues[len(queues)-1]
-		must[any](t)(nil, node.Unregister(w.ctx, empty))
-		w.rdb.Del(w.ctx, w.keys.listeners(damaged))
-		w.rdb.Set(w.ctx, w.keys.listeners(damaged), "x", 0)
-		w.rdb.SAdd(w.ctx, w.keys.started(stale), "gone~01234567_8 8 id")
-		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: stale})
-		news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
-		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.keys.listeners(damaged)) ||
-			news[1] != (Recounted{Queue: empty, Forgotten: true}) {
-			t.Errorf("%+v", news)
-		}
-		if listeners := must[map[string]int64](t)(w.Queues(w.ctx)); len(listeners) != len(queues)-1 || listeners[stale] != 1 {
-			t.Errorf("%d queues, %d listeners of %s", len(listeners), listeners[stale], stale)
-		}
-		if n := w.rdb.SCard(w.ctx, w.keys.started(stale)).Val(); n != 0 {
-			t.Errorf("%d started tasks of nobody are left", n)
-		}
-	})
-}
-
 // Blueque's claim_orphan leaves the task in the list of the dead, which no queue's set names any more:
 // if the claimer dies as well somebody still can move it.
 func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
@@ -699,52 +435,4 @@ func TestReclaimOfATenantInBraces(t *testing.T) {
 	if got := w.reclaimFrom(t, node); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
-}
-
-// What an older manifest said does not hold for a run that began without it.
-func TestTermsOfAnOlderManifest(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		for name, start := range map[string]func(node *Node, queue string) error{
-			"reserve": func(node *Node, queue string) error {
-				return node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: true}})[0].Err
-			},
-			"start": func(node *Node, queue string) error {
-				got := w.reserve(t, node, queue, false)
-				return node.Start(w.ctx, queue, Claim{ID: got.ID, Run: got.Run})
-			},
-			"adopt": func(node *Node, queue string) error {
-				got := w.reserve(t, node, queue, false)
-				return node.Adopt(w.ctx, ReserveRequest{Queue: queue, Start: true}, []string{got.ID}).Err
-			},
-		} {
-			for before, prepare := range map[string]func(queue, id string) error{
-				"ran": func(queue, id string) error {
-					node := w.node(t, queue)
-					got := node.Reserve(w.ctx, []ReserveRequest{{
-						Queue: queue, Count: 1, Start: true, FailurePolicy: FailurePolicy{NoRerun: true, MaxCrashes: 1, Dead: "dead"},
-					}})[0].Tasks[0]
-					errs, err := node.Release(w.ctx, queue, []Claim{{ID: id, Run: got.Run}})
-					return errors.Join(append(errs, err)...)
-				},
-				"expired": func(queue, id string) error {
-					w.rdb.HSet(w.ctx, w.keys.task(id), "created", 1)
-					_, err := expire(w.ctx, w.Queue(queue), time.Hour, "dead")
-					return errors.Join(err, w.Queue(queue).Retry(w.ctx, id))
-				},
-			} {
-				queue := name + "-" + before
-				id := w.enqueue(t, queue, "", Options{})
-				node := w.node(t, queue)
-				if err := errors.Join(prepare(queue, id), start(node, queue)); err != nil {
-					t.Fatal(queue, err)
-				}
-				if got := w.rdb.HMGet(w.ctx, w.keys.task(id), "on_crash", "max_crashes", "dead").Val(); !slices.Equal(got, make([]any, 3)) {
-					t.Errorf("%s: %v", queue, got)
-				}
-				if got := w.reclaimFrom(t, node); got.Returned != 1 {
-					t.Errorf("%s: %+v", queue, got)
-				}
-			}
-		}
-	})
 }

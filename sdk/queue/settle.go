@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Requeue is why a task that has not failed for good waits for another run.
@@ -108,16 +110,49 @@ func (c *Child) Validate() error {
 	return cmp.Or(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
 }
 
-// Settle ends the runs of held tasks of one queue in one script, and wakes the listeners of the queues in wake, whose tasks
-// may have waited for these to end. Together they should weigh MaxWeight at most, for a few milliseconds of Redis's time.
-//
-// It returns one error for each settlement: nil; ErrLost, nothing was written; ErrNoTask; ErrDamaged, a child's queue takes
-// nothing and the task is still held; or ErrNoLetter, the task has failed. The second value means that nothing is known: the
-// same call may be repeated, and recognizes what was done.
-func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement, wake ...string) ([]error, error) {
-	args := []any{n.client.clock, queue, n.id, n.pid, strings.Join(wake, " "), len(settlements)}
-	claims := make([]Claim, len(settlements))
-	for i, s := range settlements {
+// SettleRequest ends the runs of held tasks of one queue. Together they should weigh MaxWeight at most, for a few milliseconds of
+// Redis's time.
+type SettleRequest struct {
+	Queue       string
+	Settlements []Settlement
+	// Wake are queues whose tasks may have waited for these to end: their listeners are woken.
+	Wake []string
+}
+
+// SettleReply is the answer to one SettleRequest.
+type SettleReply struct {
+	// Errs has one for each settlement: nil; ErrLost, nothing was written; ErrNoTask; ErrDamaged, a child's queue takes nothing and
+	// the task is still held; or ErrNoLetter, the task has failed.
+	Errs []error
+	// Err means that nothing is known: the same request may be repeated, and recognizes what was done.
+	Err error
+}
+
+// Settle is SettleAll for one queue.
+func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement) ([]error, error) {
+	reply := n.SettleAll(ctx, []SettleRequest{{Queue: queue, Settlements: settlements}})[0]
+	return reply.Errs, reply.Err
+}
+
+// SettleAll settles tasks of several queues in one round trip, by one script for each request.
+func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []SettleReply {
+	calls := make([]call, len(requests))
+	for i := range requests {
+		calls[i] = newCall("settle", n.client.keys.reserved(requests[i].Queue, n.id), n.settleArguments(&requests[i])...)
+	}
+	replies := make([]SettleReply, len(requests))
+	for i, answer := range n.client.evalAll(ctx, calls) {
+		r := &requests[i]
+		replies[i].Errs, replies[i].Err = verdicts(answer, "settle", r.Queue, len(r.Settlements), func(j int) string { return r.Settlements[j].ID })
+	}
+	return replies
+}
+
+func (n *Node) settleArguments(r *SettleRequest) []any {
+	args := append(make([]any, 0, 6+5*len(r.Settlements)),
+		n.client.clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "), len(r.Settlements))
+	for i := range r.Settlements {
+		s := &r.Settlements[i]
 		action, value := string(Complete), s.Result
 		if s.Failure != nil {
 			action, value = cmp.Or(string(s.Requeue), string(Failed)), s.Failure.encode()
@@ -140,9 +175,8 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 			}
 		}
 		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)
-		claims[i] = s.Claim
 	}
-	return n.end(ctx, "settle", queue, claims, args)
+	return args
 }
 
 // Release gives held tasks back to the front of the queue, at most MaxClaims, the newest first. Its errors are those of Settle.
@@ -151,22 +185,23 @@ func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]err
 	for _, c := range claims {
 		args = append(args, c.ID, c.proof(), n.pid)
 	}
-	return n.end(ctx, "release", queue, claims, args)
+	answer := newCall("release", n.client.keys.reserved(queue, n.id), args...).on(ctx, n.client.rdb)
+	return verdicts(answer, "release", queue, len(claims), func(i int) string { return claims[i].ID })
 }
 
-// end runs a script that answers for each of the claims.
-func (n *Node) end(ctx context.Context, script, queue string, claims []Claim, args []any) ([]error, error) {
-	value, err := n.client.eval(ctx, newCall(script, n.client.keys.reserved(queue, n.id), args...))
-	answers := strings.FieldsFunc(asString(value), func(r rune) bool { return r == '\n' })
-	if err == nil && len(answers) != len(claims) {
+// verdicts reads the answer of a script that has a line for each of n tasks.
+func verdicts(answer *redis.Cmd, script, queue string, n int, id func(int) string) ([]error, error) {
+	value, err := answer.Result()
+	lines := strings.FieldsFunc(asString(value), func(r rune) bool { return r == '\n' })
+	if err == nil && len(lines) != n {
 		err = errReply
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s tasks of %q: %w", script, queue, err)
 	}
-	errs := make([]error, len(answers))
-	for i, answer := range answers {
-		errs[i] = verdict(answer, claims[i].ID)
+	errs := make([]error, n)
+	for i, line := range lines {
+		errs[i] = verdict(line, id(i))
 	}
 	return errs, nil
 }

@@ -107,6 +107,11 @@ func readStats(reply any) Stats {
 	for totals.more() {
 		s.Totals[totals.text()] = totals.number()
 	}
+	for _, status := range []Status{Complete, Failed} {
+		stale := "stale:" + string(status)
+		s.Depth[status] = max(0, s.Depth[status]-s.Totals[stale])
+		delete(s.Totals, stale)
+	}
 	s.Limit = v.number()
 	s.Blocked = v.number()
 	if v.err() != nil {

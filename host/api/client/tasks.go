@@ -285,7 +285,7 @@ func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
 		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID)}
 	}
-	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed}
+	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed, Taken: got.Taken}
 	return nil
 }
 

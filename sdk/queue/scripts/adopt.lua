@@ -22,7 +22,7 @@ for i = 8 + extra, #ARGV do
   local h, size = read(key, max)
   local status = h and h[2]
   local finished = not h or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
-  if finished or h[3] and h[3] ~= listener and held(queue, id, h[3], listener) then
+  if finished or h[3] and h[3] ~= listener and holding(queue, id, h[3], listener) then
     dropped = dropped + redis.call('LREM', KEYS[1], 1, id)
     disown(queue, listener, id, pid ~= '' and pid or string.match(listener, '_(%d+)$'))
   elseif redis.call('LPOS', KEYS[1], id) then

@@ -26,9 +26,9 @@ local function afterplain(at)
   return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
 end
 
--- closed(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
+-- shut(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
 -- key is of another type.
-local function closed(queue, plain)
+local function shut(queue, plain)
   return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
     SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
@@ -154,13 +154,21 @@ local function addplain(id, queue, parameters, clock)
     'updated', clock, 'run', PLAIN)
 end
 
+-- existing(key, queue, parameters): what has the ID of a new task: 'old', that task, so the call is a repeat; or 'taken', which is a
+-- task of another queue or with other parameters, or none. Who brings none may have got those of a dependency.
+local function existing(key, queue, parameters)
+  local h = redis.pcall('HMGET', key, 'queue', 'parameters')
+  if h.err or h[1] and h[1] ~= '' and h[1] ~= queue or parameters ~= '' and h[2] ~= parameters then return 'taken' end
+  return 'old'
+end
+
 -- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
--- or another task holds its uniqueness. Returns 'new', 'old' (it existed), or = and the ID that holds
+-- or another task holds its uniqueness. Returns 'new', what existing returns, or = and the ID that holds
 -- its uniqueness.
 local function enqueue(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
-  if redis.call('EXISTS', key) == 1 then return 'old' end
+  if redis.call('EXISTS', key) == 1 then return existing(key, b.queue, ARGV[at + 1]) end
   -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
   if afterplain(at) then
     addplain(id, b.queue, ARGV[at + 1], clock)
@@ -197,10 +205,15 @@ local function unpublishable(id, topic)
     TOPIC_ .. topic, 'hash', PUBLISHING, 'zset')
 end
 
--- accept(at, clock): keeps the publication whose arguments, like those of a task, begin there, unless one of its ID is kept.
+local accepted = 0 -- publications
+
+-- accept(at, clock): keeps the publication whose arguments, like those of a task, begin there, unless one of its ID is kept. Each
+-- of a script has a microsecond of its own: a replay goes on from the time of one.
 local function accept(at, clock)
   local id, o = ARGV[at], options(at)
   if redis.call('EXISTS', PUBLICATION_ .. id) == 1 then return end
+  clock = after(clock, accepted / 1000000)
+  accepted = accepted + 1
   local fields = { 'parameters', ARGV[at + 1], 'created', clock }
   for name, value in pairs(o) do
     fields[#fields + 1] = name

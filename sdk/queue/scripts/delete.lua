@@ -1,19 +1,23 @@
--- Deletes a finished task and its data. In a long list of finished tasks its entry stays until purge meets it,
+-- Deletes a finished task and its data. In a long list of finished tasks its entry stays until purge meets it, as a stale one,
 -- because searching would take Redis too long.
 -- KEYS    1 task hash
 -- ARGV    1 queue  2 id  3 longest list that is searched
 -- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it
 local queue, id = ARGV[1], ARGV[2]
 local bad = mistyped(COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', KEYS[1], 'hash',
-  KEYS_ .. queue, 'zset')
+  KEYS_ .. queue, 'zset', STATS_ .. queue, 'hash')
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
 if status ~= 'complete' and status ~= 'failed' then return status end
 local list = (status == 'complete' and COMPLETE_TASKS_ or FAILED_TASKS_) .. queue
-if redis.call('LLEN', list) <= tonumber(ARGV[3]) then redis.call('LREM', list, 1, id) end
-redis.call('ZREM', TASKS_ .. queue, id) -- first a removal: forget may have to write
+redis.call('ZREM', TASKS_ .. queue, id) -- first a removal: what follows may have to write
+if redis.call('LLEN', list) <= tonumber(ARGV[3]) then
+  redis.call('LREM', list, 1, id)
+else
+  count(STATS_ .. queue, 'stale:' .. status)
+end
 forget(queue, { id }, { redis.call('HMGET', KEYS[1], unpack(OWNED)) }, status)
 announce(DONE_ .. id)
 return 'ok'

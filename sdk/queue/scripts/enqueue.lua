@@ -1,8 +1,8 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
--- RETURNS a word for each task, with spaces between (a list takes Redis longer): new, old (it existed), or = and the
---         ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, or DEPENDENCY if one
+-- RETURNS a word for each task, with spaces between (a list takes Redis longer): new, old or taken (as existing has it), or = and
+--         the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, or DEPENDENCY if one
 --         is to wait for a task that does not exist, or is open
 local queue = ARGV[2]
 local limit = redis.pcall('HGET', LIMITS, queue)
@@ -44,7 +44,7 @@ end
 local function several() -- rare
   local at = 3
   while at and at <= #ARGV do at = afterplain(at) end
-  local bad = closed(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
+  local bad = shut(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
   local dependent = 3
@@ -68,10 +68,10 @@ end
 
 if limit or #ARGV > 5 or ARGV[5] ~= '0' then return several() end
 -- What most calls bring needs little of what several has Redis make.
-local bad = closed(queue, true)
+local bad = shut(queue, true)
 if bad then return bad end
 local id = ARGV[3]
-if redis.call('EXISTS', TASK_ .. id) == 1 then return 'old' end
+if redis.call('EXISTS', TASK_ .. id) == 1 then return existing(TASK_ .. id, queue, ARGV[4]) end
 local clock = now(ARGV[1])
 addplain(id, queue, ARGV[4], clock)
 redis.call('ZADD', QUEUES, 'NX', '0', queue)

@@ -3,7 +3,7 @@
 -- KEYS    1 queues
 -- ARGV    1 clock override, then the queues
 -- RETURNS for each queue 'WRONGTYPE ...', or
---         {scheduled, pending, reserved (not started), started, complete, failed, listeners,
+--         {scheduled, pending, reserved (not started), started, complete, failed (both with stale entries), listeners,
 --         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, most tasks that may wait or "",
 --         how many of the scheduled ones wait for other tasks};
 --         fewer than asked for, but one at least, if there are many listeners

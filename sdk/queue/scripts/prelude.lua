@@ -81,9 +81,9 @@ local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- held(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
+-- holding(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
 -- own list has it once anyway.
-local function held(queue, id, node, own)
+local function holding(queue, id, node, own)
   local list = RESERVED_TASKS_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'
@@ -140,6 +140,14 @@ local function count(key, field, by)
   if type(n) == 'number' then return n end
   redis.call('HSET', key, field, by or '1')
   return by or 1
+end
+
+-- entries(list, queue, status): of a list of finished tasks, how many entries stand for tasks; how many are stale: in a list too long
+-- to be searched they stay when their task is deleted or retried; and whether purge is to look through all of it for these.
+local function entries(list, queue, status)
+  local length, stale = redis.call('LLEN', list), redis.pcall('HGET', STATS_ .. queue, 'stale:' .. status)
+  stale = type(stale) == 'string' and tonumber(string.match(stale, '^%d+$')) or 0
+  return math.max(0, length - stale), stale, stale > 1000 and stale > length / 2
 end
 
 -- following(text): the next value of a counter that the hash holds, as text, because Redis takes long to format a number. A
@@ -245,11 +253,13 @@ local function inherit(id, letter)
   end
 end
 
+-- unburied: why a dead letter could not be made, which the script returns; "" if all could.
+local unburied = ''
+
 -- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a new task in the queue
 -- dead that refers to the payload and history of the failed one. Letters of letters end with the fifth, because
 -- plugins may name each other's queues. If a key of that queue has another type there is no letter: dead_error of the
--- task says why, and so does unburied, which the script returns.
-local unburied = ''
+-- task says why, and so does unburied.
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
@@ -560,6 +570,7 @@ local function revive(queue, id, clock, d)
     redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
   else
     count(key, 'stale')
+    count(STATS_ .. queue, 'stale:failed')
   end
   redis.call('HDEL', key, 'error', 'reason', 'finished_at', 'expires')
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)

@@ -4,51 +4,52 @@
 -- ARGV    1 clock override  2 queue  3 status of the list's tasks  4 most tasks to look at
 --         5 greatest age in seconds, or "" for none  6 how many may stay, or "" for all
 --         7 "1" to forget the tasks of other clients too  8 entries at the old end to pass over, or ""
---         in a first block: those that an earlier purge passed over
--- RETURNS {tasks forgotten, entries at the old end to pass over in the next block, 1 if there is no
---         more to do}
+--         in a first block: those that an earlier purge passed over. With * behind them, whatever else is to stay is passed over
+--         too, because most entries of the list are stale
+-- RETURNS {tasks forgotten, what the next block has as 8, 1 if there is no more to do}
 local queue, status = ARGV[2], ARGV[3]
 local mark = PURGED_ .. queue
-local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash')
+local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash', STATS_ .. queue, 'hash')
 if bad then return bad end
 
 redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
 local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
-local passed = tonumber(ARGV[8])
+local stand, stale, whole = entries(KEYS[1], queue, status)
+local passed, on = string.match(ARGV[8], '^(%d+)(%*?)$')
+passed, whole = tonumber(passed), not on and whole or on == '*'
 if not passed then
   -- Entries of other clients are not walked again while the last of them is in the same place.
   local n, id = string.match(redis.call('HGET', mark, status) or '', '^(%d+) (%S+)$')
   passed = id and #n < 10 and redis.call('LINDEX', KEYS[1], -tonumber(n)) == id and tonumber(n) or 0
 end
-local length = redis.call('LLEN', KEYS[1])
-local surplus = keep and length - keep - passed or 0
+local surplus = keep and stand - keep - passed or 0
 local ids = redis.call('LRANGE', KEYS[1], -passed - tonumber(ARGV[4]), -passed - 1)
-local gone, forgotten, owned, stay, ended, looked = {}, {}, {}, 0, 0, 0
+local gone, forgotten, owned, stay, ended, looked, removed = {}, {}, {}, 0, 0, 0, 0
 for i = #ids, 1, -1 do
   local id = ids[i]
   local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'run', 'foreign', 'stale', unpack(OWNED))
   local dangling = h.err or h[1] ~= status
-  local stale = status == 'failed' and not h.err and (tonumber(h[6] or '') or 0) > 0
+  local outdated = status == 'failed' and not h.err and (tonumber(h[6] or '') or 0) > 0 -- of an earlier attempt
   local old = age and not dangling and tonumber(moment(h[2] or h[3], '0')) < clock - age
-  if not dangling and not stale and not old and surplus <= 0 then
+  local stays = not dangling and not outdated and not old and surplus <= 0
+  if stays and (not whole or removed >= stale) then
     ended = 1
     break
   end
   looked = looked + 1
-  if stale then
-    redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) -- an entry of an earlier attempt
+  if outdated or dangling then
+    if outdated then redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) end
     gone[#gone + 1] = i
-  elseif dangling then
-    gone[#gone + 1] = i
-  elseif (not h[4] or h[5]) and ARGV[7] ~= '1' then
+    removed = removed + 1
+  elseif stays or (not h[4] or h[5]) and ARGV[7] ~= '1' then
     stay = stay + 1
   else
     gone[#gone + 1] = i
     forgotten[#forgotten + 1] = id
     owned[#owned + 1] = { h[7], h[8], h[9] }
   end
-  surplus = surplus - 1
+  if not dangling and not outdated or removed > stale then surplus = surplus - 1 end
 end
 if stay == 0 and passed == 0 then
   if looked > 0 then redis.call('LTRIM', KEYS[1], 0, -looked - 1) end
@@ -58,13 +59,18 @@ elseif #gone > 0 then
   redis.call('LREM', KEYS[1], -#gone, '')
 end
 forget(queue, forgotten, owned, status)
-if #ids < tonumber(ARGV[4]) and looked == #ids then ended = 1 end
+if #ids < tonumber(ARGV[4]) and looked == #ids then
+  ended = 1
+  redis.call('HDEL', STATS_ .. queue, 'stale:' .. status) -- none is left
+elseif removed > 0 and stale > 0 then
+  count(STATS_ .. queue, 'stale:' .. status, -math.min(removed, stale))
+end
 passed = passed + stay
 if passed == 0 then
   redis.call('HDEL', mark, status)
-elseif stay > 0 then
+elseif stay > 0 and not whole then
   local new = redis.call('EXISTS', mark) == 0
   redis.call('HSET', mark, status, passed .. ' ' .. redis.call('LINDEX', KEYS[1], -passed))
   if new then redis.call('EXPIRE', mark, 3600) end -- then look at all again: some tasks may be gone
 end
-return { #forgotten, passed, ended }
+return { #forgotten, passed .. (whole and '*' or ''), ended }

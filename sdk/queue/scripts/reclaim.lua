@@ -103,7 +103,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
   local status = not h.err and h[1]
   local ran = not h.err and h[3] and redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. h[3] .. ' ' .. id) == 1
   if h.err or not status and redis.call('EXISTS', key) == 0 or status == 'complete' or status == 'failed' or
-    h[2] and h[2] ~= listener and held(queue, id, h[2], listener) then
+    h[2] and h[2] ~= listener and holding(queue, id, h[2], listener) then
     dropped = dropped + 1
   elseif status == 'scheduled' and redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) then
     dropped = dropped + 1 -- already waiting

@@ -23,11 +23,12 @@ local function left(queue)
   return looks < 0 or waiting(queue) > 0 or #reservedlists(queue, alive) > 0
 end
 
--- old(list, status): whether the first entry that purge.lua would look at may go. It knows more of what it passes over.
-local function old(list, status)
+-- old(list, queue, status): whether the first entry that purge.lua would look at may go. It knows more of what it passes over.
+local function old(list, queue, status)
   local id = redis.pcall('LINDEX', list, -1)
   if type(id) ~= 'string' then return id end -- false for an empty list, and an error for purge.lua to report
-  if keep and redis.call('LLEN', list) > keep then return true end
+  local stand, _, crowded = entries(list, queue, status)
+  if crowded or keep and stand > keep then return true end
   local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'stale')
   return h.err or h[1] ~= status or h[4] or age and tonumber(moment(h[2] or h[3], '0')) < clock - age
 end
@@ -52,7 +53,7 @@ for i = 4, #ARGV do
     news = 'forgotten'
   else
     if score and tonumber(score) ~= count then redis.call('ZADD', KEYS[1], count, queue) end
-    if (age or keep) and (old(COMPLETE_TASKS_ .. queue, 'complete') or old(FAILED_TASKS_ .. queue, 'failed')) then news = 'old' end
+    if (age or keep) and (old(COMPLETE_TASKS_ .. queue, queue, 'complete') or old(FAILED_TASKS_ .. queue, queue, 'failed')) then news = 'old' end
   end
   if news then
     out[#out + 1] = i - 3

@@ -31,22 +31,26 @@ local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
 if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '' } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of a reserved task; above a limit the caller comes again
-if ARGV[10] ~= '' then
+
+-- room(): how many tasks may begin to run in the fleet.
+local function room() -- rare
   local function free()
     local n = tonumber(ARGV[10])
     for name in string.gmatch(ARGV[11], '%S+') do n = n - redis.call('SCARD', STARTED_TASKS_ .. name) end
     return n
   end
-  wanted = math.min(wanted, free())
+  local n = math.min(wanted, free())
   -- Do all counted tasks run? Checked every 5 seconds by a caller that has to wait.
-  local may = wanted < 1 and duty(DUTY_ .. 'started_' .. queue, listener, 5000)
+  local may = n < 1 and duty(DUTY_ .. 'started_' .. queue, listener, 5000)
   if may and not may.err then
     local queues = {}
     for name in string.gmatch(ARGV[11], '%S+') do queues[#queues + 1] = name end
     work = (2 * unheld(queues) + 3 * #queues) / 4
-    wanted = math.min(tonumber(ARGV[4]), free())
+    n = math.min(wanted, free())
   end
+  return n
 end
+if ARGV[10] ~= '' then wanted = room() end
 
 -- rejected(by): whether the listener is one of those that rejected the task, and another one with a lease could take it. A
 -- Python listener has no lease, so nobody knows whether it lives.
@@ -75,20 +79,38 @@ end
 local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock }
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, 12) } end
 written[#written + 1] = 'run'
-local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
+local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '' }, 0, {}, 0, 0
+
+-- otherwise(): a function (id, key, expired) that removes a task from the list again, which fails if it has expired, and else waits. It
+-- is made once for all that need it, for making it declares all that they need.
+local ending
+local function otherwise() -- rare
+  return function(id, key, expired)
+    redis.call('LREM', KEYS[2], 1, id)
+    work = work + 7
+    if not expired then
+      back(queue, id, clock, 1, 'LPUSH', '', '')
+      return
+    end
+    for i = 12, #ARGV, 2 do
+      if ARGV[i] == 'dead' then redis.call('HSET', key, 'dead', ARGV[i + 1]) end
+    end
+    fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
+  end
+end
 
 -- reserve(id): reserves a task that was moved, or removes it from the list again.
 local function reserve(id)
   local key = TASK_ .. id
-  local max = math.min(most, room)
+  local max = math.min(most, bytes)
   local h, size = read(key, max)
   local status = h and h[2]
   local drop
   if not h or status == 'complete' or status == 'failed' then
     drop = true
   elseif status == 'reserved' or status == 'started' then
-    drop = h[3] and held(queue, id, h[3], listener)
+    drop = h[3] and holding(queue, id, h[3], listener)
   elseif status == 'scheduled' then -- a stale entry, of a list that was too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
@@ -107,20 +129,10 @@ local function reserve(id)
       redis.call('ZADD', EXPIRY_ .. queue, old, id)
     end
   end
-  if h[9] and tonumber(moment(h[9], clock)) < tonumber(clock) then
-    redis.call('LREM', KEYS[2], 1, id)
-    for i = 12, #ARGV, 2 do
-      if ARGV[i] == 'dead' then redis.call('HSET', key, 'dead', ARGV[i + 1]) end
-    end
-    work = work + 7
-    fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
-    return
-  end
-  if h[25] or h[24] and rejected(h[24]) then
-    redis.call('LREM', KEYS[2], 1, id)
-    work = work + 7
-    back(queue, id, clock, 1, 'LPUSH', '', '')
-    return
+  local expired = h[9] and tonumber(moment(h[9], clock)) < tonumber(clock)
+  if expired or h[25] or h[24] and rejected(h[24]) then
+    ending = ending or otherwise()
+    return ending(id, key, expired)
   end
   if not h[4] then -- enqueued by a client without an index
     redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[5], clock), id)
@@ -134,7 +146,7 @@ local function reserve(id)
   written[#written + 1] = run
   redis.call('HSET', key, unpack(written))
   written[#written] = nil
-  room = room - take(out, id, run, h, size, max)
+  bytes = bytes - take(out, id, run, h, size, max)
   taken = taken + 1
 end
 

@@ -25,10 +25,12 @@ if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], moment(h[13], clock)), 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= tonumber(ARGV[4]) then
-  redis.call('LREM', FAILED_TASKS_ .. queue, 0, id)
+  local stale = redis.call('LREM', FAILED_TASKS_ .. queue, 0, id) - 1
+  if stale > 0 then count(STATS_ .. queue, 'stale:failed', -stale) end
   redis.call('HDEL', key, 'stale')
 else
   count(key, 'stale')
+  count(STATS_ .. queue, 'stale:failed')
 end
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
   'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',

@@ -53,67 +53,81 @@ local function complete(id, key, h, text, bytes)
   if h[9] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[9]) end
 end
 
--- again(id, key, mark, action, text, delay): makes the task wait for its next run, unless it was cancelled. Returns
--- whether it waits.
-local function again(id, key, mark, action, text, delay)
-  local counters = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
-  count(key, counters[action])
-  if action == 'reject' then
-    local by = {}
-    for other in string.gmatch(redis.call('HGET', key, 'rejected_by') or '', '%S+') do
-      if other ~= listener then by[#by + 1] = other end
+-- otherwise(): a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its next run unless it was
+-- cancelled, and answers for it. It is made once for all that need it, for making it declares all that they need.
+local function otherwise() -- rare
+  return function(id, key, h, run, action, text, more)
+    if action == 'failed' then
+      unburied = ''
+      fail(queue, id, clock, more, text, 'settled', h[2], 'attempts', following(h[5]))
+      return unburied == '' and 'ok' or 'unburied ' .. unburied
     end
-    by[#by + 1] = listener
-    redis.call('HSET', key, 'rejected_by', table.concat(by, ' ', math.max(1, #by - 15)))
-  end
-  local waits, listed = back(queue, id, clock, delay, 'LPUSH', action, text, 'settled', mark, 'last_error', text,
-    'last_action', action)
-  woken = woken or listed
-  return waits
-end
-
--- children(at, each): calls each with queue and index of every child of the completed task whose arguments begin at this
--- index, until it returns a value, and returns that.
-local function children(at, each)
-  local place = at + 6
-  while place < at + 5 + tonumber(ARGV[at + 4]) do
-    local found = each(ARGV[place], place + 1)
-    if found then return found end
-    place = beyond(place + 1)
-  end
-end
-
--- shut(at): the first queue that refuses tasks, among those of the children of the task at this index.
-local known = {}
-local function shut(at)
-  return children(at, function(name, place)
-    if name == '' then
-      local topic = options(place).topic
-      return unpublishable(ARGV[place], topic) and topic
+    local counters = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
+    count(key, counters[action])
+    if action == 'reject' then
+      local by = {}
+      for other in string.gmatch(redis.call('HGET', key, 'rejected_by') or '', '%S+') do
+        if other ~= listener then by[#by + 1] = other end
+      end
+      by[#by + 1] = listener
+      redis.call('HSET', key, 'rejected_by', table.concat(by, ' ', math.max(1, #by - 15)))
     end
-    if known[name] == nil then known[name] = closed(name) and name or false end
-    return known[name]
-  end)
-end
-
--- Children in one queue are created together, after all tasks are settled.
-local batches, order, instead = {}, {}, {}
-local function bear(name, place)
-  if name == '' then return accept(place, clock) end
-  if not batches[name] then
-    batches[name] = batch(name, clock, instead)
-    order[#order + 1] = name
+    local waits, listed = back(queue, id, clock, more, 'LPUSH', action, text, 'settled', listener .. ' ' .. run, 'last_error', text,
+      'last_action', action)
+    woken = woken or listed
+    return waits and 'ok' or 'cancelled'
   end
-  enqueue(batches[name], place)
 end
 
+-- withchildren(): two functions, likewise. children(at, make), of the completed task whose arguments begin at this index, makes what comes
+-- into being with it; or else returns the first queue that refuses tasks, among those of its children. bear() creates those in one queue
+-- together, after all tasks are settled.
+local function withchildren() -- rare
+  local known, batches, order, instead = {}, {}, {}, {}
+  return function(at, make)
+    local place = at + 6
+    while place < at + 5 + tonumber(ARGV[at + 4]) do
+      local name = ARGV[place]
+      place = place + 1
+      if make and name == '' then
+        accept(place, clock)
+      elseif make then
+        if not batches[name] then
+          batches[name] = batch(name, clock, instead)
+          order[#order + 1] = name
+        end
+        enqueue(batches[name], place)
+      elseif name == '' then
+        local topic = options(place).topic
+        if unpublishable(ARGV[place], topic) then return topic end
+      else
+        if known[name] == nil then known[name] = shut(name) and true or false end
+        if known[name] then return name end
+      end
+      place = beyond(place)
+    end
+  end, function()
+    for _, name in ipairs(order) do finish(batches[name]) end
+  end
+end
+
+local ending, children, bear
 local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
   local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
-  local closes = hold == 'held' and action == 'complete' and more ~= '0' and shut(at)
+  local has = action == 'complete' and tonumber(more) > 1
+  if has and not children then children, bear = withchildren() end
+  local closes = hold == 'held' and has and children(at)
   if hold == 'done' then
+    local position = place[id]
+    local status = position and window[position] == id and redis.call('HGET', key, 'status')
+    if status == 'complete' or status == 'failed' then -- an error ended the script that settled it, before its lists changed
+      remove(id)
+      started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
+      if status == 'complete' then completed[#completed + 1] = id end
+    end
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
     remove(id)
@@ -129,13 +143,10 @@ while at <= #ARGV do
     local answer = 'ok'
     if action == 'complete' then
       complete(id, key, h, text, more == '0' and '' or ARGV[at + 5])
-      children(at, bear)
-    elseif action == 'failed' then
-      unburied = ''
-      fail(queue, id, clock, ARGV[at + 5], text, 'settled', h[2], 'attempts', following(h[5]))
-      if unburied ~= '' then answer = 'unburied ' .. unburied end
-    elseif not again(id, key, listener .. ' ' .. run, action, text, ARGV[at + 5]) then
-      answer = 'cancelled'
+      if has then children(at, true) end
+    else
+      ending = ending or otherwise()
+      answer = ending(id, key, h, run, action, text, ARGV[at + 5])
     end
     out[#out + 1] = answer
   end
@@ -151,7 +162,7 @@ if first then
 end
 if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
 if #expiring > 0 then redis.call('ZREM', EXPIRY_ .. queue, unpack(expiring)) end
-for _, name in ipairs(order) do finish(batches[name]) end
+if bear then bear() end
 if #completed > 0 then
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
   count(STATS_ .. queue, 'complete', #completed)

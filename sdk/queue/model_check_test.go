@@ -1,0 +1,136 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// check compares Redis with the model.
+func (m *model) check(r *rapid.T) {
+	m.checkTopics(r)
+	ctx, k := m.w.ctx, m.w.keys
+	lists := make(map[string]*redis.StringSliceCmd)
+	want := map[string][]string{k.complete("q"): m.complete, k.failed("q"): m.failed} // oldest first
+	for _, priority := range priorities {
+		want[m.pendingKey(priority)] = m.pending[priority]
+	}
+	var nodes []string
+	for _, node := range m.nodes {
+		want[k.reserved("q", node.id)] = node.reserved
+		nodes = append(nodes, node.id)
+	}
+	for _, node := range m.graves {
+		want[k.reserved("q", node.id)] = nil
+	}
+	hashes := make(map[string]*redis.SliceCmd)
+	var (
+		scheduled, index, started, leases, listeners, expiry *redis.StringSliceCmd
+		blocked, ended                                       *redis.StringSliceCmd
+		totals                                               *redis.MapStringStringCmd
+		serving                                              *redis.FloatCmd
+		deleted                                              []*redis.IntCmd
+	)
+	_, err := m.w.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for key := range want {
+			lists[key] = p.LRange(ctx, key, 0, -1)
+		}
+		scheduled, index = p.ZRange(ctx, k.scheduled("q"), 0, -1), p.ZRange(ctx, k.index("q"), 0, -1)
+		leases, expiry = p.ZRange(ctx, k.nodes(), 0, -1), p.ZRange(ctx, k.expiry("q"), 0, -1)
+		blocked, ended = p.ZRange(ctx, k.blocked("q"), 0, -1), p.ZRange(ctx, k.ended(), 0, -1)
+		started, listeners = p.SMembers(ctx, k.started("q")), p.SMembers(ctx, k.listeners("q"))
+		totals, serving = p.HGetAll(ctx, k.stats("q")), p.ZScore(ctx, k.queues(), "q")
+		for id := range m.tasks {
+			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel", "after", "created")
+		}
+		for _, id := range m.deleted {
+			deleted = append(deleted, p.Exists(ctx, k.task(id), k.bytes(id), k.log(id), k.attempts(id), k.after(id)))
+		}
+		return nil
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	same := func(what string, got, want []string) {
+		if !slices.Equal(got, want) {
+			r.Fatalf("%s: %v, want %v", what, got, want)
+		}
+	}
+	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
+	for key, oldest := range want {
+		newest := slices.Clone(oldest) // at the head of Redis's lists
+		slices.Reverse(newest)
+		same(key, lists[key].Val(), newest)
+	}
+	same("scheduled", sorted(scheduled.Val()), slices.Sorted(maps.Keys(m.scheduled)))
+	same("blocked", sorted(blocked.Val()), m.blocked())
+	same("ended", sorted(ended.Val()), slices.Sorted(maps.Keys(m.ended)))
+	same("index", sorted(index.Val()), slices.Sorted(maps.Keys(m.tasks)))
+	same("leases", sorted(leases.Val()), sorted(nodes))
+	same("listeners", sorted(listeners.Val()), sorted(nodes))
+	if serving.Val() != float64(len(nodes)) {
+		r.Fatalf("counted %v listeners, want %d", serving.Val(), len(nodes))
+	}
+	var running []string
+	for id, task := range m.tasks {
+		m.checkHash(r, id, task, hashes[id].Val())
+		if task.status == Started {
+			running = append(running, fmt.Sprintf("%s %d %s", task.node.id, task.node.pid, id))
+		}
+		expires := slices.Contains(expiry.Val(), id)
+		if task.waiting() && expires != (task.expires > 0) || task.status.Finished() && expires {
+			r.Fatalf("%s of %s, which is %s and expires at %d: %v", k.expiry("q"), id, task.status, task.expires, expires)
+		}
+	}
+	same("started", sorted(started.Val()), sorted(running))
+	for i, exists := range deleted {
+		if exists.Val() != 0 {
+			r.Fatalf("something of %s is left", m.deleted[i])
+		}
+	}
+	for name, want := range m.totals {
+		if got := totals.Val()[name]; got != fmt.Sprint(want) {
+			r.Fatalf("counted %s %s, want %d", got, name, want)
+		}
+	}
+}
+
+func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
+	node := ""
+	if task.node != nil {
+		node = task.node.id
+	}
+	want := []string{
+		string(task.status), fmt.Sprint(task.run), node, fmt.Sprint(task.attempts), fmt.Sprint(task.crashes), fmt.Sprint(task.rejects),
+		task.mark, fmt.Sprint(task.cancel), task.after(),
+	}
+	created := asString(hash[len(hash)-1])
+	hash = hash[:len(hash)-1]
+	got := make([]string, len(hash))
+	for i, value := range hash {
+		got[i] = asString(value)
+		if i >= 3 && i <= 5 && got[i] == "" {
+			got[i] = "0"
+		}
+	}
+	if task.status.Finished() && got[6] == got[1] { // short for the run that the hash names
+		got[6] = got[2] + " " + got[1] + "@" + created
+	}
+	if got[1] == "00" { // 0, of a task with no further fields
+		got[1] = "0"
+	}
+	got[7] = fmt.Sprint(hash[7] != nil)
+	if !slices.Equal(got, want) {
+		r.Fatalf("hash of %s: %q, want %q", id, got, want)
+	}
+}
+
+func (m *model) pendingKey(priority int) string {
+	if priority == DefaultPriority {
+		return m.w.keys.pending("q")
+	}
+	return m.w.keys.level(fmt.Sprintf("%03d", priority), "q")
+}

@@ -1,0 +1,267 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+func (m *model) reserve(r *rapid.T) {
+	node, count := m.someNode(r), rapid.IntRange(1, 4).Draw(r, "count")
+	start := rapid.Bool().Draw(r, "start")
+	batch := node.Reserve(m.w.ctx, []ReserveRequest{{Queue: "q", Count: count, Start: start}})[0]
+	if batch.Err != nil || batch.Dropped != 0 {
+		r.Fatalf("reserved %+v", batch)
+	}
+	var taken []string
+	passed := 0
+	for _, priority := range priorities {
+		for len(taken) < count && len(m.pending[priority]) > 0 {
+			id := m.pending[priority][0]
+			task := m.tasks[id]
+			m.unqueue(id, task)
+			switch {
+			case task.expires > 0 && task.expires < m.now:
+				m.fail(id, ReasonExpired)
+				passed++
+			case slices.Contains(task.rejected, node.Node) && m.othersMay(task):
+				m.back(id, 1, false)
+				passed++
+			default:
+				task.run++
+				task.node, task.status = node.Node, Reserved
+				if start {
+					task.status = Started
+				}
+				taken = append(taken, id)
+			}
+		}
+	}
+	node.reserved = append(node.reserved, taken...)
+	if len(batch.Tasks) != len(taken) || batch.Passed != passed {
+		r.Fatalf("reserved %+v, want %v and %d passed over", batch, taken, passed)
+	}
+	for i, id := range taken {
+		task := m.tasks[id]
+		got := batch.Tasks[i]
+		task.hold = got.Claim()
+		if got.ID != id || got.Run != task.run || got.Attempts != task.attempts || got.Rejects != task.rejects {
+			r.Fatalf("reserved %+v, want %s, run %d", got, id, task.run)
+		}
+	}
+}
+
+// adopt asks again for what a node holds, as after a lost reply; it changes nothing.
+func (m *model) adopt(r *rapid.T) {
+	node := m.someNode(r)
+	ids, err := node.Held(m.w.ctx, "q")
+	if err != nil {
+		r.Fatal(err)
+	}
+	batch := node.Adopt(m.w.ctx, ReserveRequest{Queue: "q"}, ids)
+	if batch.Err != nil || len(batch.Tasks) != len(node.reserved) || batch.Dropped != 0 {
+		r.Fatalf("adopted %+v, want %v", batch, node.reserved)
+	}
+}
+
+func (m *model) start(r *rapid.T) {
+	_, task := m.some(r, func(task *modelTask) bool { return task.status == Reserved })
+	if err := task.node.Start(m.w.ctx, "q", task.hold); err != nil {
+		r.Fatal(err)
+	}
+	task.status = Started
+}
+
+// settle ends the run of what is held: for good, or to be tried again.
+func (m *model) settle(r *rapid.T) {
+	id, task := m.some(r, (*modelTask).held)
+	settlement := Settlement{Claim: task.hold}
+	action := rapid.SampledFrom([]Requeue{"complete", "fail", RequeueRetry, RequeueReschedule, RequeueReject}).Draw(r, "action")
+	delay := rapid.IntRange(0, 3).Draw(r, "delay")
+	if action != "complete" {
+		settlement.Failure = &Failure{Reason: ReasonTrap}
+	}
+	if action != "complete" && action != "fail" {
+		settlement.Requeue, settlement.Delay = action, time.Duration(delay)*time.Second
+	}
+	children := m.children(r, &settlement)
+	m.publications(r, &settlement)
+	node := task.node
+	for repeat := range 2 { // it finds its own mark
+		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
+		err = errors.Join(append(errs, err)...)
+		cancelled := task.cancel && settlement.Requeue != "" && repeat == 0
+		if cancelled != errors.Is(err, ErrCancelled) || err != nil && !cancelled {
+			r.Fatal(err)
+		}
+	}
+	m.unhold(id, task)
+	switch action {
+	case "complete":
+		task.attempts++
+		task.status = Complete
+		m.totals["complete"]++
+		m.note(id, 2)
+		m.bearAll(children)
+		for _, p := range settlement.Publications {
+			m.accept(p)
+		}
+		m.complete = append(m.complete, id)
+	case "fail":
+		task.attempts++
+		m.fail(id, ReasonTrap)
+	case RequeueRetry:
+		task.attempts++
+		m.back(id, delay, false)
+	case RequeueReject:
+		task.rejects++
+		task.rejected = append(task.rejected, node)
+		m.back(id, delay, false)
+	default:
+		m.back(id, delay, false)
+	}
+	task.mark = node.id + " " + task.hold.proof()
+	m.ghosts = append(m.ghosts, ghost{node, settlement, task.mark})
+}
+
+// repeat says once more what became of a run: nothing comes of it, also if there is another task of that ID by now.
+func (m *model) repeat(r *rapid.T) {
+	if len(m.ghosts) == 0 {
+		r.Skip("nothing was settled")
+	}
+	old := rapid.SampledFrom(m.ghosts).Draw(r, "settlement")
+	errs, err := old.node.Settle(m.w.ctx, "q", []Settlement{old.settlement})
+	want := ErrLost
+	if task := m.tasks[old.settlement.ID]; task == nil {
+		want = ErrNoTask
+	} else if task.mark == old.mark {
+		want = nil
+	}
+	if err != nil || !errors.Is(errs[0], want) {
+		r.Fatalf("repeated %+v: %v, %v, want %v", old, errs, err, want)
+	}
+}
+
+// stale tries everything with a hold that is none: another node's, one of another run, or of a node
+// whose tasks were taken from it.
+func (m *model) stale(r *rapid.T) {
+	id, task := m.some(r, func(*modelTask) bool { return true })
+	nodes := slices.Clone(m.graves)
+	for _, node := range m.nodes {
+		nodes = append(nodes, node.Node)
+	}
+	node, run := rapid.SampledFrom(nodes).Draw(r, "node"), task.run+rapid.Int64Range(-1, 1).Draw(r, "run")
+	if task.held() && node == task.node && run == task.run {
+		r.Skip("that is the holder")
+	}
+	hold := Claim{ID: id, Run: run, born: task.hold.born}
+	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Claim: hold, Result: []byte("stolen")}})
+	done := task.mark == node.id+" "+hold.proof() // it was settled by just that one
+	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
+		r.Fatal(settled, err)
+	}
+	released, err := node.Release(m.w.ctx, "q", []Claim{hold})
+	if err != nil || !errors.Is(released[0], ErrLost) {
+		r.Fatal(released, err)
+	}
+	if err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
+		r.Fatal(err)
+	}
+	if errs := node.Progress(m.w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}}); !errors.Is(errs[0], ErrLost) {
+		r.Fatal(errs)
+	}
+	if err := node.Checkpoint(m.w.ctx, "q", hold, []byte("stolen")); !errors.Is(err, ErrLost) {
+		r.Fatal(err)
+	}
+}
+
+// release gives back some of what a node holds, newest first.
+func (m *model) release(r *rapid.T) {
+	node := m.someNode(r)
+	if len(node.reserved) == 0 {
+		r.Skip("it holds nothing")
+	}
+	var holds []Claim
+	var cancelled []bool
+	for range rapid.IntRange(1, len(node.reserved)).Draw(r, "count") {
+		id := node.reserved[len(node.reserved)-1]
+		task := m.tasks[id]
+		holds, cancelled = append(holds, task.hold), append(cancelled, task.cancel)
+		m.unhold(id, task)
+		m.back(id, 0, true)
+	}
+	errs, err := node.Release(m.w.ctx, "q", holds)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for i, err := range errs {
+		if cancelled[i] != errors.Is(err, ErrCancelled) || err != nil && !cancelled[i] {
+			r.Fatal(err)
+		}
+	}
+}
+
+// kill ends a node's lease. What it holds it may still settle until somebody comes for it.
+func (m *model) kill(r *rapid.T) {
+	node := m.someNode(r)
+	if _, err := rapid.SampledFrom(m.clients).Draw(r, "client").Fleet().Reclaim(m.w.ctx, node.id, 0); !node.dead && !errors.Is(err, ErrStatus) {
+		r.Fatalf("reclaimed from a node that lives: %v", err)
+	} else if node.dead {
+		m.reclaimed(r, node)
+		return
+	}
+	node.dead = true
+	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// reclaim takes the tasks from a node that is dead; another one comes in its place.
+func (m *model) reclaim(r *rapid.T) {
+	node := m.someNode(r)
+	if !node.dead {
+		r.Skip("it lives")
+	}
+	client := rapid.SampledFrom(m.clients).Draw(r, "client")
+	dead, _, err := client.Fleet().Dead(m.w.ctx)
+	if err != nil || !slices.Contains(dead, node.id) {
+		r.Fatalf("dead are %v, %v", dead, err)
+	}
+	got, err := client.Fleet().Reclaim(m.w.ctx, node.id, 0)
+	if err != nil || got.Sum() != len(node.reserved) || got.Dropped != 0 {
+		r.Fatalf("%+v, %v, want %v", got, err, node.reserved)
+	}
+	m.reclaimed(r, node)
+}
+
+func (m *model) reclaimed(r *rapid.T, node *modelNode) {
+	for len(node.reserved) > 0 {
+		id := node.reserved[len(node.reserved)-1]
+		task := m.tasks[id]
+		m.unhold(id, task)
+		if task.status != Started {
+			m.back(id, 0, true)
+			continue
+		}
+		task.crashes++
+		switch {
+		case task.crashes >= DefaultMaxCrashes && !task.cancel:
+			m.fail(id, ReasonCrashed)
+		case task.crashes == 1:
+			m.back(id, 0, true)
+		default:
+			m.back(id, 1<<(task.crashes-2), true)
+		}
+	}
+	m.graves = append(m.graves, node.Node)
+	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
+		r.Fatal(err)
+	}
+	if batch := node.Reserve(m.w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+		r.Fatalf("%+v", batch)
+	}
+	m.join(r, slices.Index(m.nodes, node))
+}

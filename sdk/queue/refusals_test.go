@@ -1,0 +1,227 @@
+package queue
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestStatsBesideADamagedQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "whole", "", Options{})
+		w.rdb.Set(w.ctx, w.keys.pending("damaged"), "x", 0)
+		stats := must[[]Stats](t)(w.Client.Stats(w.ctx, "damaged", "whole"))
+		if stats[0].Err == nil || !strings.Contains(stats[0].Err.Error(), w.keys.pending("damaged")) {
+			t.Errorf("damaged: %v does not name the key", stats[0].Err)
+		}
+		if stats[1].Err != nil || stats[1].Depth[Pending] != 1 {
+			t.Errorf("whole: %+v", stats[1])
+		}
+		if _, err := w.Queue("damaged").Count(w.ctx, Pending); err == nil {
+			t.Error("counting a damaged queue is no error")
+		}
+	})
+}
+
+func TestLeaveOfADamagedQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "a", "b", "c")
+		w.rdb.Del(w.ctx, w.keys.listeners("b"))
+		w.rdb.Set(w.ctx, w.keys.listeners("b"), "x", 0)
+		if err := node.Leave(w.ctx); err == nil {
+			t.Error("leaving a damaged queue is no error")
+		}
+		if got := must[map[string]int64](t)(w.Queues(w.ctx)); got["a"] != 0 || got["c"] != 0 {
+			t.Errorf("listeners of the other queues: %v", got)
+		}
+	})
+}
+
+// A damaged task, and a queue whose keys are damaged, keep no other result back.
+func TestSettleBesideADamagedTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{ID: "damaged"})
+		w.enqueue(t, "q", "", Options{ID: "whole"})
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 2, Start: true}})[0]
+		w.rdb.Del(w.ctx, w.keys.task("damaged"))
+		w.rdb.Set(w.ctx, w.keys.task("damaged"), "x", 0)
+		var settlements []Settlement
+		for _, task := range batch.Tasks {
+			settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
+		}
+		w.rdb.Set(w.ctx, w.keys.complete("bad"), "x", 0)
+		replies := node.SettleAll(w.ctx, []SettleRequest{{Queue: "bad", Settlements: settlements}, {Queue: "q", Settlements: settlements}})
+		if errs := replies[1].Errs; replies[0].Err == nil || replies[1].Err != nil || !errors.Is(errs[0], ErrNoTask) || errs[1] != nil {
+			t.Errorf("settled: %v", replies)
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 1})
+	})
+}
+
+// A call that needs a key of another type writes nothing, also for its other tasks.
+func TestMistypedKeysChangeNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		plain, keyed := Spec{Options: Options{ID: "id"}}, Spec{Options: Options{Key: "k"}}
+		for queue, with := range map[string]struct {
+			damaged string
+			specs   []Spec
+		}{
+			"a": {w.keys.index("a"), []Spec{plain}},
+			"b": {w.keys.scheduled("b"), []Spec{plain}}, // from which no task is reserved
+			"c": {w.keys.expiry("c"), []Spec{plain}},
+			"d": {w.keys.keyed("d"), []Spec{plain, keyed}},
+		} {
+			w.rdb.Set(w.ctx, with.damaged, "x", 0)
+			_, err := w.Queue(queue).EnqueueMany(w.ctx, with.specs)
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), with.damaged) || !strings.Contains(err.Error(), "expected a zset") {
+				t.Errorf("error %v does not name the key %s and the type", err, with.damaged)
+			}
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("id"), w.keys.pending(queue), w.keys.queues()).Result()); n != 0 {
+				t.Errorf("%d keys were written", n)
+			}
+		}
+	})
+}
+
+func TestForgottenScriptsAreSentAgain(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	if err := w.Prepare(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.rdb.ScriptFlush(w.ctx)
+	w.enqueue(t, "q", "", Options{})
+	w.rdb.ScriptFlush(w.ctx)
+	stats := must[[]Stats](t)(w.Client.Stats(w.ctx, "q", "q", "r"))
+	if stats[0].Depth[Pending] != 1 || stats[1].Depth[Pending] != 1 || stats[2].Depth[Pending] != 0 {
+		t.Errorf("stats %+v", stats)
+	}
+}
+
+func TestNewerProtocolIsRefused(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		if err := w.Prepare(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.rdb.Set(w.ctx, w.keys.version(), "2", 0)
+		if err := w.Prepare(w.ctx); !errors.Is(err, ErrVersion) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestTenantsNeverMeet(t *testing.T) {
+	t.Parallel()
+	a := setupOwn(t)
+	b := must[*Client](t)(NewFromRedis(a.rdb, Config{Tenant: a.Tenant() + "-b"}))
+	a.enqueue(t, "q", "", Options{ID: "same"})
+	if _, err := b.Task(a.ctx, "same"); !errors.Is(err, ErrNoTask) {
+		t.Errorf("%v", err)
+	}
+	node := b.Node()
+	if err := node.Join(a.ctx); err != nil {
+		t.Fatal(err)
+	}
+	batch := node.Reserve(a.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+	if len(batch.Tasks) != 0 || batch.Err != nil {
+		t.Errorf("%+v", batch)
+	}
+	if _, err := b.Queue("q").Enqueue(a.ctx, nil, Options{ID: "same"}); err != nil {
+		t.Error(err)
+	}
+	a.depth(t, "q", map[Status]int64{Pending: 1})
+}
+
+func TestAtMaxmemory(t *testing.T) { onServers(t, atMaxmemory) }
+
+func atMaxmemory(t *testing.T, w *world) {
+	node := w.node(t, "q")
+	for range 4 {
+		w.enqueue(t, "q", "x", Options{})
+	}
+	got, back := w.reserve(t, node, "q", true), w.reserve(t, node, "q", true)
+	// Less than it holds already: it is full, whatever buffers come and go.
+	if err := w.rdb.ConfigSet(w.ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{ID: "late"}); !IsUnavailable(err) {
+		t.Errorf("enqueue: %v", err)
+	}
+	if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("late")).Result()); n != 0 {
+		t.Error("a refused enqueue wrote something")
+	}
+	if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !IsUnavailable(batch.Err) {
+		t.Errorf("reserve: %+v", batch)
+	}
+	if _, err := node.Renew(w.ctx, map[string]string{"version": "1"}); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: got.ID, Run: got.Run}, Result: []byte("done")}})
+	if err != nil || errs[0] != nil {
+		t.Errorf("settle: %v %v", err, errs)
+	}
+	errs, err = node.Release(w.ctx, "q", []Claim{{ID: back.ID, Run: back.Run}})
+	if err != nil || errs[0] != nil {
+		t.Errorf("release: %v %v", err, errs)
+	}
+	if _, err := w.Queue("q").Cancel(w.ctx, back.ID); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+	if err := w.Queue("q").Delete(w.ctx, got.ID); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := node.Leave(w.ctx); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	w.depth(t, "q", map[Status]int64{Pending: 2, Failed: 1})
+}
+
+// What Redis cannot do now is not a fault of the call, whatever Redis wraps around it.
+func TestRefusalsOfRedisPass(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{})
+		refused := func(name string) {
+			_, err := w.Queue("q").Enqueue(w.ctx, nil, Options{})
+			_, renewing := node.Renew(w.ctx, nil)
+			for what, err := range map[string]error{
+				"enqueue": err, "join": w.Client.Node().Join(w.ctx), "register": node.Register(w.ctx, "other"), "renew": renewing,
+				"reserve": node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0].Err,
+			} {
+				if !IsUnavailable(err) {
+					t.Errorf("%s: %s: %v", name, what, err)
+				}
+			}
+		}
+		w.rdb.ConfigSet(w.ctx, "min-replicas-to-write", "1")
+		refused("no replicas")
+		w.rdb.ConfigSet(w.ctx, "min-replicas-to-write", "0")
+		w.rdb.ReplicaOf(w.ctx, "127.0.0.1", "1")
+		refused("a replica")
+		w.rdb.ReplicaOf(w.ctx, "no", "one")
+		w.reserve(t, node, "q", true)
+		if err := w.rdb.Eval(w.ctx, "return redis.call('LPUSH', KEYS[1])", []string{"k"}).Err(); err == nil || IsUnavailable(err) {
+			t.Errorf("a call that can never be done: %v", err)
+		}
+	})
+}
+
+func TestPublishForbidden(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	if err := w.rdb.Do(w.ctx, "ACL", "SETUSER", "quiet", "on", ">pw", "~*", "resetchannels", "+@all", "-publish").Err(); err != nil {
+		t.Fatal(err)
+	}
+	options := *w.rdb.Options()
+	options.Username, options.Password = "quiet", "pw"
+	rdb := redis.NewClient(&options)
+	defer rdb.Close()
+	quiet := must[*Client](t)(NewFromRedis(rdb, Config{Tenant: w.Tenant()}))
+	if _, err := quiet.Queue("q").Enqueue(w.ctx, nil, Options{}); err != nil {
+		t.Error(err)
+	}
+	w.depth(t, "q", map[Status]int64{Pending: 1})
+}

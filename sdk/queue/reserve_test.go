@@ -1,0 +1,161 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestReserveDropsWhatCannotRun(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node, other := w.node(t, "q"), w.node(t, "q")
+		finished := w.enqueue(t, "q", "", Options{})
+		w.rdb.HSet(w.ctx, w.keys.task(finished), "status", "failed")
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), "missing")
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), "wrongtype")
+		w.rdb.Set(w.ctx, w.keys.task("wrongtype"), "x", 0)
+		held := w.enqueue(t, "q2", "", Options{})
+		w.reserve(t, other, "q2", true)
+		w.rdb.LPush(w.ctx, w.keys.pending("q2"), held)
+		// By hand, as documented: only the fields of Blueque's own README, and not even a status.
+		w.rdb.HSet(w.ctx, w.keys.task("byhand"), "queue", "q", "parameters", "x")
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), "byhand")
+		// Popped by a Python listener that died before it wrote the hash, and put back by hand.
+		popped := w.enqueue(t, "q", "", Options{})
+		w.rdb.HSet(w.ctx, w.keys.task(popped), "status", "reserved", "node", "gone_1")
+
+		batches := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10}, {Queue: "q2", Count: 10}})
+		if batches[0].Err != nil || batches[1].Err != nil {
+			t.Fatal(batches)
+		}
+		if batches[0].Dropped != 3 || len(batches[0].Tasks) != 2 || batches[0].Tasks[0].ID != "byhand" || batches[0].Tasks[1].ID != popped {
+			t.Errorf("batch %+v", batches[0])
+		}
+		if batches[1].Dropped != 1 || len(batches[1].Tasks) != 0 {
+			t.Errorf("a held task: %+v", batches[1])
+		}
+		if ids := must[[]string](t)(node.Held(w.ctx, "q")); len(ids) != 2 {
+			t.Errorf("reserved list %v", ids)
+		}
+		if score, err := w.rdb.ZScore(w.ctx, w.keys.index("q"), "byhand").Result(); err != nil || score < 1e9 {
+			t.Errorf("the index has the task by hand at %v, %v", score, err)
+		}
+	})
+}
+
+// An entry that is left of an earlier time, because the list was too long to search, does not let a task skip its pause.
+func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		hold := w.reserveMany(t, node, "q", 1, true)[0]
+		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Minute})
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
+			t.Errorf("%+v", batch)
+		}
+		w.depth(t, "q", map[Status]int64{Scheduled: 1})
+		w.at(60)
+		must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
+		w.reserve(t, node, "q", true)
+
+		// One that is due is in the list for good: Blueque may have died before it took it out of the set.
+		w.at(70)
+		due := w.enqueue(t, "q", "", Options{Delay: time.Second})
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), due)
+		w.at(80)
+		if got := w.reserve(t, node, "q", true); got.ID != due {
+			t.Errorf("reserved %s", got.ID)
+		}
+	})
+}
+
+func TestReserveLeavesPausedQueues(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "", Options{})
+		w.rdb.SAdd(w.ctx, w.keys.paused(), "q")
+		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+		if batch.Err != nil || len(batch.Tasks) != 0 {
+			t.Errorf("%+v", batch)
+		}
+		if stats := must[Stats](t)(w.Queue("q").Stats(w.ctx)); !stats.Paused {
+			t.Error("not shown as paused")
+		}
+	})
+}
+
+func TestAdoptFindsALostReply(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "x", Options{})
+		node := w.node(t, "q")
+		lost := w.reserve(t, node, "q", true) // as if the reply had not come
+		ids := must[[]string](t)(node.Held(w.ctx, "q"))
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true}, ids)
+		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].Run != lost.Run || string(batch.Tasks[0].Parameters) != "x" {
+			t.Fatalf("adopted %+v", batch)
+		}
+		// Somebody else has it: the entry goes, the task stays as it is.
+		w.rdb.HSet(w.ctx, w.keys.task(id), "node", "other_1")
+		w.rdb.LPush(w.ctx, w.keys.reserved("q", "other_1"), id)
+		batch = node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true}, ids)
+		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
+			t.Errorf("another's: %+v", batch)
+		}
+	})
+}
+
+// A reserve that broke off leaves its task in the list alone: the list is the truth.
+func TestAdoptFindsAHalfReservedTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "x", Options{})
+		node := w.node(t, "q")
+		w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", node.ID()), "right", "left")
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
+		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Dropped != 0 || string(batch.Tasks[0].Parameters) != "x" {
+			t.Fatalf("adopted %+v", batch)
+		}
+		errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: batch.Tasks[0].Run}}})
+		if err != nil || errs[0] != nil {
+			t.Error(errs, err)
+		}
+		w.depth(t, "q", map[Status]int64{Complete: 1})
+	})
+}
+
+// What stands in a hash by hand may be a number to Lua and none to Redis.
+func TestReserveWithOddTimes(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		for _, created := range []string{"1795250000\n", " 1", "nan", "inf", "1e400", "0x10", "-1", "", "abc", strings.Repeat("9", 400)} {
+			w.rdb.HSet(w.ctx, w.keys.task("odd"), "queue", "q", "status", "pending", "created", created)
+			w.rdb.LPush(w.ctx, w.keys.pending("q"), "odd")
+			if got := w.reserve(t, node, "q", true); got.ID != "odd" {
+				t.Errorf("created %q: reserved %+v", created, got)
+			}
+			if errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: "odd", Run: 1}}}); err != nil || errs[0] != nil {
+				t.Errorf("created %q: %v %v", created, errs, err)
+			}
+			if err := w.Queue("q").Delete(w.ctx, "odd"); err != nil {
+				t.Errorf("created %q: %v", created, err)
+			}
+		}
+	})
+}
+
+func TestAdoptWritesWhatRunsIt(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		w.reserve(t, node, "q", true)
+		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
+		if batch.Err != nil || len(batch.Tasks) != 1 {
+			t.Fatalf("adopted %+v", batch)
+		}
+		if task := w.task(t, id); task.Digest != "sha256:1" {
+			t.Errorf("digest %s, but another version runs it", task.Digest)
+		}
+		w.depth(t, "q", map[Status]int64{Started: 1})
+	})
+}
