@@ -1,11 +1,6 @@
 package host
 
-import (
-	"context"
-	"time"
-
-	"github.com/quern-project/quern/sdk/queue"
-)
+import "time"
 
 // minBackoff to maxBackoff is the pause before something that failed is tried again.
 const (
@@ -33,16 +28,6 @@ func (b *backoff) succeeded() { *b = backoff{} }
 
 // over tells whether the next try may begin.
 func (b *backoff) over(now time.Time) bool { return !now.Before(b.resumes) }
-
-// persist repeats a call while Redis cannot serve, until ctx ends.
-func persist(ctx context.Context, call func() error) error {
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		err := call()
-		if !queue.IsUnavailable(err) || !queue.Sleep(ctx, pause) {
-			return err
-		}
-	}
-}
 
 // poke leaves a token in a channel of capacity one.
 func poke(c chan<- struct{}) {

@@ -215,7 +215,7 @@ func (in *intake) audit(ctx context.Context, queues []string) {
 // sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
 func (in *intake) sweep(ctx context.Context, queues []string) {
 	var held map[string][]string
-	err := persist(ctx, func() (err error) {
+	err := queue.Persist(ctx, func(context.Context) (err error) {
 		held, err = in.access.node.HeldAll(ctx, queues)
 		return err
 	})
@@ -224,7 +224,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 	for name, ids := range held {
 		ids = in.tasks.unknown(ids, nil)
-		err := persist(ctx, func() error { _, err := in.release(ctx, name, ids); return err })
+		err := queue.Persist(ctx, func(context.Context) error { _, err := in.release(ctx, name, ids); return err })
 		if ctx.Err() != nil {
 			return
 		}

@@ -143,12 +143,12 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoint []byte, err error) {
 	input = t.Parameters
 	if t.Large {
-		if err = persist(ctx, func() error { input, err = client.Parameters(ctx, t.ID); return err }); err != nil {
+		if err = queue.Persist(ctx, func(context.Context) error { input, err = client.Parameters(ctx, t.ID); return err }); err != nil {
 			return nil, nil, err
 		}
 	}
 	if t.Checkpointed {
-		err = persist(ctx, func() error { checkpoint, err = client.Checkpoint(ctx, t.ID); return err })
+		err = queue.Persist(ctx, func(context.Context) error { checkpoint, err = client.Checkpoint(ctx, t.ID); return err })
 	}
 	return input, checkpoint, err
 }

@@ -102,7 +102,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.poller.listening = s.registrar.listening
 	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
 	s.declarer = &declarer{
-		duty: duty{health: health, op: opDeclare}, access: access,
+		duty: duty{health: health, op: opDeclare}, access: access, renew: s.lease.renew,
 		declared: func() []declaration { return c.catalog.declarations(tenant) },
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}
@@ -168,7 +168,7 @@ func (s *session) work(ctx context.Context) error {
 
 // join loads the scripts and makes the listener known, as soon as Redis is there.
 func (s *session) join(ctx context.Context, reached func()) error {
-	return persist(ctx, func() error {
+	return queue.Persist(ctx, func(context.Context) error {
 		err := s.access.client.Prepare(ctx)
 		if err == nil {
 			err = s.recovery.begin(ctx)
@@ -236,7 +236,7 @@ func (s *session) leave(hurry context.Context) error {
 		return nil
 	}
 	s.intake.sweep(ctx, s.registrar.ever())
-	if err := persist(ctx, func() error { return s.access.node.Leave(ctx) }); err != nil {
+	if err := queue.Persist(ctx, func(context.Context) error { return s.access.node.Leave(ctx) }); err != nil {
 		return fmt.Errorf("leave tenant %s: %w", s.access.client.Tenant(), err)
 	}
 	s.access.logger.Info("left", "listener", s.access.node.ID())

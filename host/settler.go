@@ -445,7 +445,7 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 		claims[i] = e.task.Claim()
 	}
 	var errs []error
-	err := persist(ctx, func() (err error) {
+	err := queue.Persist(ctx, func(context.Context) (err error) {
 		errs, err = s.access.node.Release(ctx, name, claims)
 		return err
 	})

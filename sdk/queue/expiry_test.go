@@ -170,13 +170,7 @@ func TestExpireInALongList(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)
 	w.at(0)
-	fill := make([]any, 5000)
-	for i := range fill {
-		fill[i] = "ballast"
-	}
-	for range searched / len(fill) {
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), fill...)
-	}
+	w.ballast(w.keys.pending("q"))
 	id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAge: time.Second}})
 	w.at(2)
 	if n := must[int](t)(expire(w.ctx, w.Queue("q"), 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {

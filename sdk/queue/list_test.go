@@ -255,13 +255,7 @@ func TestAnotherQueuesTask(t *testing.T) {
 func TestCancelInALongBacklog(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t) // which is slow for a while
-	fill := make([]any, 5000)
-	for i := range fill {
-		fill[i] = "ballast"
-	}
-	for range searched / len(fill) {
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), fill...)
-	}
+	w.ballast(w.keys.pending("q"))
 	id := w.enqueue(t, "q", "", Options{})
 	if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
 		t.Fatal(err)

@@ -220,6 +220,14 @@ func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
 	}
 }
 
+// ballast fills a list up to the length that is still searched.
+func (w *world) ballast(list string) {
+	fill := slices.Repeat([]any{"ballast"}, 5000)
+	for range searched / len(fill) {
+		w.rdb.LPush(w.ctx, list, fill...)
+	}
+}
+
 // durable are the options of a server that keeps every write over a kill.
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 

@@ -12,8 +12,8 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// persist repeats a call, if that is safe, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
-func persist(ctx context.Context, call func(context.Context) error) error {
+// Persist repeats a call, which must be safe to repeat, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
+func Persist(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := call(ctx)

@@ -130,14 +130,8 @@ func TestPurgeInBlocks(t *testing.T) {
 func TestLongListsOfWhatIsFinished(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)
-	fill := make([]any, 5000)
-	for i := range fill {
-		fill[i] = "ballast"
-	}
 	w.finishAs(t, "q", "f1", "f2", "f3", "c4")
-	for range searched / len(fill) {
-		w.rdb.LPush(w.ctx, w.keys.failed("q"), fill...)
-	}
+	w.ballast(w.keys.failed("q"))
 	q := w.Queue("q")
 	for _, id := range []string{"f1", "f2"} {
 		if err := q.Retry(w.ctx, id); err != nil {

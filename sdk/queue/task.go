@@ -211,7 +211,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 			}
 		}
 		var task *Task
-		err := persist(ctx, func(ctx context.Context) (err error) {
+		err := Persist(ctx, func(ctx context.Context) (err error) {
 			task, err = c.Task(ctx, id)
 			return err
 		})

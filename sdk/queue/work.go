@@ -35,7 +35,7 @@ func (c *Client) Work(ctx context.Context, queue string, handle func(context.Con
 		if err = c.workAs(ctx, listener, handle); errors.Is(err, ErrLeaseLost) {
 			// Its tasks belong to others now: start again under a new ID.
 			listener = c.newListener(queue)
-			err = persist(ctx, listener.register)
+			err = Persist(ctx, listener.register)
 		} else {
 			return err
 		}
@@ -95,7 +95,7 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, cancel) })()
 	var left time.Duration // until the deadline, by Redis's clock
-	err := persist(settling, func(ctx context.Context) error {
+	err := Persist(settling, func(ctx context.Context) error {
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
 			return err
 		}
@@ -107,7 +107,7 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 		return err
 	}
 	result, err, cause := runHandler(ctx, task, left, cancels, handle)
-	return persist(settling, func(settling context.Context) error {
+	return Persist(settling, func(settling context.Context) error {
 		var over *overrun
 		var ended *ended
 		errors.As(err, &ended)
