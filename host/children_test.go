@@ -118,7 +118,7 @@ func TestChildrenAreBounded(t *testing.T) {
 		"CeilingOfTasks":  {", after: call", "after: call, tasks: 1", "c2born", "-11", 1, `add capabilities: {enqueue: {tasks: 256}} to "%s" in g.yaml`},
 		"CeilingOfBytes":  {"", "bytes: 2kB", "c2born " + big, "-11", 1, `add capabilities: {enqueue: {bytes: 16MiB}} to "%s" in g.yaml`},
 		"OtherAttempts":   {", after: call, tasks: 1", "", "f1born", "", 2, ""},
-		"RefusedTakeNone": {", after: call, tasks: 1", "", "c1other", "-03", 0, `add capabilities: {enqueue: {queues: ["other"]}}`},
+		"RefusedTakeNone": {", after: call, tasks: 1", "", "c1other", "-03", 0, `add capabilities: {enqueue: {queues: ["other"], after: call}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

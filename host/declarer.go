@@ -37,7 +37,8 @@ type declaration struct {
 type declarer struct {
 	duty
 	access   *tenantAccess
-	declared func() []declaration // now
+	renew    func(context.Context) (drain bool, err error) // publishes what the host has
+	declared func() []declaration                          // now
 	serves   func(plugin string) bool
 	since    time.Time       // when the session began
 	stored   []declaration   // what this session has stored; only the run under way uses it
@@ -59,6 +60,11 @@ func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err 
 func (d *declarer) store(ctx context.Context) error {
 	var stored []declaration
 	now := d.declared()
+	if !slices.EqualFunc(now, d.stored, declaration.same) { // it is published first, or another host's sweep takes it for absent
+		if _, err := d.renew(ctx); err != nil {
+			return err
+		}
+	}
 	for _, one := range now {
 		known := slices.ContainsFunc(d.stored, func(other declaration) bool { return other.same(one) })
 		put, err := one.put(ctx, d.access.client, known)

@@ -122,8 +122,13 @@ func TestDeclaredWithoutAHost(t *testing.T) {
 		live, err := Plugins(n.ctx, n.client)
 		return err == nil && len(live) == 1 && slices.Equal(live[0].Schedules, []string{"echo", "echo.off"}) && slices.Equal(live[0].Subscriptions, []string{subscription})
 	}
-	n.eventually("stored", func() bool { return len(n.owned()) == 2 })
-	n.eventually("published", published)
+	n.eventually("stored", func() bool {
+		_, err := n.client.Subscription(n.ctx, subscription)
+		return err == nil && len(n.owned()) == 2
+	})
+	if !published() {
+		t.Error("it is stored before it is published, and a sweep of another host may take it for absent")
+	}
 	other := start(t, settings{server: server, tenants: common.tenants, idle: true})
 	if err := other.current().access.node.Join(n.ctx); err != nil {
 		t.Fatal(err)

@@ -22,10 +22,18 @@ type leaseKeeper struct {
 	// news has a token when there is something new to publish, and missing when a call found that Redis does not know the
 	// listener any more; never closed.
 	news, missing chan struct{}
+	renewing      sync.Mutex // held from asking about to the answer, so that Redis never gets what is older
 }
 
 // lost ends the lease: a call found that Redis does not know the listener any more.
 func (k *leaseKeeper) lost() { poke(k.missing) }
+
+// renew renews the lease, and publishes what the host is now. drain tells that somebody drains the listener.
+func (k *leaseKeeper) renew(ctx context.Context) (drain bool, err error) {
+	k.renewing.Lock()
+	defer k.renewing.Unlock()
+	return k.node.Renew(ctx, k.about())
+}
 
 // publish publishes what is new before the next renewal is due.
 func (k *leaseKeeper) publish() { poke(k.news) }
@@ -45,7 +53,7 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		begun := time.Now()
-		drain, err := k.node.Renew(ctx, k.about())
+		drain, err := k.renew(ctx)
 		if k.renewed(begun, time.Now(), err) || errors.Is(err, queue.ErrLeaseLost) { // which ends this keeper: it counts once
 			k.late()
 		}

@@ -102,7 +102,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.poller.listening = s.registrar.listening
 	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
 	s.declarer = &declarer{
-		duty: duty{health: health, op: opDeclare}, access: access,
+		duty: duty{health: health, op: opDeclare}, access: access, renew: s.lease.renew,
 		declared: func() []declaration { return c.catalog.declarations(tenant) },
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/host/api"
 )
 
 func newAudit(env environment) *cobra.Command {
@@ -21,19 +23,11 @@ func newAudit(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := make([]view, len(entries))
+		shapes, rows := make([]api.AuditEntry, len(entries)), make([]view, len(entries))
 		for i, e := range entries {
-			views[i] = view{
-				{"id", "", e.ID},
-				{"time", "time", moment(e.Time)},
-				{"who", "who", e.Who},
-				{"action", "action", e.Action},
-				{"on", "on", given(e.On)},
-				{"from", "from", e.From},
-				{"status", "status", e.Status},
-				{"detail", "detail", given(e.Detail)},
-			}
+			shapes[i] = api.NewAuditEntry(e)
+			rows[i] = row(moment(e.Time), e.Who, e.Action, given(e.On), e.From, e.Status, given(e.Detail))
 		}
-		return showTable(cmd, json, views, "TIME WHO ACTION ON FROM STATUS DETAIL", views)
+		return showTable(cmd, json, shapes, "TIME WHO ACTION ON FROM STATUS DETAIL", rows)
 	})
 }

@@ -102,10 +102,8 @@ type queueBackend interface {
 
 // direct is a tenant by its Redis.
 type direct struct {
-	*queue.Client
-	*queue.Fleet
+	api.Reader
 	rdb   redis.UniversalClient
-	store *kv.Store
 	owned bool // rdb is
 }
 
@@ -114,7 +112,7 @@ func newDirect(rdb redis.UniversalClient, config queue.Config) (*direct, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &direct{Client: c, Fleet: c.Fleet(), rdb: rdb, store: kv.New(rdb, c.Tenant())}, nil
+	return &direct{Reader: api.NewReader(c, kv.New(rdb, c.Tenant())), rdb: rdb}, nil
 }
 
 func (d *direct) Close() error {
@@ -159,34 +157,6 @@ func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]
 	return found, nil
 }
 
-func (d *direct) Topics(ctx context.Context) ([]api.Topic, error) { return api.Topics(ctx, d.Client) }
-
-func (d *direct) Topic(ctx context.Context, name string) (api.Topic, error) {
-	return api.ShowTopic(ctx, d.Client, name)
-}
-
-func (d *direct) Publication(ctx context.Context, id string) (api.Publication, error) {
-	return api.ShowPublication(ctx, d.Client, id)
-}
-
-func (d *direct) Publications(ctx context.Context, topic string, offset, limit int64) ([]api.Publication, error) {
-	return api.Publications(ctx, d.Client, topic, offset, limit)
-}
-
-func (d *direct) Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]api.Delivery, error) {
-	return api.Deliveries(ctx, d.Client, subscription, status, limit)
-}
-
-func (d *direct) Nodes(ctx context.Context) ([]api.Node, error) { return api.Nodes(ctx, d.Client) }
-
-func (d *direct) Leased(ctx context.Context, most int) ([]api.Node, error) {
-	return api.Leased(ctx, d.Client, most)
-}
-
-func (d *direct) BusiestQueues(ctx context.Context, most int) ([]api.Queue, int64, error) {
-	return api.BusiestQueues(ctx, d.Client, most)
-}
-
 func (d *direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
 	return host.Plugins(ctx, d.Client)
 }
@@ -208,16 +178,12 @@ func (d *direct) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry,
 	return d.Client.AuditLog(ctx, "", limit)
 }
 
-func (d *direct) Buckets(ctx context.Context) ([]api.Bucket, error) {
-	return api.Buckets(ctx, d.Client, d.store)
-}
-
 func (d *direct) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
-	return d.store.List(ctx, bucket, prefix, after, limit)
+	return d.Store.List(ctx, bucket, prefix, after, limit)
 }
 
 func (d *direct) Value(ctx context.Context, bucket, key string) ([]byte, error) {
-	return d.store.Get(ctx, bucket, key)
+	return d.Store.Get(ctx, bucket, key)
 }
 
 // served is a tenant by the API of a server.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -47,7 +48,7 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 			return err
 		}
 		from, err := time.Parse(time.RFC3339, since)
-		if ago, failed := parseDuration(since); failed == nil && ago > 0 {
+		if ago, failed := units.ParseDuration(since); failed == nil && ago > 0 {
 			from, err = now.Add(-ago), nil
 		}
 		if err != nil {

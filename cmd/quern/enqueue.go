@@ -41,12 +41,14 @@ func newEnqueue(env environment) *cobra.Command {
 			"These flags decide how a failed task is retried, then the manifest of its plugin, then the host's\n" +
 			"settings. If none does, there is one attempt.\n\n" +
 			"With --file each line of a file is a task: a JSON object with parameters (the text of a string, or\n" +
-			"any other value as JSON) or parameters_base64, and with what differs from the flags: id, key, labels,\n" +
-			"headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds, max_attempts,\n" +
-			"after, when. It names the lines that are no tasks, or whose ID is taken by something else, enqueues the\n" +
-			"others, and exits with 2. The IDs are ID-LINE, with --id or a new UUID as ID: the same command with the\n" +
-			"same --id enqueues no line twice while its task exists. If it is interrupted, or Redis or the server is\n" +
-			"away for 30s, it says how to go on with --id and --skip.\n\n" +
+			"any other value as JSON) or parameters_base64, and with what differs from the flags, by the API's names:\n" +
+			"id, key, labels, headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds,\n" +
+			"max_attempts, max_age_seconds, max_reschedules, backoff, backoff_base_seconds, backoff_min_seconds,\n" +
+			"backoff_max_seconds, no_jitter, unique, unique_key, unique_for_seconds, after, when, open, dead_queue. It\n" +
+			"names the lines that are no tasks, or whose ID is taken by something else, enqueues the others, and exits\n" +
+			"with 2. The IDs are ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no\n" +
+			"line twice while its task exists. If it is interrupted, or Redis or the server is away for 30s, it says how\n" +
+			"to go on with --id and --skip.\n\n" +
 			"With --after the task waits for others, which must exist; those that have ended count. By default it\n" +
 			"runs when all are complete, and fails as soon as one has failed; --when says otherwise. With one of\n" +
 			"them and no PARAMETERS, its input is that one's result. With --then all tasks of a file are a batch:\n" +

@@ -72,7 +72,7 @@ func testEnqueueFile(t *testing.T, by over) {
 	u, client := by.producer(t, queuetest.Shared(t).URL())
 	file := write(t, filepath.Join(t.TempDir(), "tasks.jsonl"), "\ufeff"+`{"parameters": "text \u00e4"}`+"\r\n"+
 		"\r\n"+
-		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5} `+"\n"+
+		` {"parameters": {"a": [1, 2]}, "key": "k", "labels": {"b": "line"}, "priority": 90, "max_attempts": -1, "timeout_seconds": 0.5, "backoff": "linear", "backoff_base_seconds": 2, "dead_queue": "dead"} `+"\n"+
 		`{"parameters_base64": "/wA=", "id": "own", "parent": "p", "deadline": 4102444800.5}`+"\n"+
 		`{"delay_seconds": 3600}`+"\n"+
 		`{"parameters": null, "at": 4102444800}`)
@@ -82,7 +82,7 @@ func testEnqueueFile(t *testing.T, by over) {
 	}
 	for id, want := range map[string]string{
 		"x-1": `{"parameters": "text ä", "labels": {"a": "flag", "b": "flag"}, "priority": 50, "max_attempts": 3, "status": "pending"}`,
-		"x-3": `{"parameters": "{\"a\": [1, 2]}", "labels": {"a": "flag", "b": "line"}, "priority": 90, "max_attempts": -1, "status": "pending", "key": "k", "timeout_seconds": 0.5}`,
+		"x-3": `{"parameters": "{\"a\": [1, 2]}", "labels": {"a": "flag", "b": "line"}, "priority": 90, "max_attempts": -1, "status": "pending", "key": "k", "timeout_seconds": 0.5, "retry": "map[backoff:linear base_seconds:2]", "dead_queue": "dead"}`,
 		"own": `{"parameters_base64": "/wA=", "parent": "p", "deadline": 4102444800.5, "status": "pending"}`,
 		"x-5": `{"parameters": "", "status": "scheduled"}`,
 		"x-6": `{"parameters": "null", "status": "scheduled", "eta": 4102444800}`,
@@ -116,7 +116,7 @@ func TestEnqueueFileWithBadLines(t *testing.T) { overBoth(t, testEnqueueFileWith
 func testEnqueueFileWithBadLines(t *testing.T, by over) {
 	u, client := by.producer(t, queuetest.Shared(t).URL())
 	bad := [][2]string{
-		{`{"to": "ada"}`, `unknown field "to", and what the handler gets belongs into parameters: use one of id, parameters,`},
+		{`{"to": "ada"}`, `unknown field "to", and what the handler gets belongs into parameters: use one of after, at, backoff,`},
 		{`{"paramters": 1}`, `did you mean parameters?`},
 		{`hello`, `no JSON object: write one JSON object a line, such as {"parameters": {"to": "ada"}}`},
 		{`{"parameters": "a}`, `unexpected EOF: write one JSON object a line`},
@@ -125,6 +125,9 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		{`{"parameters_base64": "?"}`, `illegal base64 data`},
 		{"{\"parameters\": \"\xff\"}", `not UTF-8: write bytes as parameters_base64`},
 		{`{"priority": "high"}`, `priority is of the JSON type string: write a whole number`},
+		{`{"timeout_seconds": "1"}`, `: timeout_seconds is of the JSON type string: write a number`},
+		{`{"unique": 1}`, `: unique is of the JSON type number: write true or false`},
+		{`{"unique_key": "k"}`, `unique_key or unique_for_seconds without unique: add it`},
 		{`{"priority": 101}`, `priority 101: use 0 to 100`},
 		{`{"labels": ["a"]}`, `labels is of the JSON type array: write an object`},
 		{`{"id": "a b"}`, `task ID "a b": use 1 to 128 printable ASCII characters without spaces`},

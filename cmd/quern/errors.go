@@ -142,6 +142,12 @@ func explain(err error) error {
 		remedy = "use a token that may, or ask an admin for one"
 	case errors.Is(err, queue.ErrNoTask):
 		remedy = "look for it with `quern task ls`, and mind --tenant"
+	case errors.Is(err, queue.ErrNoSubscription):
+		remedy = "list them with `quern subscription ls`, and mind --tenant"
+	case errors.Is(err, queue.ErrNoTopic):
+		remedy = "list them with `quern topic ls`, and mind --tenant"
+	case errors.Is(err, queue.ErrNoPublication):
+		remedy = "it may have been purged, or mind --tenant"
 	case errors.Is(err, io.EOF):
 		remedy = either("Redis closed the connection: if it wants TLS, use rediss:// instead of redis://",
 			"it closed the connection: if it wants TLS, use https:// instead of http://")

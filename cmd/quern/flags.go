@@ -55,7 +55,7 @@ func newLasting(flags *pflag.FlagSet, value *time.Duration, name, usage string) 
 func newPeriodWithin(flags *pflag.FlagSet, value *time.Duration, name string, standard, least, most time.Duration, rule, usage string) {
 	*value = standard
 	parse := func(text string) (time.Duration, error) {
-		d, err := parseDuration(text)
+		d, err := units.ParseDuration(text)
 		switch {
 		case errors.Is(err, errTooLong):
 			return 0, err
@@ -77,26 +77,6 @@ const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
 var errTooLong = fmt.Errorf("use %dd at most", mostDays)
 
 const mostDays = 36500 // what a task may have
-
-// parseDuration is time.ParseDuration, with days before all else.
-func parseDuration(text string) (time.Duration, error) {
-	days, rest, ok := strings.Cut(text, "d")
-	if !ok {
-		return time.ParseDuration(text)
-	}
-	n, err := strconv.ParseUint(days, 10, 64)
-	if errors.Is(err, strconv.ErrRange) || n > mostDays {
-		return 0, errTooLong
-	}
-	part := time.Duration(0)
-	if err == nil && rest != "" {
-		part, err = time.ParseDuration(rest)
-	}
-	if part < 0 {
-		err = errors.New(durationRule)
-	}
-	return time.Duration(n)*24*time.Hour + part, err
-}
 
 const (
 	unlimited = "unlimited"

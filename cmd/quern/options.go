@@ -86,9 +86,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 		"use 1 or more")
 
 	f.StringVar(&o.engine.CacheDir, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
-	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
-	newText(f, &o.proxy, "URL", "proxy", "`URL` of the proxy for HTTP requests of handlers (default none, whatever the environment says)")
-	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
+	o.serviceFlags(f)
 	grantsFlag(f, &o.grants)
 	newPeriod(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
 	newChoice(f, &o.logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
@@ -98,6 +96,13 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	f.BoolVar(&o.native, "native-histograms", false, "serve histograms also as native ones, with steps of 10 %, to a Prometheus that scrapes them")
 	otlpFlag(f)
 	return o
+}
+
+// serviceFlags add the settings of what handlers reach outside.
+func (o *hostOptions) serviceFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
+	newText(f, &o.proxy, "URL", "proxy", "`URL` of the proxy for HTTP requests of handlers (default none, whatever the environment says)")
+	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
 }
 
 // validate refuses invalid values that span settings or need the system. It knows a value's origin, which the packages
@@ -130,9 +135,6 @@ func (o *hostOptions) validate(flags *pflag.FlagSet) error {
 		if flag := flags.Lookup(rule.name); rule.broken {
 			return usagef("%s %q: %s", origin(flag), flag.Value.String(), rule.allowed)
 		}
-	}
-	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
-		return wrongValue(flags.Lookup("secrets"), o.secrets, errors.New("not a readable folder: name the one with TENANT/NAME"))
 	}
 	return o.checkPlugins(flags)
 }
@@ -204,8 +206,11 @@ func loadGrantsOf(flags *pflag.FlagSet, path, tenant string) (*manifest.Grants, 
 	return loadGrants(flags, path, func(g *manifest.Grants) error { return g.CheckTenants([]string{tenant}) })
 }
 
-// egress bounds the HTTP requests of handlers.
+// egress bounds the HTTP requests of handlers, and refuses a folder of secrets that is none.
 func (o *hostOptions) egress(flags *pflag.FlagSet) (config egress.Config, err error) {
+	if info, err := os.Stat(o.secrets); o.secrets != "" && (err != nil || !info.IsDir()) {
+		return config, wrongValue(flags.Lookup("secrets"), o.secrets, errors.New("not a readable folder: name the one with TENANT/NAME"))
+	}
 	for _, text := range o.networks {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {

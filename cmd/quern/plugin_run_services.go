@@ -34,9 +34,7 @@ type local struct {
 
 func newLocal(f *pflag.FlagSet, env environment) *local {
 	l := &local{env: env, options: hostOptions{engine: engineFlags(f)}}
-	f.StringSliceVar(&l.options.networks, "allow-networks", nil, "networks that a handler may reach by HTTP beside the public ones, such as 127.0.0.0/8 (default none)")
-	newText(f, &l.options.proxy, "URL", "proxy", "`URL` of the proxy for what a handler sends by HTTP (default none, whatever the environment says)")
-	f.StringVar(&l.options.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME holds the one that a manifest names (default none)")
+	l.options.serviceFlags(f)
 	grantsOfTenantFlags(f, &l.options.grants, &l.tenant)
 	enginesFlag(f, &l.engines)
 	f.BoolVar(&l.noBuild, "no-build", false, "use the module as it is, even if its source is newer")
@@ -50,10 +48,6 @@ func (l *local) open(flags *pflag.FlagSet) error {
 	}
 	if l.grants, err = loadGrantsOf(flags, l.options.grants, l.tenant); err != nil {
 		return err
-	}
-	secrets := l.options.secrets
-	if info, err := os.Stat(secrets); secrets != "" && (err != nil || !info.IsDir()) {
-		return usagef("%s %q: is no folder that can be read: name the one that holds %s/NAME", origin(flags.Lookup("secrets")), secrets, l.tenant)
 	}
 	l.http = egress.New(config)
 	return nil

@@ -232,7 +232,7 @@ func TestPluginRunServices(t *testing.T) {
 	}
 	proxied, _ := url.Parse(server.URL)
 	for flags, says := range map[string]string{
-		"--secrets=" + filepath.Join(secrets, "none"): "is no folder that can be read: name the one that holds blueque/NAME",
+		"--secrets=" + filepath.Join(secrets, "none"): "not a readable folder: name the one with TENANT/NAME",
 		"--allow-networks=everywhere":                 "use an address and its bits, such as 10.0.0.0/8",
 		"--proxy=" + proxied.Host:                     "proxy",
 		"--dependency=one=" + secrets + "/none":       "of the dependency one cannot be read: no such file or directory",

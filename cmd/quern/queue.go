@@ -12,28 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// queueView is a queue as `queue ls` and `queue show` print it.
-func queueView(tenant, name string, s queue.Stats) view {
-	return view{
-		{"tenant", "tenant", tenant},
-		{"queue", "queue", name},
-		{"scheduled", "scheduled", s.Depth[queue.Scheduled]},
-		{"blocked", "", s.Blocked}, // of the scheduled ones
-		{"pending", "pending", s.Depth[queue.Pending]},
-		{"reserved", "reserved", s.Depth[queue.Reserved]},
-		{"started", "started", s.Depth[queue.Started]},
-		{"complete", "complete", s.Depth[queue.Complete]},
-		{"failed", "failed", s.Depth[queue.Failed]},
-		{"listeners", "listeners", s.Listeners},
-		{"paused", "paused", s.Paused},
-		{"limit", "", given(s.Limit)}, // of waiting tasks
-		{"", "limit", limitWord(s.Limit)},
-		{"oldest_pending_age_seconds", "", span(s.OldestPendingAge)},
-		{"", "oldest pending", given(s.OldestPendingAge.Truncate(time.Millisecond))},
-	}
+// queueRow is a queue as `queue ls` and `queue show` print it for people.
+func queueRow(q *api.Queue) view {
+	oldest := time.Duration(q.OldestPendingAgeSeconds * float64(time.Second)).Truncate(time.Millisecond)
+	return row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners, q.Paused, limitWord(q.Limit), given(oldest))
 }
 
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
@@ -50,16 +36,17 @@ func newQueueLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views := []view{}
+		shapes, rows := []api.Queue{}, []view{}
 		var damaged error // the first one; it does not hide the other queues
 		for i, s := range stats {
 			if s.Err != nil {
 				damaged = cmp.Or(damaged, s.Err)
 				continue
 			}
-			views = append(views, queueView(client.Tenant(), names[i], s))
+			shape := api.NewQueue(client.Tenant(), names[i], s)
+			shapes, rows = append(shapes, shape), append(rows, queueRow(&shape))
 		}
-		return cmp.Or(list(cmd, client, json, views, queueHeading, views), damaged)
+		return cmp.Or(list(cmd, client, json, shapes, queueHeading, rows), damaged)
 	})
 }
 
@@ -81,9 +68,9 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := append(queueView(client.Tenant(), args[0], stats),
-			field{"dead_letters", "dead letters", letters}, field{"failed_with_dead_letter", "failed with letter", buried})
-		return showTable(cmd, json, v, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{v})
+		shape := api.NewQueue(client.Tenant(), args[0], stats)
+		shape.DeadLetters, shape.FailedWithDeadLetter = &letters, &buried
+		return showTable(cmd, json, shape, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{append(queueRow(&shape), row(letters, buried)...)})
 	})
 }
 

@@ -158,7 +158,7 @@ func TestServerAway(t *testing.T) {
 		other.URL:            "the answer is none of the API",
 		other.URL + "/moved": "it answers with a redirect to http://example.com/: name that, if you trust it",
 		other.URL + "/proxy": "it answers HTTP 502 Bad Gateway",
-		other.URL + "/login": "it answers HTTP 401 Unauthorized, which is no answer of Quern's API: a proxy before it lets you not pass",
+		other.URL + "/login": "it answers HTTP 401 Unauthorized, which is no answer of Quern's API: a proxy in front of it refuses you: log in there",
 		other.URL + "/busy":  "it answers HTTP 429 Too Many Requests, which is no answer of Quern's API: try again",
 		strings.Replace(other.URL, "http:", "https:", 1): "it speaks no TLS there: use http:// instead of https://",
 	} {

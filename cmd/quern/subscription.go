@@ -350,12 +350,15 @@ func newSubscriptionDelete(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay", Args: arguments(1, 1000),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+			errs := taskErrors{cmd: cmd}
 			for _, id := range args {
-				if err := client.Unsubscribe(cmd.Context(), id); err != nil {
-					return err
+				err := client.Unsubscribe(cmd.Context(), id)
+				errs.add(err)
+				if queue.IsUnavailable(err) || cmd.Context().Err() != nil {
+					break
 				}
 			}
-			return nil
+			return errs.last
 		}),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -18,24 +19,7 @@ func showTree(cmd *cobra.Command, client backend, id string, json bool) error {
 	}
 	var text strings.Builder
 	drawTree(&text, tree, "", "")
-	return showLine(cmd, json, treeView(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
-}
-
-// treeView is a tree for JSON: a task as `task ls` prints it, with tasks below it.
-func treeView(tenant string, node *queue.TreeNode) view {
-	v := view{{"id", "", node.ID}, {"gone", "", true}}
-	if node.Task != nil {
-		v = taskView(tenant, node.Task, nil)
-	}
-	var below []view
-	for _, child := range node.Children {
-		below = append(below, treeView(tenant, child))
-	}
-	v = append(v, field{"dependent", "", given(node.Dependent)}, field{"again", "", given(node.Again)}, field{"left_out", "", given(node.Left)})
-	if below != nil {
-		v = append(v, field{"children", "", below})
-	}
-	return v
+	return showLine(cmd, json, api.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
 }
 
 // drawTree writes a line for each task. stem is what stands before the task's own line, trunk before those below it.

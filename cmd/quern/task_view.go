@@ -11,14 +11,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// taskView is a task as `task show` prints it, and without its history `task ls -o json`.
+// taskView is a task as `task show` prints it for people.
 func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 	var labels view
 	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
 		labels = append(labels, field{"", "label " + name, t.Labels[name]})
-	}
-	if labels != nil {
-		labels = append(labels, field{"labels", "", t.Labels})
 	}
 	var headers view
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
@@ -26,69 +23,59 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 			headers = append(headers, field{"", "header " + name, t.Headers[name]})
 		}
 	}
-	if t.Headers != nil {
-		headers = append(headers, field{"headers", "", t.Headers})
-	}
 	progress := ""
 	if t.Progress > 0 {
 		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
 	}
 	return slices.Concat(
 		view{
-			{"id", "id", t.ID},
-			{"tenant", "tenant", tenant},
-			{"queue", "queue", t.Queue},
-			{"status", "", t.Status},
+			{"", "id", t.ID},
+			{"", "tenant", tenant},
+			{"", "queue", t.Queue},
 			{"", "status", statusText(t)},
-			{"reason", "", given(t.Reason)},
-			{"handled", "", given(t.Handled)},
-			{"cancel_asked", "", given(t.CancelAsked)},
 		},
 		bytesView("parameters", t.Parameters),
 		bytesView("result", t.Result),
 		failureView(t),
 		attemptsView(t),
 		view{
-			{"crashes", "crashes", count(t.Crashes)},
-			{"reschedules", "reschedules", count(t.Reschedules)},
-			{"rejects", "rejects", count(t.Rejects)},
-			{"run", "run", count(t.Run)},
-			{"node", "node", given(t.Node)},
-			{"pid", "pid", given(t.PID)},
-			{"created", "created", moment(t.Created)},
-			{"updated", "", moment(t.Updated)},
-			{"eta", "eta", moment(t.ETA)},
-			{"reserved_at", "reserved", moment(t.ReservedAt)},
-			{"started_at", "started", moment(t.StartedAt)},
-			{"finished_at", "finished", moment(t.FinishedAt)},
-			{"retried_at", "retried", moment(t.RetriedAt)},
+			{"", "crashes", count(t.Crashes)},
+			{"", "reschedules", count(t.Reschedules)},
+			{"", "rejects", count(t.Rejects)},
+			{"", "run", count(t.Run)},
+			{"", "node", given(t.Node)},
+			{"", "pid", given(t.PID)},
+			{"", "created", moment(t.Created)},
+			{"", "eta", moment(t.ETA)},
+			{"", "reserved", moment(t.ReservedAt)},
+			{"", "started", moment(t.StartedAt)},
+			{"", "finished", moment(t.FinishedAt)},
+			{"", "retried", moment(t.RetriedAt)},
 			{"", "updated", moment(t.Updated)},
-			{"expires", "expires", moment(t.Expires)},
-			{"deadline", "deadline", moment(t.Deadline)},
-			{"timeout_seconds", "timeout", given(span(t.Timeout))},
-			{"retry", "", retryView(t.Retry)},
-			{"after", "", afterView(t.After)},
+			{"", "expires", moment(t.Expires)},
+			{"", "deadline", moment(t.Deadline)},
+			{"", "timeout", given(span(t.Timeout))},
+			{"", "", retryView(t.Retry)},
 			{"", "waits for", afterText(t.After)},
-			{"plugin", "plugin", given(t.Plugin)},
-			{"digest", "digest", given(t.Digest)},
-			{"priority", "priority", t.Priority},
-			{"progress", "", given(t.Progress)},
+			{"", "plugin", given(t.Plugin)},
+			{"", "digest", given(t.Digest)},
+			{"", "priority", t.Priority},
 			{"", "progress", progress},
-			{"message", "message", given(t.Message)},
-			{"key", "key", given(t.Key)},
+			{"", "message", given(t.Message)},
+			{"", "key", given(t.Key)},
 		},
 		labels,
 		view{
-			{"parent", "parent", given(t.Parent)},
-			{"depth", "depth", given(t.Depth)},
-			{"traceparent", "traceparent", given(t.Traceparent)},
+			{"", "parent", given(t.Parent)},
+			{"", "depth", given(t.Depth)},
+			{"", "traceparent", given(t.Traceparent)},
 		},
 		headers,
 		view{
-			{"live_id", "live id", given(t.LiveID)},
-			{"dead_id", "dead id", given(t.DeadID)},
-			{"dead_queue", "dead queue", given(t.Dead)},
-			{"dead_error", "dead error", given(t.DeadError)},
+			{"", "live id", given(t.LiveID)},
+			{"", "dead id", given(t.DeadID)},
+			{"", "dead queue", given(t.Dead)},
+			{"", "dead error", given(t.DeadError)},
 			{"", "handled by", t.Handled},
 		},
 		historyView(history),
@@ -118,18 +105,18 @@ func failureView(t *queue.Task) view {
 	var v view
 	if t.Status == queue.Failed {
 		f := t.Failure()
-		v = view{{"error", "error", failure(f)}, {"", "limit", f.Limit}, {"", "stderr", shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID))}}
+		v = view{{"", "error", failure(f)}, {"", "limit", f.Limit}, {"", "stderr", shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID))}}
 		for i, frame := range f.Backtrace {
 			v = append(v, field{"", fmt.Sprintf("frame %d", i), frame})
 		}
 	}
 	if t.LastError != "" {
-		v = append(v, field{"last_error", "last error", failure((&queue.Task{Error: t.LastError}).Failure())})
+		v = append(v, field{"", "last error", failure((&queue.Task{Error: t.LastError}).Failure())})
 	}
 	return v
 }
 
-// attemptsView is how many attempts there were and may be. In JSON -1 is no bound.
+// attemptsView is how many attempts there were and may be.
 func attemptsView(t *queue.Task) view {
 	most := t.MaxAttempts
 	if most == 0 && t.Retry.MaxAge > 0 {
@@ -139,7 +126,7 @@ func attemptsView(t *queue.Task) view {
 	if most == queue.Unlimited {
 		text = unlimited
 	}
-	return view{{"attempts", "attempts", count(t.Attempts)}, {"max_attempts", "", given(most)}, {"", "max attempts", text}}
+	return view{{"", "attempts", count(t.Attempts)}, {"", "max attempts", text}}
 }
 
 // retryView is a retry policy, without the attempts.
@@ -152,28 +139,13 @@ func retryView(r queue.Retry) any {
 		jitter = *r.Jitter
 	}
 	return view{
-		{"backoff", "backoff", given(r.Backoff)},
-		{"base_seconds", "backoff base", given(span(r.Base))},
-		{"min_seconds", "backoff min", given(span(r.Min))},
-		{"max_seconds", "backoff max", given(span(r.Max))},
-		{"jitter", "jitter", jitter},
-		{"max_age_seconds", "max age", given(span(r.MaxAge))},
-		{"max_reschedules", "max reschedules", given(r.MaxReschedules)},
-	}
-}
-
-// afterView is how far the tasks are that a task waits for, or waited for.
-func afterView(a *queue.After) any {
-	if a == nil {
-		return nil
-	}
-	return view{
-		{"when", "", a.When},
-		{"of", "", a.Of},
-		{"ended", "", a.Ended},
-		{"failed", "", a.Failed},
-		{"open", "", given(a.Open)},
-		{"blocked", "", given(a.Blocked)},
+		{"", "backoff", given(r.Backoff)},
+		{"", "backoff base", given(span(r.Base))},
+		{"", "backoff min", given(span(r.Min))},
+		{"", "backoff max", given(span(r.Max))},
+		{"", "jitter", jitter},
+		{"", "max age", given(span(r.MaxAge))},
+		{"", "max reschedules", given(r.MaxReschedules)},
 	}
 }
 
@@ -195,10 +167,6 @@ const mostDependencies = 1000
 
 // dependenciesView names dependencies of a task, which has that many.
 func dependenciesView(of int, some []queue.Dependency) view {
-	items := make([]view, len(some))
-	for i, d := range some {
-		items[i] = view{{"id", "", d.ID}, {"end", "", given(d.End)}, {"result_size", "", given(d.Size)}}
-	}
 	slices.SortStableFunc(some, func(a, b queue.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
 	var names []string
 	for _, d := range some[:min(len(some), 10)] {
@@ -210,24 +178,12 @@ func dependenciesView(of int, some []queue.Dependency) view {
 	if left := of - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	return view{{"dependencies", "", items}, {"", "dependencies", strings.Join(names, ", ")}}
+	return view{{"", "dependencies", strings.Join(names, ", ")}}
 }
 
 // historyView is each ended run: in a line its outcome, after how long, where, and why.
-func historyView(attempts []queue.Attempt) view {
-	var runs []view
-	var v view
+func historyView(attempts []queue.Attempt) (v view) {
 	for _, a := range attempts {
-		run := view{
-			{"run", "", a.Run},
-			{"started", "", moment(a.Started)},
-			{"ended", "", moment(a.Ended)},
-			{"node", "", given(a.Node)},
-			{"plugin", "", given(a.Plugin)},
-			{"digest", "", given(a.Digest)},
-			{"outcome", "", a.Outcome},
-			{"error", "", given(a.Failure)},
-		}
 		line := a.Outcome
 		if !a.Started.IsZero() && !a.Ended.IsZero() {
 			line += fmt.Sprintf(" after %.1fs", a.Ended.Sub(a.Started).Seconds())
@@ -238,11 +194,7 @@ func historyView(attempts []queue.Attempt) view {
 		if a.Failure != nil {
 			line += fmt.Sprintf(": (%s) %s", a.Failure.Reason, a.Failure.Headline())
 		}
-		runs = append(runs, run)
 		v = append(v, field{"", fmt.Sprintf("history %d", a.Run), line})
-	}
-	if runs != nil {
-		v = append(v, field{"history", "", runs})
 	}
 	return v
 }

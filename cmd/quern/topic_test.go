@@ -59,7 +59,7 @@ func testGoldenTopics(t *testing.T, by over) {
 	s.run("queue", "limit", "mail", "1")
 	s.run("topic", "publish", "orders", order, "--id", "full", "--attribute", "tenant=acme", "--attribute", "type=order.made")
 	s.run("topic", "publish", "orders", order, "--id", "more", "--attribute", "tenant=acme", "--attribute", "type=order.made")
-	s.run("subscription", "delete", "german", "partner", "nobody")
+	s.run("subscription", "delete", "german", "nobody", "partner")
 	s.run("subscription", "ls", "-o", "json")
 	golden(t, "topics", s.String())
 }

@@ -65,11 +65,17 @@ func checkOpenTelemetry(env environment) error {
 	for name, most := range map[string]int{
 		"OTEL_BSP_MAX_QUEUE_SIZE": 1_000_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 1_000_000,
 		"OTEL_BSP_SCHEDULE_DELAY": 86_400_000, "OTEL_BSP_EXPORT_TIMEOUT": 86_400_000, // milliseconds
+		"OTEL_EXPORTER_OTLP_TIMEOUT": 86_400_000, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": 86_400_000,
 	} {
 		if text := env.get(name); text != "" {
 			if n, err := strconv.Atoi(text); err != nil || n < 1 || n > most {
 				return usagef("%s %q: use a whole number from 1 to %d", name, text, most)
 			}
+		}
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION"} {
+		if text := env.get(name); text != "" && text != "gzip" && text != "none" {
+			return usagef("%s %q: use gzip or none", name, text)
 		}
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {

@@ -118,6 +118,7 @@ func TestRefusedCollectors(t *testing.T) {
 		"localhost:4317":              "use one like http://localhost:4318 or grpc://localhost:4317",
 		"ftp://localhost":             `scheme "ftp": use http`,
 		"http://:4318":                "http://localhost:4318 or grpc://localhost:4317",
+		"http://localhost:99999":      "http://localhost:4318 or grpc://localhost:4317",
 		"grpc://localhost:4317/path":  "leave it out",
 		"http://ada:s3cret@localhost": "OTEL_EXPORTER_OTLP_HEADERS",
 	} {
@@ -127,6 +128,7 @@ func TestRefusedCollectors(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"OTEL_BSP_MAX_QUEUE_SIZE": "-1", "OTEL_BSP_SCHEDULE_DELAY": "0", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "99999999999999999999",
+		"OTEL_EXPORTER_OTLP_TIMEOUT": "-1", "OTEL_EXPORTER_OTLP_COMPRESSION": "zip",
 		"OTEL_BSP_EXPORT_TIMEOUT": "1s", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://u:s3cret word@h",
 	} {
 		if r := u.with(map[string]string{name: value}).run("serve", "--check"); r.status != exitUsage || !strings.Contains(r.stderr, name) || strings.Contains(r.stderr, "s3cret") {

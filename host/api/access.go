@@ -338,6 +338,14 @@ type callerKey struct{}
 // principal is who sends the request of a context.
 func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
 
+// asker is principal where no request may ask, too.
+func asker(ctx context.Context) *Principal {
+	if callerOf(ctx) == nil {
+		return everyone
+	}
+	return principal(ctx)
+}
+
 func callerOf(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c
@@ -449,10 +457,9 @@ func withoutPort(address string) string {
 	return address
 }
 
-// Me is the caller.
-type Me struct{ Body Principal }
-
 func (s *service) describeAccess() {
 	add(s, looking("/me", "show-me", "Show who you are and what you may do"),
-		func(ctx context.Context, _ *struct{}) (*Me, error) { return &Me{*principal(ctx)}, nil })
+		func(ctx context.Context, _ *struct{}) (*Of[Principal], error) {
+			return &Of[Principal]{*principal(ctx)}, nil
+		})
 }

@@ -35,6 +35,14 @@ func token(t *testing.T, path, name string, role api.Role, tenants ...string) st
 	return secret
 }
 
+// amend replaces a part of a file.
+func amend(t *testing.T, path, old, changed string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), old, changed, 1)), 0o600))
+}
+
 func access(t *testing.T, path string) func(*api.Config) {
 	t.Helper()
 	return func(c *api.Config) {
@@ -135,10 +143,9 @@ func TestTokens(t *testing.T) {
 
 // A stream ends when its token is taken out of the file.
 func TestRevokedStream(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	secret := token(t, path, "vera", api.Viewer)
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w := setup(t, access(t, path))
 	w.token = secret
 	events := follow(t, w, "/changes")
 	must(t, os.Remove(path))
@@ -186,13 +193,10 @@ func TestWrongTokenFiles(t *testing.T) {
 
 // Who may not see payloads sees neither what producers nor what handlers wrote.
 func TestHiddenPayloads(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	secret := token(t, path, "vera", api.Viewer)
-	text, err := os.ReadFile(path)
-	must(t, err)
-	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  payloads: false", 1)), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	amend(t, path, "role: viewer", "role: viewer\n  payloads: false")
+	w := setup(t, access(t, path))
 	w.token = secret
 	id := w.fail(t, "mail", "secret words\nmore of them")
 	w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "headers", `{"x-id": "secret"}`)
@@ -205,7 +209,7 @@ func TestHiddenPayloads(t *testing.T) {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?error=s"}), http.StatusForbidden, "payloads: false") // or it could be guessed
-	_, err = w.Subscribe(w.ctx, queue.Subscription{ID: "hook", Topic: "t", Webhook: &queue.Webhook{
+	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "hook", Topic: "t", Webhook: &queue.Webhook{
 		URL: "https://example.com/secret?key=secret", Headers: map[string]string{"X-Key": "secret"},
 	}})
 	must(t, err)
@@ -218,14 +222,11 @@ func TestHiddenPayloads(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	slow := token(t, path, "slow", api.Viewer)
-	text, err := os.ReadFile(path)
-	must(t, err)
-	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), "role: viewer", "role: viewer\n  rate: 0.001", 1)), 0o600))
+	amend(t, path, "role: viewer", "role: viewer\n  rate: 0.001")
 	other := token(t, path, "other", api.Viewer)
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w := setup(t, access(t, path))
 	w.token = slow
 	get[api.Principal](t, w, "/v1/me")
 	got := w.do(t, request{method: http.MethodGet, path: "/v1/me"})

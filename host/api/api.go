@@ -106,10 +106,22 @@ type service struct {
 	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
+// Reader reads a tenant in the shapes of the API: for a request what its principal may see, for anybody else all. The caller closes
+// its Client.
+type Reader struct {
+	*queue.Client
+	*queue.Fleet
+	Store *kv.Store
+}
+
+// NewReader reads the tenant of a client, whose handlers have these buckets.
+func NewReader(client *queue.Client, store *kv.Store) Reader {
+	return Reader{client, client.Fleet(), store}
+}
+
 // tenant is a tenant that is served.
 type tenant struct {
-	*queue.Client
-	store    *kv.Store
+	Reader
 	changes  changes
 	findings findings
 }
@@ -154,12 +166,11 @@ func newService(config Config) *service {
 	s := &service{
 		strangers: rate.NewLimiter(1, 20),
 		config:    config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
-		memory: newBudget(maxMemory, maxMemory/parts), streams: newBudget(maxStreams, maxStreams/parts),
-		waits: newBudget(maxWaits, maxWaits/parts), searches: newBudget(maxSearches, maxSearches/parts),
-		worked: newBudget(maxWorked, maxWorked/parts),
+		memory: newBudget("bytes", maxMemory), streams: newBudget("open streams", maxStreams), waits: newBudget("requests that wait for tasks", maxWaits),
+		searches: newBudget("searches", maxSearches), worked: newBudget("running jobs", maxWorked),
 	}
 	for _, client := range config.Clients {
-		s.tenants[client.Tenant()] = &tenant{Client: client, store: config.Stores[client.Tenant()]}
+		s.tenants[client.Tenant()] = &tenant{Reader: NewReader(client, config.Stores[client.Tenant()])}
 	}
 	about := huma.DefaultConfig("Quern", "1")
 	about.Info.Description = "Queues, tasks, nodes and plugins of a fleet. Times are seconds since the epoch, durations seconds, " +

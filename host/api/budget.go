@@ -21,6 +21,7 @@ const (
 // budget bounds what requests use at a time, all together and those of each principal, so that one of them cannot keep the others
 // out. Without tokens there is one principal, which may use everything.
 type budget struct {
+	what        string // in words
 	whole, each int64
 	all         *semaphore.Weighted
 
@@ -34,8 +35,8 @@ type part struct {
 	users int // requests; guarded by the budget's mu
 }
 
-func newBudget(whole, each int64) *budget {
-	return &budget{whole: whole, each: each, all: semaphore.NewWeighted(whole), byName: make(map[string]*part)}
+func newBudget(what string, whole int64) *budget {
+	return &budget{what: what, whole: whole, each: whole / parts, all: semaphore.NewWeighted(whole), byName: make(map[string]*part)}
 }
 
 // share is what one request uses. Its methods do nothing on nil.
@@ -72,6 +73,16 @@ func (b *budget) take(ctx context.Context, who *Principal, size int64) *share {
 	}
 	s.give()
 	return nil
+}
+
+// enter takes the share of one of what a principal does, and refuses it if it does too many at a time, or all together do.
+func (b *budget) enter(ctx context.Context) (*share, error) {
+	who := principal(ctx)
+	if s := b.take(ctx, who, 1); s != nil {
+		return s, nil
+	}
+	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",
+		b.what, b.each, who.Name, b.whole))
 }
 
 // shrink keeps only some of the share.

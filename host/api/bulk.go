@@ -51,7 +51,7 @@ type JobItem struct {
 
 // JobOf is an answer with a job.
 type JobOf struct {
-	Location string `header:"Location"`
+	Location string `header:"Location" doc:"Of a new job, relative to this path."`
 	Body     Job
 }
 
@@ -83,7 +83,7 @@ func (s *service) describeBulk() {
 			for i, j := range jobs {
 				shapes[i] = jobShape(in.Tenant, j)
 			}
-			return &ListOf[Job]{List[Job]{Items: shapes}}, err
+			return listed(shapes, err)
 		})
 	add(s, looking("/tenants/{tenant}/jobs/{job}", "show-job", "Show a job's progress"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) { return s.showJob(ctx, *in) })
@@ -102,7 +102,7 @@ func (s *service) describeBulk() {
 			for i, item := range list {
 				shapes[i] = JobItem(item)
 			}
-			return &ListOf[JobItem]{List[JobItem]{Items: shapes}}, err
+			return listed(shapes, err)
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/start", "start-job", "Start a job that is counted, or continue one that was stopped or interrupted"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) {
@@ -148,7 +148,7 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &JobOf{s.address(ctx, in.Tenant, "jobs", job.ID), jobShape(in.Tenant, job)}, nil
+	return &JobOf{Body: jobShape(in.Tenant, job)}, nil
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
@@ -182,15 +182,19 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.showJob(ctx, InJob{in.InTenant, id})
+	out, err := s.showJob(ctx, InJob{in.InTenant, id})
+	if err == nil {
+		out.Location = "jobs/" + id
+	}
+	return out, err
 }
 
 // work claims the job that prepare makes or changes, and begins to work on it in the background; if another process has it that
 // one goes on.
 func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id string, err error)) error {
-	place := s.worked.take(ctx, principal(ctx), 1)
-	if place == nil {
-		return tooMany(ctx, "running jobs", s.worked)
+	place, err := s.worked.enter(ctx)
+	if err != nil {
+		return err
 	}
 	id, err := prepare(t)
 	var claim *queue.JobWork

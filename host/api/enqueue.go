@@ -42,6 +42,7 @@ type TaskOptions struct {
 	UniqueForSeconds   float64       `query:"unique_for_seconds" json:"unique_for_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"With unique: for this time, finished or not; missing: until it is finished."`
 	After              []string      `query:"after,explode" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
 	When               queue.When    `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
+	DeadQueue          string        `query:"dead_queue" json:"dead_queue,omitempty" maxLength:"128" doc:"Of its dead letter if it fails for good; missing: its plugin's."`
 	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
@@ -72,7 +73,7 @@ func OptionsOf(o *queue.Options) TaskOptions {
 		Deadline: stamp(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
 		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
 		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
-		After: o.After, When: o.When, Open: o.Open,
+		After: o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
 	}
 	if o.Unique != nil {
 		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
@@ -84,7 +85,7 @@ func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Opt
 	q := queue.Options{
 		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
 		At: Moment(o.At), Deadline: Moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
-		After: o.After, When: o.When, Open: o.Open,
+		After: o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
 		Retry: queue.Retry{
 			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds), Min: period(o.BackoffMinSeconds),
 			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
@@ -123,7 +124,7 @@ type EnqueueBatch struct {
 	}
 }
 
-// TaskLine is a task of a batch.
+// TaskLine is a task of a batch, or of a file for `quern enqueue`.
 type TaskLine struct {
 	TaskOptions
 	// Priority has no default here: huma would take 0 for missing.
@@ -145,7 +146,7 @@ type Receipt struct {
 
 // Enqueued is an answer with one receipt.
 type Enqueued struct {
-	Location string `header:"Location"`
+	Location string `header:"Location" doc:"Of the task, relative to this path."`
 	Body     Receipt
 }
 
@@ -180,52 +181,37 @@ func (s *service) describeEnqueue() {
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
 		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated"),
 		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
-			f := &Filter{Label: in.Label}
-			if err := f.check(principal(ctx)); err != nil {
-				return nil, err
-			}
-			options, err := in.options(f.labels, &in.Priority)
+			labels, err := pairs("label", in.Label)
 			if err != nil {
 				return nil, err
 			}
-			for _, pair := range in.Header {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return nil, failed(http.StatusBadRequest, "header %q: use NAME=VALUE", pair)
-				}
-				if _, twice := options.Headers[name]; twice {
-					return nil, failed(http.StatusBadRequest, "two headers %q: give one of them", name)
-				}
-				if options.Headers == nil {
-					options.Headers = make(map[string]string, len(in.Header))
-				}
-				options.Headers[name] = value
+			options, err := in.options(labels, &in.Priority)
+			if err == nil {
+				options.Headers, err = pairs("header", in.Header)
+			}
+			if err != nil {
+				return nil, err
 			}
 			in.pass(&options)
 			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{{Parameters: in.RawBody, Options: options}})
 			if err != nil {
 				return nil, err
 			}
-			return &Enqueued{s.address(ctx, in.Tenant, "tasks", receipts[0].ID), receipts[0]}, nil
+			return &Enqueued{"../../tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
 			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated"),
 		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
-			for i, line := range in.Body.Tasks {
-				parameters, err := line.bytes()
-				if err == nil {
-					specs[i].Options, err = line.options(line.Labels, line.Priority)
-				}
-				if err != nil {
+			for i := range in.Body.Tasks {
+				var err error
+				if specs[i], err = in.Body.Tasks[i].Spec(); err != nil {
 					return nil, failed(http.StatusBadRequest, "task %d: %v", i, err)
 				}
-				specs[i].Parameters, specs[i].Headers = parameters, line.Headers
 				in.pass(&specs[i].Options)
 			}
-			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
-			return &ListOf[Receipt]{List[Receipt]{Items: receipts}}, err
+			return listed(s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs))
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
 		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. "+
@@ -246,7 +232,7 @@ func (s *service) describeEnqueue() {
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
-			return &ListOf[Receipt]{List[Receipt]{Items: receiptShapes(t, q, receipts)}}, err
+			return listed(receiptShapes(t, q, receipts), err)
 		})
 }
 
@@ -276,18 +262,22 @@ func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receip
 	return shapes
 }
 
-func (l *TaskLine) bytes() ([]byte, error) {
+// Spec is the task of the line.
+func (l *TaskLine) Spec() (spec queue.Spec, err error) {
+	spec.Options, err = l.options(l.Labels, l.Priority)
+	spec.Headers, spec.Parameters = l.Headers, l.ParametersBase64
 	switch value := l.Parameters; {
+	case err != nil:
 	case value != nil && l.ParametersBase64 != nil:
-		return nil, errors.New("both parameters and parameters_base64: give one of them")
+		err = errors.New("both parameters and parameters_base64: give one of them")
 	case bytes.HasPrefix(value, []byte(`"`)):
 		var text string
-		err := json.Unmarshal(value, &text)
-		return []byte(text), err
+		err = json.Unmarshal(value, &text)
+		spec.Parameters = []byte(text)
 	case value != nil:
-		return value, nil
+		spec.Parameters = value
 	}
-	return l.ParametersBase64, nil
+	return spec, err
 }
 
 // event is a CloudEvent. json is all of it; the fields are those that a task shows.
@@ -400,7 +390,14 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 			continue
 		}
 		value, err := url.PathUnescape(strings.Trim(values[0], `"`))
-		if err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || (attribute == "data" || attribute == "datacontenttype") {
+		switch {
+		case len(values) > 1:
+			return nil, fmt.Errorf("two headers %q: give one of them", name)
+		case attribute == "data":
+			return nil, fmt.Errorf("header %q: send it as the body", name)
+		case attribute == "datacontenttype":
+			return nil, fmt.Errorf("header %q: send it as Content-Type", name)
+		case err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
 		}
 		whole[attribute] = value

@@ -137,6 +137,12 @@ func TestWrongEvents(t *testing.T) {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: []byte(wrong.body), header: map[string]string{"Content-Type": wrong.kind}})
 		refused(t, a, http.StatusBadRequest, wrong.words)
 	}
+	for header, words := range map[string]string{"ce-data": "as the body", "ce-datacontenttype": "as Content-Type", "ce-a-b": "a-z and 0-9"} {
+		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/events", header: map[string]string{header: "x"}}), http.StatusBadRequest, words)
+	}
+	for path, words := range map[string]string{"queues/q/tasks?label=a=1&label=a=2": "two labels", "topics/t/publications?attribute=a=1&attribute=a=2": "two attributes"} {
+		refused(t, w.do(t, request{method: http.MethodPost, path: "/" + path}), http.StatusBadRequest, words)
+	}
 	if known, err := w.Client.Queues(w.ctx); err != nil || len(known) > 0 {
 		t.Errorf("queues after refused events: %v, %v", known, err)
 	}

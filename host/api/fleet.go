@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -45,9 +44,6 @@ type Reclaimed struct {
 	Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
 }
 
-// ReclaimedOf is an answer with what became of tasks.
-type ReclaimedOf struct{ Body Reclaimed }
-
 // Released are versions of plugins whose quarantine ended.
 type Released struct {
 	Plugin string `json:"plugin"`
@@ -71,13 +67,13 @@ type Bucket struct {
 	Quota  int64  `json:"quota,omitempty" doc:"Bytes: the most that a plugin of a live host may write; missing: none may."`
 }
 
-// Buckets lists the buckets of a tenant's handlers. If one is damaged, it returns the others and an error.
-func Buckets(ctx context.Context, client *queue.Client, store *kv.Store) ([]Bucket, error) {
-	buckets, err := store.Buckets(ctx)
+// Buckets lists the buckets of the tenant's handlers. If one is damaged, it returns the others and an error.
+func (t *Reader) Buckets(ctx context.Context) ([]Bucket, error) {
+	buckets, err := t.Store.Buckets(ctx)
 	if err != nil && len(buckets) == 0 {
 		return nil, err
 	}
-	serving, unknown := host.Plugins(ctx, client)
+	serving, unknown := host.Plugins(ctx, t.Client)
 	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
 	for _, p := range serving {
 		if p.Grants == nil {
@@ -89,7 +85,7 @@ func Buckets(ctx context.Context, client *queue.Client, store *kv.Store) ([]Buck
 	}
 	all := make([]Bucket, len(buckets))
 	for i, b := range buckets {
-		all[i] = Bucket{client.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
+		all[i] = Bucket{t.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
 	}
 	return all, errors.Join(err, unknown)
 }
@@ -104,6 +100,11 @@ type AuditEntry struct {
 	From   string  `json:"from"`
 	Status int     `json:"status" doc:"Of the answer."`
 	Detail string  `json:"detail,omitempty"`
+}
+
+// NewAuditEntry shows an entry of the audit log.
+func NewAuditEntry(e queue.AuditEntry) AuditEntry {
+	return AuditEntry{e.ID, stamp(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail}
 }
 
 // InNode is in every path below a listener.
@@ -126,27 +127,26 @@ func (s *service) describeFleet() {
 	add(s, looking("/tenants/{tenant}/nodes", "list-nodes", "List the listeners with the tasks that they hold"),
 		func(ctx context.Context, in *list) (*ListOf[Node], error) {
 			if in.Leased {
-				nodes, err := Leased(ctx, s.tenants[in.Tenant].Client, in.Limit)
-				return &ListOf[Node]{List[Node]{Items: nodes}}, err
+				return listed(s.tenants[in.Tenant].Leased(ctx, in.Limit))
 			}
-			nodes, err := Nodes(ctx, s.tenants[in.Tenant].Client)
+			nodes, err := s.tenants[in.Tenant].Nodes(ctx)
 			return cut(nodes, in.Paging, func(n Node) string { return n.Listener }), err
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
 		func(ctx context.Context, in *InNode) (*struct{}, error) {
-			return nil, s.tenants[in.Tenant].Fleet().Drain(ctx, in.Listener)
+			return nil, s.tenants[in.Tenant].Fleet.Drain(ctx, in.Listener)
 		})
 	type reclaim struct {
 		InNode
 		MaxCrashes int `query:"max_crashes" minimum:"1" default:"3" doc:"A task fails once this many hosts died while they ran it."`
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
-		func(ctx context.Context, in *reclaim) (*ReclaimedOf, error) {
-			got, err := s.tenants[in.Tenant].Fleet().ReclaimNode(ctx, in.Listener, in.MaxCrashes)
+		func(ctx context.Context, in *reclaim) (*Of[Reclaimed], error) {
+			got, err := s.tenants[in.Tenant].Fleet.ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
 				err = typed("status", failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
 			}
-			return &ReclaimedOf{Reclaimed{in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped}}, err
+			return &Of[Reclaimed]{Reclaimed{in.Listener, got.Returned, got.Scheduled, got.Failed, got.Dropped}}, err
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[host.Plugin], error) {
@@ -160,17 +160,16 @@ func (s *service) describeFleet() {
 	}
 	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines", "List the versions of plugins that no host runs because their tasks ended several hosts"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quarantine], error) {
-			read, err := s.tenants[in.Tenant].Fleet().Quarantines(ctx)
-			out := &ListOf[Quarantine]{List[Quarantine]{Items: make([]Quarantine, len(read))}}
+			read, err := s.tenants[in.Tenant].Fleet.Quarantines(ctx)
+			list := make([]Quarantine, len(read))
 			for i, q := range read {
-				out.Body.Items[i] = Quarantine{q.Plugin, q.Digest, q.Listeners, stamp(q.Until)}
+				list[i] = Quarantine{q.Plugin, q.Digest, q.Listeners, stamp(q.Until)}
 			}
-			return out, err
+			return listed(list, err)
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[Released], error) {
-			released, err := s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest)
-			return &ListOf[Released]{List[Released]{Items: released}}, err
+			return listed(s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest))
 		})
 	s.describeStore()
 	s.describeQuotas()
@@ -183,36 +182,36 @@ func (s *service) describeFleet() {
 					out.Body.Next = entries[i-1].ID
 					break
 				}
-				out.Body.Items = append(out.Body.Items, AuditEntry{e.ID, stamp(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail})
+				out.Body.Items = append(out.Body.Items, NewAuditEntry(e))
 			}
 			return out, err
 		})
 }
 
-// Nodes lists the listeners of a tenant, by ID.
-func Nodes(ctx context.Context, client *queue.Client) ([]Node, error) {
-	nodes, err := client.Fleet().Nodes(ctx)
+// Nodes lists the listeners of the tenant, by ID.
+func (t *Reader) Nodes(ctx context.Context) ([]Node, error) {
+	nodes, err := t.Fleet.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return nodeShapes(ctx, client, nodes)
+	return t.nodes(ctx, nodes)
 }
 
 // Leased lists at most that many listeners with a lease, the last to renew it first, without the tasks that they hold, and with
 // the queues that they name themselves.
-func Leased(ctx context.Context, client *queue.Client, most int) ([]Node, error) {
-	nodes, err := client.Fleet().Leased(ctx, most)
+func (t *Reader) Leased(ctx context.Context, most int) ([]Node, error) {
+	nodes, err := t.Fleet.Leased(ctx, most)
 	if err != nil {
 		return nil, err
 	}
 	for i := range nodes {
 		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // what is no list is none
 	}
-	return nodeShapes(ctx, client, nodes)
+	return t.nodes(ctx, nodes)
 }
 
-func nodeShapes(ctx context.Context, client *queue.Client, nodes []queue.NodeInfo) ([]Node, error) {
-	now, err := client.Clock(ctx)
+func (t *Reader) nodes(ctx context.Context, nodes []queue.NodeInfo) ([]Node, error) {
+	now, err := t.Clock(ctx)
 	shapes := make([]Node, len(nodes))
 	for i, n := range nodes {
 		number := func(name string) *int {
@@ -222,7 +221,7 @@ func nodeShapes(ctx context.Context, client *queue.Client, nodes []queue.NodeInf
 			return nil
 		}
 		shapes[i] = Node{
-			Listener: n.ID, Tenant: client.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
+			Listener: n.ID, Tenant: t.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: stamp(n.LeaseEnd),
 			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
@@ -253,7 +252,7 @@ func uptime(n queue.NodeInfo) float64 {
 }
 
 func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released, error) {
-	quarantines, err := t.Fleet().Quarantines(ctx)
+	quarantines, err := t.Fleet.Quarantines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +261,7 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]Released
 		if q.Plugin != plugin || digest != "" && q.Digest != digest {
 			continue
 		}
-		if err := t.Fleet().EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
+		if err := t.Fleet.EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
 			return released, err
 		}
 		released = append(released, Released{q.Plugin, q.Digest})
@@ -278,7 +277,7 @@ func (s *service) describeStore() {
 	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Bucket], error) {
 			t := s.tenants[in.Tenant]
-			all, err := Buckets(ctx, t.Client, t.store)
+			all, err := t.Buckets(ctx)
 			if err != nil && (len(all) == 0 || queue.IsUnavailable(err)) {
 				return nil, err // else one damaged bucket does not hide the others
 			}
@@ -295,7 +294,7 @@ func (s *service) describeStore() {
 	}
 	add(s, revealing("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
 		func(ctx context.Context, in *listKeys) (*ListOf[string], error) {
-			keys, err := s.tenants[in.Tenant].store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
+			keys, err := s.tenants[in.Tenant].Store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
 			out := &ListOf[string]{List[string]{Items: append([]string{}, keys...)}}
 			if len(keys) == in.Limit {
 				out.Body.Next = keys[len(keys)-1]
@@ -311,7 +310,7 @@ func (s *service) describeStore() {
 			if err := s.reserve(ctx, maxParameters); err != nil {
 				return nil, err
 			}
-			value, err := s.tenants[in.Tenant].store.Get(ctx, in.Bucket, in.Key)
+			value, err := s.tenants[in.Tenant].Store.Get(ctx, in.Bucket, in.Key)
 			if err != nil {
 				return nil, err
 			}

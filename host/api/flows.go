@@ -24,6 +24,9 @@ type TreeNode struct {
 	Left      int         `json:"left_out,omitempty" doc:"How many below it are left out: ask for its own tree."`
 }
 
+// NewTree shows all of a tree.
+func NewTree(tenant string, node *queue.TreeNode) *TreeNode { return treeShape(tenant, node, everyone) }
+
 func treeShape(tenant string, node *queue.TreeNode, who *Principal) *TreeNode {
 	shape := &TreeNode{ID: node.ID, Dependent: node.Dependent, Again: node.Again, Left: node.Left}
 	if node.Task != nil {
@@ -82,11 +85,11 @@ func (s *service) describeFlows() {
 	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies", "List the tasks that a task waits for, or waited for, in the order in which they were named"),
 		func(ctx context.Context, in *dependencies) (*ListOf[Dependency], error) {
 			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
-			out := &ListOf[Dependency]{List[Dependency]{Items: make([]Dependency, len(found))}}
+			list := make([]Dependency, len(found))
 			for i, d := range found {
-				out.Body.Items[i] = Dependency(d)
+				list[i] = Dependency(d)
 			}
-			return out, err
+			return listed(list, err)
 		})
 	type tree struct {
 		InTask
@@ -94,17 +97,16 @@ func (s *service) describeFlows() {
 		Width int `query:"width" minimum:"1" maximum:"1000" default:"100" doc:"Tasks below each task."`
 		Total int `query:"total" minimum:"1" maximum:"10000" default:"1000" doc:"Tasks in all, level by level."`
 	}
-	type treeOf struct{ Body *TreeNode }
 	add(s, looking("/tenants/{tenant}/tasks/{id}/tree", "show-tree", "Show a task with the tasks that it enqueued and those that wait for it, theirs, and so on"),
-		func(ctx context.Context, in *tree) (*treeOf, error) {
+		func(ctx context.Context, in *tree) (*Of[*TreeNode], error) {
 			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID, queue.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
 			if err != nil {
 				return nil, err
 			}
-			return &treeOf{treeShape(in.Tenant, root, principal(ctx))}, nil
+			return &Of[*TreeNode]{treeShape(in.Tenant, root, principal(ctx))}, nil
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/await", "await-tasks", "Add tasks to those that an open task waits for, and close it; may be repeated"),
-		func(ctx context.Context, in *Await) (*TaskOf, error) {
+		func(ctx context.Context, in *Await) (*Of[Task], error) {
 			t := s.tenants[in.Tenant]
 			task, err := t.Summary(ctx, in.ID)
 			if err != nil {

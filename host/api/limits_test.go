@@ -92,10 +92,9 @@ func upload(t *testing.T, w *world) (net.Conn, string) {
 // A principal that has taken its share of the memory for bodies is told to come again with large ones. Others have theirs, and a
 // client that sends too little loses its share.
 func TestManyLargeBodies(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	slow, other := token(t, path, "slow", api.Operator), token(t, path, "other", api.Operator)
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w := setup(t, access(t, path))
 	w.token = slow
 	var connections []net.Conn
 	for i := range 4 {
@@ -126,10 +125,9 @@ func TestManyLargeBodies(t *testing.T) {
 
 // A principal may open only so many streams; others may still open theirs. HEAD opens none.
 func TestManyStreams(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	greedy, other := token(t, path, "greedy", api.Viewer), token(t, path, "other", api.Viewer)
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w := setup(t, access(t, path))
 	w.token = greedy
 	for range 100 {
 		if got := w.do(t, request{method: http.MethodHead, path: "/changes"}); got.status != http.StatusOK {

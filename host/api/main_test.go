@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"net/http"
 	"strings"
@@ -20,7 +21,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestMain(m *testing.M) { queuetest.Exit(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // they wait more than they compute; -parallel still counts
+	queuetest.Exit(m)
+}
 
 // world is a server for a tenant of its own.
 type world struct {

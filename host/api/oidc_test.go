@@ -30,7 +30,6 @@ import (
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // issuer publishes a key, and signs with it.
@@ -80,12 +79,18 @@ func (i *issuer) sign(t *testing.T, key crypto.PrivateKey, claims map[string]any
 	return text
 }
 
-func TestOIDC(t *testing.T) {
-	t.Parallel()
-	i := newIssuer(t)
+// trusted is a file of tokens that trusts the issuer.
+func (i *issuer) trusted(t *testing.T) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern, role_claim: groups, tenants_claim: quern_tenants}"), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	return path
+}
+
+func TestOIDC(t *testing.T) {
+	i := newIssuer(t)
+	path := i.trusted(t)
+	w := setup(t, access(t, path))
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 
 	w.token = i.sign(t, i.key, nil)
@@ -112,12 +117,9 @@ func TestOIDC(t *testing.T) {
 
 // Tokens that anybody made up, and edits of the file, do not make the server ask the issuer again and again.
 func TestIssuerIsAskedRarely(t *testing.T) {
-	t.Parallel()
 	i := newIssuer(t)
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	oidc := "oidc: {issuer: " + i.URL + ", audience: quern, role_claim: groups, tenants_claim: quern_tenants}\n"
-	must(t, os.WriteFile(path, []byte(oidc), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	path := i.trusted(t)
+	w := setup(t, access(t, path))
 	known := i.sign(t, i.key, nil)
 	w.token = known
 	get[api.Principal](t, w, "/v1/me")
@@ -129,7 +131,7 @@ func TestIssuerIsAskedRarely(t *testing.T) {
 	}
 	secret := "quern_new"
 	sum := sha256.Sum256([]byte(secret))
-	must(t, os.WriteFile(path, []byte(oidc+"tokens: [{name: new, role: viewer, sha256: "+hex.EncodeToString(sum[:])+"}]"), 0o600))
+	amend(t, path, "oidc:", "tokens: [{name: new, role: viewer, sha256: "+hex.EncodeToString(sum[:])+"}]\noidc:")
 	w.token = secret
 	expecttest.Eventually(t, "the new file", func() bool {
 		return w.do(t, request{method: http.MethodGet, path: "/v1/me"}).status == http.StatusOK
@@ -144,13 +146,11 @@ func TestIssuerIsAskedRarely(t *testing.T) {
 
 // Whoever sends tokens that were never signed has only some of them checked, and keeps nobody out whose token was right before.
 func TestForgedTokensAreCheckedRarely(t *testing.T) {
-	t.Parallel()
 	i := newIssuer(t)
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern, role_claim: groups, tenants_claim: quern_tenants}"), 0o600))
+	path := i.trusted(t)
 	log := &lockedBuffer{}
 	var who *api.Access
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path), func(c *api.Config) {
+	w := setup(t, access(t, path), func(c *api.Config) {
 		who, c.Logger = c.Access, hclog.New(&hclog.LoggerOptions{Output: log})
 	})
 	known := i.sign(t, i.key, nil)
@@ -175,11 +175,10 @@ func TestForgedTokensAreCheckedRarely(t *testing.T) {
 
 // A request of nobody known stands in the log of the process, without its token.
 func TestStrangersAreLogged(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	token(t, path, "ada", api.Admin)
 	log := &lockedBuffer{}
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path), func(c *api.Config) {
+	w := setup(t, access(t, path), func(c *api.Config) {
 		c.Logger = hclog.New(&hclog.LoggerOptions{Output: log})
 	})
 	w.token = "quern_guess"
@@ -209,13 +208,10 @@ func (b *lockedBuffer) String() string {
 
 // A server starts while its issuer is away, and says why it refuses its tokens.
 func TestAbsentIssuer(t *testing.T) {
-	t.Parallel()
 	i := newIssuer(t)
 	token := i.sign(t, i.key, nil)
 	i.Close()
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	must(t, os.WriteFile(path, []byte("oidc: {issuer: "+i.URL+", audience: quern}"), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path))
+	w := setup(t, access(t, i.trusted(t)))
 	w.token = token
 	for range 2 {
 		refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "cannot be reached")
@@ -244,13 +240,12 @@ func certify(t *testing.T, name string, parent *tls.Certificate) tls.Certificate
 }
 
 func TestClientCertificates(t *testing.T) {
-	t.Parallel()
 	authority, another := certify(t, "authority", nil), certify(t, "another", nil)
 	trusted := x509.NewCertPool()
 	trusted.AddCert(authority.Leaf)
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	must(t, os.WriteFile(path, []byte("certificates: [{name: deploy, subject: deploy.example.com, role: operator}]"), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), queuetest.Tenant(), access(t, path), func(c *api.Config) {
+	w := setup(t, access(t, path), func(c *api.Config) {
 		c.TLS = &tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certify(t, "server", &authority)},
 			ClientCAs: trusted, ClientAuth: tls.VerifyClientCertIfGiven,

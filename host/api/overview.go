@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -29,9 +28,6 @@ type Minutes struct {
 	WaitP95 *float64 `json:"wait_p95_seconds,omitempty"`
 }
 
-// MinutesOf is an answer with minutes.
-type MinutesOf struct{ Body Minutes }
-
 // Version is what the tasks of a version of a plugin ended as.
 type Version struct {
 	Plugin   string `json:"plugin"`
@@ -45,8 +41,7 @@ func (s *service) describeOverview() {
 	s.page = page.New().Serve
 	add(s, looking("/tenants/{tenant}/findings", "list-findings", "List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
 		func(ctx context.Context, in *InTenant) (*ListOf[doctor.Finding], error) {
-			found, err := s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client)
-			return &ListOf[doctor.Finding]{List[doctor.Finding]{Items: found}}, err
+			return listed(s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client))
 		})
 	type minutes struct {
 		InTenant
@@ -54,9 +49,9 @@ func (s *service) describeOverview() {
 		Minutes int    `query:"minutes" minimum:"1" maximum:"360" default:"180"`
 	}
 	add(s, looking("/tenants/{tenant}/minutes", "list-minutes", "Show what tasks ended as, and how long they had waited, minute by minute, as hosts count it"),
-		func(ctx context.Context, in *minutes) (*MinutesOf, error) {
+		func(ctx context.Context, in *minutes) (*Of[Minutes], error) {
 			read, err := s.tenants[in.Tenant].Minutes(ctx, in.Queue, in.Minutes)
-			out := &MinutesOf{}
+			out := &Of[Minutes]{}
 			var recent queue.Waits
 			for i, m := range read {
 				if i >= len(read)-5 {
@@ -69,12 +64,12 @@ func (s *service) describeOverview() {
 		})
 	add(s, looking("/tenants/{tenant}/versions", "list-versions", "Show what the tasks of each version of a plugin ended as in this hour and the one before"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Version], error) {
-			read, err := s.tenants[in.Tenant].Fleet().Versions(ctx)
-			out := &ListOf[Version]{List[Version]{Items: make([]Version, len(read))}}
+			read, err := s.tenants[in.Tenant].Fleet.Versions(ctx)
+			list := make([]Version, len(read))
 			for i, v := range read {
-				out.Body.Items[i] = Version(v)
+				list[i] = Version(v)
 			}
-			return out, err
+			return listed(list, err)
 		})
 }
 
@@ -111,24 +106,13 @@ func (f *findings) of(ctx context.Context, client *queue.Client) ([]doctor.Findi
 	return found, err
 }
 
-// baseKey is the key of the base path in the context of a request that came below one.
-type baseKey struct{}
-
-// address is the path of a thing of a tenant, below the base path if the request came there.
-func (s *service) address(ctx context.Context, tenant, kind, id string) string {
-	base, _ := ctx.Value(baseKey{}).(string)
-	return base + "/v1/tenants/" + url.PathEscape(tenant) + "/" + kind + "/" + url.PathEscape(id)
-}
-
-// below serves a handler also under a base path, for a proxy that keeps it; "" for none.
+// below serves a handler also under a base path, for a proxy that keeps it; "" for none. Addresses in answers are relative.
 func below(base string, next http.Handler) http.Handler {
 	base = strings.TrimSuffix(base, "/")
 	if base == "" {
 		return next
 	}
-	stripped := http.StripPrefix(base, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), baseKey{}, base)))
-	}))
+	stripped := http.StripPrefix(base, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == base:

@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,11 +41,19 @@ func TestMinutes(t *testing.T) {
 func TestFindings(t *testing.T) {
 	w := setup(t)
 	w.enqueue(t, "nobody", "x", queue.Options{})
-	found := get[api.List[doctor.Finding]](t, w, "/findings")
-	for _, f := range found.Items {
-		if f.Check == "queue-unserved" && f.Queue == "nobody" && f.Tenant == w.Tenant() && f.Remedy != "" {
-			return
+	now, err := w.Clock(w.ctx)
+	must(t, err)
+	for _, name := range []string{"mended", "failing"} { // some minutes ago both failed
+		w.enqueue(t, name, "x", queue.Options{})
+		must(t, w.rdb.HSet(w.ctx, fmt.Sprintf("%s_minute_%d", w.Tenant(), now.Unix()/60-5), "failed "+name, 30).Err())
+	}
+	must(t, w.Node().Tally(w.ctx, []queue.Tally{{Queue: "mended", Plugin: "p", Digest: "ab", Complete: 4}}))
+	found := get[api.List[doctor.Finding]](t, w, "/findings").Items
+	for of, want := range map[[2]string]bool{{"queue-unserved", "nobody"}: true, {"queue-failing", "failing"}: true, {"queue-failing", "mended"}: false} {
+		if got := slices.ContainsFunc(found, func(f doctor.Finding) bool {
+			return f.Check == of[0] && f.Queue == of[1] && f.Tenant == w.Tenant() && f.Remedy != ""
+		}); got != want {
+			t.Errorf("%v: %v of %+v", of, got, found)
 		}
 	}
-	t.Errorf("%+v", found)
 }

@@ -176,12 +176,6 @@ func (s *service) described(ctx context.Context, operation string, err error) *P
 	return &Problem{Type: model.Type, Title: model.Title, Status: model.Status, Detail: model.Detail}
 }
 
-// tooMany refuses what a principal, or all together, do too often at a time.
-func tooMany(ctx context.Context, what string, b *budget) error {
-	return later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",
-		what, b.each, principal(ctx).Name, b.whole))
-}
-
 // later adds when a refusal that passes by itself is worth another try.
 func later(status int, err error) error {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {

@@ -31,8 +31,16 @@ type List[T any] struct {
 	Partial bool   `json:"partial,omitempty" doc:"The search ended before it had seen everything, to spare Redis: go on with next."`
 }
 
-// ListOf is an answer with a list.
-type ListOf[T any] struct{ Body List[T] }
+// Of is an answer with one thing, and ListOf with a list.
+type (
+	Of[T any]     struct{ Body T }
+	ListOf[T any] = Of[List[T]]
+)
+
+// listed is an answer with all of a list, for return.
+func listed[T any](items []T, err error) (*ListOf[T], error) {
+	return &ListOf[T]{List[T]{Items: items}}, err
+}
 
 // cut makes the page of a sorted list that begins after the cursor.
 func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
@@ -59,12 +67,6 @@ type TenantNow struct {
 	TenantInfo
 	Time float64 `json:"time" doc:"By Redis's clock, which all times are."`
 }
-
-// TenantOf is an answer with a tenant.
-type TenantOf struct{ Body TenantNow }
-
-// QueueOf is an answer with a queue.
-type QueueOf struct{ Body Queue }
 
 // LimitOf bounds a queue.
 type LimitOf struct {
@@ -114,14 +116,14 @@ func (s *service) describeQueues() {
 			return cut(all, *in, func(t TenantInfo) string { return t.Tenant }), nil
 		})
 	add(s, looking("/tenants/{tenant}", "show-tenant", "Show a tenant, and what time it is there"),
-		func(ctx context.Context, in *InTenant) (*TenantOf, error) {
+		func(ctx context.Context, in *InTenant) (*Of[TenantNow], error) {
 			t := s.tenants[in.Tenant]
 			now, err := t.Clock(ctx)
 			if err != nil {
 				return nil, err
 			}
 			n, err := t.CountQueues(ctx)
-			return &TenantOf{TenantNow{TenantInfo{in.Tenant, n}, stamp(now)}}, err
+			return &Of[TenantNow]{TenantNow{TenantInfo{in.Tenant, n}, stamp(now)}}, err
 		})
 	type list struct {
 		TenantPage
@@ -131,15 +133,15 @@ func (s *service) describeQueues() {
 		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
 			t := s.tenants[in.Tenant]
 			if in.Busiest {
-				shapes, _, err := BusiestQueues(ctx, t.Client, in.Limit)
-				return &ListOf[Queue]{List[Queue]{Items: shapes}}, err
+				shapes, _, err := t.BusiestQueues(ctx, in.Limit)
+				return listed(shapes, err)
 			}
 			known, err := t.Queues(ctx)
 			if err != nil {
 				return nil, err
 			}
 			page := cut(slices.Sorted(maps.Keys(known)), in.Paging, func(name string) string { return name })
-			shapes, err := queueShapes(ctx, t.Client, page.Body.Items)
+			shapes, err := t.counted(ctx, page.Body.Items)
 			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
 		})
 	type show struct {
@@ -147,7 +149,7 @@ func (s *service) describeQueues() {
 		DeadLetters bool `query:"dead_letters" doc:"Count dead letters as well; of each status it looks at 10,000 tasks at most."`
 	}
 	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
-		func(ctx context.Context, in *show) (*QueueOf, error) {
+		func(ctx context.Context, in *show) (*Of[Queue], error) {
 			out, err := s.showQueue(ctx, in.InQueue)
 			if err == nil && !out.Body.Paused && out.Body.Limit == 0 && out.Body.Error == "" {
 				err = s.tenants[in.Tenant].known(ctx, in.Queue)
@@ -161,7 +163,7 @@ func (s *service) describeQueues() {
 		})
 	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
 		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
-			func(ctx context.Context, in *InQueue) (*QueueOf, error) {
+			func(ctx context.Context, in *InQueue) (*Of[Queue], error) {
 				if err := do(ctx, s.tenants[in.Tenant].Queue(in.Queue)); err != nil {
 					return nil, err
 				}
@@ -172,7 +174,7 @@ func (s *service) describeQueues() {
 		func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx) })
 	change("resume", "resume-queue", "End a pause", func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) })
 	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay"),
-		func(ctx context.Context, in *LimitOf) (*QueueOf, error) {
+		func(ctx context.Context, in *LimitOf) (*Of[Queue], error) {
 			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
 			if err := s.tenants[in.Tenant].Queue(in.Queue).SetLimit(ctx, in.Body.Limit); err != nil {
 				return nil, err
@@ -184,34 +186,34 @@ func (s *service) describeQueues() {
 }
 
 // BusiestQueues counts at most that many queues, those with the most pending tasks or listeners, and tells how many the tenant has.
-func BusiestQueues(ctx context.Context, client *queue.Client, most int) (queues []Queue, all int64, err error) {
-	names, all, err := client.BusiestQueues(ctx, most)
+func (t *Reader) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
+	names, all, err := t.Client.BusiestQueues(ctx, most)
 	if err == nil {
-		queues, err = queueShapes(ctx, client, names)
+		queues, err = t.counted(ctx, names)
 	}
 	return queues, all, err
 }
 
-// queueShapes shows queues by name.
-func queueShapes(ctx context.Context, client *queue.Client, names []string) ([]Queue, error) {
-	stats, err := client.Stats(ctx, names...)
+// counted are queues by name.
+func (t *Reader) counted(ctx context.Context, names []string) ([]Queue, error) {
+	stats, err := t.Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	shapes := make([]Queue, len(names))
 	for i, name := range names {
-		shapes[i] = queueShape(client.Tenant(), name, stats[i])
+		shapes[i] = NewQueue(t.Tenant(), name, stats[i])
 	}
 	return shapes, nil
 }
 
 // showQueue shows a queue, also one that nobody has used.
-func (s *service) showQueue(ctx context.Context, in InQueue) (*QueueOf, error) {
-	shapes, err := queueShapes(ctx, s.tenants[in.Tenant].Client, []string{in.Queue})
+func (s *service) showQueue(ctx context.Context, in InQueue) (*Of[Queue], error) {
+	shapes, err := s.tenants[in.Tenant].counted(ctx, []string{in.Queue})
 	if err != nil {
 		return nil, err
 	}
-	return &QueueOf{shapes[0]}, nil
+	return &Of[Queue]{shapes[0]}, nil
 }
 
 func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {

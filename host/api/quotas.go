@@ -25,7 +25,7 @@ func (s *service) describeQuotas() {
 	add(s, looking("/tenants/{tenant}/quotas", "list-quotas", "List what the tenant uses of its limits, the fullest 100 first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quota], error) {
 			quotas, err := s.tenants[in.Tenant].quotas(ctx, principal(ctx).reads())
-			return &ListOf[Quota]{List[Quota]{Items: quotas[:min(len(quotas), mostQuotas)]}}, err
+			return listed(quotas[:min(len(quotas), mostQuotas)], err)
 		})
 }
 
@@ -45,8 +45,8 @@ func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 		depth := stats[i].Depth
 		quotas = append(quotas, Quota{Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled], Limit: limits[name]})
 	}
-	if reads && t.store != nil {
-		buckets, err := Buckets(ctx, t.Client, t.store)
+	if reads && t.Store != nil {
+		buckets, err := t.Buckets(ctx)
 		if err != nil && len(buckets) == 0 {
 			return nil, err // else one damaged bucket does not hide the others
 		}

@@ -121,17 +121,11 @@ type PutSchedule struct {
 	Body    ScheduleBody
 }
 
-// ScheduleOf is an answer with a schedule.
-type ScheduleOf struct{ Body Schedule }
-
 // DeleteSchedule names a schedule that is to be deleted.
 type DeleteSchedule struct {
 	InSchedule
 	Owner string `query:"owner" maxLength:"200" doc:"Only if this is its owner."`
 }
-
-// ScheduleRun is an answer with the task of a run by hand.
-type ScheduleRun struct{ Body Receipt }
 
 func scheduleShape(tenant string, s *queue.Schedule, who *Principal) Schedule {
 	next, err := host.NextTicks(s, shownTicks)
@@ -185,12 +179,12 @@ func (b *ScheduleBody) schedule(id string) (queue.Schedule, error) {
 }
 
 func (s *service) describeSchedules() {
-	show := func(ctx context.Context, in *InSchedule) (*ScheduleOf, error) {
+	show := func(ctx context.Context, in *InSchedule) (*Of[Schedule], error) {
 		found, err := s.tenants[in.Tenant].Schedule(ctx, in.Schedule)
 		if err != nil {
 			return nil, err
 		}
-		return &ScheduleOf{scheduleShape(in.Tenant, found, principal(ctx))}, nil
+		return &Of[Schedule]{scheduleShape(in.Tenant, found, principal(ctx))}, nil
 	}
 	add(s, looking("/tenants/{tenant}/schedules", "list-schedules", "List the schedules with their next ticks, by ID"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Schedule], error) {
@@ -209,7 +203,7 @@ func (s *service) describeSchedules() {
 	add(s, looking(path, "show-schedule", "Show a schedule"), show)
 	add(s, acting(Operator, http.MethodPut, path, "put-schedule",
 		"Make a schedule, or change the one of that ID: hosts follow within a second. At each tick one task is enqueued, with the ID SCHEDULE@SECOND"),
-		func(ctx context.Context, in *PutSchedule) (*ScheduleOf, error) {
+		func(ctx context.Context, in *PutSchedule) (*Of[Schedule], error) {
 			schedule, err := in.Body.checked(in.Schedule)
 			if err != nil {
 				return nil, err
@@ -246,7 +240,7 @@ func (s *service) describeSchedules() {
 	})
 	change := func(name, summary string, do func(t *tenant, ctx context.Context, id string) error) {
 		add(s, acting(Operator, http.MethodPost, path+"/"+name, name+"-schedule", summary),
-			func(ctx context.Context, in *InSchedule) (*ScheduleOf, error) {
+			func(ctx context.Context, in *InSchedule) (*Of[Schedule], error) {
 				if err := do(s.tenants[in.Tenant], ctx, in.Schedule); err != nil {
 					return nil, err
 				}
@@ -256,7 +250,7 @@ func (s *service) describeSchedules() {
 	change("pause", "Let no tick of a schedule fire", func(t *tenant, ctx context.Context, id string) error { return t.PauseSchedule(ctx, id) })
 	change("resume", "End a pause; its ticks never come", func(t *tenant, ctx context.Context, id string) error { return t.ResumeSchedule(ctx, id) })
 	add(s, acting(Operator, http.MethodPost, path+"/run", "run-schedule", "Enqueue a task of a schedule now, beside its ticks"),
-		func(ctx context.Context, in *InSchedule) (*ScheduleRun, error) {
+		func(ctx context.Context, in *InSchedule) (*Of[Receipt], error) {
 			t := s.tenants[in.Tenant]
 			id, err := t.RunSchedule(ctx, in.Schedule)
 			if err != nil {
@@ -266,7 +260,7 @@ func (s *service) describeSchedules() {
 			if err != nil {
 				return nil, err
 			}
-			return &ScheduleRun{Receipt{ID: id, Tenant: in.Tenant, Queue: task.Queue}}, nil
+			return &Of[Receipt]{Receipt{ID: id, Tenant: in.Tenant, Queue: task.Queue}}, nil
 		})
 	add(s, acting(Operator, http.MethodDelete, path, "delete-schedule", "Delete a schedule; its tasks stay. One of a plugin's manifest comes back: pause it instead"),
 		func(ctx context.Context, in *DeleteSchedule) (*struct{}, error) {

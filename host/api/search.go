@@ -41,19 +41,27 @@ type Filter struct {
 }
 
 // Check refuses labels of another form, and what is no queue's name. It must precede Selects.
-func (f *Filter) Check() error {
-	f.labels = make(map[string]string)
-	for _, label := range f.Label {
-		name, value, ok := strings.Cut(label, "=")
+func (f *Filter) Check() (err error) {
+	if f.labels, err = pairs("label", f.Label); err == nil && f.Queue != "" {
+		err = queue.ValidQueue(f.Queue)
+	}
+	return err
+}
+
+// pairs reads the values of a parameter that are NAME=VALUE, each name once.
+func pairs(parameter string, list []string) (map[string]string, error) {
+	values := make(map[string]string, len(list))
+	for _, pair := range list {
+		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return failed(http.StatusBadRequest, "label %q: use NAME=VALUE", label)
+			return nil, failed(http.StatusBadRequest, "%s %q: use NAME=VALUE", parameter, pair)
 		}
-		f.labels[name] = value
+		if _, twice := values[name]; twice {
+			return nil, failed(http.StatusBadRequest, "two %ss %q: give one of them", parameter, name)
+		}
+		values[name] = value
 	}
-	if f.Queue != "" {
-		return queue.ValidQueue(f.Queue)
-	}
-	return nil
+	return values, nil
 }
 
 // check is Check with a refusal to search for texts that this principal may not read.

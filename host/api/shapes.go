@@ -141,7 +141,7 @@ func Moment(seconds float64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(int64(seconds * 1e6))
+	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
 }
 
 func period(seconds float64) time.Duration {
@@ -281,7 +281,8 @@ type Queue struct {
 	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
 }
 
-func queueShape(tenant, name string, s queue.Stats) Queue {
+// NewQueue shows the counts of a queue.
+func NewQueue(tenant, name string, s queue.Stats) Queue {
 	shape := Queue{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],

@@ -74,9 +74,9 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 			return nil, err
 		}
 		who := principal(ctx)
-		place := s.streams.take(ctx, who, 1)
-		if place == nil {
-			return nil, tooMany(ctx, "open streams", s.streams)
+		place, err := s.streams.enter(ctx)
+		if err != nil {
+			return nil, err
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer place.give()
@@ -274,11 +274,11 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		names = names[:min(len(names), mostWatched)]
 		var shapes []Queue
 		if err == nil {
-			shapes, err = queueShapes(ctx, t.Client, names)
+			shapes, err = t.counted(ctx, names)
 		}
 		var alive []string
 		if err == nil {
-			_, alive, _, err = t.Fleet().Leases(ctx)
+			_, alive, _, err = t.Fleet.Leases(ctx)
 			slices.Sort(alive)
 		}
 		if ctx.Err() == nil {

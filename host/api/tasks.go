@@ -15,9 +15,6 @@ type ShowTask struct {
 	WaitSeconds  float64 `query:"wait_seconds" minimum:"0" maximum:"60" doc:"Wait this long for the task to finish before answering with what it is then."`
 }
 
-// TaskOf is an answer with a task.
-type TaskOf struct{ Body Task }
-
 // Bytes is an answer with bytes that producers or handlers wrote.
 type Bytes struct {
 	ContentType string `header:"Content-Type"`
@@ -76,13 +73,13 @@ func (s *service) describeTasks() {
 	}
 	add(s, looking("/tenants/{tenant}/task-ids", "find-task-ids", "List up to 10 IDs of tasks that begin with a text"),
 		func(ctx context.Context, in *find) (*ListOf[string], error) {
-			place := s.searches.take(ctx, principal(ctx), 1)
-			if place == nil {
-				return nil, tooMany(ctx, "searches", s.searches)
+			place, err := s.searches.enter(ctx)
+			if err != nil {
+				return nil, err
 			}
 			defer place.give()
 			ids, err := s.tenants[in.Tenant].FindTasks(ctx, in.Prefix, 10)
-			return &ListOf[string]{List[string]{Items: append([]string{}, ids...)}}, err
+			return listed(append([]string{}, ids...), err)
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
@@ -110,8 +107,7 @@ func (s *service) describeTasks() {
 	}
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote"),
 		func(ctx context.Context, in *log) (*ListOf[LogLine], error) {
-			lines, err := s.tenants[in.Tenant].lines(ctx, in.ID, in.After)
-			return &ListOf[LogLine]{List[LogLine]{Items: lines}}, err
+			return listed(s.tenants[in.Tenant].lines(ctx, in.ID, in.After))
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first"),
 		func(ctx context.Context, in *InTask) (*ListOf[Attempt], error) {
@@ -119,7 +115,7 @@ func (s *service) describeTasks() {
 			if err != nil {
 				return nil, err
 			}
-			return &ListOf[Attempt]{List[Attempt]{Items: append([]Attempt{}, out.Body.History...)}}, nil
+			return listed(append([]Attempt{}, out.Body.History...), nil)
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
@@ -129,7 +125,7 @@ func (s *service) describeTasks() {
 			return out, err
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
-		func(ctx context.Context, in *InTask) (*TaskOf, error) {
+		func(ctx context.Context, in *InTask) (*Of[Task], error) {
 			retried, _, err := s.tenants[in.Tenant].change(ctx, Again, in.ID)
 			if err != nil {
 				return nil, err
@@ -156,9 +152,9 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	if err != nil {
 		return nil, err
 	}
-	place := s.searches.take(ctx, principal(ctx), 1)
-	if place == nil {
-		return nil, tooMany(ctx, "searches", s.searches)
+	place, err := s.searches.enter(ctx)
+	if err != nil {
+		return nil, err
 	}
 	defer place.give()
 	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
@@ -172,12 +168,12 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	return out, err
 }
 
-func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
+func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error) {
 	t := s.tenants[in.Tenant]
 	if in.WaitSeconds > 0 {
-		place := s.waits.take(ctx, principal(ctx), 1)
-		if place == nil {
-			return nil, tooMany(ctx, "requests that wait for tasks", s.waits)
+		place, err := s.waits.enter(ctx)
+		if err != nil {
+			return nil, err
 		}
 		defer place.give()
 		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
@@ -194,7 +190,7 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*TaskOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &TaskOf{taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))}, nil
+	return &Of[Task]{taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))}, nil
 }
 
 // read reads a task with its parameters and result.

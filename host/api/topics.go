@@ -84,9 +84,6 @@ type PausedSubscription struct {
 	Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
 }
 
-// SubscriptionOf is an answer with a subscription.
-type SubscriptionOf struct{ Body Subscription }
-
 // PutSubscription makes or replaces a subscription.
 type PutSubscription struct {
 	InSubscription
@@ -153,9 +150,6 @@ type InPublication struct {
 	ID string `path:"publication" minLength:"1" maxLength:"128" doc:"The publication."`
 }
 
-// PublicationOf is an answer with a publication.
-type PublicationOf struct{ Body Publication }
-
 // PublicationsPage asks for some publications of a topic.
 type PublicationsPage struct {
 	InTopic
@@ -203,30 +197,23 @@ type TopicEvents struct {
 func (s *service) describeTopics() {
 	add(s, looking("/tenants/{tenant}/topics", "list-topics", "List topics with what was published, the one last published to first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Topic], error) {
-			topics, err := Topics(ctx, s.tenants[in.Tenant].Client)
-			return &ListOf[Topic]{List[Topic]{Items: topics}}, err
+			return listed(s.tenants[in.Tenant].Topics(ctx))
 		})
 	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
-		func(ctx context.Context, in *InTopic) (*struct{ Body Topic }, error) {
-			topic, err := showTopic(ctx, s.tenants[in.Tenant].Client, in.Topic, principal(ctx))
-			return &struct{ Body Topic }{topic}, err
+		func(ctx context.Context, in *InTopic) (*Of[Topic], error) {
+			topic, err := s.tenants[in.Tenant].Topic(ctx, in.Topic)
+			return &Of[Topic]{topic}, err
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
-		func(ctx context.Context, in *PublishRaw) (*struct{ Body Published }, error) {
-			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate}
-			for _, pair := range in.Attribute {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return nil, failed(http.StatusBadRequest, "attribute %q: use NAME=VALUE", pair)
-				}
-				if o.Attributes == nil {
-					o.Attributes = make(map[string]string, len(in.Attribute))
-				}
-				o.Attributes[name] = value
+		func(ctx context.Context, in *PublishRaw) (*Of[Published], error) {
+			attributes, err := pairs("attribute", in.Attribute)
+			if err != nil {
+				return nil, err
 			}
+			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate, Attributes: attributes}
 			in.publish(&o)
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
-			return &struct{ Body Published }{publishedShape(in.Tenant, in.Topic, published)}, err
+			return &Of[Published]{publishedShape(in.Tenant, in.Topic, published)}, err
 		})
 	add(s, topicPath("events", "publish-events", "Publish CloudEvents 1.0, structured, binary or batched: each source and id once, as long as the publication is kept. "+
 		"The tasks' parameters are the event's data, and their headers its attributes"),
@@ -283,20 +270,19 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 func (s *service) describePublications() {
 	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
 		func(ctx context.Context, in *PublicationsPage) (*ListOf[Publication], error) {
-			all, err := publications(ctx, s.tenants[in.Tenant].Client, in.Topic, in.Offset, in.Limit, principal(ctx))
-			return &ListOf[Publication]{List[Publication]{Items: all}}, err
+			return listed(s.tenants[in.Tenant].Publications(ctx, in.Topic, in.Offset, in.Limit))
 		})
 	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
-		func(ctx context.Context, in *InPublication) (*PublicationOf, error) {
-			shape, err := publication(ctx, s.tenants[in.Tenant].Client, in.ID, 64<<10, principal(ctx))
-			return &PublicationOf{shape}, err
+		func(ctx context.Context, in *InPublication) (*Of[Publication], error) {
+			shape, err := s.tenants[in.Tenant].publication(ctx, in.ID, 64<<10)
+			return &Of[Publication]{shape}, err
 		})
 	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
 		func(ctx context.Context, in *InPublication) (*Bytes, error) {
 			if err := s.reserve(ctx, maxParameters); err != nil {
 				return nil, err
 			}
-			p, err := s.tenants[in.Tenant].Publication(ctx, in.ID)
+			p, err := s.tenants[in.Tenant].Client.Publication(ctx, in.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -323,12 +309,12 @@ func (s *service) describeSubscriptions() {
 			return out, nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
-		func(ctx context.Context, in *InSubscription) (*SubscriptionOf, error) {
+		func(ctx context.Context, in *InSubscription) (*Of[Subscription], error) {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
-			return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
+			return &Of[Subscription]{subscriptionShape(&one, principal(ctx))}, err
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
-		func(ctx context.Context, in *PutSubscription) (*SubscriptionOf, error) {
+		func(ctx context.Context, in *PutSubscription) (*Of[Subscription], error) {
 			wanted, err := in.Body.wanted(in.ID)
 			if err != nil {
 				return nil, err
@@ -342,12 +328,12 @@ func (s *service) describeSubscriptions() {
 					return nil
 				})
 			}
-			return &SubscriptionOf{subscriptionShape(&made, principal(ctx))}, err
+			return &Of[Subscription]{subscriptionShape(&made, principal(ctx))}, err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
 		add(s, acting(Operator, http.MethodPost, path+"/"+action, action+"-subscription", summary),
-			func(ctx context.Context, in *PausedSubscription) (*SubscriptionOf, error) {
+			func(ctx context.Context, in *PausedSubscription) (*Of[Subscription], error) {
 				one, err := s.tenants[in.Tenant].ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
 					is.Active, is.Reason = active, ""
 					if !active {
@@ -355,23 +341,22 @@ func (s *service) describeSubscriptions() {
 					}
 					return nil
 				})
-				return &SubscriptionOf{subscriptionShape(&one, principal(ctx))}, err
+				return &Of[Subscription]{subscriptionShape(&one, principal(ctx))}, err
 			})
 	}
 	add(s, looking(path+"/deliveries", "list-deliveries", "List the deliveries of a webhook, newest first"),
 		func(ctx context.Context, in *DeliveriesOf) (*ListOf[Delivery], error) {
-			list, err := deliveries(ctx, s.tenants[in.Tenant].Client, in.ID, in.Status, in.Limit, principal(ctx))
-			return &ListOf[Delivery]{List[Delivery]{Items: list}}, err
+			return listed(s.tenants[in.Tenant].Deliveries(ctx, in.ID, in.Status, in.Limit))
 		})
 	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription", "Deliver again what was published since a time and matches the subscription, oldest first"),
-		func(ctx context.Context, in *Replay) (*struct{ Body Replayed }, error) {
+		func(ctx context.Context, in *Replay) (*Of[Replayed], error) {
 			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
 			shape := Replayed{done.Publications, done.Tasks, stamp(done.Until), nil}
 			if err != nil && len(done.Tasks) > 0 { // whose IDs a problem would not have
 				shape.Error, err = s.described(ctx, "replay-subscription", err), nil
 			}
-			return &struct{ Body Replayed }{shape}, err
+			return &Of[Replayed]{shape}, err
 		})
 	add(s, acting(Admin, http.MethodDelete, path, "delete-subscription", "Delete a subscription; its tasks stay"),
 		func(ctx context.Context, in *InSubscription) (*struct{}, error) {
@@ -383,31 +368,27 @@ func (s *service) describeSubscriptions() {
 const mostOfAnswer = 256 << 10
 
 // Deliveries lists deliveries of a subscription with a webhook, newest first; status "" for all.
-func Deliveries(ctx context.Context, client *queue.Client, id string, status queue.Status, limit int) ([]Delivery, error) {
-	return deliveries(ctx, client, id, status, limit, everyone)
-}
-
-func deliveries(ctx context.Context, client *queue.Client, id string, status queue.Status, limit int, who *Principal) ([]Delivery, error) {
-	s, err := client.Subscription(ctx, id)
+func (t *Reader) Deliveries(ctx context.Context, id string, status queue.Status, limit int) ([]Delivery, error) {
+	s, err := t.Subscription(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if s.Webhook == nil {
 		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %s", queue.ErrInvalid, id, s.Queue)
 	}
-	tasks, err := client.Queue(s.Queue).List(ctx, queue.ListOptions{Status: status, Limit: limit})
+	tasks, err := t.Queue(s.Queue).List(ctx, queue.ListOptions{Status: status, Limit: limit})
 	list := make([]Delivery, len(tasks))
 	for i, task := range tasks {
 		var answer struct{ Status int }
 		if task.Status == queue.Complete {
-			result, err := client.Result(ctx, task.ID, mostOfAnswer)
+			result, err := t.Result(ctx, task.ID, mostOfAnswer)
 			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) {
 				return nil, err
 			}
 			_ = json.Unmarshal(result, &answer) // it may have none
 		}
 		list[i] = Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: stamp(task.Created), ETA: stamp(task.ETA)}
-		shape := taskShape("", task, nil, 0, who)
+		shape := taskShape("", task, nil, 0, asker(ctx))
 		if problem := cmp.Or(shape.Error, shape.LastError); problem != nil {
 			list[i].Error = problem.Headline()
 		}
@@ -415,67 +396,59 @@ func deliveries(ctx context.Context, client *queue.Client, id string, status que
 	return list, err
 }
 
-// Topics lists a tenant's topics, the one last published to first, without their subscriptions.
-func Topics(ctx context.Context, client *queue.Client) ([]Topic, error) {
-	topics, err := client.Topics(ctx)
+// Topics lists the topics, the one last published to first, without their subscriptions.
+func (t *Reader) Topics(ctx context.Context) ([]Topic, error) {
+	topics, err := t.Client.Topics(ctx)
 	shapes := make([]Topic, len(topics))
-	for i, t := range topics {
-		shapes[i] = topicShape(client.Tenant(), t)
+	for i, one := range topics {
+		shapes[i] = topicShape(t.Tenant(), one)
 	}
 	return shapes, err
 }
 
-// ShowTopic reads a topic with its subscriptions.
-func ShowTopic(ctx context.Context, client *queue.Client, name string) (Topic, error) {
-	return showTopic(ctx, client, name, everyone)
-}
-
-func showTopic(ctx context.Context, client *queue.Client, name string, who *Principal) (Topic, error) {
-	topic, err := client.Topic(ctx, name)
+// Topic reads a topic with its subscriptions.
+func (t *Reader) Topic(ctx context.Context, name string) (Topic, error) {
+	topic, err := t.Client.Topic(ctx, name)
 	if err != nil {
 		return Topic{}, err
 	}
-	all, err := client.Subscriptions(ctx)
+	all, err := t.Subscriptions(ctx)
 	if all == nil {
 		return Topic{}, err // else damaged ones do not hide the others
 	}
-	shape := topicShape(client.Tenant(), topic)
+	shape := topicShape(t.Tenant(), topic)
 	for i := range all {
 		if all[i].OfTopic(name) {
-			shape.List = append(shape.List, subscriptionShape(&all[i], who))
+			shape.List = append(shape.List, subscriptionShape(&all[i], asker(ctx)))
 		}
 	}
 	return shape, nil
 }
 
 // Publications reads a page of the publications of a topic, newest first.
-func Publications(ctx context.Context, client *queue.Client, topic string, offset, limit int64) ([]Publication, error) {
-	return publications(ctx, client, topic, offset, limit, everyone)
-}
-
-func publications(ctx context.Context, client *queue.Client, topic string, offset, limit int64, who *Principal) ([]Publication, error) {
-	all, err := client.Publications(ctx, topic, offset, limit)
+func (t *Reader) Publications(ctx context.Context, topic string, offset, limit int64) ([]Publication, error) {
+	all, err := t.Client.Publications(ctx, topic, offset, limit)
 	shapes := make([]Publication, len(all))
 	for i, p := range all {
-		shapes[i] = publicationShape(client.Tenant(), p, who)
+		shapes[i] = publicationShape(t.Tenant(), p, asker(ctx))
 	}
 	return shapes, err
 }
 
-// ShowPublication reads a publication with its payload and what became of its tasks.
-func ShowPublication(ctx context.Context, client *queue.Client, id string) (Publication, error) {
-	return publication(ctx, client, id, math.MaxInt, everyone)
+// Publication reads a publication with its payload and what became of its tasks.
+func (t *Reader) Publication(ctx context.Context, id string) (Publication, error) {
+	return t.publication(ctx, id, math.MaxInt)
 }
 
 // publication leaves a payload of more than limit bytes out.
-func publication(ctx context.Context, client *queue.Client, id string, limit int, who *Principal) (Publication, error) {
-	p, err := client.Publication(ctx, id)
+func (t *Reader) publication(ctx context.Context, id string, limit int) (Publication, error) {
+	p, err := t.Client.Publication(ctx, id)
 	if err != nil {
 		return Publication{}, err
 	}
-	tasks, err := client.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
-	shape := publicationShape(client.Tenant(), p, who)
-	if shape.PayloadSize = len(p.Payload); who.reads() {
+	tasks, err := t.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
+	shape := publicationShape(t.Tenant(), p, asker(ctx))
+	if shape.PayloadSize = len(p.Payload); asker(ctx).reads() {
 		shape.Payload, shape.PayloadBase64 = payload(p.Payload, limit)
 	}
 	shape.Summary = make(map[string]int)

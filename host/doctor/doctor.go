@@ -109,6 +109,7 @@ type patient struct {
 	stats       []queue.Stats
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
+	latest      []queue.Minute           // the last of these
 	schedules   []*queue.Schedule
 	backlogs    []queue.Backlog // of the queues
 	blocked     []*queue.Task   // some of each queue that has any
@@ -208,7 +209,10 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		reading{"the tasks that wait for others", func() error { return p.readFlows(ctx, client) }},
 		reading{"the schedules", func() (err error) { p.schedules, err = client.Schedules(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
-			p.recent, err = client.Recent(ctx, recentMinutes, p.queues[:min(len(p.queues), recentQueues)]...)
+			counted := p.queues[:min(len(p.queues), recentQueues)]
+			if p.recent, err = client.Recent(ctx, recentMinutes, counted...); err == nil {
+				p.latest, err = client.Recent(ctx, latestMinutes, counted...)
+			}
 			return err
 		}},
 		reading{"the topics", func() error {
@@ -298,6 +302,7 @@ const (
 	lastFailed = 20               // of which the reasons are read
 
 	recentMinutes = 10 // in which failures count
+	latestMinutes = 2  // in which tasks were complete and none failed: it is over
 	fewFailures   = 5  // fewer say nothing
 	recentQueues  = 1000
 )
@@ -498,9 +503,10 @@ var pluginChecks = []check{
 	{"queue-failing", func(p *patient) (f []Finding) {
 		for i, name := range p.queues {
 			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
-			if i < len(p.recent) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
+			over := i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
+			if i < len(p.recent) && !over && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
 				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
-					"%d runs of the queue %s failed in the last minutes, %d were complete", p.recent[i].Failed, name, p.recent[i].Complete)))
+					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)))
 				continue
 			}
 			var reasons []string

@@ -98,6 +98,9 @@ func newExporter(ctx context.Context, config Config) (sdktrace.SpanExporter, err
 		return nil, &ConfigError{"Protocol", errors.New("use http/protobuf or grpc")}
 	}
 	u, err := url.Parse(config.Endpoint)
+	if err == nil && u.Port() != "" {
+		_, err = strconv.ParseUint(u.Port(), 10, 16)
+	}
 	switch {
 	case err != nil || u.Hostname() == "":
 		err = errors.New("not the URL of a collector: use one like http://localhost:4318 or grpc://localhost:4317")

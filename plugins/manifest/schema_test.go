@@ -168,7 +168,7 @@ func TestSchemaPatterns(t *testing.T) {
 			rapid.StringMatching(`([0-9]{1,2}d)?\+?([0-9]{0,2}\.?[0-9]{0,2}(ns|us|µs|μs|ms|s|m|h)){0,2}`),
 			rapid.StringMatching(`[0-9]{1,3}(B|[kKMGT]?i?B)`),
 		).Draw(t, "text")
-		if d, err := parseDuration(text); err == nil && d > 0 && !duration.MatchString(text) {
+		if d, err := units.ParseDuration(text); err == nil && d > 0 && !duration.MatchString(text) {
 			t.Fatalf("%q is the duration %s", text, d)
 		}
 		if s, err := units.ParseSize(text); (err == nil) != size.MatchString(text) {

@@ -148,7 +148,7 @@ func sizeValue(at *int64, least, most, standard int64) value {
 func durationValue(at *time.Duration, without string, examples ...any) value {
 	return value{schema: stringProperty(durationPattern, examples...), read: func(d *decoder, n node) {
 		remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + without
-		switch parsed, err := parseDuration(n.Value); {
+		switch parsed, err := units.ParseDuration(n.Value); {
 		case !d.text(n, remedy):
 		case err != nil && isDigits(n.Value):
 			d.bad(n, "has no unit", remedy)
@@ -207,26 +207,5 @@ func formatAttempts(attempts int) string {
 
 // maxDuration bounds every duration: "no limit" is written by leaving the key out.
 const maxDuration = 365 * 24 * time.Hour
-
-// parseDuration reads Go's durations and, before them, whole days: "30s", "7d", "1d12h".
-func parseDuration(text string) (time.Duration, error) {
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		return time.ParseDuration(text)
-	}
-	count, err := strconv.ParseUint(days, 10, 16)
-	if err != nil {
-		return 0, fmt.Errorf("parse days %q: %w", days, err)
-	}
-	whole := time.Duration(count) * 24 * time.Hour
-	if rest == "" {
-		return whole, nil
-	}
-	part, err := time.ParseDuration(rest)
-	if err != nil || part < 0 {
-		return 0, fmt.Errorf("parse duration %q after the days", rest)
-	}
-	return whole + part, nil
-}
 
 func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }

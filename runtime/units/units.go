@@ -1,4 +1,5 @@
-// Package units reads and writes sizes as people write them: a whole number and a unit, "64MiB".
+// Package units reads and writes sizes as people write them: a whole number and a unit, "64MiB"; and reads
+// durations, which may have days, "7d".
 //
 // Manifests, flags, error messages and limits all use it.
 package units

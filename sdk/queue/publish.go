@@ -326,7 +326,8 @@ type Replayed struct {
 }
 
 // Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
-// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then.
+// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
+// goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
 func (c *Client) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
 	return c.replay(ctx, subscription, since, dry, replayTime)
 }

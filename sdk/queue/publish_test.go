@@ -493,6 +493,14 @@ func TestDeadSubscriber(t *testing.T) {
 		if rest := must[Replayed](t)(w.Replay(w.ctx, "good", part.Until, false)); len(rest.Tasks) != 1 || !rest.Until.IsZero() {
 			t.Errorf("%+v", rest)
 		}
+		// Also what was published at one time is delivered once.
+		w.enqueue(t, "work", "", Options{})
+		held := w.reserve(t, node, "work", true)
+		must[[]error](t)(node.Settle(w.ctx, "work", []Settlement{{Claim: held.Claim(), Publications: []*Publication{{ID: "one", Topic: "orders"}, {ID: "two", Topic: "orders"}}}}))
+		part = must[Replayed](t)(w.replay(w.ctx, "good", must[*Publication](t)(w.Publication(w.ctx, "one")).Created, false, 0))
+		if rest := must[Replayed](t)(w.Replay(w.ctx, "good", part.Until, false)); len(part.Tasks) != 1 || len(rest.Tasks) != 1 {
+			t.Errorf("%+v, then %+v", part, rest)
+		}
 	})
 }
 

@@ -291,7 +291,7 @@ func (w *Webhook) validate() error {
 // unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses to
 // send them.
 var unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
-	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
+	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature)|traceparent|tracestate)$`)
 
 // validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
 func (w *Webhook) validateHeaders() error {

@@ -52,18 +52,18 @@ func because(cause Cause, format string, args ...any) error {
 	return &Error{cause, fmt.Errorf(format, args...)}
 }
 
-// Config has no required field.
+// Config is what a builder needs.
 type Config struct {
-	// Getenv looks up a variable of the environment. Default os.Getenv.
+	// Getenv looks up a variable of the environment.
 	Getenv func(name string) string
-	// Stderr receives the messages of compilers. Default io.Discard.
+	// Stderr receives the messages of compilers.
 	Stderr io.Writer
 	// Engines is the folder of the interpreters. Default "": engines beside this program.
 	Engines string
 	// Cache is the folder for the packages of requirements.txt. Default "": they are installed for each build.
 	Cache string
 	// Start checks a module as a host does, and starts it once if it is an interpreter's. It returns why it does not start: what its
-	// author reads, with a line for each of the log; its error may be a *runtime.RefusedError. Default nil: hosts find what is wrong.
+	// author reads, with a line for each of the log; its error may be a *runtime.RefusedError.
 	Start func(ctx context.Context, s *Source, module string) (wrong []string, err error)
 }
 
@@ -76,15 +76,7 @@ type Builder struct {
 }
 
 // New makes a builder. It needs no end.
-func New(config Config) *Builder {
-	if config.Getenv == nil {
-		config.Getenv = os.Getenv
-	}
-	if config.Stderr == nil {
-		config.Stderr = io.Discard
-	}
-	return &Builder{config: config}
-}
+func New(config Config) *Builder { return &Builder{config: config} }
 
 // Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
 func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string, err error) {

@@ -35,9 +35,6 @@ func publish(s *Source, engine []byte, app map[string][]byte, out string) error 
 
 // start has the built module checked and started: so an author hears of a wrong import when the plugin is built.
 func (b *Builder) start(ctx context.Context, s *Source, module string) error {
-	if b.config.Start == nil {
-		return nil
-	}
 	wrong, err := b.config.Start(ctx, s, module)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
 		return because(Failed, "%s is refused: %w", s.Name+manifest.ModuleSuffix, refused)

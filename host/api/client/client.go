@@ -315,7 +315,7 @@ func foreign(response *http.Response) string {
 	remedy := "mind the port, and the base path behind a proxy"
 	switch response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
-		remedy = "a proxy before it lets you not pass"
+		remedy = "a proxy in front of it refuses you: log in there"
 	case http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
 		remedy = "the request is too large for it, or for a proxy before it"
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

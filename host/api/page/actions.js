@@ -155,10 +155,7 @@ export function taskActions(task) {
         announce(`${count(end.cancelled)} cancelled, ${count(end.running.length)} being stopped, ${count(end.finished)} had finished${end.python ? `, ${count(end.python.length)} run on Python listeners, which cannot stop them` : ""}.`);
       },
     }),
-    task.after?.open && !finished && button("operator", "Close", {
-      title: "Close its dependencies?", text: `It waits for ${many(task.after.of, "task")}, of which ${count(task.after.ended)} ended, and for what may be added. Closed, it runs when these have ended as it asks.`,
-      verb: "Close them", run: () => post(`${to}/await`, { close: true }),
-    }),
+    task.after?.open && !finished && close(task.tenant, task.id, `It waits for ${many(task.after.of, "task")}, of which ${count(task.after.ended)} ended, and for what may be added.`),
     task.status === "failed" && button("operator", "Retry", {
       title: "Retry this task?", text: `It waits in ${task.queue} like a new one; its attempts are counted from 0.`, verb: "Retry the task", run: () => post(`${to}/retry`),
     }),
@@ -168,22 +165,28 @@ export function taskActions(task) {
     }));
 }
 
+/** close is the button that ends the list of what an open task waits for. */
+export const close = (tenant, id, text) => button("operator", "Close", {
+  title: "Close its dependencies?", text: `${text} Closed, it runs when these have ended as it asks.`, verb: "Close them",
+  run: () => post(path`/tenants/${tenant}/tasks/${id}/await`, { close: true }),
+});
+
 /** waitFor counts the tasks of a tree that wait for its root. */
 const waitFor = (node) => (node?.children ?? []).filter((child) => child.dependent).reduce((sum, child) => sum + 1 + waitFor(child), 0);
 
-/** nodeActions are the buttons of a listener. */
+/** nodeActions are the buttons of a listener; without holds nobody knows how many tasks it has. */
 export function nodeActions(node) {
   const to = path`/tenants/${node.tenant}/nodes/${node.listener}`;
-  const held = Object.values(node.holds).flat().length;
+  const held = node.holds ? many(Object.values(node.holds).flat().length, "task") : "tasks";
   if (node.alive && node.kind !== "python") {
     return !node.draining && button("admin", "Drain", {
-      title: "Drain this listener?", text: `${node.listener} takes no more tasks of ${node.tenant}, finishes its ${many(held, "task")}, and leaves. A restart brings it back.`,
+      title: "Drain this listener?", text: `${node.listener} takes no more tasks of ${node.tenant}, finishes its ${held}, and leaves. A restart brings it back.`,
       verb: "Drain it", danger: true, run: () => post(`${to}/drain`),
     });
   }
   return button("admin", "Reclaim", {
     title: "Reclaim its tasks?",
-    text: `The ${many(held, "task")} that ${node.listener} holds return to their queues.${node.kind === "python" ? " Make sure that its process has ended, or they run twice." : ""}`,
+    text: `The ${held} that ${node.listener} holds return to their queues.${node.kind === "python" ? " Make sure that its process has ended, or they run twice." : ""}`,
     verb: "Reclaim them", danger: true,
     run: async () => {
       const end = await post(`${to}/reclaim`);
@@ -197,29 +200,6 @@ export const release = (tenant, plugin, digest) => button("admin", "Release", {
   title: `Release ${plugin}?`, text: "Its tasks ended several hosts. Hosts take them again at once, and may end again.", verb: "Release it", danger: true,
   run: () => post(query(path`/tenants/${tenant}/plugins/${plugin}/release`, { digest })),
 });
-
-/** remedy is the button that does what a finding of the doctor asks for, if the page can. */
-export function remedy(tenant, [noun, verb, name, value] = []) {
-  const queue = path`/tenants/${tenant}/queues/${name ?? ""}`;
-  switch (`${noun} ${verb}`) {
-    case "queue resume":
-      return button("operator", "Resume", { title: `Resume ${name}?`, text: "Hosts take its waiting tasks again.", run: () => post(`${queue}/resume`) });
-    case "subscription resume":
-      return button("operator", "Resume", { title: `Resume ${name}?`, text: "It gets what is published from now on.", run: () => post(path`/tenants/${tenant}/subscriptions/${name}/resume`) });
-    case "queue limit":
-      return button("operator", `Limit to ${count(value)}`, {
-        title: `Limit ${name} to ${count(value)}?`, text: "So many tasks may wait; above that enqueueing is refused.", verb: "Set the limit",
-        run: () => post(`${queue}/limit`, { limit: Number(value) }, "PUT"),
-      });
-    case "schedule pause":
-      return button("operator", "Pause", { title: `Pause ${name}?`, text: "No tick fires until it is resumed.", run: () => post(path`/tenants/${tenant}/schedules/${name}/pause`) });
-    case "node reclaim":
-      return nodeActions({ tenant, listener: name, holds: {}, kind: "quern", alive: false });
-    case "plugin release":
-      return release(tenant, name);
-  }
-  return null;
-}
 
 const verbs = { retry: "Retry", cancel: "Cancel", delete: "Delete" };
 

@@ -19,7 +19,6 @@ import (
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // stats waits until the counts of a queue are as wanted.
@@ -31,10 +30,12 @@ func (w *world) stats(t *testing.T, name string, wanted func(queue.Stats) bool) 
 	})
 }
 
-// fill types a value into a named field of the dialog, or chooses it.
-func (w *world) fill(t *testing.T, name, value string) {
+// fill types values into named fields of the dialog, or chooses them: name, value, and so on.
+func (w *world) fill(t *testing.T, values ...string) {
 	t.Helper()
-	w.do(t, chromedp.SetValue(fmt.Sprintf(`dialog [name=%q]`, name), value))
+	for i := 0; i < len(values); i += 2 {
+		w.do(t, chromedp.SetValue(fmt.Sprintf(`dialog [name=%q]`, values[i]), values[i+1]))
+	}
 }
 
 // A queue is paused, limited, and continued; its failed tasks are tried again, its waiting ones cancelled, its finished ones purged.
@@ -49,20 +50,16 @@ func TestQueueActions(t *testing.T) {
 	w.press(t, "Pause")
 	w.see(t, "Pause mail?", "0 waiting tasks; 0 running tasks go on")
 	w.accessible(t, "dialog")
-	w.press(t, "Leave it")
-	w.press(t, "Pause")
-	w.press(t, "Pause")
+	w.press(t, "Leave it", "Pause", "Pause")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Paused })
-	w.press(t, "Resume")
-	w.press(t, "Resume")
+	w.press(t, "Resume", "Resume")
 	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
 	w.press(t, "Limit")
 	w.fill(t, "limit", "7")
 	w.press(t, "Set the limit")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 7 })
 
-	w.press(t, "Retry failed")
-	w.press(t, "Retry 3 tasks")
+	w.press(t, "Retry failed", "Retry 3 tasks")
 	w.see(t, "3 of 3 tasks", "done")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 3 && s.Depth[queue.Failed] == 0 })
 
@@ -85,19 +82,25 @@ func TestQueueActions(t *testing.T) {
 func TestTaskActions(t *testing.T) {
 	w := setup(t)
 	node := w.node(t, nil, "mail")
+	mended := w.enqueue(t, "mail", "x", queue.Options{})
+	w.run(t, node, "mail", complete("yes"))
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+mended, "last_error", `{"reason":"error","message":"the attempt before"}`).Err())
+	w.goTo(t, "/tasks/"+mended, "Task "+mended)
+	w.see(t, "yes")
+	if evaluate[bool](t, w, `document.body.innerText.includes("the attempt before")`) {
+		t.Error("a task that is complete tells why it is not")
+	}
 	id := w.enqueue(t, "mail", "x", queue.Options{})
 	w.run(t, node, "mail", failed("no"))
 	w.goTo(t, "/tasks/"+id, "Task "+id)
-	w.press(t, "Retry")
-	w.press(t, "Retry the task")
+	w.press(t, "Retry", "Retry the task")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 1 })
 	w.press(t, "Cancel")
 	w.see(t, "It is pending. It will not run")
 	w.press(t, "Cancel the task")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 1 })
 	w.see(t, "cancelled")
-	w.press(t, "Delete")
-	w.press(t, "Delete the task")
+	w.press(t, "Delete", "Delete the task")
 	w.until(t, `document.querySelector("h1").innerText === "Queue mail"`)
 	if _, err := w.Task(w.ctx, id); !errors.Is(err, queue.ErrNoTask) {
 		t.Errorf("the task is still there: %v", err)
@@ -110,11 +113,7 @@ func TestScheduleActions(t *testing.T) {
 	w.goTo(t, "/schedules", "Schedules")
 	w.press(t, "Make a schedule")
 	w.accessible(t, "dialog")
-	w.fill(t, "id", "nightly")
-	w.fill(t, "queue", "reports")
-	w.fill(t, "cron", "61 * * * *")
-	w.fill(t, "parameters", "all\u200b")
-	w.fill(t, "labels", "a=b=c")
+	w.fill(t, "id", "nightly", "queue", "reports", "cron", "61 * * * *", "parameters", "all\u200b", "labels", "a=b=c")
 	w.press(t, "Make it")
 	w.see(t, `"61": use minute, hour`)
 	w.fill(t, "cron", "@yearly")
@@ -143,9 +142,7 @@ func TestScheduleActions(t *testing.T) {
 	w.until(t, `!document.querySelector("dialog").open`) // and the page goes nowhere any more
 	w.goTo(t, "/schedules", "Schedules")
 	w.press(t, "Make a schedule")
-	w.fill(t, "id", "nightly")
-	w.fill(t, "queue", "other")
-	w.fill(t, "cron", "@daily")
+	w.fill(t, "id", "nightly", "queue", "other", "cron", "@daily")
 	w.press(t, "Make it")
 	w.see(t, "a schedule of this name exists: change that one")
 	if s := schedule(); s.Cron != "@yearly" || s.Queue != "reports" {
@@ -157,15 +154,12 @@ func TestScheduleActions(t *testing.T) {
 	w.see(t, "No tick fires until it is resumed.")
 	w.press(t, "Pause")
 	w.see(t, "paused since")
-	w.press(t, "Resume")
-	w.press(t, "Resume")
+	w.press(t, "Resume", "Resume")
 	w.eventually(t, "it goes on", func() (bool, error) { return schedule().Paused.IsZero(), nil })
-	w.press(t, "Run now")
-	w.press(t, "Run now")
+	w.press(t, "Run now", "Run now")
 	w.see(t, "Task nightly@run-")
 	w.goTo(t, "/schedules/nightly", "Schedule nightly")
-	w.press(t, "Delete")
-	w.press(t, "Delete the schedule")
+	w.press(t, "Delete", "Delete the schedule")
 	w.see(t, "None: the button makes one")
 	if _, err := w.Schedule(w.ctx, "nightly"); !errors.Is(err, queue.ErrNoSchedule) {
 		t.Error(err)
@@ -179,10 +173,7 @@ func TestTopicActions(t *testing.T) {
 	w.goTo(t, "/topics", "Topics")
 	w.press(t, "Make a subscription")
 	w.accessible(t, "dialog")
-	w.fill(t, "id", "partner")
-	w.fill(t, "topic", "orders.*")
-	w.fill(t, "url", "https://partner.example/hook")
-	w.fill(t, "attributes", "wrong")
+	w.fill(t, "id", "partner", "topic", "orders.*", "url", "https://partner.example/hook", "attributes", "wrong")
 	w.press(t, "Make it")
 	w.see(t, "wrong: write NAME=VALUE")
 	w.fill(t, "attributes", "type=made\ntenant=ac*")
@@ -200,10 +191,7 @@ func TestTopicActions(t *testing.T) {
 	w.goTo(t, "/topics", "Topics")
 	w.see(t, "Destinations that are switched off", "orders.*", "type=made", "tenant=ac*")
 	w.press(t, "Publish")
-	w.fill(t, "topic", "orders.new")
-	w.fill(t, "payload", `{"total": 1}`)
-	w.fill(t, "attributes", "type=made\ntenant=acme")
-	w.fill(t, "id", "one")
+	w.fill(t, "topic", "orders.new", "payload", `{"total": 1}`, "attributes", "type=made\ntenant=acme", "id", "one")
 	w.press(t, "Publish it")
 	w.see(t, "Publication one", "1 subscriber.", `{"total": 1}`)
 	w.goTo(t, "/topics/orders.new", "Topic orders.new")
@@ -215,8 +203,7 @@ func TestTopicActions(t *testing.T) {
 
 	w.goTo(t, "/subscriptions/partner", "Subscription partner")
 	w.see(t, queue.PublishedID("one", "partner"))
-	w.press(t, "Replay")
-	w.press(t, "Count")
+	w.press(t, "Replay", "Count")
 	w.see(t, "Deliver 1 publication to partner again?")
 	w.press(t, "Deliver 1 publication")
 	w.see(t, "1 task enqueued in webhook.partner.")
@@ -224,9 +211,7 @@ func TestTopicActions(t *testing.T) {
 	_, err = w.Publish(w.ctx, "orders.new", nil, queue.PublishOptions{ID: "two", Attributes: map[string]string{"type": "made", "tenant": "acme"}})
 	must(t, err)
 	must(t, w.Queue("webhook.partner").SetLimit(w.ctx, 4)) // of which three are there
-	w.press(t, "Replay")
-	w.press(t, "Count")
-	w.press(t, "Deliver 2 publications")
+	w.press(t, "Replay", "Count", "Deliver 2 publications")
 	two, err := w.Publication(w.ctx, "two")
 	must(t, err)
 	w.see(t, "1 task enqueued in webhook.partner. deliver publication two again", "go on with quern subscription replay partner --since "+two.Created.UTC().Format("2006-01-02T15:04:05.000000Z"))
@@ -244,11 +229,9 @@ func TestTopicActions(t *testing.T) {
 	if s.Active || s.Reason != "they asked" || s.Webhook.URL != "https://partner.example/hook" || len(s.Filter.Attributes) != 1 {
 		t.Errorf("%+v", s)
 	}
-	w.press(t, "Resume")
-	w.press(t, "Resume")
+	w.press(t, "Resume", "Resume")
 	w.see(t, "active")
-	w.press(t, "Delete")
-	w.press(t, "Delete the subscription")
+	w.press(t, "Delete", "Delete the subscription")
 	w.until(t, `document.querySelector("h1").innerText === "Topics"`)
 	if _, err := w.Subscription(w.ctx, "partner"); !errors.Is(err, queue.ErrNoSubscription) {
 		t.Error(err)
@@ -263,8 +246,7 @@ func TestFlowActions(t *testing.T) {
 	third := w.enqueue(t, "mail", "x", queue.Options{After: []string{second}, Open: true})
 	w.goTo(t, "/tasks/"+third, "Task "+third)
 	w.see(t, "Waits for 1 task", "and nobody adds more")
-	w.press(t, "Close")
-	w.press(t, "Close them")
+	w.press(t, "Close", "Close them")
 	w.eventually(t, "it is closed", func() (bool, error) {
 		task, err := w.Task(w.ctx, third)
 		return err == nil && !task.After.Open, err
@@ -279,8 +261,7 @@ func TestFlowActions(t *testing.T) {
 	w.goTo(t, "/queues/mail", "Queue mail")
 	w.press(t, "Enqueue")
 	w.see(t, "One task, behind the 0 tasks that are pending.")
-	w.fill(t, "parameters", "by hand")
-	w.fill(t, "id", "hand-1")
+	w.fill(t, "parameters", "by hand", "id", "hand-1")
 	w.press(t, "Enqueue it")
 	w.see(t, "Task hand-1", "by hand")
 }
@@ -315,8 +296,7 @@ func TestJobs(t *testing.T) {
 	must(t, err)
 	w.goTo(t, "/jobs/"+job.ID, "Job")
 	w.see(t, "counting")
-	w.press(t, "Stop")
-	w.press(t, "Stop it")
+	w.press(t, "Stop", "Stop it")
 	w.eventually(t, "the job is to stop", func() (bool, error) { return claim.Stopped(w.ctx) })
 }
 
@@ -349,20 +329,41 @@ func TestNodeActions(t *testing.T) {
 func TestFindings(t *testing.T) {
 	w := setup(t)
 	digest := strings.Repeat("a1", 32)
-	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail")
+	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail", "later")
 	w.enqueue(t, "mail", "x", queue.Options{})
 	must(t, w.Queue("mail").Pause(w.ctx))
 	must(t, w.Queue("mail").SetLimit(w.ctx, 1))
 	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_crashes", "mail "+digest, "4102444800 a~00000001_1 1.0").Err())
+	open := w.enqueue(t, "later", "x", queue.Options{Open: true})
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+open, "updated", "1700000000").Err())
+	_, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "report", Queue: "mail", Cron: "@yearly", Owner: queue.OwnedByPlugin("report")}, false)
+	must(t, err)
+	s, err := w.Schedule(w.ctx, "report")
+	must(t, err)
+	_, err = w.Fleet().NoteSchedule(w.ctx, s, false, 0)
+	must(t, err)
+	_, err = w.Publish(w.ctx, "orders.lost", nil, queue.PublishOptions{})
+	must(t, err)
 	w.goTo(t, "", "Overview")
-	w.press(t, "Resume")
-	w.press(t, "Resume")
+	w.see(t, "Topic orders.lost")
+	w.press(t, "Close")
+	w.see(t, open+" waits for tasks")
+	w.press(t, "Close them")
+	w.eventually(t, "it is closed", func() (bool, error) {
+		task, err := w.Task(w.ctx, open)
+		return err == nil && !task.After.Open, err
+	})
+	w.press(t, "Delete", "Delete the schedule")
+	w.until(t, `document.querySelector("h1").innerText === "Schedules"`)
+	if _, err := w.Schedule(w.ctx, "report"); !errors.Is(err, queue.ErrNoSchedule) {
+		t.Error(err)
+	}
+	w.goTo(t, "", "Overview")
+	w.press(t, "Resume", "Resume")
 	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
-	w.press(t, "Limit to 2")
-	w.press(t, "Set the limit")
+	w.press(t, "Limit to 2", "Set the limit")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 2 })
-	w.press(t, "Release")
-	w.press(t, "Release it")
+	w.press(t, "Release", "Release it")
 	w.eventually(t, "the quarantine ends", func() (bool, error) {
 		left, err := w.Fleet().Quarantines(w.ctx)
 		return len(left) == 0, err
@@ -383,20 +384,18 @@ func TestDeadLetters(t *testing.T) {
 	}
 	w.goTo(t, "/dead", "Dead letters")
 	w.see(t, ids...)
-	w.press(t, "Retry all failed letters")
-	w.press(t, "Retry 2 tasks")
+	w.press(t, "Retry all failed letters", "Retry 2 tasks")
 	w.see(t, "2 of 2 tasks")
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
 }
 
 // Whoever has no token signs in; the page has no buttons for what a role may not do; signing out forgets the token.
 func TestSignIn(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	viewer, lines, err := api.NewToken("vera", api.Viewer, nil, time.Hour)
 	must(t, err)
 	must(t, os.WriteFile(file, []byte("tokens:\n"+lines), 0o600))
-	w := serve(t, queuetest.Shared(t).URL(), func(c *api.Config) {
+	w := setup(t, func(c *api.Config) {
 		var err error
 		c.Access, err = api.LoadAccess(file, hclog.NewNullLogger())
 		must(t, err)

@@ -71,8 +71,11 @@ export function table(caption, columns, rows, empty = "None.") {
     h("table", { role: "table" },
       h("caption", { class: "unseen" }, caption),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { scope: "col", role: "columnheader", ...kind(c) }, c.head)))),
-      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, columns.map((c) => h("td", { role: "cell", "data-head": c.head, ...kind(c) }, c.cell(row))))))));
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, columns.map((c) => cell(c, c.cell(row), kind(c))))))));
 }
+
+// On a phone what is nothing takes no line of a card.
+const cell = (column, value, kind) => h("td", { role: "cell", "data-head": column.head, "data-nothing": ["0", "–"].includes(value), ...kind }, value);
 
 /** facts is a list of names and values, without those that are missing. */
 export function facts(...pairs) {

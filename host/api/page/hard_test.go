@@ -203,4 +203,6 @@ func TestKeyboard(t *testing.T) {
 	if !evaluate[bool](t, w, `document.querySelector("dialog").contains(document.activeElement)`) {
 		t.Error("the focus is not in the dialog")
 	}
+	w.do(t, chromedp.Evaluate[chromedp.Void](`history.back()`))
+	w.until(t, `!document.querySelector("dialog").open`) // it was of the view before
 }

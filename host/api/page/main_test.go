@@ -3,6 +3,7 @@ package page_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,12 +22,14 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // they wait more than they compute; -parallel still counts
 	queuetest.Exit(m, func() {
 		if browser.close != nil {
 			browser.close()
@@ -44,7 +47,7 @@ var browser struct {
 }
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = expecttest.Patience
 
 // world is a server for a tenant of its own, and a window for its page.
 type world struct {
@@ -74,7 +77,7 @@ func serve(t *testing.T, url string, change ...func(*api.Config)) *world {
 	if err != nil {
 		runtimetest.Missing(t, "left out, there is no chromium: run make deps-all")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	rdb, err := queue.Connect(url)
 	must(t, err)
@@ -191,32 +194,27 @@ func (w *world) see(t *testing.T, texts ...string) {
 	}
 }
 
-// press clicks a button or link of the open dialog, or else of the page.
-func (w *world) press(t *testing.T, label string) {
+// press clicks buttons or links of the open dialog, or else of the page, one after the other.
+func (w *world) press(t *testing.T, labels ...string) {
 	t.Helper()
-	w.until(t, fmt.Sprintf(`(() => {
-		const scope = document.querySelector("dialog[open]") ?? document;
-		const found = [...scope.querySelectorAll("button, a")].find((one) => one.innerText === %s && one.checkVisibility() && !one.disabled);
-		found?.click();
-		return Boolean(found);
-	})()`, quoted(label)))
+	for _, label := range labels {
+		w.until(t, fmt.Sprintf(`(() => {
+			const scope = document.querySelector("dialog[open]") ?? document;
+			const found = [...scope.querySelectorAll("button, a")].find((one) => one.innerText === %s && one.checkVisibility() && !one.disabled);
+			found?.click();
+			return Boolean(found);
+		})()`, quoted(label)))
+	}
 }
 
 // eventually waits until something is so in Redis.
 func (w *world) eventually(t *testing.T, what string, is func() (bool, error)) {
 	t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); ; <-ticker.C {
+	expecttest.Eventually(t, what, func() bool {
 		ok, err := is()
 		must(t, err)
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not so in time: %s", what)
-		}
-	}
+		return ok
+	})
 }
 
 // evaluate is the value of an expression of JavaScript.

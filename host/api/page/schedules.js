@@ -55,7 +55,7 @@ export function schedule({ tenant }, id) {
 
 const at = (s) => path`/tenants/${s.tenant}/schedules/${s.id}`;
 
-const pause = (s) => (s.paused
+export const pause = (s) => (s.paused
   ? button("operator", "Resume", { title: `Resume ${s.id}?`, text: "Its ticks count from now: those of the pause never come.", run: () => post(`${at(s)}/resume`) })
   : button("operator", "Pause", { title: `Pause ${s.id}?`, text: "No tick fires until it is resumed.", run: () => post(`${at(s)}/pause`) }));
 
@@ -64,7 +64,7 @@ const run = (s) => button("operator", "Run now", {
   run: () => post(`${at(s)}/run`).then((task) => place(s.tenant, "tasks", task.id)),
 });
 
-const remove = (s) => !(s.owner.startsWith("plugin ") && !s.absent) && button("operator", "Delete", {
+export const remove = (s) => !(s.owner.startsWith("plugin ") && !s.absent) && button("operator", "Delete", {
   title: `Delete ${s.id}?`, text: "No tick comes any more. The tasks that it has enqueued stay.", verb: "Delete the schedule", danger: true,
   run: () => post(at(s), undefined, "DELETE").then(() => place(s.tenant, "schedules")),
 });

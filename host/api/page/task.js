@@ -23,7 +23,7 @@ export function task({ tenant }, id) {
       taskActions(t),
       t.progress > 0 && h("p", null, h("label", null, `${Math.round(100 * t.progress)} % ${t.message ?? ""}`, h("progress", { max: 1, value: t.progress }))),
       t.error && section("Why it failed", failure(t.error)),
-      !t.error && t.last_error && section("Why its last run did not finish it", failure(t.last_error)),
+      !t.error && t.last_error && t.status !== "complete" && section("Why its last run did not finish it", failure(t.last_error)),
       section("About it", about(t)),
       (t.parent || t.tree.children) && section("Tree", t.parent && h("p", null, "It comes from ", taskOf(t.tenant, t.parent), "."), h("ul", { class: "tree" }, branch(t.tenant, t.tree, true))),
       t.waits && section(`${t.after.blocked ? "Waits for" : "Waited for"} ${many(t.after.of, "task")}`, waits(t)),

@@ -1,7 +1,7 @@
 // The views of topics, publications and subscriptions, and what may be done to them.
 
 import { acts, announce, arrive, ask, bulk, button, choice, field, lines, me, pairs, post, sent, text } from "./actions.js";
-import { call, now, path, query } from "./api.js";
+import { call, now, path, Problem, query } from "./api.js";
 import { badge, clock, coded, count, facts, h, link, many, place, section, span, table } from "./dom.js";
 import { bytesOf, viewer } from "./task.js";
 
@@ -156,12 +156,29 @@ export function subscription({ tenant, search }, id) {
   };
 }
 
-/** goOn tells how the rest is replayed of a replay that ended at a time. */
-function goOn(s, until) {
-  if (!until) return "";
-  const micros = Math.round(until * 1e6);
-  const since = new Date(Math.floor(micros / 1000)).toISOString().replace("Z", `${String(micros % 1000).padStart(3, "0")}Z`);
-  return ` There are more: go on with \`quern subscription replay ${s.id} --since ${since}\`.`;
+/**
+ * replay delivers again what was published since a time, or counts it, in as many calls as it takes. An error ends it: what it says
+ * then also tells how to go on.
+ */
+async function replay(tenant, id, since, dry) {
+  let publications = 0;
+  let tasks = 0;
+  for (let from = since; from;) {
+    const part = await post(query(path`/tenants/${tenant}/subscriptions/${id}/replay`, { since: from, dry_run: dry }))
+      .catch((problem) => ({ publications: 0, until: from, error: { detail: problem.message } }));
+    publications += part.publications;
+    tasks += part.tasks?.length ?? 0;
+    if (part.error && publications === 0) throw new Problem(0, part.error.detail);
+    if (part.error) return { publications, tasks, wrong: ` ${part.error.detail}: go on with \`quern subscription replay ${id} --since ${exactly(part.until)}\`.` };
+    from = part.until !== from && part.until;
+  }
+  return { publications, tasks, wrong: "" };
+}
+
+/** exactly is a time with its microseconds. */
+function exactly(seconds) {
+  const micros = Math.round(seconds * 1e6);
+  return new Date(Math.floor(micros / 1000)).toISOString().replace("Z", `${String(micros % 1000).padStart(3, "0")}Z`);
 }
 
 function subscriptionActions(tenant, s) {
@@ -178,14 +195,13 @@ function subscriptionActions(tenant, s) {
       fields: choice("Published", "hours", [["1", "in the last hour"], ["6", "in the last 6 hours"], ["24", "in the last day"], ["168", "in the last week"]]),
       run: async ({ elements: { hours } }) => {
         const since = now() - 3600 * Number(hours.value);
-        const { publications: n, until } = await post(query(`${to}/replay`, { since, dry_run: true }));
-        return () => (n === 0 ? announce(`Nothing was published that matches it.${goOn(s, until)}`) : ask({
-          title: `Deliver ${many(n, "publication")} to ${s.id} again?`,
-          text: `Each makes one task in ${s.queue}, the oldest first.${goOn(s, until)}`,
+        const { publications: n, wrong } = await replay(tenant, s.id, since, true);
+        return () => (n === 0 ? announce("Nothing was published that matches it.") : ask({
+          title: `Deliver ${many(n, "publication")} to ${s.id} again?`, text: `Each makes one task in ${s.queue}, the oldest first.${wrong}`,
           verb: `Deliver ${many(n, "publication")}`,
           run: async () => {
-            const { tasks, until, error } = await post(query(`${to}/replay`, { since }));
-            announce(`${many(tasks?.length ?? 0, "task")} enqueued in ${s.queue}.${error ? ` ${error.detail}.` : ""}${goOn(s, until)}`);
+            const { tasks, wrong } = await replay(tenant, s.id, since, false);
+            announce(`${many(tasks, "task")} enqueued in ${s.queue}.${wrong}`);
           },
         }));
       },

@@ -1,10 +1,11 @@
 // The views of a fleet. A view is {title, load, show, every, lively, start}: load reads a bounded amount from the API and show
 // makes it visible, again after so many ms (5000), or when a queue changes if it is lively. start runs beside it, if there is one.
 
-import { acts, bulk, button, cancel, choice, dangerous, jobActions, nodeActions, queueActions, release, remedy, words } from "./actions.js";
+import { acts, bulk, button, cancel, choice, close, dangerous, jobActions, nodeActions, post, queueActions, release, words } from "./actions.js";
 import { call, now, path, query } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, clock, coded, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
+import { pause, remove } from "./schedules.js";
 
 const charted = 180; // minutes
 const page = 50; // entries of a list
@@ -75,6 +76,38 @@ function findingList(tenant, findings) {
 
 const shownFindings = 8;
 
+/** remedy is the button that does what a finding of the doctor asks for, or the link to what it tells to look at. */
+function remedy(tenant, [noun, verb, name, value] = []) {
+  const to = path`/tenants/${tenant}/${noun}s/${name ?? ""}`;
+  const resume = (text) => button("operator", "Resume", { title: `Resume ${name}?`, text, run: () => post(`${to}/resume`) });
+  switch (`${noun} ${verb}`) {
+    case "queue resume":
+      return resume("Hosts take its waiting tasks again.");
+    case "subscription resume":
+      return resume("It gets what is published from now on.");
+    case "queue limit":
+      return button("operator", `Limit to ${count(value)}`, {
+        title: `Limit ${name} to ${count(value)}?`, text: "So many tasks may wait; above that enqueueing is refused.", verb: "Set the limit",
+        run: () => post(`${to}/limit`, { limit: Number(value) }, "PUT"),
+      });
+    case "schedule pause":
+      return pause({ tenant, id: name });
+    case "schedule delete":
+      return remove({ tenant, id: name, owner: "" });
+    case "task await":
+      return close(tenant, name, `${name} waits for tasks, and for what may be added.`);
+    case "node reclaim":
+      return nodeActions({ tenant, listener: name, kind: "quern", alive: false });
+    case "plugin release":
+      return release(tenant, name);
+    case "publication ls":
+      return link(`Topic ${name}`, tenant, "topics", name);
+    case "publication show": case "schedule show": case "subscription show": case "subscription deliveries":
+      return link(`${noun[0].toUpperCase()}${noun.slice(1)} ${name}`, tenant, `${noun}s`, name);
+  }
+  return null; // a list of failed tasks has its link, and other findings have no command
+}
+
 const queueTable = (caption, list) => table(caption, [
   { head: "Queue", cell: (q) => [queueLink(q.tenant, q.queue), q.error && h("div", { class: "wrong" }, q.error)] },
   { head: "State", cell: (q) => [q.paused && badge("paused"), q.listeners === 0 && q.pending > 0 && badge("nobody serves it", "failed"), q.limit && q.pending + q.scheduled >= q.limit && badge("full", "failed")] },
@@ -113,18 +146,19 @@ export function queue({ tenant, search }, name) {
   return {
     title: `Queue ${name}`,
     load: async (signal) => {
-      const [shape, tasks, minutes, nodes] = await Promise.all([
-        get(to, {}, signal), get(`${to}/tasks`, { status, limit: page, cursor: search.get("cursor") }, signal), minutesOf(tenant, name, signal),
+      const [findings, shape, tasks, minutes, nodes] = await Promise.all([
+        get(path`/tenants/${tenant}/findings`, {}, signal), get(to, {}, signal), get(`${to}/tasks`, { status, limit: page, cursor: search.get("cursor") }, signal), minutesOf(tenant, name, signal),
         get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal)]);
-      return { shape, tasks, minutes, nodes: nodes.items.filter((n) => n.queues.includes(name)) };
+      return { findings: findings.items.filter((f) => f.queue === name), shape, tasks, minutes, nodes: nodes.items.filter((n) => n.queues.includes(name)) };
     },
-    show: ({ shape: q, tasks, minutes, nodes }) => {
+    show: ({ findings, shape: q, tasks, minutes, nodes }) => {
       const counts = { "": "all", scheduled: q.scheduled, pending: q.pending, reserved: q.reserved, started: q.started, complete: q.complete, failed: q.failed };
       const reasons = Object.entries(q.totals ?? {}).filter(([key]) => key.startsWith("failed:"));
       return [
         q.error && h("p", { class: "wrong" }, q.error),
         h("p", null, q.paused && badge("paused"), " ", q.listeners === 0 && badge("nobody serves it", "failed")),
         queueActions(q),
+        findings.length > 0 && section("What is wrong now", findingList(tenant, findings)),
         h("div", { class: "tiles" }, facts(
           ["Pending", count(q.pending)], ["Oldest pending", q.pending ? span(q.oldest_pending_age_seconds) : "–"], ["Running", count(q.started)],
           ["Scheduled", count(q.scheduled)], ["Failed, kept", count(q.failed)], ["Complete, kept", count(q.complete)],
@@ -143,11 +177,11 @@ export function queue({ tenant, search }, name) {
 }
 
 const headline = (task) => {
-  const failure = task.error ?? task.last_error;
+  const failure = task.status !== "complete" && (task.error ?? task.last_error);
   return failure && h("span", null, failure.reason && `${failure.reason}: `, (failure.message ?? "").split("\n")[0].slice(0, 300));
 };
 
-const taskList = (list, more = []) => table(many(list.items.length, "task"), [
+const taskList = (list, more = []) => table(`${many(list.items.length, "task")}${list.next ? " of more" : ""}`, [
   { head: "Task", cell: taskLink },
   ...more,
   { head: "Status", cell: (t) => [badge(t.status), t.cancel_asked && badge("to be cancelled", "warning")] },
@@ -178,6 +212,8 @@ export function search({ tenant, search: asked, go }) {
   };
   const text = (label, name, type = "search") => h("label", null, label, h("input", { name, type, value: filter[name] ?? "" }));
   const empty = Object.keys(api).length === 0;
+  const { status = "" } = filter;
+  const finished = ["complete", "failed"].includes(status);
   const job = { ...api, ...(api.label && { label: [api.label] }) };
   return {
     title: "Search",
@@ -194,9 +230,9 @@ export function search({ tenant, search: asked, go }) {
       taskByID(tenant, go),
       list && [
         list.items.length > 0 && acts(
-          button("operator", "Retry all failed ones", () => bulk(tenant, "retry", job)),
-          button("operator", "Cancel all that are not finished", dangerous(() => bulk(tenant, "cancel", job))),
-          button("admin", "Delete all finished ones", dangerous(() => bulk(tenant, "delete", job)))),
+          ["", "failed"].includes(status) && button("operator", "Retry all failed ones", () => bulk(tenant, "retry", job)),
+          (!status || !finished) && button("operator", "Cancel all that are not finished", dangerous(() => bulk(tenant, "cancel", job))),
+          (!status || finished) && button("admin", "Delete all finished ones", dangerous(() => bulk(tenant, "delete", job)))),
         taskList(list, [{ head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) }]),
         pager(list, (cursor) => place(tenant, "search", { ...filter, cursor }), asked)]],
   };
@@ -235,7 +271,7 @@ export function nodes({ tenant }) {
     load: (signal) => get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
     show: ({ items }) => table("Listeners", [
       { head: "Listener", cell: (n) => n.listener },
-      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), n.draining && badge("draining"), n.waits_for_memory && [" ", badge("out of memory", "warning"), h("div", null, "for a task of ", n.waits_for_memory.slice(0, 20).map((q) => [queueLink(tenant, q), " "]))]] },
+      { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), " ", n.draining && badge("draining"), n.waits_for_memory && [" ", badge("out of memory", "warning"), h("div", null, "for a task of ", n.waits_for_memory.slice(0, 20).map((q) => [queueLink(tenant, q), " "]))]] },
       { head: "Kind", cell: (n) => `${n.kind} ${n.version ?? ""}` },
       { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : `${count(n.slots_in_use)} of ${count(n.slots)}`) },
       { head: "Memory", number: true, cell: (n) => (n.memory ? [`${size(n.memory_reserved ?? 0)} of ${size(n.memory)}`, n.waits_for_memory && h("div", null, "taken by running tasks, maybe of other tenants")] : "–") },

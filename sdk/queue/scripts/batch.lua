@@ -205,10 +205,15 @@ local function unpublishable(id, topic)
     TOPIC_ .. topic, 'hash', PUBLISHING, 'zset')
 end
 
--- accept(at, clock): keeps the publication whose arguments, like those of a task, begin there, unless one of its ID is kept.
+local accepted = 0 -- publications
+
+-- accept(at, clock): keeps the publication whose arguments, like those of a task, begin there, unless one of its ID is kept. Each
+-- of a script has a microsecond of its own: a replay goes on from the time of one.
 local function accept(at, clock)
   local id, o = ARGV[at], options(at)
   if redis.call('EXISTS', PUBLICATION_ .. id) == 1 then return end
+  clock = after(clock, accepted / 1000000)
+  accepted = accepted + 1
   local fields = { 'parameters', ARGV[at + 1], 'created', clock }
   for name, value in pairs(o) do
     fields[#fields + 1] = name

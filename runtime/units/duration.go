@@ -1,0 +1,25 @@
+package units
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseDuration reads what time.ParseDuration reads and, before it, whole days: "7d", "1d12h".
+func ParseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	count, err := strconv.ParseUint(days, 10, 16)
+	part := time.Duration(0)
+	if err == nil && rest != "" {
+		part, err = time.ParseDuration(rest)
+	}
+	if err != nil || part < 0 {
+		return 0, fmt.Errorf("%q is not a duration: write one such as 30s, 5m, 24h or 7d", text)
+	}
+	return time.Duration(count)*24*time.Hour + part, nil
+}
