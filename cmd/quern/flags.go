@@ -57,7 +57,7 @@ func newPeriodWithin(flags *pflag.FlagSet, value *time.Duration, name string, st
 	parse := func(text string) (time.Duration, error) {
 		d, err := units.ParseDuration(text)
 		switch {
-		case errors.Is(err, errTooLong):
+		case errors.Is(err, units.ErrTooLong):
 			return 0, err
 		case err != nil || d < 0:
 			return 0, errors.New(durationRule)
@@ -73,10 +73,6 @@ func newPeriodWithin(flags *pflag.FlagSet, value *time.Duration, name string, st
 }
 
 const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
-
-var errTooLong = fmt.Errorf("use %dd at most", mostDays)
-
-const mostDays = 36500 // what a task may have
 
 const (
 	unlimited = "unlimited"

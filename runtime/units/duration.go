@@ -1,11 +1,18 @@
 package units
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// mostDays is 100 years: what is longer is a mistake.
+const mostDays = 36500
+
+// ErrTooLong is the error of a duration of more days.
+var ErrTooLong = fmt.Errorf("use %dd at most", mostDays)
 
 // ParseDuration reads what time.ParseDuration reads and, before it, whole days: "7d", "1d12h".
 func ParseDuration(text string) (time.Duration, error) {
@@ -13,7 +20,10 @@ func ParseDuration(text string) (time.Duration, error) {
 	if !found {
 		return time.ParseDuration(text)
 	}
-	count, err := strconv.ParseUint(days, 10, 16)
+	count, err := strconv.ParseUint(days, 10, 64)
+	if err == nil && count > mostDays || errors.Is(err, strconv.ErrRange) {
+		return 0, ErrTooLong
+	}
 	part := time.Duration(0)
 	if err == nil && rest != "" {
 		part, err = time.ParseDuration(rest)
