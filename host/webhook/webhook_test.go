@@ -594,7 +594,7 @@ func TestHostDied(t *testing.T) {
 	}
 	w.start(nil)
 	w.eventually("a host takes its task", func() bool {
-		gone, _, err := w.Fleet().Dead(w.ctx)
+		gone, _, _, err := w.Fleet().Leases(w.ctx)
 		if err != nil || !slices.Contains(gone, dead.ID()) {
 			return false
 		}
