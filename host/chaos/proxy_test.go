@@ -2,10 +2,12 @@ package chaos
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,8 +82,15 @@ func (p *proxy) heal() error {
 	defer p.mu.Unlock()
 	return bounded(func() error {
 		p.current.Stop()
-		p.current = newToxiproxy(p.current.Listen, p.upstream)
-		return p.current.Start()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		var err error
+		until(ctx, func() bool { // a connection of another program may have the port meanwhile
+			p.current = newToxiproxy(p.current.Listen, p.upstream)
+			err = p.current.Start()
+			return !errors.Is(err, syscall.EADDRINUSE)
+		})
+		return err
 	})
 }
 
