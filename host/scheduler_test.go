@@ -68,7 +68,7 @@ type rig struct {
 	running []*task
 	ended   []*task
 	gauge   int
-	now     time.Time // of pick; zero: the real one
+	now     time.Time // of pick
 }
 
 func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory, queues int) *rig {
@@ -96,11 +96,7 @@ func (r *rig) answer(g *allocation, count int, batch queue.ReserveReply) []*task
 
 // pick allocates the free slots.
 func (r *rig) pick() round {
-	now := r.now
-	if now.IsZero() {
-		now = time.Now()
-	}
-	picked := r.allocate(now)
+	picked := r.allocate(r.now)
 	for _, a := range picked.idle {
 		a.release()
 	}
