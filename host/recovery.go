@@ -108,7 +108,7 @@ func (r *recovery) look(ctx context.Context) error {
 
 // runDead reclaims from the listeners whose lease has expired, if this host gets the duty.
 func (r *recovery) runDead(ctx context.Context) error {
-	dead, next, err := r.access.client.Fleet().Dead(ctx)
+	dead, _, next, err := r.access.client.Fleet().Leases(ctx)
 	if next > 0 {
 		r.leaseEnds(next)
 	}

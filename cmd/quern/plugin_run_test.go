@@ -248,10 +248,12 @@ func TestPluginRunServices(t *testing.T) {
 func TestPluginRunGrants(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "").with(map[string]string{"QUERN_GRANTS": "/nowhere"}) // is a host's
-	dir := sourceFolder(t, map[string]string{"a.c": asking, "small.yaml": "name: small\nconfig: {size: 200x200}\ncapabilities:\n" +
-		"  kv: [{bucket: seen, access: rw}, {bucket: read}]\n  http: [{host: \"https://example.com\", methods: [GET]}]\n" +
-		"  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: call}\ntests: [{input: g, output: out}, {input: d, output: ends, dependencies: [{id: one, result: out}, {id: two}]}]\n",
-		"g": "g", "out": "300x300", "d": "d", "ends": "complete300x300failed-4\n"})
+	dir := sourceFolder(t, map[string]string{
+		"a.c": asking, "small.yaml": "name: small\nconfig: {size: 200x200}\ncapabilities:\n" +
+			"  kv: [{bucket: seen, access: rw}, {bucket: read}]\n  http: [{host: \"https://example.com\", methods: [GET]}]\n" +
+			"  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: call}\ntests: [{input: g, output: out}, {input: d, output: ends, dependencies: [{id: one, result: out}, {id: two}]}]\n",
+		"g": "g", "out": "300x300", "d": "d", "ends": "complete300x300failed-4\n",
+	})
 	u.must("plugin", "build", dir)
 	secrets := t.TempDir()
 	write(t, filepath.Join(secrets, "acme", "missing"), "from the folder")

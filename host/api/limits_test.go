@@ -162,6 +162,21 @@ func TestOutage(t *testing.T) {
 	w.enqueue(t, "q", "", queue.Options{})
 	events := follow(t, w, "/changes")
 	await(t, w, events, "queue", `"queue":"q"`)
+	for _, c := range []struct{ set, back, words string }{
+		{"config set maxmemory 1mb", "config set maxmemory 0", "Redis is full: raise maxmemory"},
+		{"replicaof 127.0.0.1 1", "replicaof no one", "this Redis is a replica"},
+	} {
+		command := func(text string) {
+			var words []any
+			for _, word := range strings.Fields(text) {
+				words = append(words, word)
+			}
+			must(t, w.rdb.Do(w.ctx, words...).Err())
+		}
+		command(c.set)
+		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks"}), http.StatusServiceUnavailable, c.words)
+		command(c.back)
+	}
 	server.Kill()
 	for _, r := range []request{
 		{method: http.MethodGet, path: "/queues"},

@@ -160,14 +160,24 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 			return later(kind.status, typed(kind.name, huma.NewError(kind.status, text)))
 		}
 	}
-	if queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
-		s.config.Logger.Warn("cannot answer: Redis is not available", "operation", operation, "error", err)
-		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "Redis is not available: try again"))
+	if why := refusals[queue.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
+		why = cmp.Or(why, "Redis is not available: try again")
+		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", err)
+		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why))
 	}
 	if ctx.Err() == nil {
 		s.config.Logger.Error("cannot answer", "operation", operation, "error", err)
 	}
 	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details")
+}
+
+// refusals are why Redis refuses what others than the caller must mend, by the first word of its error.
+var refusals = map[string]string{
+	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
+	"READONLY":  "this Redis is a replica: let the server use the primary",
+	"MISCONF":   "Redis cannot write to its disk: see its log",
+	"NOAUTH":    "Redis wants a user and password that the server does not give",
+	"WRONGPASS": "Redis does not take the server's user and password",
 }
 
 // described is a problem as a part of an answer.

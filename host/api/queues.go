@@ -31,11 +31,11 @@ type List[T any] struct {
 	Partial bool   `json:"partial,omitempty" doc:"The search ended before it had seen everything, to spare Redis: go on with next."`
 }
 
-// Of is an answer with one thing, and ListOf with a list.
-type (
-	Of[T any]     struct{ Body T }
-	ListOf[T any] = Of[List[T]]
-)
+// Of is an answer with one thing.
+type Of[T any] struct{ Body T }
+
+// ListOf is an answer with a list.
+type ListOf[T any] = Of[List[T]]
 
 // listed is an answer with all of a list, for return.
 func listed[T any](items []T, err error) (*ListOf[T], error) {

@@ -278,7 +278,8 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		}
 		var alive []string
 		if err == nil {
-			alive, err = t.Fleet.Alive(ctx)
+			_, alive, _, err = t.Fleet.Leases(ctx)
+			slices.Sort(alive)
 		}
 		if ctx.Err() == nil {
 			c.compare(shapes, alive, err != nil)

@@ -470,8 +470,8 @@ func TestRefusedQueue(t *testing.T) {
 	check(t, rdb.Publish(w.ctx, w.Tenant()+"_channel_webhook.s", "").Err())
 	begun, sent := time.Now(), w.sent.n.Load()
 	w.eventually("it was tried for a while", func() bool { return time.Since(begun) > 2*time.Second })
-	if n := w.sent.n.Load() - sent; n > 2000 { // at most ten in a step of the session's, and what move sends
-		t.Errorf("%d commands in %s", n, time.Since(begun))
+	if rate := float64(w.sent.n.Load()-sent) / time.Since(begun).Seconds(); rate > 500 { // move sends 150, a session that spins thousands
+		t.Errorf("%.0f commands a second", rate)
 	}
 	check(t, rdb.Del(w.ctx, pending, listeners).Err())
 	w.eventually("the queue is served again", func() bool { return rdb.SCard(w.ctx, listeners).Val() == 1 })
@@ -594,7 +594,7 @@ func TestHostDied(t *testing.T) {
 	}
 	w.start(nil)
 	w.eventually("a host takes its task", func() bool {
-		gone, _, err := w.Fleet().Dead(w.ctx)
+		gone, _, _, err := w.Fleet().Leases(w.ctx)
 		if err != nil || !slices.Contains(gone, dead.ID()) {
 			return false
 		}

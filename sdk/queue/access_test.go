@@ -369,7 +369,9 @@ func administer(t *testing.T, w *world) {
 	must[[]*Job](t)(w.Jobs(ctx))
 	must[[]JobItem](t)(w.JobItems(ctx, job.ID, 0, 1))
 	must[bool](t)(work.Stopped(ctx))
-	must[[]string](t)(w.Fleet().Alive(ctx))
+	if _, alive, _, err := w.Fleet().Leases(ctx); err != nil {
+		t.Error(alive, err)
+	}
 	must[[]Receipt](t)(w.Queue("work").EnqueueOnce(ctx, []Spec{{Options: Options{ID: "once"}}}))
 }
 

@@ -58,7 +58,7 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 			t.Error("a second host ended the same lease")
 		}
 		w.at(-3600)
-		if gone, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(gone, []string{dead.id}) {
+		if gone, _, _, err := w.Fleet().Leases(w.ctx); err != nil || !slices.Equal(gone, []string{dead.id}) {
 			t.Errorf("dead are %v, %v", gone, err)
 		}
 		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, dead.id, 0)); got.Returned != 1 || w.task(t, id).Status != Pending {

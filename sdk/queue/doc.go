@@ -11,7 +11,7 @@
 //	to manage them           Queue.Cancel, Retry, Delete, Purge, List, Stats, Pause, SetLimit; Client.Log, History
 //	to work in plain Go      Client.Work, or Client.Listener and Client.Processor
 //	to be a host             Client.Node: lease, Reserve, Settle, Release, Progress, AppendLogs, duties; Client.Watch
-//	to care for other hosts  Client.Fleet: Nodes, Drain, Dead, Reclaim, Backlogs, Quarantines
+//	to care for other hosts  Client.Fleet: Nodes, Drain, Leases, Reclaim, Backlogs, Quarantines
 //
 // # States
 //

@@ -32,7 +32,7 @@ func TestDeadReadsLeasesAlone(t *testing.T) {
 	w, server, queues := setupCounted(t)
 	w.node(t, queues...)
 	calls := server.Calls(t, func() {
-		if dead, next, err := w.Fleet().Dead(w.ctx); len(dead) != 0 || next <= 0 || err != nil {
+		if dead, _, next, err := w.Fleet().Leases(w.ctx); len(dead) != 0 || next <= 0 || err != nil {
 			t.Errorf("%v, %s, %v", dead, next, err)
 		}
 	})

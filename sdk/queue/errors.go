@@ -55,19 +55,34 @@ func IsUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
-		text := reply.Error()
-		// Before Redis 7.0 the position in the script precedes the error of a command.
-		if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text, "ERR Error running script") {
-			_, text, _ = strings.Cut(inner, ": -")
-		}
+	if text, ok := answered(err); ok {
 		return slices.ContainsFunc(refusals, func(word string) bool { return strings.HasPrefix(text, word) })
 	}
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
+}
+
+// answered is the error that Redis answered with.
+func answered(err error) (text string, ok bool) {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return "", false
+	}
+	text = reply.Error()
+	// Before Redis 7.0 the position in the script precedes the error of a command.
+	if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text, "ERR Error running script") {
+		_, text, _ = strings.Cut(inner, ": -")
+	}
+	return text, true
+}
+
+// Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.
+func Refusal(err error) string {
+	text, _ := answered(err)
+	word, _, _ := strings.Cut(text, " ")
+	return word
 }
 
 // NotReplicatedError lists tasks that are enqueued, but not known to be on as many replicas as asked: they will run unless

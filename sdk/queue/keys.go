@@ -129,6 +129,9 @@ func validName(what, name string) error {
 	if len(name) == 0 || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%w: %s %.150q: use 1 to 128 printable ASCII characters without spaces", ErrInvalid, what, name)
 	}
+	if name == "." || name == ".." {
+		return fmt.Errorf("%w: %s %q: no URL can name it, so neither can the page: choose another one", ErrInvalid, what, name)
+	}
 	return nil
 }
 

@@ -191,7 +191,7 @@ func TestValidQueueAndID(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, name := range []string{"", " ", "a b", "a\tb", "a\x00", "a\x7f", "é", strings.Repeat("x", 129)} {
+		for _, name := range []string{"", " ", "a b", "a\tb", "a\x00", "a\x7f", "é", ".", "..", strings.Repeat("x", 129)} {
 			if err := valid(name); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), what+" "+strconv.Quote(name)) {
 				t.Errorf("%q: %v", name, err)
 			}

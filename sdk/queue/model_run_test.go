@@ -226,7 +226,7 @@ func (m *model) reclaim(r *rapid.T) {
 		r.Skip("it lives")
 	}
 	client := rapid.SampledFrom(m.clients).Draw(r, "client")
-	dead, _, err := client.Fleet().Dead(m.w.ctx)
+	dead, _, _, err := client.Fleet().Leases(m.w.ctx)
 	if err != nil || !slices.Contains(dead, node.id) {
 		r.Fatalf("dead are %v, %v", dead, err)
 	}

@@ -218,20 +218,18 @@ func TestLeavingWithAHeldTaskStaysKnown(t *testing.T) {
 func TestALeaseThatIsOverIsRenewed(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
-		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); !slices.Equal(alive, []string{node.id}) {
-			t.Errorf("alive are %v", alive)
+		dead, alive, next, err := w.Fleet().Leases(w.ctx)
+		if err != nil || len(dead) != 0 || !slices.Equal(alive, []string{node.id}) || next <= 0 {
+			t.Errorf("dead %v, alive %v, next in %s, %v", dead, alive, next, err)
 		}
 		w.die(t, node)
-		if alive := must[[]string](t)(w.Fleet().Alive(w.ctx)); len(alive) != 0 {
-			t.Errorf("alive are %v", alive)
-		}
-		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
-			t.Errorf("%v, %v", dead, err)
+		if dead, alive, next, err = w.Fleet().Leases(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) || len(alive) != 0 || next != 0 {
+			t.Errorf("dead %v, alive %v, next in %s, %v", dead, alive, next, err)
 		}
 		if _, err := node.Renew(w.ctx, nil); err != nil {
 			t.Error(err)
 		}
-		dead, next, err := w.Fleet().Dead(w.ctx)
+		dead, _, next, err = w.Fleet().Leases(w.ctx)
 		if err != nil || len(dead) != 0 || next <= 0 || next > w.config.Lease {
 			t.Errorf("%v, next in %s, %v", dead, next, err)
 		}
@@ -271,7 +269,7 @@ func TestCondemnedListener(t *testing.T) {
 		if err := settle("b", b); err != nil {
 			t.Errorf("settled what it still held: %v", err)
 		}
-		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
+		if dead, _, _, err := w.Fleet().Leases(w.ctx); err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Errorf("dead are %v, %v", dead, err)
 		}
 		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got != (Reclaimed{}) {

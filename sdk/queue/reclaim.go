@@ -33,41 +33,28 @@ type Reclaimed struct {
 // Sum is how many tasks went to another host or failed.
 func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
 
-// Dead lists the Quern listeners of the tenant whose lease is over, and how long the first of the other leases still runs (0:
-// there is none). Before it reclaims them the caller makes sure that they could have renewed: see Reclaim.
-func (f *Fleet) Dead(ctx context.Context) (listeners []string, next time.Duration, err error) {
-	now, leases, err := f.leases(ctx)
-	for _, z := range leases {
-		if left := time.Duration((z.Score - now) * float64(time.Second)); left >= 0 {
-			next = max(left, time.Millisecond)
-			break
-		}
-		id, _ := z.Member.(string)
-		listeners = append(listeners, id)
-	}
-	return listeners, next, err
-}
-
-// leases reads Redis's time and the leases, in the order of their ends, all in seconds.
-func (f *Fleet) leases(ctx context.Context) (now float64, leases []redis.Z, err error) {
+// Leases lists the tenant's Quern listeners whose lease is over, and those whose lease runs, the first to end first; and how long that
+// one still runs (0: there is none). Before it reclaims the dead ones the caller makes sure that they could have renewed: see Reclaim.
+func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Duration, err error) {
 	c := f.client
-	clock, err := c.now(ctx)
-	if err == nil {
-		leases, err = c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, nil, 0, err
 	}
-	return float64(clock.UnixMicro()) / 1e6, leases, wrap("read leases", err)
-}
-
-// Alive lists the Quern listeners of the tenant whose lease runs, by ID.
-func (f *Fleet) Alive(ctx context.Context) (listeners []string, err error) {
-	now, leases, err := f.leases(ctx)
+	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
 	for _, z := range leases {
-		if id, ok := z.Member.(string); ok && z.Score > now {
-			listeners = append(listeners, id)
+		id, _ := z.Member.(string)
+		left := z.Score - float64(now.UnixMicro())/1e6
+		if left < 0 {
+			dead = append(dead, id)
+			continue
 		}
+		if len(alive) == 0 {
+			next = max(time.Duration(left*float64(time.Second)), time.Millisecond)
+		}
+		alive = append(alive, id)
 	}
-	slices.Sort(listeners)
-	return listeners, err
+	return dead, alive, next, wrap("read leases", err)
 }
 
 // Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
@@ -128,8 +115,8 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	return overlong, wrap("read lengths of leases", err)
 }
 
-// EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: Dead lists the
-// listener then. false if it was renewed meanwhile, or another host has ended it.
+// EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: the listener
+// is dead then. false if it was renewed meanwhile, or another host has ended it.
 func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
 	ended, err := f.client.condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
 	return ended, wrap("end lease of "+lease.Listener, err)

@@ -289,7 +289,7 @@ func TestReclaimBesideADamagedQueue(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), w.keys.failed("b")) || got.Returned != 2 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || len(dead) != 1 {
+		if dead, _, _, err := w.Fleet().Leases(w.ctx); err != nil || len(dead) != 1 {
 			t.Errorf("%v, %v: nobody comes again", dead, err)
 		}
 		w.rdb.Del(w.ctx, w.keys.failed("b"))
@@ -412,7 +412,7 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
 		t.Fatalf("claimed %+v", task)
 	}
-	if dead, _, err := w.Fleet().Dead(w.ctx); err != nil || len(dead) != 0 {
+	if dead, _, _, err := w.Fleet().Leases(w.ctx); err != nil || len(dead) != 0 {
 		t.Errorf("dead are %v, %v", dead, err)
 	}
 	if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {

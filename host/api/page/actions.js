@@ -11,10 +11,11 @@ export const may = (role) => roles.indexOf(me.role) >= roles.indexOf(role);
 const dialog = () => document.querySelector("dialog");
 
 /**
- * ask opens the dialog, and does what it says when a person confirms: run gets the form, and may return where to go, or what to do
- * when the dialog is closed. An error stays in the dialog.
+ * ask opens the dialog, and does what it says when a person confirms: run gets the form and what makes a repeat the same, and may
+ * return where to go, or what to do when the dialog is closed. An error stays in the dialog.
  */
 export function ask({ title, text, fields = [], verb, danger = false, run }) {
+  const once = crypto.getRandomValues(new Uint32Array(4)).join("-"); // however often it is confirmed
   const wrong = h("p", { class: "wrong", role: "alert" });
   const confirm = h("button", { class: danger && "danger", type: "submit" }, verb);
   const submit = async (event) => {
@@ -22,14 +23,15 @@ export function ask({ title, text, fields = [], verb, danger = false, run }) {
     confirm.disabled = true;
     wrong.textContent = "";
     try {
-      const to = await run(form);
+      const to = await run(form, once);
       dialog().close();
       if (typeof to === "string") location.hash = to;
       if (typeof to === "function") to();
       dispatchEvent(new Event("acted"));
     } catch (problem) {
-      wrong.textContent = problem.message;
+      wrong.textContent = problem.message + (problem.passing && problem.status !== 429 ? ". It may have been done all the same." : "");
       confirm.disabled = false;
+      confirm.focus(); // which it lost
     }
   };
   const form = h("form", { onsubmit: submit },
@@ -71,8 +73,8 @@ export const pairs = (given) => Object.fromEntries(given.split("\n").filter((lin
 
 export const post = (to, body, method = "POST") => call(to, { method, body });
 
-/** sent posts bytes or a text as they are. */
-export const sent = (to, raw) => call(to, { method: "POST", raw });
+/** sent posts bytes or a text as they are, for the same key once. */
+export const sent = (to, raw, once) => call(to, { method: "POST", raw, once });
 
 /** queueActions are the buttons of a queue. */
 export function queueActions(queue) {
@@ -98,9 +100,11 @@ export function queueActions(queue) {
         text("Parameters", "parameters"), field("ID, so that it is enqueued once", { name: "id", maxlength: 128 }), field("Key", { name: "key" }),
         field("In so many seconds", { name: "delay_seconds", type: "number", min: 0, step: "any" })],
       verb: "Enqueue it",
-      run: async ({ elements: given }) => {
+      run: async ({ elements: given }, once) => {
         const options = Object.fromEntries(["id", "key", "delay_seconds"].map((name) => [name, given[name].value]));
-        return place(queue.tenant, "tasks", (await sent(query(`${to}/tasks`, options), given.parameters.value)).id);
+        const { id, existed } = await sent(query(`${to}/tasks`, options), given.parameters.value, options.id ? "" : once);
+        const at = place(queue.tenant, "tasks", id);
+        return existed ? arrive(at, "It was enqueued before: nothing is enqueued now.") : at;
       },
     }),
     queue.failed > 0 && button("operator", "Retry failed", () => bulk(queue.tenant, "retry", { queue: queue.queue })),

@@ -264,6 +264,11 @@ func TestFlowActions(t *testing.T) {
 	w.fill(t, "parameters", "by hand", "id", "hand-1")
 	w.press(t, "Enqueue it")
 	w.see(t, "Task hand-1", "by hand")
+	w.goTo(t, "/queues/mail", "Queue mail")
+	w.press(t, "Enqueue")
+	w.fill(t, "id", "hand-1")
+	w.press(t, "Enqueue it")
+	w.see(t, "It was enqueued before: nothing is enqueued now.")
 }
 
 // A job can be stopped; a search and the dead letters make jobs, too.

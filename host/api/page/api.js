@@ -35,10 +35,12 @@ export function query(to, values) {
   return given.size ? `${to}?${given}` : to;
 }
 
-async function send(to, { method = "GET", body, raw, signal } = {}) {
+async function send(to, { method = "GET", body, raw, signal, once } = {}) {
   const headers = {};
+  if (/[^\x21-\x7e]/.test(token.get() ?? "")) throw new Problem(401, "no token has such characters: copy it again");
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
   if (body) headers["Content-Type"] = "application/json";
+  if (once) headers["Idempotency-Key"] = once;
   if (raw != null) headers["Content-Type"] = "application/octet-stream";
   let response;
   try {

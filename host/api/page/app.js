@@ -62,6 +62,7 @@ function open() {
   leaving.abort();
   leaving = new AbortController();
   document.querySelector("dialog").close(); // what it says is of the view before
+  tell("");
   const { parts: [tenant, word = "", name], search } = read();
   if (!tenant && tenants.length === 1) return location.replace(place(tenants[0]));
   const make = !tenant ? views.tenants : name !== undefined ? single[word] : menu.find(([w]) => w === word)?.[3];

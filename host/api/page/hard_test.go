@@ -131,6 +131,15 @@ func TestOutage(t *testing.T) {
 	w.until(t, `document.querySelector("#trouble").innerText === ""`)
 	w.enqueue(t, "third", "x", queue.Options{})
 	w.see(t, "3 queues")
+	w.goTo(t, "/queues/other", "Queue other")
+	w.press(t, "Enqueue")
+	w.fill(t, "parameters", "precious")
+	proxy.CutReplies(1, "precious")
+	w.press(t, "Enqueue it")
+	w.see(t, "Redis is not available: try again. It may have been done all the same.")
+	w.press(t, "Enqueue it")
+	w.see(t, "It was enqueued before")
+	w.stats(t, "other", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
 }
 
 // The page says when its server is away, and goes on with the next one.

@@ -244,8 +244,8 @@ const publish = (tenant, t) => button("operator", "Publish", {
     text("Payload", "payload"), text("Attributes, NAME=VALUE, one a line", "attributes"),
     field("ID, so that it is published once", { name: "id", maxlength: 128 })],
   verb: "Publish it",
-  run: async ({ elements: given }) => {
-    const to = query(path`/tenants/${tenant}/topics/${t?.topic ?? given.topic.value}/publications`, { id: given.id.value, attribute: lines(pairs(given.attributes.value)) });
+  run: async ({ elements: given }, once) => {
+    const to = query(path`/tenants/${tenant}/topics/${t?.topic ?? given.topic.value}/publications`, { id: given.id.value || once, attribute: lines(pairs(given.attributes.value)) });
     const { id, existed, subscribers, damaged } = await sent(to, given.payload.value);
     return arrive(place(tenant, "publications", id), existed ? "It was published before: nothing is published now." : `${many(subscribers, "subscriber")}${damaged ? `, and ${many(damaged, "subscription")} that cannot be read: see what is wrong` : ""}.`);
   },
