@@ -132,7 +132,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 		switch {
 		case errors.Is(e.outcome.Err, errNoSlot):
 			late = append(late, e)
-		case !s.isStopped(e):
+		case !s.handleStopped(e):
 			results = append(results, e)
 		}
 	}
@@ -216,8 +216,8 @@ func (s *settler) finish(ctx context.Context) {
 	s.giveBack(ctx, stopped)
 }
 
-// isStopped takes care of a task that was stopped: it has no result to settle.
-func (s *settler) isStopped(e *ended) bool {
+// handleStopped takes care of a task that was stopped, and tells whether it was: it has no result to settle.
+func (s *settler) handleStopped(e *ended) (was bool) {
 	switch err := e.outcome.Err; {
 	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, errCancelled):
 		return false

@@ -10,9 +10,6 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// ErrConfig is wrapped by every error about a field of Config.
-var ErrConfig = errors.New("configuration refused")
-
 // Config says where plugins are and what bounds them all. The zero value works.
 type Config struct {
 	// Dir is the plugin directory. It need not exist yet. Default ./handlers.
@@ -73,11 +70,10 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	for i, tenant := range c.Tenants {
 		if !manifest.IsTenant(tenant) {
-			return fmt.Errorf("%w: Tenants[%d] is %s: it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces",
-				ErrConfig, i, manifest.Quote(tenant))
+			return fmt.Errorf("config: Tenants[%d] is %s: it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces", i, manifest.Quote(tenant))
 		}
 		if slices.Index(c.Tenants, tenant) < i {
-			return fmt.Errorf("%w: Tenants names %s twice: name it once", ErrConfig, manifest.Quote(tenant))
+			return fmt.Errorf("config: Tenants names %s twice: name it once", manifest.Quote(tenant))
 		}
 	}
 	return errors.Join(notNegative("MaxMemory", c.MaxMemory), notNegative("MaxQueues", c.MaxQueues))
@@ -85,7 +81,7 @@ func (c Config) validate() error {
 
 func notNegative[T int | int64](field string, value T) error {
 	if value < 0 {
-		return fmt.Errorf("%w: %s is %v: it may be 0, for no bound, or more", ErrConfig, field, value)
+		return fmt.Errorf("config: %s is %v: it may be 0, for no bound, or more", field, value)
 	}
 	return nil
 }

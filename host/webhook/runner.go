@@ -29,8 +29,8 @@ const (
 	maxJoinPause = 30 * time.Second
 )
 
-// DefaultRetry is the policy of deliveries whose subscription has none: over a day.
-var DefaultRetry = queue.Retry{MaxAttempts: 16, Base: 5 * time.Second, Max: 6 * time.Hour} //nolint:gochecknoglobals // read only
+// defaultRetry is the policy of deliveries whose subscription has none: over a day.
+var defaultRetry = queue.Retry{MaxAttempts: 16, Base: 5 * time.Second, Max: 6 * time.Hour} //nolint:gochecknoglobals // read only
 
 // Config of a Runner. HTTP, Secret and Metrics are required.
 type Config struct {
@@ -94,7 +94,7 @@ type delivery struct {
 	queue.Reservation
 	queue string
 	stop  context.CancelCauseFunc
-	ahead time.Duration // by how much Redis's clock is ahead
+	skew  time.Duration // by how much Redis's clock is ahead
 	span  *trace.Span   // nil without a tracer
 }
 
@@ -295,7 +295,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
 	r.ended(d.ID, h.destination, !v.sick, v.sick, failure.Headline())
-	policy := d.Retry.WithDefaults(DefaultRetry)
+	policy := d.Retry.WithDefaults(defaultRetry)
 	switch {
 	case v.done:
 		s.Result = answer(response)
@@ -308,7 +308,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	}
 	if v.later > 0 && d.Reschedules < policy.Reschedules() {
 		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later
-		return s.NoLaterThan(d.Expires, now.Add(d.ahead))
+		return s.NoLaterThan(d.Expires, now.Add(d.skew))
 	}
 	return r.failed(d, s, failure, v.final)
 }
@@ -330,7 +330,7 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response servic
 		id = queue.PublishedID(publication, subscription)
 	}
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
-	request, err := p.request(time.Now().Add(d.ahead), r.config.Secret)
+	request, err := p.request(time.Now().Add(d.skew), r.config.Secret)
 	if err != nil {
 		return response, err
 	}
@@ -350,7 +350,7 @@ func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, 
 	if s.Failure = &failure; final {
 		return s
 	}
-	return s.TryAgain(d.Retry.WithDefaults(DefaultRetry), d.Attempts+1).NoLaterThan(d.Expires, time.Now().Add(d.ahead))
+	return s.TryAgain(d.Retry.WithDefaults(defaultRetry), d.Attempts+1).NoLaterThan(d.Expires, time.Now().Add(d.skew))
 }
 
 // errMoved says that a subscription has another URL by now.

@@ -374,7 +374,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 	s.Runner.mu.Unlock()
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
-		d := &delivery{Reservation: task, queue: name, stop: stop, ahead: time.Until(reply.Clock)}
+		d := &delivery{Reservation: task, queue: name, stop: stop, skew: time.Until(reply.Clock)}
 		wait := time.Duration(0)
 		if since := task.Since(); !since.IsZero() {
 			wait = reply.Clock.Sub(since)
