@@ -67,11 +67,13 @@ const StateLeftOut = "left out by --queues"
 
 // PluginInfo is what a host publishes of one of its plugins; `quern plugin ls -o json` prints these names.
 type PluginInfo struct {
-	Tenant    string   `json:"tenant,omitempty"`
-	Plugin    string   `json:"plugin"`
-	Version   string   `json:"version,omitempty"`
-	Digest    string   `json:"digest,omitempty"`
-	Queues    []string `json:"queues,omitempty"`
+	Tenant  string   `json:"tenant,omitempty"`
+	Plugin  string   `json:"plugin"`
+	Version string   `json:"version,omitempty"`
+	Digest  string   `json:"digest,omitempty"`
+	Queues  []string `json:"queues,omitempty"`
+	// LeftOut are those of the queues that Config.Queues leaves out.
+	LeftOut   []string `json:"left_out,omitempty"`
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`

@@ -37,11 +37,12 @@ type declaration struct {
 type declarer struct {
 	duty
 	access   *tenantAccess
-	renew    func(context.Context) (drain bool, err error) // publishes what the host has
-	declared func() []declaration                          // now
+	publish  func(context.Context) error // returns when what the host has now is published
+	declared func() []declaration        // now
 	serves   func(plugin string) bool
 	since    time.Time       // when the session began
-	stored   []declaration   // what this session has stored; only the run under way uses it
+	shown    []declaration   // what was declared when the host was last published; only the run under way uses it
+	stored   []declaration   // what this session has stored; likewise
 	told     map[string]bool // of declarations that somebody else owns, by kind and ID; only the run under way uses it
 }
 
@@ -60,10 +61,11 @@ func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err 
 func (d *declarer) store(ctx context.Context) error {
 	var stored []declaration
 	now := d.declared()
-	if !slices.EqualFunc(now, d.stored, declaration.same) { // it is published first, or another host's sweep takes it for absent
-		if _, err := d.renew(ctx); err != nil {
+	if !slices.EqualFunc(now, d.shown, declaration.same) { // it is published first, or another host's sweep takes it for absent
+		if err := d.publish(ctx); err != nil {
 			return err
 		}
+		d.shown = now
 	}
 	for _, one := range now {
 		known := slices.ContainsFunc(d.stored, func(other declaration) bool { return other.same(one) })

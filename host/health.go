@@ -45,7 +45,8 @@ type health struct {
 
 	mu        sync.Mutex       // guards what follows; no other lock is taken while it is held
 	trouble   map[string]bool  // the ops that Redis did not serve the last time
-	told      map[bool]bool    // what the log says of this trouble: that Redis is away (true), that it refuses (false)
+	toldAway  bool             // the log says of this trouble that Redis is away
+	toldNo    bool             // and that it refuses
 	refused   map[queueOp]bool // what Redis refused the last time
 	reserving backoff          // the pause after a reserve that failed
 	// deadLetters is when a queue's last dead letter was not written.
@@ -60,7 +61,7 @@ type queueOp struct{ op, queue string }
 func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *health {
 	return &health{
 		metrics: metrics, logger: logger, wake: wake,
-		trouble: make(map[string]bool), told: make(map[bool]bool), refused: make(map[queueOp]bool),
+		trouble: make(map[string]bool), refused: make(map[queueOp]bool),
 		deadLetters: make(map[string]time.Time),
 	}
 }
@@ -76,8 +77,12 @@ func (h *health) failed(op, name string, err error) {
 		return
 	}
 	h.mu.Lock()
-	first := !h.told[away]
-	h.told[away] = true
+	told := &h.toldNo
+	if away {
+		told = &h.toldAway
+	}
+	first := !*told
+	*told = true
 	h.trouble[op] = true
 	if op == opReserve {
 		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
@@ -133,8 +138,8 @@ func (h *health) noDeadLetter(op, name, why string) {
 		"op", op, "queue", name, "error", why)
 }
 
-// succeeded ends the trouble with an op for a queue. Trouble with other ops may go
-// on: a Redis that is full renews a lease, but refuses to reserve.
+// succeeded ends the trouble with an op, and what Redis refused of it for the queue. Trouble with other ops may go on: a Redis
+// that is full renews a lease, but refuses to reserve.
 func (h *health) succeeded(op, name string) {
 	h.mu.Lock()
 	delete(h.refused, queueOp{op, name})
@@ -153,7 +158,7 @@ func (h *health) answered(op string) (over bool) {
 	over = h.trouble[op] && len(h.trouble) == 1
 	delete(h.trouble, op)
 	if over {
-		clear(h.told)
+		h.toldAway, h.toldNo = false, false
 	}
 	return over
 }

@@ -198,7 +198,8 @@ func (h *Host) about(t *tenant) map[string]string {
 			info := PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
 			}
-			if s.State == plugins.StateServing && !slices.ContainsFunc(s.Queues, h.config.serves) {
+			info.LeftOut = slices.DeleteFunc(slices.Clone(s.Queues), h.config.serves)
+			if s.State == plugins.StateServing && len(info.LeftOut) == len(s.Queues) {
 				info.State = StateLeftOut
 			}
 			for _, one := range declared {

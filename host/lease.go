@@ -22,25 +22,35 @@ type leaseKeeper struct {
 	// news has a token when there is something new to publish, and missing when a call found that Redis does not know the
 	// listener any more; never closed.
 	news, missing chan struct{}
-	renewing      sync.Mutex // held from asking about to the answer, so that Redis never gets what is older
+	asked         chan chan struct{} // each is closed when what the host was then is published
 }
 
 // lost ends the lease: a call found that Redis does not know the listener any more.
 func (k *leaseKeeper) lost() { poke(k.missing) }
 
-// renew renews the lease, and publishes what the host is now. drain tells that somebody drains the listener.
-func (k *leaseKeeper) renew(ctx context.Context) (drain bool, err error) {
-	k.renewing.Lock()
-	defer k.renewing.Unlock()
-	return k.node.Renew(ctx, k.about())
-}
-
 // publish publishes what is new before the next renewal is due.
 func (k *leaseKeeper) publish() { poke(k.news) }
+
+// published publishes what the host is now, and returns when Redis has it; the error is that of ctx.
+func (k *leaseKeeper) published(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case k.asked <- done:
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+		return nil
+	}
+}
 
 // Run renews until ctx ends; then it returns nil. It returns queue.ErrLeaseLost when the lease is lost.
 func (k *leaseKeeper) Run(ctx context.Context) error {
 	var pause backoff
+	var waiting []chan struct{} // of published
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -50,10 +60,12 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		case <-k.missing:
 			return queue.ErrLeaseLost
 		case <-k.news:
+		case done := <-k.asked:
+			waiting = append(waiting, done)
 		case <-timer.C:
 		}
 		begun := time.Now()
-		drain, err := k.renew(ctx)
+		drain, err := k.node.Renew(ctx, k.about())
 		if k.renewed(begun, time.Now(), err) || errors.Is(err, queue.ErrLeaseLost) { // which ends this keeper: it counts once
 			k.late()
 		}
@@ -71,6 +83,10 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		default:
 			k.health.succeeded(opRenew, "")
 			pause.succeeded()
+			for _, done := range waiting {
+				close(done)
+			}
+			waiting = nil
 			timer.Reset(time.Until(begun.Add(k.lease / 3)))
 		}
 	}

@@ -68,7 +68,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
-		news: make(chan struct{}, 1), missing: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
 	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
 	s.tally = &tally{duty: duty{health: health}, node: access.node}
@@ -102,7 +102,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	s.poller.listening = s.registrar.listening
 	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
 	s.declarer = &declarer{
-		duty: duty{health: health, op: opDeclare}, access: access, renew: s.lease.renew,
+		duty: duty{health: health, op: opDeclare}, access: access, publish: s.lease.published,
 		declared: func() []declaration { return c.catalog.declarations(tenant) },
 		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
 	}

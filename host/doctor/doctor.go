@@ -125,6 +125,7 @@ type plugin struct {
 	Node      string   `json:"-"`
 	Plugin    string   `json:"plugin"`
 	Queues    []string `json:"queues"`
+	LeftOut   []string `json:"left_out"`
 	State     string   `json:"state"`
 	Error     string   `json:"error"`
 	ResetMode string   `json:"reset_mode"`
@@ -474,7 +475,7 @@ var pluginChecks = []check{
 				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
 			}); refused >= 0 {
 				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
-			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.Queues, name) }); has >= 0 {
+			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
 				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
 			}
 			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name))

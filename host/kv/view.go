@@ -45,7 +45,7 @@ func (v *view) grant(bucket string, write bool) (Grant, error) {
 	}
 	grant, ok := v.grants[bucket]
 	if !ok || write && !grant.Write {
-		return Grant{}, v.deny(bucket, write)
+		return Grant{}, cmp.Or(v.deny(bucket, write), service.ErrDenied)
 	}
 	return grant, nil
 }

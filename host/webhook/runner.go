@@ -313,7 +313,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	return r.failed(d, s, failure, v.final)
 }
 
-// hold keeps the other deliveries of a queue until then as well: its server asked for a pause.
+// hold keeps all deliveries of a queue until then: its server asked for a pause, or Redis refused to reserve.
 func (r *Runner) hold(name string, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -90,10 +90,10 @@ func (m *Manifest) keys() []key {
 		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
-		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go a week after the last, or ten minutes after a version without them.", value{
+		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go with a version without them, or a week after the last host.", value{
 			read: func(d *decoder, n node) { m.Subscribe = d.subscriptions(n) }, schema: listProperty(maxSubscriptions, objectProperty(new(Subscription).keys())),
 		}},
-		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go a week after the last, or ten minutes after a version without them.", value{
+		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go with a version without them, or a week after the last host.", value{
 			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
 		}},
 		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{

@@ -34,7 +34,7 @@ type Permissions struct {
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
-	// Where the host's grants could be changed, for messages: the tenant's name or "*", and the file.
+	// Where is the entry of the host's grants, for messages: the tenant's name or "*", and the file.
 	Where string
 
 	asked   Capabilities

@@ -18,7 +18,11 @@ var ErrTooLong = fmt.Errorf("use %dd at most", mostDays)
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
-		return time.ParseDuration(text)
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, err
+		}
+		return within(d)
 	}
 	count, err := strconv.ParseUint(days, 10, 64)
 	if err == nil && count > mostDays || errors.Is(err, strconv.ErrRange) {
@@ -31,5 +35,12 @@ func ParseDuration(text string) (time.Duration, error) {
 	if err != nil || part < 0 {
 		return 0, fmt.Errorf("%q is not a duration: write one such as 30s, 5m, 24h or 7d", text)
 	}
-	return time.Duration(count)*24*time.Hour + part, nil
+	return within(time.Duration(count)*24*time.Hour + part)
+}
+
+func within(d time.Duration) (time.Duration, error) {
+	if d > mostDays*24*time.Hour {
+		return 0, ErrTooLong
+	}
+	return d, nil
 }

@@ -168,7 +168,11 @@ func (w *world) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(w.window, patience)
 	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
+	err := chromedp.Do(ctx, actions...)
+	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "Cannot find context with specified id") {
+		err = chromedp.Do(ctx, actions...) // a navigation replaced the document between two steps of an action
+	}
+	if err != nil {
 		t.Fatalf("%v; the page shows:\n%s", err, evaluate[string](t, w, `document.body.innerText`))
 	}
 }
