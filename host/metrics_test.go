@@ -197,6 +197,9 @@ func TestAbout(t *testing.T) {
 	if p := states["broken"]; p.State != "refused" || p.Error == "" {
 		t.Errorf("%+v", p)
 	}
+	if p := states["hidden"]; p.State != StateLeftOut || !slices.Equal(p.LeftOut, p.Queues) {
+		t.Errorf("%+v", p)
+	}
 }
 
 // A host is ready when its plugins are loaded and Redis serves, and not any more when it drains.

@@ -142,13 +142,24 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	for name, list := range byQueue(results) {
 		for _, b := range batches(name, list) {
 			if len(round) > 0 && (tasks+len(b.results) > roundTasks || size+b.bytes > batchBytes) {
-				unavailable = s.write(ctx, round) || unavailable
+				unavailable = s.write(ctx, round)
 				round, tasks, size = nil, 0, 0
+			}
+			if unavailable { // each of the others would wait for an answer as long
+				s.keep(b.results)
+				continue
 			}
 			round, tasks, size = append(round, b), tasks+len(b.results), size+b.bytes
 		}
 	}
 	return s.write(ctx, round) || unavailable
+}
+
+// keep makes results wait for the next try.
+func (s *settler) keep(results []*ended) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, results...)
 }
 
 // takeWaiting takes what waits and may be tried now, or all of it.

@@ -92,7 +92,8 @@ func testDoctorFinds(t *testing.T, by over) {
 	u.must("enqueue", "large", "--id", "large")
 	for _, err := range []error{
 		rdb.ZAdd(t.Context(), "blueque_nodes", redis.Z{Member: "full~00000001_1", Score: float64(now.Unix() + 60)}).Err(),
-		rdb.HSet(t.Context(), "blueque_node_full~00000001_1", "kind", "quern", "version", "other", "memory", "1000", "waits_for_memory", `["large"]`).Err(),
+		rdb.HSet(t.Context(), "blueque_node_full~00000001_1", "kind", "quern", "version", "other", "memory", "1000", "waits_for_memory", `["large"]`,
+			"plugins", `[{"plugin": "large", "queues": ["large"], "left_out": ["large"], "state": "left out by --queues"}]`).Err(),
 		rdb.HSet(t.Context(), "blueque_task_large", "created", fmt.Sprint(now.Unix()-3600), "updated", fmt.Sprint(now.Unix()-3600)).Err(),
 	} {
 		if err != nil {
@@ -117,6 +118,7 @@ func testDoctorFinds(t *testing.T, by over) {
 	}
 	for _, remedy := range []string{
 		"look at their errors: `quern task ls --tenant blueque bad --status failed`", "mend the plugin page, which would serve it: it is refused, as told above",
+		"name it in --queues of full~00000001_1, which has the plugin large, but leaves the queue out",
 		"end the pause: `quern queue resume --tenant blueque held`", "start a host with `quern serve --tenants acme`; none runs",
 	} {
 		if r := u.run("doctor"); !strings.Contains(r.stdout, "  "+remedy+"\n") {
