@@ -138,6 +138,8 @@ func testDoctorFinds(t *testing.T, by over) {
 		found, _ = examined(t, u, exitFailed)
 		return slices.Contains(found, "redis-memory")
 	})
+	rdb.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(used/2, 10))
+	eventually(t, "it finds a Redis that is full", func() bool { return strings.Contains(u.run("doctor").stdout, "Redis is full: it uses") })
 }
 
 // What the Redis user may not read is told, and that of Redis once, however many tenants there are.

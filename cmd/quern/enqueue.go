@@ -216,8 +216,10 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 		note(cmd, "%s, so nothing was enqueued", existing(ctx, client, receipt, name))
 	} else if receipt.Existed {
 		note(cmd, "task %s is the same by --unique, so nothing was enqueued", receipt.ID)
-	} else if over := o.task.Deadline; !over.IsZero() && over.Before(time.Now()) {
-		note(cmd, "the deadline %s is over: the task fails as expired", over.UTC().Format(time.RFC3339))
+	} else if over := o.task.Deadline; !over.IsZero() {
+		if now, err := client.Clock(ctx); err == nil && over.Before(now) { // by which it expires, not by this machine's
+			note(cmd, "the deadline %s is over: the task fails as expired", over.UTC().Format(time.RFC3339))
+		}
 	}
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }

@@ -133,6 +133,7 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		{`{"id": "a b"}`, `task ID "a b": use 1 to 128 printable ASCII characters without spaces`},
 		{`{"at": 1767225600000}`, `at is 1.7672256e+12: use seconds`},
 		{`{"delay_seconds": -1}`, `delay_seconds is -1: use seconds`},
+		{`{"timeout_seconds": -1, "delay_seconds": -2, "max_age_seconds": -3, "at": -4}`, `at is -4: use seconds`},
 		{strings.Repeat(" ", maxLine+1), "longer than 64MiB: enqueue it alone, with `quern enqueue mail - < PARAMETERS`"},
 		{"\x1b[31m", `no JSON object`},
 	}

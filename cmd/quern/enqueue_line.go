@@ -42,7 +42,8 @@ func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) 
 	if l.Headers[queue.HeaderTraceparent] != "" {
 		whole.Traceparent = ""
 	}
-	for name, at := range lineFields {
+	for _, name := range slices.Sorted(maps.Keys(lineFields)) { // so that of several errors the same one is told each time
+		at := lineFields[name]
 		value := reflect.ValueOf(l).FieldByIndex(at)
 		if seconds, ok := value.Interface().(float64); ok && (seconds < 0 || seconds >= mostSeconds) {
 			return spec, fmt.Errorf("%s is %g: use seconds, 0 or more, and for a time those since the epoch", name, seconds)

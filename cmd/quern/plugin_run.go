@@ -40,7 +40,6 @@ func newPluginRun(env environment) *cobra.Command {
 	local := newLocal(cmd.Flags(), env)
 	var dependencies []string
 	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil, "a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
-	notSettings(cmd.Flags(), "dependency")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err

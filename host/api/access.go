@@ -338,14 +338,6 @@ type callerKey struct{}
 // principal is who sends the request of a context.
 func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
 
-// asker is principal where no request may ask, too.
-func asker(ctx context.Context) *Principal {
-	if callerOf(ctx) == nil {
-		return everyone
-	}
-	return principal(ctx)
-}
-
 func callerOf(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c

@@ -106,24 +106,31 @@ type service struct {
 	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// Reader reads a tenant in the shapes of the API: for a request what its principal may see, for anybody else all. The caller closes
-// its Client.
+// Reader reads a tenant in the shapes of the API, as far as its principal may see it. The caller closes its Client.
 type Reader struct {
 	*queue.Client
 	*queue.Fleet
 	Store *kv.Store
+	who   *Principal
 }
 
-// NewReader reads the tenant of a client, whose handlers have these buckets.
+// NewReader reads all of the tenant of a client, whose handlers have these buckets.
 func NewReader(client *queue.Client, store *kv.Store) Reader {
-	return Reader{client, client.Fleet(), store}
+	return Reader{client, client.Fleet(), store, everyone}
 }
 
-// tenant is a tenant that is served.
+// tenant is a tenant that is served. Its own Reader has no principal, so that it cannot read what not all may see: see reader.
 type tenant struct {
 	Reader
 	changes  changes
 	findings findings
+}
+
+// reader reads what the principal of a request may see.
+func (t *tenant) reader(ctx context.Context) *Reader {
+	r := t.Reader
+	r.who = principal(ctx)
+	return &r
 }
 
 // Listen takes the address at once; port 0 is a free one. Without Access it must be a loopback address.
@@ -170,7 +177,9 @@ func newService(config Config) *service {
 		searches: newBudget("searches", maxSearches), worked: newBudget("running jobs", maxWorked),
 	}
 	for _, client := range config.Clients {
-		s.tenants[client.Tenant()] = &tenant{Reader: NewReader(client, config.Stores[client.Tenant()])}
+		reader := NewReader(client, config.Stores[client.Tenant()])
+		reader.who = nil
+		s.tenants[client.Tenant()] = &tenant{Reader: reader}
 	}
 	about := huma.DefaultConfig("Quern", "1")
 	about.Info.Description = "Queues, tasks, nodes and plugins of a fleet. Times are seconds since the epoch, durations seconds, " +

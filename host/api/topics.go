@@ -197,11 +197,11 @@ type TopicEvents struct {
 func (s *service) describeTopics() {
 	add(s, looking("/tenants/{tenant}/topics", "list-topics", "List topics with what was published, the one last published to first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Topic], error) {
-			return listed(s.tenants[in.Tenant].Topics(ctx))
+			return listed(s.tenants[in.Tenant].reader(ctx).Topics(ctx))
 		})
 	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
 		func(ctx context.Context, in *InTopic) (*Of[Topic], error) {
-			topic, err := s.tenants[in.Tenant].Topic(ctx, in.Topic)
+			topic, err := s.tenants[in.Tenant].reader(ctx).Topic(ctx, in.Topic)
 			return &Of[Topic]{topic}, err
 		})
 	add(s, topicPath("publications", "publish", "Publish to a topic: a task for each subscriber, with the body as its parameters. With an id the request may be repeated"),
@@ -270,11 +270,11 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 func (s *service) describePublications() {
 	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
 		func(ctx context.Context, in *PublicationsPage) (*ListOf[Publication], error) {
-			return listed(s.tenants[in.Tenant].Publications(ctx, in.Topic, in.Offset, in.Limit))
+			return listed(s.tenants[in.Tenant].reader(ctx).Publications(ctx, in.Topic, in.Offset, in.Limit))
 		})
 	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
 		func(ctx context.Context, in *InPublication) (*Of[Publication], error) {
-			shape, err := s.tenants[in.Tenant].publication(ctx, in.ID, 64<<10)
+			shape, err := s.tenants[in.Tenant].reader(ctx).publication(ctx, in.ID, 64<<10)
 			return &Of[Publication]{shape}, err
 		})
 	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
@@ -346,7 +346,7 @@ func (s *service) describeSubscriptions() {
 	}
 	add(s, looking(path+"/deliveries", "list-deliveries", "List the deliveries of a webhook, newest first"),
 		func(ctx context.Context, in *DeliveriesOf) (*ListOf[Delivery], error) {
-			return listed(s.tenants[in.Tenant].Deliveries(ctx, in.ID, in.Status, in.Limit))
+			return listed(s.tenants[in.Tenant].reader(ctx).Deliveries(ctx, in.ID, in.Status, in.Limit))
 		})
 	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription", "Deliver again what was published since a time and matches the subscription, oldest first"),
 		func(ctx context.Context, in *Replay) (*Of[Replayed], error) {
@@ -388,7 +388,7 @@ func (t *Reader) Deliveries(ctx context.Context, id string, status queue.Status,
 			_ = json.Unmarshal(result, &answer) // it may have none
 		}
 		list[i] = Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: stamp(task.Created), ETA: stamp(task.ETA)}
-		shape := taskShape("", task, nil, 0, asker(ctx))
+		shape := taskShape("", task, nil, 0, t.who)
 		if problem := cmp.Or(shape.Error, shape.LastError); problem != nil {
 			list[i].Error = problem.Headline()
 		}
@@ -419,7 +419,7 @@ func (t *Reader) Topic(ctx context.Context, name string) (Topic, error) {
 	shape := topicShape(t.Tenant(), topic)
 	for i := range all {
 		if all[i].OfTopic(name) {
-			shape.List = append(shape.List, subscriptionShape(&all[i], asker(ctx)))
+			shape.List = append(shape.List, subscriptionShape(&all[i], t.who))
 		}
 	}
 	return shape, nil
@@ -430,7 +430,7 @@ func (t *Reader) Publications(ctx context.Context, topic string, offset, limit i
 	all, err := t.Client.Publications(ctx, topic, offset, limit)
 	shapes := make([]Publication, len(all))
 	for i, p := range all {
-		shapes[i] = publicationShape(t.Tenant(), p, asker(ctx))
+		shapes[i] = publicationShape(t.Tenant(), p, t.who)
 	}
 	return shapes, err
 }
@@ -447,8 +447,8 @@ func (t *Reader) publication(ctx context.Context, id string, limit int) (Publica
 		return Publication{}, err
 	}
 	tasks, err := t.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
-	shape := publicationShape(t.Tenant(), p, asker(ctx))
-	if shape.PayloadSize = len(p.Payload); asker(ctx).reads() {
+	shape := publicationShape(t.Tenant(), p, t.who)
+	if shape.PayloadSize = len(p.Payload); t.who.reads() {
 		shape.Payload, shape.PayloadBase64 = payload(p.Payload, limit)
 	}
 	shape.Summary = make(map[string]int)

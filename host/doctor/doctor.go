@@ -336,6 +336,9 @@ var redisChecks = []check{
 		if most == 0 || float64(used) < fullRedis*float64(most) {
 			return nil
 		}
+		if used >= most {
+			return []Finding{found(Error, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis is full: it uses %d %% of its maxmemory, and nothing can be enqueued", 100*used/most)}
+		}
 		return []Finding{found(Warning, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
 	}},
 	{"redis-latency", func(p *patient) []Finding {

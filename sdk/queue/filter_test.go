@@ -147,7 +147,6 @@ func TestSubscriptionRefusals(t *testing.T) {
 			w.Headers, w.SecretHeaders = map[string]string{"A": "b"}, map[string]string{"a": "webhook.s"}
 		}),
 		`header "X_Forwarded_For"`: hooked(func(w *Webhook) { w.Headers = map[string]string{"X_Forwarded_For": "b"} }),
-		`header "traceparent"`:     hooked(func(w *Webhook) { w.Headers = map[string]string{"traceparent": "00-1"} }),
 		`header "Host"`:            hooked(func(w *Webhook) { w.SecretHeaders = map[string]string{"Host": "webhook.s"} }),
 	} {
 		s := Subscription{ID: "s", Topic: "t", Queue: "q"}

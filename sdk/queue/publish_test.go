@@ -532,6 +532,22 @@ func TestSubscriptions(t *testing.T) {
 		if _, err := w.ChangeSubscription(w.ctx, "a", func(s *Subscription) error { s.Queue = ""; return nil }); !errors.Is(err, ErrInvalid) {
 			t.Error(err)
 		}
+		// A webhook gets no headers of a trace; one that was stored with them can be paused.
+		traced := Webhook{URL: "https://example.com", Headers: map[string]string{"Traceparent": "00-1"}}
+		if _, err := w.Subscribe(w.ctx, Subscription{ID: "t", Topic: "bills", Webhook: &traced}); !errors.Is(err, ErrInvalid) {
+			t.Error(err)
+		}
+		w.subscribe(t, Subscription{ID: "t", Topic: "bills", Webhook: &Webhook{URL: "https://example.com"}})
+		if _, err := w.ChangeSubscription(w.ctx, "t", func(s *Subscription) error { s.Webhook.Headers = traced.Headers; return nil }); !errors.Is(err, ErrInvalid) {
+			t.Error(err)
+		}
+		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "t", `{"id":"t","topic":"bills","active":true,"webhook":{"url":"https://example.com","headers":{"Traceparent":"00-1"}}}`)
+		if paused, err := w.ChangeSubscription(w.ctx, "t", func(s *Subscription) error { s.Active = false; return nil }); err != nil || paused.Active {
+			t.Errorf("%+v, %v", paused, err)
+		}
+		if err := w.Unsubscribe(w.ctx, "t"); err != nil {
+			t.Error(err)
+		}
 		for _, missing := range []error{
 			w.Unsubscribe(w.ctx, "z"),
 			second(w.Subscription(w.ctx, "z")), second(w.ChangeSubscription(w.ctx, "z", nil)), second(w.Replay(w.ctx, "z", time.Unix(1, 0), false)),

@@ -291,7 +291,7 @@ func (w *Webhook) validate() error {
 // unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses to
 // send them.
 var unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
-	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature)|traceparent|tracestate)$`)
+	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
 
 // validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
 func (w *Webhook) validateHeaders() error {
@@ -302,6 +302,20 @@ func (w *Webhook) validateHeaders() error {
 			return fmt.Errorf("%w: header %q: the sender sets it itself, or it is there twice: leave it out", ErrInvalid, name)
 		}
 		seen[is] = true
+	}
+	return nil
+}
+
+// fixedTrace is an error if the webhook has headers of a trace, which each delivery has of its own. It is no part of validate: what
+// was stored with them can still be read, delivered, paused and switched off.
+func (s *Subscription) fixedTrace() error {
+	if s.Webhook == nil {
+		return nil
+	}
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(s.Webhook.Headers)), slices.Sorted(maps.Keys(s.Webhook.SecretHeaders))) {
+		if is := strings.ToLower(name); is == HeaderTraceparent || is == HeaderTracestate {
+			return fmt.Errorf("%w: subscription %s: header %q: each delivery has its own: leave it out", ErrInvalid, s.ID, name)
+		}
 	}
 	return nil
 }

@@ -110,6 +110,9 @@ func (c *Client) Subscription(ctx context.Context, id string) (Subscription, err
 // ID, ErrInvalid if it is not right or the tenant has MaxSubscriptions.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
 	s.Active, s.Reason, s.CreatedAt, s.text = true, "", time.Time{}, ""
+	if err := s.fixedTrace(); err != nil {
+		return s, err
+	}
 	err := c.writeSubscription(ctx, &s)
 	if errors.Is(err, errChanged) {
 		return s, fmt.Errorf("subscription %s: %w", s.ID, ErrExists)
@@ -125,8 +128,11 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 		if err != nil {
 			return s, err
 		}
-		text := s.text
+		text, before := s.text, s.fixedTrace()
 		if err := change(&s); err != nil {
+			return s, err
+		}
+		if err := s.fixedTrace(); err != nil && before == nil {
 			return s, err
 		}
 		s.ID, s.text = id, text

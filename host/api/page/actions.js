@@ -29,7 +29,7 @@ export function ask({ title, text, fields = [], verb, danger = false, run }) {
       if (typeof to === "function") to();
       dispatchEvent(new Event("acted"));
     } catch (problem) {
-      wrong.textContent = problem.message + (problem.passing && problem.status !== 429 ? ". It may have been done all the same." : "");
+      wrong.textContent = problem.message + (problem.lost ? ". It may have been done all the same." : "");
       confirm.disabled = false;
       confirm.focus(); // which it lost
     }
@@ -67,7 +67,7 @@ export const lines = (values) => Object.entries(values ?? {}).map(([name, value]
 
 export const pairs = (given) => Object.fromEntries(given.split("\n").filter((line) => line.trim()).map((line) => {
   const at = line.indexOf("=");
-  if (at < 1) throw new Problem(0, `${line}: write NAME=VALUE`);
+  if (at < 1) throw new Problem(400, `${line}: write NAME=VALUE`);
   return [line.slice(0, at).trim(), line.slice(at + 1)];
 }));
 
@@ -227,7 +227,7 @@ export async function bulk(tenant, action, filter) {
       job = await call(at);
       told.textContent = `Counting: ${count(job.items)} so far…`;
     }
-    if (job.state === "counting") throw new Problem(0, job.error || "the process that counted has ended: try again");
+    if (job.state === "counting") throw new Problem(400, job.error || "the process that counted has ended: try again");
     if (job.items === 0) {
       told.textContent = "No task passes: there is nothing to do.";
       return;

@@ -3,15 +3,19 @@
 const storage = "quern-token"; // of this tab alone; a token is in no address
 const base = new URL("v1", new URL(".", import.meta.url));
 
-/** Problem is an error that the API describes; status 0 when there was no answer. */
+/** Problem is an error that the API describes, or that the page found before it asked (400); status 0 when there was no answer. */
 export class Problem extends Error {
   constructor(status, text) {
     super(text);
     this.status = status;
   }
+  /** lost tells whether the request may have been done although nobody says so. */
+  get lost() {
+    return this.status === 0 || this.status >= 502;
+  }
   /** passing tells whether the same request may succeed later. */
   get passing() {
-    return this.status === 0 || this.status === 429 || this.status >= 502;
+    return this.lost || this.status === 429;
   }
 }
 

@@ -79,6 +79,7 @@ const show = (title, content) => morph(main, h("main", { id: "main", tabindex: "
 async function keep(view, signal) {
   main.setAttribute("aria-busy", "true");
   lively = Boolean(view.lively);
+  again = () => {}; // nothing of it was read yet
   for (let shown = false; !signal.aborted;) {
     let pause = view.every ?? 5000;
     news = new AbortController();
@@ -103,6 +104,7 @@ async function keep(view, signal) {
         pause = 2000;
       } else {
         show(view.title, h("p", { class: "wrong", role: "alert" }, problem.message));
+        again = () => {};
         shown = false;
       }
     }

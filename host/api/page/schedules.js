@@ -90,7 +90,7 @@ const change = (tenant, s) => (!s || s.owner === "hand") && button("operator", s
     if (body.missed !== "all") delete body.max_missed;
     const id = s?.id ?? given.id.value;
     const { put } = await post(query(path`/tenants/${tenant}/schedules/${id}`, { missing: !s }), { ...body, labels: pairs(given.labels.value) }, "PUT");
-    if (put === "kept") throw new Problem(0, "a schedule of this name exists: change that one");
+    if (put === "kept") throw new Problem(400, "a schedule of this name exists: change that one");
     return place(tenant, "schedules", id);
   },
 });

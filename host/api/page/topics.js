@@ -165,10 +165,10 @@ async function replay(tenant, id, since, dry) {
   let tasks = 0;
   for (let from = since; from;) {
     const part = await post(query(path`/tenants/${tenant}/subscriptions/${id}/replay`, { since: from, dry_run: dry }))
-      .catch((problem) => ({ publications: 0, until: from, error: { detail: problem.message } }));
+      .catch((problem) => ({ publications: 0, until: from, error: { status: problem.status, detail: problem.message } }));
     publications += part.publications;
     tasks += part.tasks?.length ?? 0;
-    if (part.error && publications === 0) throw new Problem(0, part.error.detail);
+    if (part.error && publications === 0) throw new Problem(part.error.status, part.error.detail);
     if (part.error) return { publications, tasks, wrong: ` ${part.error.detail}: go on with \`quern subscription replay ${id} --since ${exactly(part.until)}\`.` };
     from = part.until !== from && part.until;
   }

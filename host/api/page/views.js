@@ -57,15 +57,15 @@ export function overview({ tenant, live }) {
 
 const moreQueues = () => h("p", { class: "faint" }, "There are more queues than the page follows: it shows the first 1,000 by name.");
 
-/** findingList shows what the doctor found, errors first, each with its remedy and the button that does it. */
-function findingList(tenant, findings) {
+/** findingList shows what the doctor found, errors first, each with its remedy and the button that does it; here is the queue of the view. */
+function findingList(tenant, findings, here) {
   if (findings.length === 0) return h("p", { class: "empty" }, "Nothing: the doctor finds no fault.");
   const sorted = [...findings].sort((a, b) => (a.level < b.level ? -1 : a.level > b.level ? 1 : 0));
   const list = (some) => h("ul", { class: "findings" }, some.map((f) => h("li", { class: f.level },
     h("strong", null, `${f.level}: `), coded(f.problem),
     h("div", { class: "actions" },
       h("span", null, "Remedy: ", coded(f.remedy), "."),
-      f.queue && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
+      f.queue && f.queue !== here && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
       f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
       f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
       f.check === "queue-failing" && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
@@ -140,25 +140,36 @@ export function queues({ live, search, again }) {
   };
 }
 
-export function queue({ tenant, search }, name) {
+export function queue({ tenant, search, again }, name) {
   const to = path`/tenants/${tenant}/queues/${name}`;
   const status = search.get("status") ?? "";
+  let findings = [];
+  let examined = null;
+  // The doctor examines the whole tenant: the queue waits neither for it nor for its errors.
+  const examine = (signal) => {
+    examined ??= get(path`/tenants/${tenant}/findings`, {}, signal).catch(() => ({ items: [] })).then(({ items }) => {
+      examined = null;
+      findings = items.filter((f) => f.queue === name);
+      if (!signal.aborted) again();
+    });
+  };
   return {
     title: `Queue ${name}`,
     load: async (signal) => {
-      const [findings, shape, tasks, minutes, nodes] = await Promise.all([
-        get(path`/tenants/${tenant}/findings`, {}, signal), get(to, {}, signal), get(`${to}/tasks`, { status, limit: page, cursor: search.get("cursor") }, signal), minutesOf(tenant, name, signal),
+      examine(signal);
+      const [shape, tasks, minutes, nodes] = await Promise.all([
+        get(to, {}, signal), get(`${to}/tasks`, { status, limit: page, cursor: search.get("cursor") }, signal), minutesOf(tenant, name, signal),
         get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal)]);
-      return { findings: findings.items.filter((f) => f.queue === name), shape, tasks, minutes, nodes: nodes.items.filter((n) => n.queues.includes(name)) };
+      return { shape, tasks, minutes, nodes: nodes.items.filter((n) => n.queues.includes(name)) };
     },
-    show: ({ findings, shape: q, tasks, minutes, nodes }) => {
+    show: ({ shape: q, tasks, minutes, nodes }) => {
       const counts = { "": "all", scheduled: q.scheduled, pending: q.pending, reserved: q.reserved, started: q.started, complete: q.complete, failed: q.failed };
       const reasons = Object.entries(q.totals ?? {}).filter(([key]) => key.startsWith("failed:"));
       return [
         q.error && h("p", { class: "wrong" }, q.error),
         h("p", null, q.paused && badge("paused"), " ", q.listeners === 0 && badge("nobody serves it", "failed")),
         queueActions(q),
-        findings.length > 0 && section("What is wrong now", findingList(tenant, findings)),
+        findings.length > 0 && section("What is wrong now", findingList(tenant, findings, name)),
         h("div", { class: "tiles" }, facts(
           ["Pending", count(q.pending)], ["Oldest pending", q.pending ? span(q.oldest_pending_age_seconds) : "–"], ["Running", count(q.started)],
           ["Scheduled", count(q.scheduled)], ["Failed, kept", count(q.failed)], ["Complete, kept", count(q.complete)],
