@@ -29,8 +29,10 @@ type admission struct {
 	// waiting is the queue whose task does not fit (zero: none), need what that task takes.
 	waiting place
 	need    int64
-	// refused are the queues whose last task did not fit, waiting among them.
-	refused map[place]bool
+	// refused are the queues whose last task did not fit, waiting among them. They take turns: the next to wait is the one that
+	// was refused first. refusals counts those so far.
+	refused  map[place]refusedTask
+	refusals uint64
 	// since is when waiting was set, waited how long queues waited before that.
 	since  time.Time
 	waited time.Duration
@@ -52,6 +54,12 @@ type admission struct {
 	snapshots map[*share]snapshotOf
 }
 
+// refusedTask is what a queue's task takes for which there is no memory, and the number of the first refusal since its last task.
+type refusedTask struct {
+	bytes  int64
+	number uint64
+}
+
 // snapshotOf names the snapshot from which a version's tasks of a tenant start.
 type snapshotOf struct {
 	version *plugins.Version
@@ -61,7 +69,7 @@ type snapshotOf struct {
 func newAdmission(total int64, logger hclog.Logger, wake func()) *admission {
 	return &admission{
 		total: total, logger: logger, wake: wake, evict: make(chan struct{}, 1),
-		refused: make(map[place]bool), snapshots: make(map[*share]snapshotOf),
+		refused: make(map[place]refusedTask), snapshots: make(map[*share]snapshotOf),
 	}
 }
 
@@ -93,7 +101,12 @@ func (a *admission) take(at place, bytes int64) (*share, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.total > 0 && !a.admits(at, bytes) {
-		a.refused[at] = true
+		first, again := a.refused[at]
+		if !again {
+			a.refusals++
+			first.number = a.refusals
+		}
+		a.refused[at] = refusedTask{bytes, first.number}
 		return nil, false
 	}
 	delete(a.refused, at)
@@ -106,7 +119,14 @@ func (a *admission) admits(at place, bytes int64) bool {
 	sum := a.used + bytes
 	fits := sum+a.held <= a.total
 	if a.waiting == (place{}) && !fits {
-		a.setWaiting(at)
+		next, first := at, a.refused[at]
+		for other, task := range a.refused {
+			if first.number == 0 || task.number < first.number {
+				next, first = other, task
+			}
+		}
+		a.setWaiting(next)
+		a.need = first.bytes
 		a.admitted = 0
 		a.epoch++
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -273,6 +274,32 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	m.shrink(older, 0)
 	if _, ok := m.take(big, 9); !ok {
 		t.Error("9 bytes do not fit in 10")
+	}
+}
+
+// Queues that wait for memory take turns, also if one is always asked before the other, or again at once.
+func TestMemoryIsGivenInTurn(t *testing.T) {
+	t.Parallel()
+	m := newAdmission(10, nil, nil)
+	queues := []place{{"t", "q"}, {"u", "q"}}
+	running, ok := m.take(queues[0], 8)
+	if !ok {
+		t.Fatal("8 bytes do not fit in 10")
+	}
+	var order []string
+	for range 6 {
+		var next *share
+		m.shrink(running, 0)
+		for _, at := range []place{queues[1], queues[0], queues[0], queues[1]} {
+			if part, ok := m.take(at, 8); ok {
+				next = part
+				order = append(order, at.tenant)
+			}
+		}
+		running = next
+	}
+	if got := strings.Join(order, ""); got != "ututut" && got != "tututu" {
+		t.Errorf("served in the order %s", got)
 	}
 }
 
