@@ -23,8 +23,9 @@ func newTop(env environment) *cobra.Command {
 		Use: "top", Short: "Watch queues, running tasks, failures and hosts in the whole terminal; cancel and retry",
 		Long: "Shows the tenant's queues, running tasks, failures and hosts in the whole terminal, and looks again every\n" +
 			"2 seconds. Enter shows the tasks of a queue and all of a task, c cancels and r retries one; ? lists the\n" +
-			"keys, q leaves. Each look reads at most 500 queues, those with the most pending tasks or listeners, and 200\n" +
-			"tasks of 20 queues, or 200 hosts. Listeners of Python have no lease, and are in `quern node ls` alone.",
+			"keys, q leaves. Each look reads at most 500 queues, those with the most pending tasks of priority 50 or the\n" +
+			"most listeners, and 200 tasks of 20 queues, or 200 hosts. Listeners of Python have no lease, and are in\n" +
+			"`quern node ls` alone.",
 		Args: arguments(0, 0),
 	}
 	clientFlags(cmd)

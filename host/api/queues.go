@@ -127,7 +127,7 @@ func (s *service) describeQueues() {
 		})
 	type list struct {
 		TenantPage
-		Busiest bool `query:"busiest" doc:"One page of those with the most pending tasks or listeners."`
+		Busiest bool `query:"busiest" doc:"One page of those with the most pending tasks of priority 50, or the most listeners."`
 	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
 		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
@@ -185,7 +185,8 @@ func (s *service) describeQueues() {
 		s.purge)
 }
 
-// BusiestQueues counts at most that many queues, those with the most pending tasks or listeners, and tells how many the tenant has.
+// BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
+// how many the tenant has.
 func (t *Reader) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
 	names, all, err := t.Client.BusiestQueues(ctx, most)
 	if err == nil {

@@ -231,7 +231,7 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 const busiestOf = 10_000
 
 // BusiestQueues lists the names of at most that many queues, and how many the tenant has. Of more, half are those with the most
-// pending tasks, and the others those with the most listeners.
+// pending tasks of priority 50, which most tasks have, and the others those with the most listeners.
 func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
 	p := c.rdb.Pipeline()
 	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, busiestOf-1), p.ZCard(ctx, c.keys.queues())

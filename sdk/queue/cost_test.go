@@ -105,18 +105,21 @@ func TestSettleInAnyOrder(t *testing.T) {
 // A task that is settled but still in the reserved list, as an error in the middle of a settle would leave it, is put right by the repeat.
 func TestSettleAfterHalfASettle(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		for _, id := range []string{"half", "whole"} {
+		for _, id := range []string{"half", "whole", "alone"} {
 			w.enqueue(t, "q", "", Options{ID: id})
 		}
 		node := w.node(t, "q")
-		held := w.reserveMany(t, node, "q", 2, true)
-		w.rdb.HSet(w.ctx, w.keys.task("half"), "status", "complete", "settled", "1")
+		held := w.reserveMany(t, node, "q", 3, true)
+		for _, id := range []string{"half", "alone"} {
+			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "complete", "settled", "1")
+		}
 		for range 2 {
+			w.settle(t, node, "q", Settlement{Claim: held[2]})
 			errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: held[0]}, {Claim: held[1]}})
 			if err := errors.Join(append(errs, err)...); err != nil {
 				t.Fatal(err)
 			}
-			w.depth(t, "q", map[Status]int64{Complete: 2})
+			w.depth(t, "q", map[Status]int64{Complete: 3})
 		}
 	})
 }

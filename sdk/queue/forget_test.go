@@ -77,6 +77,19 @@ func TestForgetsAQueue(t *testing.T) {
 			must[any](t)(nil, q.Pause(w.ctx))
 			return func() { must[any](t)(nil, q.Resume(w.ctx)) }
 		},
+		"a key of a task": func(_ *testing.T, w *world, _ *Queue) func() {
+			w.rdb.ZAdd(w.ctx, w.keys.keyed("q"), redis.Z{Member: "Khash id"})
+			unique := make([]redis.Z, 1500) // of version 0.1.0: one recount removes 1,000
+			for i := range unique {
+				unique[i].Member = fmt.Sprint("Uhash id", i)
+			}
+			w.rdb.ZAdd(w.ctx, w.keys.keyed("q"), unique...)
+			return func() { w.rdb.ZRem(w.ctx, w.keys.keyed("q"), "Khash id") }
+		},
+		"a damaged set of keys": func(_ *testing.T, w *world, _ *Queue) func() {
+			w.rdb.Set(w.ctx, w.keys.keyed("q"), "x", 0)
+			return func() { w.rdb.Del(w.ctx, w.keys.keyed("q")) }
+		},
 		"a key of another type": func(_ *testing.T, w *world, q *Queue) func() {
 			w.rdb.Set(w.ctx, w.keys.complete(q.name), "x", 0)
 			return func() { w.rdb.Del(w.ctx, w.keys.complete(q.name)) }

@@ -75,8 +75,8 @@ func (k keys) expiry(queue string) string          { return k.key("expiry", queu
 func (k keys) keyed(queue string) string           { return k.key("keys", queue) }
 func (k keys) unique(queue, hash string) string    { return k.key("unique", queue, hash) }
 
-// luaNames declares bounds that Go and the scripts share, and the keys' names for the scripts, in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_Q. A
-// script takes its tenant, NS, from its first key: a tenant's name has no underscore.
+// luaNames declares bounds that Go and the scripts share, and the keys' names for the scripts, in capitals and without the tenant:
+// PENDING_TASKS_ for NS_pending_tasks_Q. A script takes its tenant, NS, from its first key: a tenant's name has no underscore.
 var luaNames = func() string {
 	k := keys{} // every name without its tenant, and so beginning with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"

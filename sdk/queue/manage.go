@@ -32,7 +32,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 // Retry makes a task that failed for good wait again, and counts its attempts, crashes and age anew. Its dead letters stay. ErrStatus if
 // it has not failed, and ErrUnique, which is one, if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
-	answer, err := q.change(ctx, "retry", id, q.client.clock, q.name, id, searched)
+	answer, err := q.change(ctx, "retry", id, q.client.clock, q.name, id)
 	var refusal redis.Error
 	if errors.As(err, &refusal) && strings.HasPrefix(refusal.Error(), "UNIQUE ") {
 		return fmt.Errorf("%s: %w", strings.TrimPrefix(refusal.Error(), "UNIQUE "), ErrUnique)
@@ -151,7 +151,7 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 
 // Delete removes a finished task with log and history. ErrStatus if it is not finished, ErrNoTask if the queue has none.
 func (q *Queue) Delete(ctx context.Context, id string) error {
-	answer, err := q.change(ctx, "delete", id, q.name, id, searched)
+	answer, err := q.change(ctx, "delete", id, q.name, id)
 	return cmp.Or(err, verdict(answer, id))
 }
 

@@ -91,7 +91,7 @@ func verdict(answer any, id string) error {
 	case "lost":
 		return fmt.Errorf("task %s: %w", id, ErrLost)
 	}
-	if queue, ok := strings.CutPrefix(asString(answer), "closed "); ok {
+	if queue, ok := strings.CutPrefix(asString(answer), "refused "); ok {
 		return fmt.Errorf("enqueue in %q: %w", queue, ErrDamaged)
 	}
 	if why, ok := strings.CutPrefix(asString(answer), "unburied "); ok {

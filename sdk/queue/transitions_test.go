@@ -233,6 +233,23 @@ func TestReleaseGivesBackToTheFront(t *testing.T) {
 	})
 }
 
+// What was deleted or has finished, by the hand of another client, is not due.
+func TestDueDropsWhatIsGone(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.clock = "1700000000.000000"
+		cancelled := w.enqueue(t, "q", "", Options{Delay: time.Second})
+		deleted := w.enqueue(t, "q", "", Options{Delay: time.Second})
+		w.enqueue(t, "q", "", Options{Delay: time.Second})
+		w.rdb.HSet(w.ctx, w.keys.task(cancelled), "status", "failed")
+		w.rdb.Del(w.ctx, w.keys.task(deleted))
+		w.clock = "1700000001.000000"
+		if moved := must[int](t)(enqueueDue(w.ctx, w.Queue("q"))); moved != 1 {
+			t.Errorf("moved %d", moved)
+		}
+		w.depth(t, "q", map[Status]int64{Pending: 1})
+	})
+}
+
 func TestScheduleAndDue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.clock = "1700000000.000000"

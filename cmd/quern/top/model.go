@@ -409,7 +409,7 @@ func (m *model) left() string {
 	shown, what := 0, ""
 	switch m.at.view {
 	case Queues:
-		shown, what = len(m.last.Queues), "the %d queues with the most pending tasks or listeners, of %d"
+		shown, what = len(m.last.Queues), "the %d queues with the most pending tasks of priority 50 or listeners, of %d"
 	case Running, Failures:
 		shown, what = len(m.last.Tasks), "%d tasks of %d: Enter in view 1 shows a queue's"
 	case Hosts:

@@ -266,7 +266,8 @@ func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
 	}
 }
 
-// BusiestQueues counts at most that many queues, those with the most pending tasks or listeners, and tells how many the tenant has.
+// BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
+// how many the tenant has.
 func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {

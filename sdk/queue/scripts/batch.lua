@@ -26,9 +26,9 @@ local function afterplain(at)
   return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
 end
 
--- shut(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
+-- refuses(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
 -- key is of another type.
-local function shut(queue, plain)
+local function refuses(queue, plain)
   return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
     SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')

@@ -1,7 +1,7 @@
 -- Deletes a finished task and its data. In a long list of finished tasks its entry stays until purge meets it, as a stale one,
 -- because searching would take Redis too long.
 -- KEYS    1 task hash
--- ARGV    1 queue  2 id  3 longest list that is searched
+-- ARGV    1 queue  2 id
 -- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it
 local queue, id = ARGV[1], ARGV[2]
 local bad = mistyped(COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', KEYS[1], 'hash',
@@ -13,7 +13,7 @@ local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
 if status ~= 'complete' and status ~= 'failed' then return status end
 local list = (status == 'complete' and COMPLETE_TASKS_ or FAILED_TASKS_) .. queue
 redis.call('ZREM', TASKS_ .. queue, id) -- first a removal: what follows may have to write
-if redis.call('LLEN', list) <= tonumber(ARGV[3]) then
+if redis.call('LLEN', list) <= SEARCHED then
   redis.call('LREM', list, 1, id)
 else
   count(STATS_ .. queue, 'stale:' .. status)

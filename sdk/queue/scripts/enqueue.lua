@@ -44,7 +44,7 @@ end
 local function several() -- rare
   local at = 3
   while at and at <= #ARGV do at = afterplain(at) end
-  local bad = shut(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
+  local bad = refuses(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
   local dependent = 3
@@ -68,7 +68,7 @@ end
 
 if limit or #ARGV > 5 or ARGV[5] ~= '0' then return several() end
 -- What most calls bring needs little of what several has Redis make.
-local bad = shut(queue, true)
+local bad = refuses(queue, true)
 if bad then return bad end
 local id = ARGV[3]
 if redis.call('EXISTS', TASK_ .. id) == 1 then return existing(TASK_ .. id, queue, ARGV[4]) end

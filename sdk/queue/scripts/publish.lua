@@ -29,7 +29,7 @@ while at <= #ARGV do
   local name = ARGV[at]
   if not queues[name] then
     queues[name] = batch(name, clock)
-    queues[name].new, queues[name].bad = 0, shut(name)
+    queues[name].new, queues[name].bad = 0, refuses(name)
     order[#order + 1] = name
   end
   queues[name].new = queues[name].new + 1

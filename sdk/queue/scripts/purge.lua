@@ -61,7 +61,7 @@ end
 forget(queue, forgotten, owned, status)
 if #ids < tonumber(ARGV[4]) and looked == #ids then
   ended = 1
-  redis.call('HDEL', STATS_ .. queue, 'stale:' .. status) -- none is left
+  redis.call('HDEL', STATS_ .. queue, 'stale:' .. status) -- none is left, except among the entries that were passed over unseen
 elseif removed > 0 and stale > 0 then
   count(STATS_ .. queue, 'stale:' .. status, -math.min(removed, stale))
 end

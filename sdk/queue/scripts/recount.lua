@@ -11,6 +11,16 @@ if wrong then return wrong end
 
 local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARGV[3])
 
+-- unlist(queue): removes entries UHASH ID of KEYS_, in which version 0.1.0 noted unique tasks, up to 1,000 in one call. Nobody reads
+-- them, and they would keep the queue. Only the first version after 0.1.0 needs this.
+local removable = 1000
+local function unlist(queue)
+  local entries = removable > 0 and redis.pcall('ZRANGEBYLEX', KEYS_ .. queue, '[U', '(V', 'LIMIT', 0, removable)
+  if not entries or entries.err or not entries[1] then return end
+  redis.call('ZREM', KEYS_ .. queue, unpack(entries))
+  removable = removable - #entries
+end
+
 -- left(queue): whether anything of a queue without listeners is left, of whatever type. An empty list, set or hash does
 -- not exist. Looking for the queue's reserved lists takes 1.5 µs for each node, and one call is not to take longer than
 -- for 2,000: what it has not looked at stays until another time.
@@ -44,6 +54,7 @@ unheld(started)
 local out = {}
 for i = 4, #ARGV do
   local queue, news = ARGV[i], nil
+  unlist(queue)
   local count, score = redis.pcall('SCARD', LISTENERS_ .. queue), redis.call('ZSCORE', KEYS[1], queue)
   if bad[i] then
     news = bad[i].err

@@ -111,7 +111,7 @@ local function reserve(id)
     drop = true
   elseif status == 'reserved' or status == 'started' then
     drop = h[3] and holding(queue, id, h[3], listener)
-  elseif status == 'scheduled' then -- a stale entry, of a list that was too long to search
+  elseif status == 'scheduled' then -- an entry that stayed in a list too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
     drop = redis.call('EXISTS', key) == 0

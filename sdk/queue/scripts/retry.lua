@@ -1,7 +1,7 @@
 -- Retries a task that failed for good, on request: its counts and its age start anew. In a long list of failed
 -- tasks its entry stays; purge passes over as many entries as `stale` counts.
 -- KEYS    1 task hash
--- ARGV    1 clock override  2 queue  3 id  4 longest list that is searched
+-- ARGV    1 clock override  2 queue  3 id
 -- RETURNS 'ok', 'gone' (no such task in this queue), 'dependency' (it cannot run unless a task that it waits for is retried),
 --         or the status that forbids it; the error UNIQUE if another task holds its uniqueness by now
 local queue, id = ARGV[2], ARGV[3]
@@ -24,7 +24,7 @@ redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
 if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], moment(h[13], clock)), 'failed', h[2] or '') end -- otherwise it never ran
-if redis.call('LLEN', FAILED_TASKS_ .. queue) <= tonumber(ARGV[4]) then
+if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
   local stale = redis.call('LREM', FAILED_TASKS_ .. queue, 0, id) - 1
   if stale > 0 then count(STATS_ .. queue, 'stale:failed', -stale) end
   redis.call('HDEL', key, 'stale')

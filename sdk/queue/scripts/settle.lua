@@ -1,6 +1,7 @@
 -- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a
 -- retry. Begins with a removal, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
--- A repeated settle finds its own mark and answers 'ok' again.
+-- A repeated settle finds its own mark and answers 'ok' again. If an error ended the settle of several tasks before the lists
+-- changed, the repeat changes them; the tasks that were to come into being are not made then.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces  6 number of tasks
 --         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
@@ -8,7 +9,7 @@
 --         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
 --         with it, each as queue and what batch.lua has, and its publications, with "" for the queue; when it failed: reason;
 --         else: delay in seconds
--- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'closed' and
+-- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'refused' and
 --         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
@@ -101,7 +102,7 @@ local function withchildren() -- rare
         local topic = options(place).topic
         if unpublishable(ARGV[place], topic) then return topic end
       else
-        if known[name] == nil then known[name] = shut(name) and true or false end
+        if known[name] == nil then known[name] = refuses(name) and true or false end
         if known[name] then return name end
       end
       place = beyond(place)
@@ -119,12 +120,10 @@ while at <= #ARGV do
   local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end
-  local closes = hold == 'held' and has and children(at)
+  local refusing = hold == 'held' and has and children(at)
   if hold == 'done' then
-    local position = place[id]
-    local status = position and window[position] == id and redis.call('HGET', key, 'status')
-    if status == 'complete' or status == 'failed' then -- an error ended the script that settled it, before its lists changed
-      remove(id)
+    local status = redis.call('HGET', key, 'status')
+    if (status == 'complete' or status == 'failed') and remove(id) then -- an error ended the script that settled it
       started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
       if status == 'complete' then completed[#completed + 1] = id end
     end
@@ -133,8 +132,8 @@ while at <= #ARGV do
     remove(id)
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     out[#out + 1] = 'gone'
-  elseif closes then
-    out[#out + 1] = 'closed ' .. closes
+  elseif refusing then
+    out[#out + 1] = 'refused ' .. refusing
   elseif hold == 'lost' or not remove(id) then
     disown(queue, listener, id, pid)
     out[#out + 1] = 'lost'
