@@ -142,10 +142,10 @@ func (o *benchOptions) run(cmd *cobra.Command, env environment) (report view, er
 	report, err = b.measureHosts(living, o.hosts)
 	err = cause(living, err)
 	end(nil)
-	if failed := <-served; failed != nil {
+	if failed := <-served; err == nil && failed != nil {
 		return nil, failed
 	}
-	return report, err
+	return report, err // the hosts may have failed to leave for the same reason
 }
 
 // tryWrites finds out whether Redis takes writes and messages: hosts would try for long.

@@ -233,6 +233,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	defer r.mu.Unlock()
 	d := r.destinations[name]
 	r.open--
+	until := d.until
 	off, on := d.end(id, well, sick, why, time.Now())
 	switch {
 	case off:
@@ -240,7 +241,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 			"failures", d.failures, "for", d.off, "error", why)
 	case on:
 		r.logger.Info("destination of webhooks is back", "destination", name)
-	case !d.since.IsZero() && sick:
+	case d.until.After(until): // others that were under way when it was switched off tell nothing new
 		r.logger.Info("destination of webhooks is still not back", "destination", name, "for", d.off, "error", why)
 	}
 	r.countOff()
