@@ -189,8 +189,9 @@ func (s *store) evalAll(ctx context.Context, calls []call) (cmds []*redis.Cmd) {
 }
 
 // evalReplicated runs the calls in one round trip, and in another one those whose script Redis had forgotten. It never uses MULTI:
-// there a forgotten script would fail all of them. Each answer has its own error. Then, if replicas is not 0, it waits for as many on the same connection: Redis
-// counts them for its writes. It returns how many have them, or in waited why that is not known.
+// there a forgotten script would fail all of them. Each answer has its own error. Then, if replicas is not 0, it waits for as
+// many on the same connection: Redis counts them for its writes. It returns how many have them, or in waited why that is not
+// known.
 func (s *store) evalReplicated(ctx context.Context, calls []call, replicas int, timeout time.Duration) (cmds []*redis.Cmd, got int, waited error) {
 	cmds = make([]*redis.Cmd, len(calls))
 	var wait *redis.Cmd
