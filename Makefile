@@ -69,11 +69,10 @@ demo-python: build ## run a handler in Python, from its source to a completed ta
 	examples/invoice/tests/demo build/quern build/demo-python
 
 .PHONY: dist
-dist: ## pack binaries, engines, licenses, SBOMs and a container image into build/dist; build again to compare; install from a tag (needs make engines)
+dist: ## pack binaries, engines, licenses, SBOMs and a container image into build/dist, and build again to compare (needs make engines)
 	.ci/dist build linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 	.ci/again build
 	.ci/image build/dist $(foreach arch,amd64 arm64,$(arch)=$$(echo build/dist/quern-*-linux-$(arch)/quern)) >> build/dist/SHA256SUMS
-	QUERN_DIST=full go test -count=1 -run='^TestInstallFromTag$$' ./cmd/quern
 
 .PHONY: deps
 deps: ## bring what the tests need: redis-server, prometheus, compilers for wasm, Blueque
