@@ -66,21 +66,29 @@ func TestMistypedKeysChangeNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		plain, keyed := Spec{Options: Options{ID: "id"}}, Spec{Options: Options{Key: "k"}}
 		for queue, with := range map[string]struct {
-			damaged string
-			specs   []Spec
+			damaged, expected string
+			specs             []Spec
 		}{
-			"a": {w.keys.index("a"), []Spec{plain}},
-			"b": {w.keys.scheduled("b"), []Spec{plain}}, // from which no task is reserved
-			"c": {w.keys.expiry("c"), []Spec{plain}},
-			"d": {w.keys.keyed("d"), []Spec{plain, keyed}},
+			"a": {w.keys.index("a"), "zset", []Spec{plain}},
+			"b": {w.keys.scheduled("b"), "zset", []Spec{plain}}, // from which no task is reserved
+			"c": {w.keys.expiry("c"), "zset", []Spec{plain}},
+			"d": {w.keys.keyed("d"), "zset", []Spec{plain, keyed}},
+			"e": {w.keys.stats("e"), "hash", []Spec{plain, {}}},
+			"f": {w.keys.pending("f"), "list", []Spec{plain, {}}},
+			"g": {w.keys.queues(), "zset", []Spec{plain}},
 		} {
 			w.rdb.Set(w.ctx, with.damaged, "x", 0)
 			_, err := w.Queue(queue).EnqueueMany(w.ctx, with.specs)
-			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), with.damaged) || !strings.Contains(err.Error(), "expected a zset") {
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), with.damaged+" is a string, expected a "+with.expected) {
 				t.Errorf("error %v does not name the key %s and the type", err, with.damaged)
 			}
-			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("id"), w.keys.pending(queue), w.keys.queues()).Result()); n != 0 {
-				t.Errorf("%d keys were written", n)
+			w.rdb.Del(w.ctx, with.damaged)
+			keys := []string{w.keys.task("id"), w.keys.queues(), w.keys.index(queue), w.keys.pending(queue)}
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, keys...).Result()); n != 0 {
+				t.Errorf("%s damaged: %d keys were written", with.damaged, n)
+			}
+			if n := w.rdb.HGet(w.ctx, w.keys.stats(queue), "enqueued").Val(); n != "" && n != "0" {
+				t.Errorf("%s damaged: %s tasks counted", with.damaged, n)
 			}
 		}
 	})

@@ -112,6 +112,7 @@ func readStats(reply any) Stats {
 		s.Depth[status] = max(0, s.Depth[status]-s.Totals[stale])
 		delete(s.Totals, stale)
 	}
+	delete(s.Totals, "large") // see reserve.lua
 	s.Limit = v.number()
 	s.Blocked = v.number()
 	if v.err() != nil {

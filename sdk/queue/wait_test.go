@@ -125,6 +125,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
 		node := w.node(t, "q")
+		w.rdb.Set(w.ctx, w.keys.waited(), "", 0)
 		for what, end := range map[string]func(id string) error{
 			"cancel": func(id string) error { _, err := q.Cancel(w.ctx, id); return err },
 			"settle": func(id string) error {
@@ -149,6 +150,31 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 			_ = done.Close()
 			w.rdb.Del(w.ctx, w.keys.pending("q"))
 		}
+	})
+}
+
+// What is complete is announced while somebody waits for a task.
+func TestNobodyWaitsNobodyHears(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		first, second := w.enqueue(t, "q", "", Options{}), w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		held := w.reserveMany(t, node, "q", 2, true)
+		done := w.rdb.Subscribe(w.ctx, w.keys.done(first), w.keys.done(second))
+		defer func() { _ = done.Close() }()
+		messages := done.Channel()
+		w.subscribed(t, w.keys.done(second))
+		w.settle(t, node, "q", Settlement{Claim: held[0]})
+		ended := w.waiting(t, w.enqueue(t, "other", "", Options{}))
+		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.keys.waited()).Val() == 1 })
+		w.settle(t, node, "q", Settlement{Claim: held[1]})
+		if got := receive(t, "the second one's announcement", messages); got.Channel != w.keys.done(second) {
+			t.Errorf("heard of %s, want only of %s", got.Channel, second)
+		}
+		if left := w.rdb.PTTL(w.ctx, w.keys.waited()).Val(); left <= 0 || left > waitedFor {
+			t.Errorf("the note is kept for %s, want at most %s", left, waitedFor)
+		}
+		must[bool](t)(w.Queue("other").Cancel(w.ctx, must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending("other"), 0, 0).Result())[0]))
+		receive(t, "the end of Wait", ended)
 	})
 }
 

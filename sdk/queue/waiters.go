@@ -12,6 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// waitedFor is how long after a look of a waiter hosts announce what they complete; it outlasts several looks of the slow poll.
+const waitedFor = 3 * pollInterval
+
 // waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads for all.
 type waiters struct {
 	store *store
@@ -84,6 +87,7 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	subscribed := make(map[string]bool)
 	done := ws.store.keys.done("")
 	pause := minPause
+	noted := false // that somebody waits
 	for {
 		all := false
 		select {
@@ -107,10 +111,10 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			all = true
 		case <-wake:
 		}
-		// Subscribe, then read, then wait: what finishes between the last two is announced.
+		// Subscribe, then note it and read, then wait: what finishes between the last two is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
-		if ws.read(ctx, all) == nil {
-			pause = minPause
+		if ws.read(ctx, all, all || !noted) == nil {
+			pause, noted = minPause, true
 		} else if Sleep(ctx, pause) {
 			pause = min(2*pause, maxPause)
 		}
@@ -142,9 +146,10 @@ func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscrib
 	}
 }
 
-// read reads the status of the dirty tasks, or of all, and answers those who wait for a finished or deleted one. An error means
-// that Redis is unavailable: they stay dirty.
-func (ws *waiters) read(ctx context.Context, all bool) error {
+// read reads the status of the dirty tasks, or of all, and answers those who wait for a finished or deleted one. With note it first
+// notes that somebody waits: for tasks that are complete later there is an announcement then. An error means that Redis is
+// unavailable: they stay dirty.
+func (ws *waiters) read(ctx context.Context, all, note bool) error {
 	ws.mu.Lock()
 	ids := slices.Collect(maps.Keys(ws.dirty))
 	if all {
@@ -157,6 +162,10 @@ func (ws *waiters) read(ctx context.Context, all bool) error {
 		exists *redis.IntCmd
 	}
 	states, err := pipelined(ctx, ws.store, ids, func(p redis.Pipeliner, id string) state {
+		if note {
+			p.Set(ctx, ws.store.keys.waited(), "", waitedFor)
+			note = false
+		}
 		key := ws.store.keys.task(id)
 		return state{p.HGet(ctx, key, "status"), p.Exists(ctx, key)}
 	})

@@ -19,7 +19,7 @@ for i = 8 + extra, #ARGV do
   local id = ARGV[i]
   local key = TASK_ .. id
   local max = math.min(most, room)
-  local h, size = read(key, max)
+  local h, size = read(key, max, true)
   local status = h and h[2]
   local finished = not h or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
   if finished or h[3] and h[3] ~= listener and holding(queue, id, h[3], listener) then

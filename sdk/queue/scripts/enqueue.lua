@@ -5,7 +5,6 @@
 --         the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, or DEPENDENCY if one
 --         is to wait for a task that does not exist, or is open
 local queue = ARGV[2]
-local limit = redis.pcall('HGET', LIMITS, queue)
 
 -- full(limit): the error reply if the queue would become longer than it may.
 local function full(limit) -- rare
@@ -40,23 +39,21 @@ local function lacking() -- rare
   end
 end
 
--- several(): enqueues more than one task, or one with options, or in a queue with a limit.
-local function several() -- rare
-  local at = 3
-  while at and at <= #ARGV do at = afterplain(at) end
-  local bad = refuses(queue, at) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
+-- several(limit, plain, clock): enqueues tasks of which some have options, unless plain, or exist, or whose queue has a limit.
+local function several(limit, plain, clock) -- rare
+  local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
-  local dependent = 3
-  while not bad and not at and dependent <= #ARGV do
-    if ARGV[dependent + 3] == 'when' then
+  local at = 3
+  while not bad and not plain and at <= #ARGV do
+    if ARGV[at + 3] == 'when' then
       bad = lacking()
       break
     end
-    dependent = beyond(dependent)
+    at = beyond(at)
   end
   if bad then return bad end
-  local tasks, written = batch(queue, now(ARGV[1])), {}
+  local tasks, written = batch(queue, clock), {}
   at = 3
   while at <= #ARGV do
     written[#written + 1] = enqueue(tasks, at)
@@ -66,17 +63,40 @@ local function several() -- rare
   return table.concat(written, ' ')
 end
 
-if limit or #ARGV > 5 or ARGV[5] ~= '0' then return several() end
--- What most calls bring needs little of what several has Redis make.
-local bad = refuses(queue, true)
-if bad then return bad end
-local id = ARGV[3]
-if redis.call('EXISTS', TASK_ .. id) == 1 then return existing(TASK_ .. id, queue, ARGV[4]) end
+local limit = redis.pcall('HGET', LIMITS, queue)
 local clock = now(ARGV[1])
-addplain(id, queue, ARGV[4], clock)
-redis.call('ZADD', QUEUES, 'NX', '0', queue)
-redis.call('ZADD', TASKS_ .. queue, clock, id)
-count(STATS_ .. queue, 'enqueued')
-redis.call('LPUSH', KEYS[1], id)
+local ids, texts, index, given, at = {}, {}, {}, {}, 3
+local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue } -- others are written, and say what they are
+while at and at <= #ARGV do
+  local n, id = #ids + 1, ARGV[at]
+  ids[n], texts[n], index[2 * n - 1], index[2 * n], keys[n + 3] = id, ARGV[at + 1], clock, id, TASK_ .. id
+  if ARGV[at + 2] ~= '0' then
+    if given[id] then limit = limit or '' end -- the second one exists then
+    given[id] = true
+  end
+  at = afterplain(at)
+end
+if limit or not at or redis.call('EXISTS', unpack(keys)) > 0 then return several(limit, at, clock) end
+
+-- What most calls bring takes few commands, and asks for no types: if Redis refuses one, those before it are taken back, and
+-- several says what is wrong, or repairs it.
+local bad
+local function write(...)
+  local answer = bad or redis.pcall(...)
+  if type(answer) == 'table' then bad = answer end
+  return answer
+end
+local added = write('ZADD', QUEUES, 'NX', '0', queue)
+write('ZADD', TASKS_ .. queue, unpack(index))
+local counted = write('HINCRBY', STATS_ .. queue, 'enqueued', #ids > 1 and #ids or '1')
+write('LPUSH', KEYS[1], unpack(ids))
+if bad and added ~= bad then
+  if added == 1 then redis.call('ZREM', QUEUES, queue) end
+  redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
+  if counted ~= bad then redis.call('HINCRBY', STATS_ .. queue, 'enqueued', -#ids) end
+end
+if bad then return several(limit, at, clock) end
+for i, id in ipairs(ids) do addplain(id, queue, texts[i], clock) end
+for id in pairs(given) do clear(id) end
 announce(CHANNEL_ .. queue)
-return 'new'
+return string.rep('new ', #ids)

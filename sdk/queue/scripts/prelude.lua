@@ -150,10 +150,13 @@ local function entries(list, queue, status)
   return math.max(0, length - stale), stale, stale > 1000 and stale > length / 2
 end
 
+-- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
+local PLAIN = '00'
+
 -- following(text): the next value of a counter that the hash holds, as text, because Redis takes long to format a number. A
 -- missing or damaged counter starts anew.
 local function following(text)
-  if not text or text == '0' or #text > 15 or not string.find(text, '^%d+$') then return '1' end
+  if not text or text == '0' or text == PLAIN or #text > 15 or not string.find(text, '^%d+$') then return '1' end
   return string.format('%d', text + 1)
 end
 
@@ -335,9 +338,6 @@ local function fail(queue, id, clock, reason, text, ...)
   announce(DONE_ .. id)
 end
 
--- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
-local PLAIN = '00'
-
 -- back(queue, id, clock, delay, command, outcome, text, ...): makes a task wait again that nobody holds any more: for
 -- the delay if it is above 0, else in the list, after the others (LPUSH) or before them (RPUSH). A task marked for
 -- cancellation fails instead. outcome, if not "", is how its run ended. Further arguments are fields and values.
@@ -374,13 +374,16 @@ local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
   'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
   'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
--- read(key, max): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
--- key has another type.
-local function read(key, max)
-  local size = redis.pcall('HSTRLEN', key, 'parameters')
+-- read(key, max, wary): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
+-- key has another type. Redis takes long to copy large parameters into a script; one that is wary asks for the size first.
+local function read(key, max, wary)
+  local size = wary and redis.pcall('HSTRLEN', key, 'parameters') or 0
   if type(size) ~= 'number' then return nil end
-  local h = redis.call('HMGET', key, unpack(TAKEN, size <= max and 1 or 2, 6))
-  if size > max then table.insert(h, 1, false) end
+  local first = size > max and 2 or 1
+  local h = redis.pcall('HMGET', key, unpack(TAKEN, first, 6))
+  if h.err then return nil end
+  if first == 2 then table.insert(h, 1, false) end
+  if h[1] then size = #h[1] end
   if h[4] ~= PLAIN or h[6] then
     for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 7))) do h[6 + i] = value end
   end
@@ -393,10 +396,10 @@ end
 local function payload(id, h, size, max)
   if size == 0 and not h[1] then
     id = redis.call('HGET', TASK_ .. id, 'live_id')
-    if id then h, size = read(TASK_ .. id, max) end
+    if id then h, size = read(TASK_ .. id, max, true) end
     if not id or not h then return '', 0 end
   end
-  local text = h[1]
+  local text = size <= max and h[1]
   if text and string.sub(text, 1, 12) == 'quern:bytes:' then
     local bytes = companion(id, 'parameters')
     if bytes > max then return false, bytes end

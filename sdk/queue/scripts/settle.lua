@@ -165,7 +165,9 @@ if bear then bear() end
 if #completed > 0 then
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
   count(STATS_ .. queue, 'complete', #completed)
-  for _, id in ipairs(completed) do announce(DONE_ .. id) end
+  if redis.call('EXISTS', WAITED) == 1 then
+    for _, id in ipairs(completed) do announce(DONE_ .. id) end
+  end
 end
 if woken then announce(CHANNEL_ .. queue) end
 for name in string.gmatch(ARGV[5], '%S+') do announce(CHANNEL_ .. name) end
