@@ -73,7 +73,7 @@ func (s *scheduler) lookAhead(candidates []*served, allocations map[*served]*all
 		if q.bound > 0 {
 			parallel = min(parallel, q.bound)
 		}
-		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), int(busy/q.computes()), maxBatch)
+		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), int(busy/q.computes()), 3*maxBatch)
 		if len(candidates) > 1 {
 			most = min(most, q.inTurn)
 		}
