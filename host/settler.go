@@ -24,7 +24,7 @@ const (
 	roundTasks = 8 * batchTasks
 	// gatherTasks and gatherTime are how many results a batch waits for at most, and how long.
 	gatherTasks = batchTasks / 2
-	gatherTime  = time.Millisecond
+	gatherTime  = 2 * time.Millisecond
 )
 
 // errUnsettled tells what became of a result that could not be written before the host ended.
