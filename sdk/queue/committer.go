@@ -21,9 +21,12 @@ const (
 	sharedBytes = 256 << 10
 )
 
-// maxWrites is how many round trips are under way at a time, the second one only when a whole block waits: so the client works
-// while Redis does, and few callers still share one script call.
-const maxWrites = 2
+// maxWrites is how many round trips are under way at a time, the second one only when secondTasks wait: so the client works while
+// Redis does, and few callers still share one script call.
+const (
+	maxWrites   = 2
+	secondTasks = 4
+)
 
 // committer writes what the callers of a client enqueue. Concurrent calls share round trips (group commit): what comes while a
 // write is under way goes with the next one. There is no timer.
@@ -107,7 +110,7 @@ func (c *committer) begin(ctx context.Context, mine *commit) bool {
 	mine.done = make(chan struct{})
 	mine.deadline, _ = ctx.Deadline()
 	c.waiting, c.tasks = append(c.waiting, mine), c.tasks+mine.tasks
-	if c.writes < maxWrites && c.tasks >= blockTasks {
+	if c.writes < maxWrites && c.tasks >= secondTasks {
 		c.writes++
 		go c.run()
 	}

@@ -80,8 +80,15 @@ func TestGroupCommit(t *testing.T) {
 		receipts []Receipt
 		err      error
 	}
+	second := make(chan called, 1)
+	go func() { // as many as do not wait for the first write
+		receipts, err := w.Queue("held").EnqueueMany(w.ctx, specsNamed("2", "3", "4", "5"))
+		second <- called{receipts, err}
+	}()
+	eventually(t, "a second write under way", func() bool { return proxy.Held() == 2 })
 	calls := []wanted{
 		{first, []Receipt{{ID: "first"}}, nil},
+		{second, []Receipt{{ID: "2"}, {ID: "3"}, {ID: "4"}, {ID: "5"}}, nil},
 		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []Receipt{{ID: "a"}}, nil},
 		{w.enqueueBeside(t, w.ctx, "q", specsNamed("b", "c")...), []Receipt{{ID: "b"}, {ID: "c"}}, nil},
 		{w.enqueueBeside(t, ctx, "q", specsNamed("cancelled")...), []Receipt{{ID: "cancelled"}}, context.Canceled},
@@ -101,8 +108,8 @@ func TestGroupCommit(t *testing.T) {
 		}
 	}
 	cancel()
-	check(3) // at once, although the write is still under way
-	calls = slices.Delete(calls, 3, 4)
+	check(4) // at once, although the writes are still under way
+	calls = slices.Delete(calls, 4, 5)
 	before := past.scriptCalls(t)
 	proxy.Pass()
 	for i := range calls {
@@ -137,14 +144,14 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 	other := w.enqueueBeside(t, w.ctx, "held", specsNamed("other")...)
 	ctx, cancel := context.WithCancel(w.ctx)
 	answer := make(chan called, 1)
-	go func() { // with the other one's task a whole block waits, which goes without waiting for the first write
-		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]Spec, blockTasks-1))
+	go func() { // with the other one's task as many wait as go without waiting for the first write
+		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]Spec, secondTasks-1))
 		answer <- called{receipts, err}
 	}()
 	eventually(t, "a second write under way", func() bool { return proxy.Held() == 2 })
 	cancel()
 	gone := receive(t, "the cancelled call", answer)
-	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != blockTasks-1 {
+	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != secondTasks-1 {
 		t.Fatalf("%+v", gone)
 	}
 	proxy.Pass()
@@ -162,7 +169,7 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 			t.Errorf("%s was not written", receipt.ID)
 		}
 	}
-	past.depth(t, "held", map[Status]int64{Pending: 1 + blockTasks})
+	past.depth(t, "held", map[Status]int64{Pending: 1 + secondTasks})
 }
 
 // Large calls wait for no other, and none for them.
