@@ -17,6 +17,8 @@ const (
 	// aheadTime is how long all slots together may need for the tasks that wait here: longer than Redis may wait for a processor
 	// where it shares them with this host, so that no slot stands idle then.
 	aheadTime = 4 * time.Millisecond
+	// mostAhead is how many tasks of a queue wait here: while one batch is on its way from Redis, another one runs.
+	mostAhead = 3 * maxBatch
 	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
 	aheadWait = 20 * time.Millisecond
 	// shortTask is how long a task runs at most for others to be reserved ahead.
@@ -73,7 +75,7 @@ func (s *scheduler) lookAhead(candidates []*served, allocations map[*served]*all
 		if q.bound > 0 {
 			parallel = min(parallel, q.bound)
 		}
-		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), int(busy/q.computes()), 3*maxBatch)
+		most := min(int(aheadTime*time.Duration(parallel)/q.lasts), int(busy/q.computes()), mostAhead)
 		if len(candidates) > 1 {
 			most = min(most, q.inTurn)
 		}

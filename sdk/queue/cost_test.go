@@ -204,3 +204,40 @@ func TestWhatOlderHostsWrote(t *testing.T) {
 		}
 	})
 }
+
+// A reserve asks Redis for the size of parameters only in a queue where large ones were met.
+func TestSizesAreAskedForAfterLargeParameters(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	node := w.node(t, "q")
+	asked := func() int {
+		_, after, _ := strings.Cut(must[string](t)(w.rdb.Info(w.ctx, "commandstats").Result()), "cmdstat_hstrlen:calls=")
+		var n int
+		_, _ = fmt.Sscanf(after, "%d,", &n) // nothing is listed before the first call
+		return n
+	}
+	large := strings.Repeat("x", inlineBytes+1)
+	for i, step := range []struct {
+		parameters []string
+		asked      int
+	}{{[]string{"a", "b", "c"}, 0}, {[]string{"a", large, large, "b"}, 2}, {[]string{"a", large}, 4}} {
+		for _, parameters := range step.parameters {
+			w.enqueue(t, "q", parameters, Options{})
+		}
+		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 8, Start: true}})[0]
+		if batch.Err != nil || len(batch.Tasks) != len(step.parameters) {
+			t.Fatalf("step %d: %+v", i, batch)
+		}
+		for j, task := range batch.Tasks {
+			if parameters := step.parameters[j]; task.Large != (parameters == large) || !task.Large && string(task.Parameters) != parameters {
+				t.Errorf("step %d, task %d: %d bytes, large is %v", i, j, len(task.Parameters), task.Large)
+			}
+		}
+		if n := asked(); n != step.asked {
+			t.Errorf("step %d: asked for %d sizes, want %d", i, n, step.asked)
+		}
+	}
+	if totals := must[[]Stats](t)(w.Client.Stats(w.ctx, "q"))[0].Totals; totals["enqueued"] != 9 || len(totals) != 1 {
+		t.Errorf("totals %v", totals)
+	}
+}
