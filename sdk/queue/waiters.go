@@ -163,7 +163,7 @@ func (ws *waiters) read(ctx context.Context, all, note bool) error {
 	}
 	states, err := pipelined(ctx, ws.store, ids, func(p redis.Pipeliner, id string) state {
 		if note {
-			p.Set(ctx, ws.store.keys.waited(), "", waitedFor)
+			p.Set(ctx, ws.store.keys.waited(), 1, waitedFor)
 			note = false
 		}
 		key := ws.store.keys.task(id)
