@@ -17,7 +17,8 @@ const (
 	// aheadTime is how long all slots together may need for the tasks that wait here: longer than Redis may wait for a processor
 	// where it shares them with this host, so that no slot stands idle then.
 	aheadTime = 4 * time.Millisecond
-	// mostAhead is how many tasks of a queue wait here: while one batch is on its way from Redis, another one runs.
+	// mostAhead bounds how many tasks of a queue wait here. More are reserved when half have gone, so that Redis and the slots work
+	// at the same time.
 	mostAhead = 3 * maxBatch
 	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
 	aheadWait = 20 * time.Millisecond

@@ -38,6 +38,8 @@ const (
 //	                            ▲ │
 //	                            └─┘ what came meanwhile
 //
+// A second goroutine writes at the same time when secondTasks wait.
+//
 // A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the contexts of
 // its callers, up to the latest deadline: a caller whose context ends returns at once, and the write goes on for the others.
 type committer struct {

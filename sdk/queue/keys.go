@@ -30,7 +30,7 @@ func (k keys) task(id string) string              { return k.key("task", id) }
 
 func (k keys) channel(queue string) string { return k.key("channel", queue) }
 func (k keys) done(id string) string       { return k.key("done", id) }
-func (k keys) waited() string              { return k.key("waited") }
+func (k keys) waiters() string             { return k.key("waiters") }
 func (k keys) nodes() string               { return k.key("nodes") }
 func (k keys) node(listener string) string { return k.key("node", listener) }
 func (k keys) index(queue string) string   { return k.key("tasks", queue) }
@@ -82,7 +82,7 @@ var luaNames = func() string {
 	k := keys{} // every name without its tenant, and so beginning with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
 	for _, key := range []string{
-		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(), k.ended(), k.waited(),
+		k.queues(), k.nodes(), k.paused(), k.control(), k.limits(), k.crashes(), k.ended(), k.waiters(),
 		k.pending(""), k.reserved("", ""), k.started(""), k.complete(""), k.failed(""), k.scheduled(""),
 		k.listeners(""), k.channel(""), k.index(""), k.stats(""), k.purged(""), k.priorities(""), k.expiry(""), k.keyed(""),
 		k.level("", ""), k.unique("", ""), k.task(""), k.bytes(""), k.log(""), k.attempts(""), k.done(""), k.duty(""), k.node(""),

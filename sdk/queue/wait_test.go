@@ -125,7 +125,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
 		node := w.node(t, "q")
-		w.rdb.Set(w.ctx, w.keys.waited(), "", 0)
+		w.rdb.Set(w.ctx, w.keys.waiters(), 1, 0)
 		for what, end := range map[string]func(id string) error{
 			"cancel": func(id string) error { _, err := q.Cancel(w.ctx, id); return err },
 			"settle": func(id string) error {
@@ -165,13 +165,13 @@ func TestNobodyWaitsNobodyHears(t *testing.T) {
 		w.subscribed(t, w.keys.done(second))
 		w.settle(t, node, "q", Settlement{Claim: held[0]})
 		ended := w.waiting(t, w.enqueue(t, "other", "", Options{}))
-		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.keys.waited()).Val() == 1 })
+		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.keys.waiters()).Val() == 1 })
 		w.settle(t, node, "q", Settlement{Claim: held[1]})
 		if got := receive(t, "the second one's announcement", messages); got.Channel != w.keys.done(second) {
 			t.Errorf("heard of %s, want only of %s", got.Channel, second)
 		}
-		if left := w.rdb.PTTL(w.ctx, w.keys.waited()).Val(); left <= 0 || left > waitedFor {
-			t.Errorf("the note is kept for %s, want at most %s", left, waitedFor)
+		if left := w.rdb.PTTL(w.ctx, w.keys.waiters()).Val(); left <= 0 || left > noteFor {
+			t.Errorf("the note is kept for %s, want at most %s", left, noteFor)
 		}
 		must[bool](t)(w.Queue("other").Cancel(w.ctx, must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending("other"), 0, 0).Result())[0]))
 		receive(t, "the end of Wait", ended)

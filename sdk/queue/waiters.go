@@ -12,8 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// waitedFor is how long after a look of a waiter hosts announce what they complete; it outlasts several looks of the slow poll.
-const waitedFor = 3 * pollInterval
+// Hosts announce complete tasks for noteFor after a waiter noted that it waits, which it does each noteEvery.
+const (
+	noteEvery = 5 * time.Second
+	noteFor   = 3 * noteEvery
+)
 
 // waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads for all.
 type waiters struct {
@@ -82,12 +85,13 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		for range subscription { // or go-redis waits a minute to deliver what is left
 		}
 	}()
-	ticker := time.NewTicker(ws.store.poll)
+	ticker, renewal := time.NewTicker(ws.store.poll), time.NewTicker(noteEvery)
 	defer ticker.Stop()
+	defer renewal.Stop()
 	subscribed := make(map[string]bool)
 	done := ws.store.keys.done("")
 	pause := minPause
-	noted := false // that somebody waits
+	var noted time.Time // when it was last noted that somebody waits
 	for {
 		all := false
 		select {
@@ -109,12 +113,17 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			all = true
 		case <-ticker.C:
 			all = true
+		case <-renewal.C:
 		case <-wake:
 		}
-		// Subscribe, then note it and read, then wait: what finishes between the last two is announced.
+		// Subscribe, note it, then read, then wait: what finishes between the last two is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
-		if ws.read(ctx, all, all || !noted) == nil {
-			pause, noted = minPause, true
+		if time.Since(noted) >= noteEvery { // if Redis refuses it, as a replica does, or one that is full, the poll finds what is complete
+			_ = ws.store.rdb.Set(ctx, ws.store.keys.waiters(), 1, noteFor).Err()
+			noted = time.Now()
+		}
+		if ws.read(ctx, all) == nil {
+			pause = minPause
 		} else if Sleep(ctx, pause) {
 			pause = min(2*pause, maxPause)
 		}
@@ -146,10 +155,9 @@ func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscrib
 	}
 }
 
-// read reads the status of the dirty tasks, or of all, and answers those who wait for a finished or deleted one. With note it first
-// notes that somebody waits: for tasks that are complete later there is an announcement then. An error means that Redis is
-// unavailable: they stay dirty.
-func (ws *waiters) read(ctx context.Context, all, note bool) error {
+// read reads the status of the dirty tasks, or of all, and answers those who wait for a finished or deleted one. An error means
+// that Redis is unavailable: they stay dirty.
+func (ws *waiters) read(ctx context.Context, all bool) error {
 	ws.mu.Lock()
 	ids := slices.Collect(maps.Keys(ws.dirty))
 	if all {
@@ -162,10 +170,6 @@ func (ws *waiters) read(ctx context.Context, all, note bool) error {
 		exists *redis.IntCmd
 	}
 	states, err := pipelined(ctx, ws.store, ids, func(p redis.Pipeliner, id string) state {
-		if note {
-			p.Set(ctx, ws.store.keys.waited(), 1, waitedFor)
-			note = false
-		}
 		key := ws.store.keys.task(id)
 		return state{p.HGet(ctx, key, "status"), p.Exists(ctx, key)}
 	})

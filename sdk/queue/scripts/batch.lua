@@ -1,4 +1,4 @@
--- The functions that enqueue.lua and settle.lua share, declared like those of prelude.lua. The arguments of a new task:
+-- What makes tasks, in enqueue.lua, settle.lua and others, declared like the functions of prelude.lua. The arguments of a new task:
 --         id, parameters, number of further values, and these: name, value, ... of fields of its hash and of
 --           eta       seconds since the epoch, or "+seconds" from now
 --           bytes     its parameters, if the text only stands for them
@@ -169,7 +169,6 @@ local function enqueue(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
   if redis.call('EXISTS', key) == 1 then return existing(key, b.queue, ARGV[at + 1]) end
-  -- Redis refuses the first write of enqueue.lua at maxmemory: then nothing is written at all.
   if afterplain(at) then
     addplain(id, b.queue, ARGV[at + 1], clock)
     if ARGV[at + 2] ~= '0' then clear(id) end

@@ -1,7 +1,7 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
--- RETURNS a word for each task, with spaces between (a list takes Redis longer): new, old or taken (as existing has it), or = and
+-- RETURNS a word for each task, with a space between or behind (a list takes Redis longer): new, old or taken (as existing has it), or = and
 --         the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, or DEPENDENCY if one
 --         is to wait for a task that does not exist, or is open
 local queue = ARGV[2]
@@ -39,8 +39,8 @@ local function lacking() -- rare
   end
 end
 
--- several(limit, plain, clock): enqueues tasks of which some have options, unless plain, or exist, or whose queue has a limit.
-local function several(limit, plain, clock) -- rare
+-- longway(limit, plain, clock): what the short way below leaves: options, unless plain, IDs that exist, a limit, keys of another type.
+local function longway(limit, plain, clock) -- rare
   local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
@@ -63,23 +63,27 @@ local function several(limit, plain, clock) -- rare
   return table.concat(written, ' ')
 end
 
-local limit = redis.pcall('HGET', LIMITS, queue)
-local clock = now(ARGV[1])
-local ids, texts, index, given, at = {}, {}, {}, {}, 3
-local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue } -- others are written, and say what they are
+local limit, clock = redis.pcall('HGET', LIMITS, queue), now(ARGV[1])
+local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
+local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue } -- not written here, but a reserve needs them
 while at and at <= #ARGV do
   local n, id = #ids + 1, ARGV[at]
   ids[n], texts[n], index[2 * n - 1], index[2 * n], keys[n + 3] = id, ARGV[at + 1], clock, id, TASK_ .. id
   if ARGV[at + 2] ~= '0' then
-    if given[id] then limit = limit or '' end -- the second one exists then
+    twice = twice or given[id]
     given[id] = true
   end
   at = afterplain(at)
 end
-if limit or not at or redis.call('EXISTS', unpack(keys)) > 0 then return several(limit, at, clock) end
 
--- What most calls bring takes few commands, and asks for no types: if Redis refuses one, those before it are taken back, and
--- several says what is wrong, or repairs it.
+-- taken(): whether one of the tasks exists, or a key that a reserve needs is of another type.
+local function taken() -- rare
+  return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
+end
+if limit or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then return longway(limit, at, clock) end
+
+-- The short way takes few commands, and asks for no types: if Redis refuses one, those before it are taken back, and the long way
+-- says what is wrong, or repairs it. At maxmemory Redis refuses the first one.
 local bad
 local function write(...)
   local answer = bad or redis.pcall(...)
@@ -88,14 +92,14 @@ local function write(...)
 end
 local added = write('ZADD', QUEUES, 'NX', '0', queue)
 write('ZADD', TASKS_ .. queue, unpack(index))
-local counted = write('HINCRBY', STATS_ .. queue, 'enqueued', #ids > 1 and #ids or '1')
-write('LPUSH', KEYS[1], unpack(ids))
+local pushed = write('LPUSH', KEYS[1], unpack(ids))
+write('HINCRBY', STATS_ .. queue, 'enqueued', #ids > 1 and #ids or '1')
 if bad and added ~= bad then
   if added == 1 then redis.call('ZREM', QUEUES, queue) end
   redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
-  if counted ~= bad then redis.call('HINCRBY', STATS_ .. queue, 'enqueued', -#ids) end
+  if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
 end
-if bad then return several(limit, at, clock) end
+if bad then return longway(limit, at, clock) end
 for i, id in ipairs(ids) do addplain(id, queue, texts[i], clock) end
 for id in pairs(given) do clear(id) end
 announce(CHANNEL_ .. queue)

@@ -19,7 +19,7 @@ local function after(clock, delay)
 end
 
 -- mistyped(key, type, key, type, ...): an error reply if a key holds another type than the script
--- will write, else nil. Asked before the first write, because Redis rolls nothing back.
+-- will write, else nil. Asked before the first write, because Redis rolls nothing back (but see enqueue.lua).
 local function mistyped(...)
   local arg = {...}
   for i = 1, #arg, 2 do
@@ -374,10 +374,10 @@ local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
   'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
   'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
--- read(key, max, wary): the TAKEN fields of a task, without parameters of more than max bytes, and the size of these. nil if the
--- key has another type. Redis takes long to copy large parameters into a script; one that is wary asks for the size first.
-local function read(key, max, wary)
-  local size = wary and redis.pcall('HSTRLEN', key, 'parameters') or 0
+-- read(key, max, ask): the TAKEN fields of a task and the size of its parameters. nil if the key has another type. With ask, Redis
+-- is asked for the size first, and parameters of more than max bytes are left out: to copy them into a script takes long.
+local function read(key, max, ask)
+  local size = ask and redis.pcall('HSTRLEN', key, 'parameters') or 0
   if type(size) ~= 'number' then return nil end
   local first = size > max and 2 or 1
   local h = redis.pcall('HMGET', key, unpack(TAKEN, first, 6))
@@ -399,7 +399,7 @@ local function payload(id, h, size, max)
     if id then h, size = read(TASK_ .. id, max, true) end
     if not id or not h then return '', 0 end
   end
-  local text = size <= max and h[1]
+  local text = size <= max and h[1] -- it may have been read unasked
   if text and string.sub(text, 1, 12) == 'quern:bytes:' then
     local bytes = companion(id, 'parameters')
     if bytes > max then return false, bytes end

@@ -80,7 +80,7 @@ local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'res
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, 12) } end
 written[#written + 1] = 'run'
 local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local wary = redis.call('HGET', STATS_ .. queue, 'large') -- this queue had large parameters
+local ask = redis.call('HGET', STATS_ .. queue, 'large') -- whether to ask for the size of parameters: this queue had large ones
 local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '' }, 0, {}, 0, 0
 
 -- otherwise(): a function (id, key, expired) that removes a task from the list again, which fails if it has expired, and else waits. It
@@ -105,10 +105,10 @@ end
 local function reserve(id)
   local key = TASK_ .. id
   local max = math.min(most, bytes)
-  local h, size = read(key, max, wary)
-  if h and size > most and not wary then
-    wary = '1'
-    redis.call('HSET', STATS_ .. queue, 'large', wary)
+  local h, size = read(key, max, ask)
+  if h and size > max and not ask then
+    ask = '1'
+    redis.call('HSET', STATS_ .. queue, 'large', ask)
   end
   local status = h and h[2]
   local drop

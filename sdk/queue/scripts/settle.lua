@@ -165,7 +165,7 @@ if bear then bear() end
 if #completed > 0 then
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
   count(STATS_ .. queue, 'complete', #completed)
-  if redis.call('EXISTS', WAITED) == 1 then
+  if redis.call('EXISTS', WAITERS) == 1 then -- see waiters.go
     for _, id in ipairs(completed) do announce(DONE_ .. id) end
   end
 end

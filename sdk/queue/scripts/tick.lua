@@ -50,7 +50,7 @@ if running then
   count(key, 'skipped')
   return plan('skipped')
 end
-bad = refuses(queue, false)
+bad = refuses(queue)
 if bad then return later(bad) end
 local limit = redis.pcall('HGET', LIMITS, queue)
 limit = type(limit) == 'string' and tonumber(limit)
