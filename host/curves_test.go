@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +71,11 @@ func newBenchFleet(b *testing.B, hosts, queues int, module []byte) *benchFleet {
 	b.Helper()
 	f := &benchFleet{b: b}
 	s := settings{server: queuetest.Start(b), tenants: []string{queuetest.Tenant()}, answers: patience, hclog: hclog.Warn}
+	cores := goruntime.GOMAXPROCS(0)
+	goruntime.GOMAXPROCS(cores + 2) // as quern serve does, so that Go serves the network while guests compute
+	b.Cleanup(func() { goruntime.GOMAXPROCS(cores) })
+	s.Guests, s.engine.Guests = cores, cores
+	s.Concurrency = max(4, 2*cores)
 	f.queues, s.guests, s.yaml = manyQueues(queues, module)
 	for range hosts {
 		n := start(b, s)
@@ -293,9 +299,10 @@ QUERN_HANDLER int32_t handle(void) {
 	} while (now - begun < took);
 	return 0;
 }`)
+	slots := Defaults().Concurrency
 	f := newBenchFleet(b, 1, len(short), module)
 	f.write("long.yaml", fmt.Appendf(nil, "{queues: [%s], concurrency: %d}",
-		strings.Join(slices.Sorted(maps.Keys(long)), ", "), Defaults().Concurrency-1))
+		strings.Join(slices.Sorted(maps.Keys(long)), ", "), slots-1))
 	f.install("long", module)
 	measure := func(beside map[string]int) map[string]float64 {
 		report, waiting := make(map[string]float64), make(map[string][]string)

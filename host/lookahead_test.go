@@ -81,6 +81,36 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	}
 }
 
+// However short a queue's tasks are, no more than mostAhead wait, reserved in batches of maxBatch.
+func TestMostAhead(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
+	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.settleAll(time.Microsecond)
+	most := 0
+	for range 8 {
+		for _, a := range r.pick().allocations {
+			if len(a.shares)+a.ahead > maxBatch {
+				t.Errorf("a reserve of %d tasks", len(a.shares)+a.ahead)
+			}
+			r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+		}
+		most = max(most, r.ahead)
+	}
+	if most <= maxBatch || most > mostAhead {
+		t.Errorf("%d tasks waited, want more than a batch and at most %d", most, mostAhead)
+	}
+	for r.ahead+len(r.running) > 0 {
+		now := r.pick()
+		r.running = append(r.running, now.begun...)
+		for _, a := range now.allocations {
+			r.answer(a, 0, queue.ReserveReply{})
+		}
+		r.settleAll(time.Microsecond)
+	}
+}
+
 // One task that was held up for some milliseconds does not keep the next ones from being reserved ahead.
 func TestOneHeldUpTask(t *testing.T) {
 	t.Parallel()
