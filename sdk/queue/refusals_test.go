@@ -125,6 +125,27 @@ func TestMistypedKeysOfAQueueInUse(t *testing.T) {
 	})
 }
 
+// A user of Redis who may not write tasks leaves no IDs without a task.
+func TestEnqueueWithoutHSET(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) {
+		if err := w.rdb.Do(w.ctx, "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-hset").Err(); err != nil {
+			t.Fatal(err)
+		}
+		options := *w.rdb.Options()
+		options.Username, options.Password = "u", "p"
+		rdb := redis.NewClient(&options)
+		defer func() { _ = rdb.Close() }()
+		client := must[*Client](t)(NewFromRedis(rdb, w.config))
+		if _, err := client.Queue("q").Enqueue(w.ctx, nil, Options{ID: "id"}); err == nil {
+			t.Error("enqueued without HSET")
+		}
+		keys := []string{w.keys.task("id"), w.keys.queues(), w.keys.index("q"), w.keys.pending("q"), w.keys.stats("q")}
+		if n := must[int64](t)(w.rdb.Exists(w.ctx, keys...).Result()); n != 0 {
+			t.Errorf("%d keys were written", n)
+		}
+	})
+}
+
 func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)

@@ -41,7 +41,7 @@ local function batch(queue, clock, instead)
 end
 
 -- clear(id): removes what another client left when it deleted a task of an ID that is chosen again.
-local function clear(id) redis.call('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id) end
+local function clear(id) redis.pcall('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id) end
 
 -- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
 -- It is made once a batch, for making it declares all that options need.

@@ -84,6 +84,7 @@ if limit or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken(
 
 -- The short way takes few commands, and asks for no types: if Redis refuses one, those before it are taken back, and the long way
 -- says what is wrong, or repairs it. At maxmemory Redis refuses the first one.
+for i, id in ipairs(ids) do addplain(id, queue, texts[i], clock) end
 local bad
 local function write(...)
   local answer = bad or redis.pcall(...)
@@ -94,13 +95,13 @@ local added = write('ZADD', QUEUES, 'NX', '0', queue)
 write('ZADD', TASKS_ .. queue, unpack(index))
 local pushed = write('LPUSH', KEYS[1], unpack(ids))
 write('HINCRBY', STATS_ .. queue, 'enqueued', #ids > 1 and #ids or '1')
-if bad and added ~= bad then
+if bad then
+  redis.call('UNLINK', unpack(keys, 4))
   if added == 1 then redis.call('ZREM', QUEUES, queue) end
   redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
   if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
+  return longway(limit, at, clock)
 end
-if bad then return longway(limit, at, clock) end
-for i, id in ipairs(ids) do addplain(id, queue, texts[i], clock) end
 for id in pairs(given) do clear(id) end
 announce(CHANNEL_ .. queue)
 return string.rep('new ', #ids)
