@@ -231,7 +231,10 @@ func (l *ledger) task(o order, hash map[string]string) {
 	if hash["reason"] != "" {
 		l.reasons[hash["reason"]]++
 	}
-	attempts, _ := strconv.Atoi(hash["attempts"])
+	attempts, err := strconv.Atoi(hash["attempts"])
+	if err != nil && hash["status"] == string(queue.Complete) && hash["run"] != "0" {
+		attempts = 1
+	}
 	reschedules, _ := strconv.Atoi(hash["reschedules"])
 	crashes, _ := strconv.Atoi(hash["crashes"])
 	l.crashes += crashes
@@ -257,7 +260,7 @@ func (l *ledger) task(o order, hash map[string]string) {
 		}
 		return
 	}
-	if _, run, _ := strings.Cut(hash["settled"], " "); hash["settled"] != hash["run"] && run != hash["run"]+"@"+hash["created"] {
+	if _, run, _ := strings.Cut(hash["settled"], " "); hash["status"] == string(queue.Failed) && hash["settled"] != hash["run"] && run != hash["run"]+"@"+hash["created"] {
 		l.blame("task %s was settled as %q, but was created at %s and had %s runs", o.id, hash["settled"], hash["created"], hash["run"])
 	}
 	l.ran(o, hash)

@@ -111,7 +111,7 @@ func TestSettleAfterHalfASettle(t *testing.T) {
 		node := w.node(t, "q")
 		held := w.reserveMany(t, node, "q", 3, true)
 		for _, id := range []string{"half", "alone"} {
-			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "complete", "settled", "1")
+			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "complete")
 		}
 		for range 2 {
 			w.settle(t, node, "q", Settlement{Claim: held[2]})
@@ -180,11 +180,11 @@ func TestWhatOlderHostsWrote(t *testing.T) {
 		got := w.reserve(t, node, "q", true)
 		w.settle(t, node, "q", Settlement{Claim: got.Claim()})
 		hash := w.keys.task(id)
-		if mark := w.rdb.HGet(w.ctx, hash, "settled").Val(); mark != "1" {
-			t.Errorf("settled %q", mark)
+		if mark, err := w.rdb.HMGet(w.ctx, hash, "settled", "attempts", "finished_at").Result(); err != nil || !slices.Equal(mark, []any{nil, nil, nil}) {
+			t.Errorf("settled %q, attempts and end %v: %v", mark[0], mark[1:], err)
 		}
 		claim := got.Claim()
-		w.rdb.HSet(w.ctx, hash, "digest", digest, "settled", node.ID()+" "+claim.proof())
+		w.rdb.HSet(w.ctx, hash, "digest", digest, "settled", node.ID()+" "+claim.proof(), "attempts", 1)
 		w.settle(t, node, "q", Settlement{Claim: got.Claim(), Result: []byte("repeat")})
 		if task := w.task(t, id); task.Digest != digest || string(task.Result) != "" || task.Attempts != 1 {
 			t.Errorf("%+v", task)

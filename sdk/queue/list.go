@@ -284,7 +284,7 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 var summaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
-	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "finished_at", "plugin",
+	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "plugin",
 	"digest", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
 	"checkpoint", "after",
 }

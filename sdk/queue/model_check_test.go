@@ -112,11 +112,13 @@ func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 	got := make([]string, len(hash))
 	for i, value := range hash {
 		got[i] = asString(value)
-		if i >= 3 && i <= 5 && got[i] == "" {
+		if i == 3 && got[i] == "" && task.status == Complete && task.run > 0 {
+			got[i] = "1"
+		} else if i >= 3 && i <= 5 && got[i] == "" {
 			got[i] = "0"
 		}
 	}
-	if task.status.Finished() && got[6] == got[1] { // short for the run that the hash names
+	if task.status == Failed && got[6] == got[1] { // short for the run that the hash names
 		got[6] = got[2] + " " + got[1] + "@" + created
 	}
 	if got[1] == "00" { // 0, of a task with no further fields

@@ -78,6 +78,11 @@ type modelTask struct {
 
 func (t *modelTask) held() bool { return t.status == Reserved || t.status == Started }
 
+// settledBy tells whether the run with this mark settled the task, and it did not run since.
+func (t *modelTask) settledBy(mark string) bool {
+	return mark == t.mark || t.status == Complete && t.node != nil && mark == t.node.id+" "+t.hold.proof()
+}
+
 func (t *modelTask) waiting() bool { return t.status == Pending || t.status == Scheduled }
 
 // priorities are those that the model's tasks have.

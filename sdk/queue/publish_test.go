@@ -2,12 +2,12 @@ package queue
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -655,17 +655,24 @@ func TestPublishWhileSubscriptionsAreRead(t *testing.T) {
 func TestPublishWhileSubscriptionsChange(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.subscribe(t, Subscription{ID: "always", Topic: "orders", Queue: "q"})
-		ctx, cancel := context.WithCancel(w.ctx)
-		ended := make(chan struct{})
+		changes, ended := make(chan bool, publishTries/2-2), make(chan struct{}) // fewer than a publication gives up after
 		go func() {
 			defer close(ended)
-			for ctx.Err() == nil {
-				_, _ = w.Subscribe(ctx, Subscription{ID: "often", Topic: "orders", Queue: "q"})
-				_ = w.Unsubscribe(ctx, "often")
+			for range changes {
+				_, _ = w.Subscribe(w.ctx, Subscription{ID: "often", Topic: "orders", Queue: "q"})
+				_ = w.Unsubscribe(w.ctx, "often")
 			}
 		}()
+		stop := sync.OnceFunc(func() {
+			close(changes)
+			<-ended
+		})
+		defer stop()
 		total := 0
 		for range 50 {
+			for len(changes) < cap(changes) {
+				changes <- true
+			}
 			p := w.publish(t, "orders", "", PublishOptions{})
 			got := w.published(t, p.ID)
 			if _, ok := got["always"]; !ok || len(got) != p.Subscribers {
@@ -673,8 +680,7 @@ func TestPublishWhileSubscriptionsChange(t *testing.T) {
 			}
 			total += len(got)
 		}
-		cancel()
-		<-ended
+		stop()
 		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.keys.pending("q")).Result()); int(n) != total {
 			t.Errorf("%d tasks, want %d", n, total)
 		}

@@ -94,12 +94,18 @@ func newTask(id string, hash map[string]string) *Task {
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
 		DeadID: hash["dead_id"], Dead: hash["dead_queue"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
-		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"), FinishedAt: moment("finished_at"),
+		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],
 		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
+	if t.Status.Finished() {
+		t.FinishedAt = t.Updated
+	}
+	if t.Status == Complete && t.Run > 0 && hash["attempts"] == "" {
+		t.Attempts = 1
+	}
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
 		t.Priority = p
 	}

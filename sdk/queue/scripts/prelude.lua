@@ -51,17 +51,20 @@ local function duty(key, listener, ms)
 end
 
 -- holder(key, listener, run, field, ...): whether the hash says that the listener's run holds the task: 'held',
--- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, settled and created
+-- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, status and created
 -- and of the further fields. The caller then proves the list with LREM or LPOS. The run is "RUN@CREATED", for an ID may be
 -- enqueued anew and then begins with run 1 again; or "RUN" from who does not know when the task was created.
 local function holder(key, listener, run, ...)
-  local h = redis.pcall('HMGET', key, 'node', 'run', 'settled', 'created', ...)
+  local h = redis.pcall('HMGET', key, 'node', 'run', 'status', 'created', ...)
   if h.err then return 'gone' end -- the key has another type: the task is gone
   if not h[1] and redis.call('EXISTS', key) == 0 then return 'gone' end
-  if h[3] and h[3] == listener .. ' ' .. run then return 'done' end
   local is = h[2] or ''
-  if h[1] ~= listener or run ~= is and run ~= is .. '@' .. (h[4] or '') then return 'lost' end
-  return h[3] == is and 'done' or 'held', h
+  local its = h[1] == listener and (run == is or run == is .. '@' .. (h[4] or ''))
+  if its and h[3] == 'complete' then return 'done', h end
+  if its and h[3] ~= 'failed' then return 'held', h end
+  local settled = redis.call('HGET', key, 'settled')
+  if settled and (settled == listener .. ' ' .. run or its and settled == is) then return 'done', h end
+  return its and 'held' or 'lost', h
 end
 
 -- moment(text, otherwise): a time that the hash holds, if Redis would take it as a score. Lua's own
@@ -325,7 +328,7 @@ end
 -- fields and values of its hash. The caller has checked the keys' types.
 local function fail(queue, id, clock, reason, text, ...)
   local key = TASK_ .. id
-  redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, 'finished_at', clock, ...)
+  redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, ...)
   redis.call('LPUSH', FAILED_TASKS_ .. queue, id)
   count(STATS_ .. queue, 'failed')
   count(STATS_ .. queue, 'failed:' .. reason)
@@ -547,7 +550,7 @@ local function resolve(queue, id, clock, d, why)
     return fail(queue, id, clock, 'dependency', describe('dependency', why))
   end
   local key = TASK_ .. id
-  redis.call('HSET', key, 'status', 'complete', 'result', '', 'updated', clock, 'finished_at', clock)
+  redis.call('HSET', key, 'status', 'complete', 'result', '', 'updated', clock)
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, id)
   redis.call('ZREM', EXPIRY_ .. queue, id)
   count(STATS_ .. queue, 'complete')
@@ -575,7 +578,7 @@ local function revive(queue, id, clock, d)
     count(key, 'stale')
     count(STATS_ .. queue, 'stale:failed')
   end
-  redis.call('HDEL', key, 'error', 'reason', 'finished_at', 'expires')
+  redis.call('HDEL', key, 'error', 'reason', 'expires')
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', UNIQUE_LIFE) end

@@ -28,10 +28,10 @@ local ids = redis.call('LRANGE', KEYS[1], -passed - tonumber(ARGV[4]), -passed -
 local gone, forgotten, owned, stay, ended, looked, removed = {}, {}, {}, 0, 0, 0, 0
 for i = #ids, 1, -1 do
   local id = ids[i]
-  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'run', 'foreign', 'stale', unpack(OWNED))
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'updated', 'run', 'foreign', 'stale', unpack(OWNED))
   local dangling = h.err or h[1] ~= status
-  local outdated = status == 'failed' and not h.err and (tonumber(h[6] or '') or 0) > 0 -- of an earlier attempt
-  local old = age and not dangling and tonumber(moment(h[2] or h[3], '0')) < clock - age
+  local outdated = status == 'failed' and not h.err and (tonumber(h[5] or '') or 0) > 0 -- of an earlier attempt
+  local old = age and not dangling and tonumber(moment(h[2], '0')) < clock - age
   local stays = not dangling and not outdated and not old and surplus <= 0
   if stays and (not whole or removed >= stale) then
     ended = 1
@@ -42,12 +42,12 @@ for i = #ids, 1, -1 do
     if outdated then redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) end
     gone[#gone + 1] = i
     removed = removed + 1
-  elseif stays or (not h[4] or h[5]) and ARGV[7] ~= '1' then
+  elseif stays or (not h[3] or h[4]) and ARGV[7] ~= '1' then
     stay = stay + 1
   else
     gone[#gone + 1] = i
     forgotten[#forgotten + 1] = id
-    owned[#owned + 1] = { h[7], h[8], h[9] }
+    owned[#owned + 1] = { h[6], h[7], h[8] }
   end
   if not dangling and not outdated or removed > stale then surplus = surplus - 1 end
 end

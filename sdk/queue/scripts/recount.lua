@@ -39,8 +39,8 @@ local function old(list, queue, status)
   if type(id) ~= 'string' then return id end -- false for an empty list, and an error for purge.lua to report
   local stand, _, crowded = entries(list, queue, status)
   if crowded or keep and stand > keep then return true end
-  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'finished_at', 'updated', 'stale')
-  return h.err or h[1] ~= status or h[4] or age and tonumber(moment(h[2] or h[3], '0')) < clock - age
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'updated', 'stale')
+  return h.err or h[1] ~= status or h[3] or age and tonumber(moment(h[2], '0')) < clock - age
 end
 
 local bad, started = {}, {}

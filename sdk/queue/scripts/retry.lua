@@ -12,7 +12,7 @@ if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after', 'finished_at', 'updated')
+  'dead_id', 'awaited', 'after', 'updated')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
 local d = h[11] and dependencies(h[11])
 if d and d.state == 'released' then d = nil end
@@ -23,7 +23,7 @@ local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
 if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
-if h[6] then record(id, moment(h[12], moment(h[13], clock)), 'failed', h[2] or '') end -- otherwise it never ran
+if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
   local stale = redis.call('LREM', FAILED_TASKS_ .. queue, 0, id) - 1
   if stale > 0 then count(STATS_ .. queue, 'stale:failed', -stale) end
@@ -32,10 +32,10 @@ else
   count(key, 'stale')
   count(STATS_ .. queue, 'stale:failed')
 end
-redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
-  'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
+redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'cancel',
+  'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
-redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'attempts', '0', 'crashes', '0', 'retried_at', clock, 'updated', clock,
+redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
 local deadline = moment(h[5])
 if deadline and tonumber(deadline) <= tonumber(clock) then

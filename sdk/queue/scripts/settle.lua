@@ -36,22 +36,26 @@ local function remove(id)
   return is
 end
 
+-- attempts(key, run): how many attempts ended before this run, or false for none.
+local function attempts(key, run) return run ~= '1' and redis.call('HGET', key, 'attempts') end
+
 -- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
 local function complete(id, key, h, text, bytes)
-  redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'finished_at', clock, 'settled', h[2], 'result', text,
-    'attempts', following(h[5]))
-  if h[10] then noteend(id, 2) end
+  redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
+  local before = attempts(key, h[2])
+  if before then redis.call('HSET', key, 'attempts', following(before)) end
+  if h[9] then noteend(id, 2) end
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
-  if h[6] then expiring[#expiring + 1] = id end
-  if h[7] and redis.call('TYPE', TASK_ .. h[7])['ok'] == 'hash' and redis.call('HGET', TASK_ .. h[7], 'dead_id') == id then
-    redis.call('HSET', TASK_ .. h[7], 'handled', id) -- unless it was retried meanwhile, or has a later letter
+  if h[5] then expiring[#expiring + 1] = id end
+  if h[6] and redis.call('TYPE', TASK_ .. h[6])['ok'] == 'hash' and redis.call('HGET', TASK_ .. h[6], 'dead_id') == id then
+    redis.call('HSET', TASK_ .. h[6], 'handled', id) -- unless it was retried meanwhile, or has a later letter
   end
-  if h[8] then
+  if h[7] then
     redis.call('HDEL', key, 'checkpoint')
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
   end
-  if h[9] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[9]) end
+  if h[8] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[8]) end
 end
 
 -- otherwise(): a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its next run unless it was
@@ -60,7 +64,7 @@ local function otherwise() -- rare
   return function(id, key, h, run, action, text, more)
     if action == 'failed' then
       unburied = ''
-      fail(queue, id, clock, more, text, 'settled', h[2], 'attempts', following(h[5]))
+      fail(queue, id, clock, more, text, 'settled', h[2], 'attempts', following(attempts(key, h[2])))
       return unburied == '' and 'ok' or 'unburied ' .. unburied
     end
     local counters = { retry = 'attempts', reschedule = 'reschedules', reject = 'rejects' }
@@ -117,15 +121,14 @@ local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'attempts', 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
+  local hold, h = holder(key, listener, run, 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end
   local refusing = hold == 'held' and has and children(at)
   if hold == 'done' then
-    local status = redis.call('HGET', key, 'status')
-    if (status == 'complete' or status == 'failed') and remove(id) then -- an error ended the script that settled it
+    if (h[3] == 'complete' or h[3] == 'failed') and remove(id) then -- an error ended the script that settled it
       started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
-      if status == 'complete' then completed[#completed + 1] = id end
+      if h[3] == 'complete' then completed[#completed + 1] = id end
     end
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
