@@ -459,6 +459,31 @@ func TestRetryByHandOfWhatNeverRan(t *testing.T) {
 	})
 }
 
+// The age of a task that waits again counts from then, also if it had no fields of its own when it failed, or was Python's.
+func TestRetryByHandOfAPlainTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, of := range []string{"quern", "python"} {
+			w.at(0)
+			id := w.enqueue(t, of, "", Options{})
+			if of == "python" {
+				w.rdb.HDel(w.ctx, w.keys.task(id), "run")
+			}
+			if _, err := w.Queue(of).Cancel(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			w.at(500)
+			if err := w.Queue(of).Retry(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			w.at(550)
+			batch := w.node(t, of).Reserve(w.ctx, []ReserveRequest{{Queue: of, Count: 1, MaxAge: time.Minute}})[0]
+			if batch.Err != nil || len(batch.Tasks) != 1 || batch.Tasks[0].Run != 1 {
+				t.Errorf("%s: %+v", of, batch)
+			}
+		}
+	})
+}
+
 // A deadline that is still to come holds for the retry too; one that is past does not.
 func TestRetryByHandAndDeadlines(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

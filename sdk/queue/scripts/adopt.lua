@@ -20,14 +20,14 @@ for i = 8 + extra, #ARGV do
   local key = TASK_ .. id
   local max = math.min(most, room)
   local h, size = read(key, max, true)
-  local status = h and h[2]
+  local status, node = h and h[2], h and redis.call('HGET', key, 'node')
   local finished = not h or status == 'complete' or status == 'failed' or not status and redis.call('EXISTS', key) == 0
-  if finished or h[3] and h[3] ~= listener and holding(queue, id, h[3], listener) then
+  if finished or node and node ~= listener and holding(queue, id, node, listener) then
     dropped = dropped + redis.call('LREM', KEYS[1], 1, id)
     disown(queue, listener, id, pid ~= '' and pid or string.match(listener, '_(%d+)$'))
   elseif redis.call('LPOS', KEYS[1], id) then
-    if h[3] ~= listener or status ~= 'reserved' and status ~= 'started' then
-      h[4] = count(key, 'run')
+    if node ~= listener or status ~= 'reserved' and status ~= 'started' then
+      h[3] = count(key, 'run')
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
@@ -35,7 +35,7 @@ for i = 8 + extra, #ARGV do
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))
     end
-    room = room - take(out, id, h[4] or '0', h, size, max)
+    room = room - take(out, id, h[3] or '0', h, size, max)
   end
 end
 out[1] = dropped

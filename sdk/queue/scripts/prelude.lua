@@ -248,6 +248,9 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
+-- The ID of a dead letter begins so.
+local LETTER = 'dead-'
+
 -- inherit(id, letter): gives a dead letter that refers to a task the payload that this has itself.
 local function inherit(id, letter)
   local h = redis.pcall('HMGET', TASK_ .. letter, 'live_id', 'parameters')
@@ -276,7 +279,7 @@ local function bury(id, clock, dead, run, priority)
   end
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
-  local letter = 'dead-' .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
+  local letter = LETTER .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
   local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first task, also if a letter failed
   if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- the task that took over the payload
@@ -371,10 +374,9 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task. 5 to 23 are in its reply; one that is PLAIN and was not retried by hand has
--- none from 7 on.
-local TAKEN = { 'parameters', 'status', 'node', 'run', 'created', 'retried_at',
-  'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
+-- The fields that a reserve reads of each task. 4 to 22 are in its reply; one that is PLAIN has none from 5 on.
+local TAKEN = { 'parameters', 'status', 'run', 'created',
+  'retried_at', 'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
   'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
 -- read(key, max, ask): the TAKEN fields of a task and the size of its parameters. nil if the key has another type. With ask, Redis
@@ -383,12 +385,12 @@ local function read(key, max, ask)
   local size = ask and redis.pcall('HSTRLEN', key, 'parameters') or 0
   if type(size) ~= 'number' then return nil end
   local first = size > max and 2 or 1
-  local h = redis.pcall('HMGET', key, unpack(TAKEN, first, 6))
+  local h = redis.pcall('HMGET', key, unpack(TAKEN, first, 4))
   if h.err then return nil end
   if first == 2 then table.insert(h, 1, false) end
   if h[1] then size = #h[1] end
-  if h[4] ~= PLAIN or h[6] then
-    for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 7))) do h[6 + i] = value end
+  if h[3] ~= PLAIN then
+    for i, value in ipairs(redis.call('HMGET', key, unpack(TAKEN, 5))) do h[4 + i] = value end
   end
   return h, size
 end
@@ -417,7 +419,7 @@ local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local n = #out + 5
   out[n - 4], out[n - 3], out[n - 2], out[n - 1], out[n] = id, run, parameters, bytes, 0
-  for i = 5, math.min(23, table.maxn(h)) do
+  for i = 4, math.min(22, table.maxn(h)) do
     if h[i] then
       out[#out + 1] = TAKEN[i]
       out[#out + 1] = h[i]

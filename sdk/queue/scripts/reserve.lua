@@ -115,7 +115,8 @@ local function reserve(id)
   if not h or status == 'complete' or status == 'failed' then
     drop = true
   elseif status == 'reserved' or status == 'started' then
-    drop = h[3] and holding(queue, id, h[3], listener)
+    local node = redis.call('HGET', key, 'node')
+    drop = node and holding(queue, id, node, listener)
   elseif status == 'scheduled' then -- an entry that stayed in a list too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
@@ -126,24 +127,24 @@ local function reserve(id)
     dropped = dropped + 1
     return
   end
-  if not h[8] and ARGV[9] ~= '' then -- only the manifest limits its age
-    local old = after(since(clock, h[5], h[7], h[6]), ARGV[9])
-    if not h[9] or tonumber(old) < tonumber(moment(h[9], old)) then
-      h[9] = old
+  if not h[7] and ARGV[9] ~= '' then -- only the manifest limits its age
+    local old = after(since(clock, h[4], h[6], h[5]), ARGV[9])
+    if not h[8] or tonumber(old) < tonumber(moment(h[8], old)) then
+      h[8] = old
       redis.call('HSET', key, 'expires', old)
       redis.call('ZADD', EXPIRY_ .. queue, old, id)
     end
   end
-  local expired = h[9] and tonumber(moment(h[9], clock)) < tonumber(clock)
-  if expired or h[25] or h[24] and rejected(h[24]) then
+  local expired = h[8] and tonumber(moment(h[8], clock)) < tonumber(clock)
+  if expired or h[24] or h[23] and rejected(h[23]) then
     ending = ending or otherwise()
     return ending(id, key, expired)
   end
-  if not h[4] then -- enqueued by a client without an index
-    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[5], clock), id)
+  if not h[3] then -- enqueued by a client without an index
+    redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[4], clock), id)
     redis.call('HSET', key, 'foreign', '1')
   end
-  local run = following(h[4])
+  local run = following(h[3])
   if pid ~= '' then
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder

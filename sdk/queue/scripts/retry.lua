@@ -12,7 +12,7 @@ if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after', 'updated')
+  'dead_id', 'awaited', 'after', 'updated', 'run')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
 local d = h[11] and dependencies(h[11])
 if d and d.state == 'released' then d = nil end
@@ -37,6 +37,7 @@ redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
 redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
+if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- it has more fields now
 local deadline = moment(h[5])
 if deadline and tonumber(deadline) <= tonumber(clock) then
   redis.call('HDEL', key, 'deadline')

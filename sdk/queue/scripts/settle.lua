@@ -18,7 +18,7 @@ local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_T
 if bad then return bad end
 
 local clock = now(ARGV[1])
-local started, completed, expiring, woken = {}, {}, {}, false -- removed or added together at the end
+local started, completed, woken = {}, {}, false -- removed or added together at the end
 
 -- remove(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
 -- removed together at the end, and those among them that stay are put back; so the first write is a removal of nothing.
@@ -44,18 +44,18 @@ local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
   local before = attempts(key, h[2])
   if before then redis.call('HSET', key, 'attempts', following(before)) end
-  if h[9] then noteend(id, 2) end
+  if h[7] then noteend(id, 2) end
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
-  if h[5] then expiring[#expiring + 1] = id end
-  if h[6] and redis.call('TYPE', TASK_ .. h[6])['ok'] == 'hash' and redis.call('HGET', TASK_ .. h[6], 'dead_id') == id then
-    redis.call('HSET', TASK_ .. h[6], 'handled', id) -- unless it was retried meanwhile, or has a later letter
+  local live = string.sub(id, 1, #LETTER) == LETTER and redis.call('HGET', key, 'live_id')
+  if live and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' and redis.call('HGET', TASK_ .. live, 'dead_id') == id then
+    redis.call('HSET', TASK_ .. live, 'handled', id) -- unless it was retried meanwhile, or has a later letter
   end
-  if h[7] then
+  if h[5] then
     redis.call('HDEL', key, 'checkpoint')
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
   end
-  if h[8] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[8]) end
+  if h[6] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[6]) end
 end
 
 -- otherwise(): a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its next run unless it was
@@ -121,7 +121,7 @@ local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'expires', 'live_id', 'checkpoint', 'unique', 'awaited')
+  local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited')
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end
   local refusing = hold == 'held' and has and children(at)
@@ -163,9 +163,9 @@ if first then
   if #stay > 0 then redis.call('RPUSH', KEYS[1], unpack(stay)) end
 end
 if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
-if #expiring > 0 then redis.call('ZREM', EXPIRY_ .. queue, unpack(expiring)) end
 if bear then bear() end
 if #completed > 0 then
+  if redis.call('EXISTS', EXPIRY_ .. queue) == 1 then redis.call('ZREM', EXPIRY_ .. queue, unpack(completed)) end
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
   count(STATS_ .. queue, 'complete', #completed)
   if redis.call('EXISTS', WAITERS) == 1 then -- see waiters.go
