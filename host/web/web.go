@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -39,7 +42,7 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 	}
 	log := logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log}))
+	mux.Handle("GET /metrics", scrapes(gatherer, log))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, "ok", nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := ready()
@@ -48,6 +51,17 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 	return NewServer(listener, &http.Server{
 		Handler: mux, ErrorLog: log, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 	}), nil
+}
+
+// scrapes answers with the metrics. It compresses for speed: promhttp's own level takes a quarter of a large scrape's time, for an
+// answer of the same size.
+func scrapes(gatherer prometheus.Gatherer, log *log.Logger) http.Handler {
+	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log, DisableCompression: true})
+	compressed, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed))
+	if err != nil {
+		panic(err) // the level is one
+	}
+	return compressed(plain)
 }
 
 // NewServer makes a Server of its parts; it closes both.

@@ -132,6 +132,28 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
+// A scrape of some length is compressed for who can read that.
+func TestCompression(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	help := strings.Repeat("The answer. ", 1000)
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "answer", Help: help}))
+	s, _, _ := setup(t, registry, func() (string, error) { return "ok", nil }, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request) // which asks for gzip, and unpacks it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err != nil || !response.Uncompressed || !strings.Contains(string(body), "# HELP answer "+help) {
+		t.Errorf("%q, compressed %t: %v", body, response.Uncompressed, err)
+	}
+}
+
 // A client that does not go on is not waited for, neither before a request nor between two.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()

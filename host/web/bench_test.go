@@ -1,4 +1,4 @@
-package metrics
+package web
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quern-project/quern/metrics"
 )
 
 // What a scrape of 1,000 queues that run takes of the host's processor, as Prometheus asks for it, and how long its text is.
@@ -20,14 +21,14 @@ func BenchmarkScrape(b *testing.B) {
 		for _, encoding := range []string{"identity", "gzip"} {
 			b.Run(name+"/"+encoding, func(b *testing.B) {
 				reg := prometheus.NewRegistry()
-				m, err := New(reg, Config{})
+				m, err := metrics.New(reg, metrics.Config{})
 				if err != nil {
 					b.Fatal(err)
 				}
-				var samples []QueueSample
+				var samples []metrics.QueueSample
 				for i := range queues {
 					queue := fmt.Sprintf("queue-%d", i)
-					samples = append(samples, QueueSample{
+					samples = append(samples, metrics.QueueSample{
 						Tenant: "acme", Queue: queue, Depth: map[string]int64{"pending": 3, "started": 1, "complete": 400}, Listeners: 1,
 					})
 					m.QueueServed("acme", queue, queue)
@@ -35,8 +36,8 @@ func BenchmarkScrape(b *testing.B) {
 					m.Tasks("acme", queue, queue).Ran(time.Millisecond, 1_000_000)
 					m.Tasks("acme", queue, queue).Done("complete", "", "", time.Millisecond)
 				}
-				m.CollectQueues(func(context.Context) ([]QueueSample, error) { return samples, nil })
-				handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+				m.CollectQueues(func(context.Context) ([]metrics.QueueSample, error) { return samples, nil })
+				handler := scrapes(reg, nil)
 				request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 				request.Header.Set("Accept", accept)
 				request.Header.Set("Accept-Encoding", encoding)
