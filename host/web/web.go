@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"time"
@@ -55,7 +54,7 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 
 // scrapes answers with the metrics. It compresses for speed: promhttp's own level takes a quarter of a large scrape's time, for an
 // answer of the same size.
-func scrapes(gatherer prometheus.Gatherer, log *log.Logger) http.Handler {
+func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
 	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log, DisableCompression: true})
 	compressed, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed))
 	if err != nil {
