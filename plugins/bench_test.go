@@ -56,7 +56,6 @@ func BenchmarkStart(b *testing.B) {
 				add("p0.wasm", fmt.Sprintf("%s/p%d.wasm", dir, i))
 			}
 			<-time.After(settleTime)
-			b.ResetTimer()
 			for b.Loop() {
 				b.StopTimer()
 				f := preparedOn(b, runtime.Config{CacheDir: cache}, Config{Dir: dir}, nil)

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -90,7 +89,7 @@ func (f *Filter) Selects(t *queue.Task) bool {
 		}
 	}
 	if f.EndedSince > 0 || f.EndedUntil > 0 {
-		ended := stamp(cmp.Or(t.FinishedAt, t.Updated)) // Python listeners do not set the first
+		ended := stamp(t.FinishedAt)
 		if !t.Status.Finished() || ended < f.EndedSince || f.EndedUntil > 0 && ended >= f.EndedUntil {
 			return false
 		}

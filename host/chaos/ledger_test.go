@@ -232,7 +232,7 @@ func (l *ledger) task(o order, hash map[string]string) {
 		l.reasons[hash["reason"]]++
 	}
 	attempts, err := strconv.Atoi(hash["attempts"])
-	if err != nil && hash["status"] == string(queue.Complete) && hash["run"] != "0" {
+	if run, _ := strconv.Atoi(hash["run"]); err != nil && run > 0 && hash["status"] == string(queue.Complete) {
 		attempts = 1
 	}
 	reschedules, _ := strconv.Atoi(hash["reschedules"])

@@ -58,7 +58,7 @@ func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
 	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log, DisableCompression: true})
 	compressed, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed))
 	if err != nil {
-		panic(err) // the level is one
+		panic(err) // BestSpeed is a valid level
 	}
 	return compressed(plain)
 }

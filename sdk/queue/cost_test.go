@@ -124,6 +124,37 @@ func TestSettleAfterHalfASettle(t *testing.T) {
 	})
 }
 
+// A Python client that lost a task and completes it even so keeps the run that holds it from nothing: the last one wins.
+func TestSettleOfWhatPythonCompleted(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for range 2 {
+			w.enqueue(t, "q", "", Options{})
+		}
+		node := w.node(t, "q")
+		held := w.reserveMany(t, node, "q", 2, true)
+		var settlements []Settlement
+		for i, claim := range held {
+			w.rdb.HSet(w.ctx, w.keys.task(claim.ID), "status", "complete", "result", "Python's", "updated", 1700000000)
+			child := Child{Queue: "child", Spec: Spec{Options: Options{ID: fmt.Sprint(i)}}}
+			settlements = append(settlements, Settlement{Claim: claim, Result: []byte("ours"), Children: []Child{child}})
+		}
+		for range 2 {
+			w.settle(t, node, "q", settlements[0])
+			errs, err := node.Settle(w.ctx, "q", settlements)
+			if err := errors.Join(append(errs, err)...); err != nil {
+				t.Fatal(err)
+			}
+			w.depth(t, "q", map[Status]int64{Complete: 2})
+			w.depth(t, "child", map[Status]int64{Pending: 2})
+		}
+		for _, claim := range held {
+			if task := w.task(t, claim.ID); string(task.Result) != "ours" {
+				t.Errorf("%+v", task)
+			}
+		}
+	})
+}
+
 // Of a long list a settle takes the newest tasks as well as the oldest.
 func TestSettleOfALongList(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -184,9 +215,9 @@ func TestWhatOlderHostsWrote(t *testing.T) {
 			t.Errorf("settled %q, attempts and end %v: %v", mark[0], mark[1:], err)
 		}
 		claim := got.Claim()
-		w.rdb.HSet(w.ctx, hash, "digest", digest, "settled", node.ID()+" "+claim.proof(), "attempts", 1)
+		w.rdb.HSet(w.ctx, hash, "digest", digest, "settled", node.ID()+" "+claim.proof(), "status", "failed", "attempts", 1)
 		w.settle(t, node, "q", Settlement{Claim: got.Claim(), Result: []byte("repeat")})
-		if task := w.task(t, id); task.Digest != digest || string(task.Result) != "" || task.Attempts != 1 {
+		if task := w.task(t, id); task.Digest != digest || task.Status != Failed || string(task.Result) != "" || task.Attempts != 1 {
 			t.Errorf("%+v", task)
 		}
 		// A version is the same one, whoever started its tasks.

@@ -51,7 +51,7 @@ func FuzzDamaged(f *testing.F) {
 	for i, field := range []string{
 		"status", "queue", "node", "run", "pid", "priority", "crashes", "max_crashes", "expires", "max_age", "created", "eta", "deadline",
 		"rejected_by", "settled", "cancel", "dead", "live_id", "dead_id", "stale", "key", "unique", "checkpoint", "parameters", "retry",
-		"labels", "progress", "attempts", "retried_at", "reclaimed_node", "on_crash", "foreign", "finished_at",
+		"labels", "progress", "attempts", "retried_at", "reclaimed_node", "on_crash", "foreign", "updated",
 	} {
 		f.Add(uint8(i), uint8(i), uint8(0), field, []string{"", "nan", "-1", "1e400", "x y", "9223372036854775807", "x", "dead", "quern:bytes:1:a"}[i%9])
 	}

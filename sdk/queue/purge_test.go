@@ -104,7 +104,7 @@ func TestPurgeInBlocks(t *testing.T) {
 	for i := range 4500 {
 		id := fmt.Sprintf("id%04d", i)
 		ids = append(ids, id)
-		pipe.HSet(w.ctx, w.keys.task(id), "status", "complete", "queue", "q", "run", 1, "finished_at", 1600000000+i)
+		pipe.HSet(w.ctx, w.keys.task(id), "status", "complete", "queue", "q", "run", 1, "updated", 1600000000+i)
 		if i < 1500 || i%3 == 0 {
 			pipe.HDel(w.ctx, w.keys.task(id), "run")
 		}

@@ -103,8 +103,8 @@ func newTask(id string, hash map[string]string) *Task {
 	if t.Status.Finished() {
 		t.FinishedAt = t.Updated
 	}
-	if t.Status == Complete && t.Run > 0 && hash["attempts"] == "" {
-		t.Attempts = 1
+	if t.Status == Complete && t.Run > 0 {
+		t.Attempts = max(1, t.Attempts) // a first attempt is not written
 	}
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
 		t.Priority = p

@@ -580,7 +580,7 @@ local function revive(queue, id, clock, d)
     count(key, 'stale')
     count(STATS_ .. queue, 'stale:failed')
   end
-  redis.call('HDEL', key, 'error', 'reason', 'expires')
+  redis.call('HDEL', key, 'error', 'reason', 'expires', 'finished_at') -- which 0.1.0 wrote
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', UNIQUE_LIFE) end

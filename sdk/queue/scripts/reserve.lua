@@ -156,18 +156,19 @@ local function reserve(id)
   taken = taken + 1
 end
 
-local block = 16 -- to be moved at once. Each may have expired, which takes eight times as long, so more come only after a block without such
+-- block(): how many may be moved at once: where tasks expire, which takes eight times as long, no more than there is room for if all
+-- of them have.
+local expiring = ARGV[9] ~= '' or redis.call('EXISTS', EXPIRY_ .. queue) == 1
+local function block() return expiring and math.max(4, math.ceil((128 - work) / 8)) or 32 end
 for _, list in ipairs(pendinglists(queue)) do
   while taken < wanted and work < 128 do
-    local ids = move(list, math.min(block, wanted - taken))
+    local ids = move(list, math.min(block(), wanted - taken))
     if #ids == 0 then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #PENDING_ + 1, #PENDING_ + 3)) end
       break
     end
     looked, work = looked + #ids, work + #ids
-    local before = work
     for _, id in ipairs(ids) do reserve(id) end
-    block = work == before and 2 * block or 16
   end
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end

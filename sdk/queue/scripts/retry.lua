@@ -32,7 +32,7 @@ else
   count(key, 'stale')
   count(STATS_ .. queue, 'stale:failed')
 end
-redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'cancel',
+redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel', -- finished_at is 0.1.0's
   'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
 redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,

@@ -1,6 +1,6 @@
 -- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a
 -- retry. Begins with a removal, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
--- A repeated settle finds its own mark and answers 'ok' again. If an error ended the settle of several tasks before the lists
+-- A repeated settle finds that this run settled the task and answers 'ok' again. If an error ended the settle of several tasks before the lists
 -- changed, the repeat changes them; the tasks that were to come into being are not made then.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces  6 number of tasks
@@ -38,6 +38,13 @@ end
 
 -- attempts(key, run): how many attempts ended before this run, or false for none.
 local function attempts(key, run) return run ~= '1' and redis.call('HGET', key, 'attempts') end
+
+-- listed(id): whether the task is still on the reserved list.
+local function listed(id) -- rare
+  local at = place[id]
+  if at then return window[at] end
+  return redis.call('LPOS', KEYS[1], id)
+end
 
 -- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
 local function complete(id, key, h, text, bytes)
@@ -122,13 +129,13 @@ while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
   local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited')
+  if hold == 'done' and h[3] == 'complete' and listed(id) then hold = 'held' end -- a Python client wrote that, or half a settle
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end
   local refusing = hold == 'held' and has and children(at)
   if hold == 'done' then
-    if (h[3] == 'complete' or h[3] == 'failed') and remove(id) then -- an error ended the script that settled it
+    if h[3] == 'failed' and remove(id) then -- an error ended the script that settled it
       started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
-      if h[3] == 'complete' then completed[#completed + 1] = id end
     end
     out[#out + 1] = 'ok'
   elseif hold == 'gone' then
