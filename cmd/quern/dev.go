@@ -247,6 +247,9 @@ func (r *rebuilder) run(ctx context.Context) {
 func (r *rebuilder) build(ctx context.Context, again bool) {
 	begun, module := time.Now(), filepath.Join(r.to, r.name+manifest.ModuleSuffix)
 	before, _ := os.ReadFile(module)
+	if !again {
+		r.logger.Info("building " + r.name) // the first time a compiler may take a minute
+	}
 	s, err := build.Read(r.dir)
 	if err == nil && s.Name != r.name {
 		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.Name)

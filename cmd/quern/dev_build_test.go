@@ -28,6 +28,7 @@ func TestDevRebuilds(t *testing.T) {
 	})
 	plugins := filepath.Join(t.TempDir(), "handlers")
 	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins, "--log-level", "debug")
+	dev.stderr.await(t, regexp.MustCompile(`building small\n`))
 	dev.stderr.await(t, regexp.MustCompile(`built small in \S+: source=`))
 	dev.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=small`))
 	answers := func(want string) {
