@@ -1,7 +1,7 @@
 -- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a
 -- retry. Begins with a removal, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
--- A repeated settle finds that this run settled the task and answers 'ok' again. If an error ended the settle of several tasks before the lists
--- changed, the repeat changes them; the tasks that were to come into being are not made then.
+-- A repeated settle finds that this run settled the task, and answers 'ok' again. But if the task is still on the reserved list, because
+-- an error ended the script or a Python client completed the task, a complete task is settled again, and a failed one leaves the list.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces  6 number of tasks
 --         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
