@@ -21,7 +21,7 @@ import (
 
 // The benchmarks of this file show what speed and cost depend on. They bring their own repeats: run them with
 // `make bench PKG=./host BENCH='Backlog|QueuesWithWork|Payload|Hosts|Mixed'`. With QUERN_CURVES=full the backlog has a point of
-// 5 million tasks as well, which takes minutes and 5 GB.
+// 5 million tasks as well, which takes minutes and 3 GB.
 
 // point is one point of a curve; measure returns what is to be reported, by its unit.
 type point struct {
@@ -59,7 +59,7 @@ func curve(b *testing.B, rounds int, points []point) {
 	}
 }
 
-// benchFleet is hosts for the same queues, with a Redis of their own, which may have options.
+// benchFleet is hosts for the same queues, with a Redis of their own, which is set as `quern help redis` recommends.
 type benchFleet struct {
 	*node  // the first host
 	b      *testing.B
@@ -67,10 +67,11 @@ type benchFleet struct {
 	queues []string
 }
 
-func newBenchFleet(b *testing.B, hosts, queues int, module []byte, redis ...string) *benchFleet {
+func newBenchFleet(b *testing.B, hosts, queues int, module []byte) *benchFleet {
 	b.Helper()
 	f := &benchFleet{b: b}
-	s := settings{server: queuetest.Start(b, redis...), tenants: []string{queuetest.Tenant()}, answers: patience, hclog: hclog.Warn}
+	server := queuetest.Start(b, "--hash-max-listpack-value", "1024")
+	s := settings{server: server, tenants: []string{queuetest.Tenant()}, answers: patience, hclog: hclog.Warn}
 	cores := goruntime.GOMAXPROCS(0)
 	goruntime.GOMAXPROCS(cores + 2) // as quern serve does, so that Go serves the network while guests compute
 	b.Cleanup(func() { goruntime.GOMAXPROCS(cores) })
@@ -216,8 +217,7 @@ const (
 
 var hundredBytes = strings.Repeat("x", 100)
 
-// BenchmarkBacklog drains tasks while so many others wait behind them, with the setting of Redis that its page recommends: tasks that
-// are tables lie in more places of memory, which takes a tenth longer once they are in no cache.
+// BenchmarkBacklog drains tasks while so many others wait behind them.
 func BenchmarkBacklog(b *testing.B) {
 	backlogs := []int{1000, 100_000}
 	if os.Getenv("QUERN_CURVES") == "full" {
@@ -225,12 +225,12 @@ func BenchmarkBacklog(b *testing.B) {
 	}
 	var points []point
 	for _, backlog := range backlogs {
-		f := newBenchFleet(b, 1, 1, runtimetest.C.Empty(b), "--hash-max-listpack-value", "1024")
+		f := newBenchFleet(b, 1, 1, runtimetest.C.Empty(b))
 		f.drain(curveTasks, hundredBytes) // makes the snapshot
 		f.fill(f.queues[0], backlog, hundredBytes)
 		points = append(points, point{fmt.Sprint(backlog), func() map[string]float64 { return f.drain(curveTasks, hundredBytes) }})
 	}
-	curve(b, 3*curveRounds, points) // the differences are smaller than what the machine does
+	curve(b, 3*curveRounds, points) // fewer do not show differences of some percent
 }
 
 // BenchmarkQueuesWithWork drains tasks from so many queues of one host, the same number from each.

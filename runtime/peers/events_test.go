@@ -42,7 +42,7 @@ type events struct {
 // BenchmarkEvents has nsj-queue-lib and Quern do the same with publications, side by side in some four minutes, and prints what each
 // did as a table in Markdown.
 func BenchmarkEvents(b *testing.B) {
-	hooks := newHooks(b)
+	folder, hooks := outFolder(b), newHooks(b)
 	systems := []events{nsjEvents(b, hooks), quernEvents(b, hooks)}
 	for _, s := range systems {
 		s.publish(b, "order-7")
@@ -71,7 +71,7 @@ func BenchmarkEvents(b *testing.B) {
 	} {
 		fmt.Fprintf(&text, "| %s | %s | %s |\n", row, told[0][row], told[1][row])
 	}
-	write(b, "events.md", text.String())
+	report(b, folder, "events.md", text.String())
 	b.ReportMetric(0, "ns/op") // of an iteration, which is all of this
 }
 

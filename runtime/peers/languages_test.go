@@ -54,9 +54,10 @@ def handle(task):
 
 // BenchmarkLanguages prints what a handler costs in each language, as a table in Markdown.
 func BenchmarkLanguages(b *testing.B) {
+	folder := outFolder(b)
 	rows := startLanguages(b, filepath.Join(b.TempDir(), "compiled"))
 	measureTasks(b, rows)
-	write(b, "languages.md", languageTable(rows))
+	report(b, folder, "languages.md", languageTable(rows))
 	b.ReportMetric(0, "ns/op") // of an iteration, which is all of this
 }
 

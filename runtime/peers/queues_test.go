@@ -27,9 +27,6 @@ const (
 	patience = 5 * time.Minute
 	// lookInterval is how often a queue is asked how many tasks are complete.
 	lookInterval = 200 * time.Millisecond
-
-	// outPath names the folder for what is printed, and for the picture.
-	outPath = "QUERN_BENCH_OUT"
 )
 
 // workload is what each task of a queue does. All languages and all peers do the same.
@@ -61,6 +58,7 @@ type system struct {
 
 // BenchmarkQueues prints how fast tasks go through a host and through the queues of others, as a table in Markdown, and draws it.
 func BenchmarkQueues(b *testing.B) {
+	folder := outFolder(b)
 	systems := slices.Concat(quernSystems(b), goSystems(b), scriptSystems(b))
 	results := make([][columns][][]float64, len(systems))
 	for range queueRounds {
@@ -73,23 +71,37 @@ func BenchmarkQueues(b *testing.B) {
 		}
 	}
 	q := queueResults{systems, results}
-	write(b, "queues.md", q.table())
-	if folder := os.Getenv(outPath); folder != "" {
-		if err := os.WriteFile(filepath.Join(folder, "queues.svg"), []byte(q.picture()), 0o600); err != nil {
-			b.Fatal(err)
-		}
-	}
+	report(b, folder, "queues.md", q.table())
+	write(b, folder, "queues.svg", q.picture())
 	b.ReportMetric(0, "ns/op") // of an iteration, which is all of this
 }
 
-// write prints a table, and writes it to a file of the folder for it, if there is one.
-func write(b *testing.B, file, text string) {
+// outFolder makes the folder that QUERN_BENCH_OUT names, before anything is measured. It is "" if there is none.
+func outFolder(b *testing.B) (folder string) {
 	b.Helper()
-	fmt.Println("\n" + text)
-	if folder := os.Getenv(outPath); folder != "" {
-		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
-			b.Fatal(err)
+	if folder = os.Getenv("QUERN_BENCH_OUT"); folder != "" {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			b.Fatalf("QUERN_BENCH_OUT: %v", err)
 		}
+	}
+	return folder
+}
+
+// report prints a table, and writes it.
+func report(b *testing.B, folder, file, table string) {
+	b.Helper()
+	fmt.Println("\n" + table)
+	write(b, folder, file, table)
+}
+
+// write writes a file of outFolder, if there is one.
+func write(b *testing.B, folder, file, text string) {
+	b.Helper()
+	if folder == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+		b.Fatal(err)
 	}
 }
 

@@ -22,9 +22,11 @@ func TestJSON(t *testing.T) {
 	}
 	command := exec.CommandContext(t.Context(), node, "--input-type=module")
 	command.Stdin = strings.NewReader(strings.Replace(jsonCases, "export default", "const cases =", 1) + "\nprocess.stdout.write(cases());")
+	var failure bytes.Buffer
+	command.Stderr = &failure
 	want, err := command.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %s", err, &failure)
 	}
 	got := write(t, jsonCases).run(runtime.Call{})
 	if got.Kind != runtime.Complete {
@@ -38,5 +40,45 @@ func TestJSON(t *testing.T) {
 		if !bytes.Equal(theirs[i], ours[i]) {
 			t.Errorf("%s\nin Node\n%s", ours[i], theirs[i])
 		}
+	}
+}
+
+// TestJSONSource: a reviver gets the text of a number, a string and so on, unless an earlier call has changed the value.
+func TestJSONSource(t *testing.T) {
+	t.Parallel()
+	got := write(t, `export default function () {
+		const sources = [];
+		JSON.parse('{"a":"x","b": 12 ,"c":-0,"d":1234567890,"e":"\\n","f":[1,"",9]}', function (key, value, { source }) {
+			sources.push(key + " " + source);
+			if (key === "a") this.b = 13;
+			return value;
+		});
+		return sources.join(", ");
+	}`).run(runtime.Call{})
+	const want = `a "x", b undefined, c -0, d 1234567890, e "\n", 0 1, 1 "", 2 9, f undefined,  undefined`
+	if got.Kind != runtime.Complete || string(got.Output) != want {
+		t.Errorf("%+v\n%s, want\n%s", got, got.Output, want)
+	}
+}
+
+// TestJSONOutOfMemory: a text that is too long for the memory is an error that can be caught, in quotes as in between.
+func TestJSONOutOfMemory(t *testing.T) {
+	t.Parallel()
+	p := write(t, `export default function () {
+		const failed = [];
+		for (const value of ["\n".repeat(4e6), [1, "x".repeat(5e6), "€"], { ["\n".repeat(4e6)]: 1 }]) {
+			try {
+				failed.push(JSON.stringify([value, value, value]).length);
+			} catch (error) {
+				failed.push(error.message);
+			}
+		}
+		return JSON.stringify({ failed, list: [1, "\n"] });
+	}`)
+	p.Limits.Memory = 32 << 20
+	got := p.run(runtime.Call{})
+	const want = `{"failed":["out of memory","out of memory","out of memory"],"list":[1,"\n"]}`
+	if got.Kind != runtime.Complete || string(got.Output) != want {
+		t.Errorf("%+v\n%s, want\n%s", got, got.Output, want)
 	}
 }

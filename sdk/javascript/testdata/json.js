@@ -1,4 +1,4 @@
-// Lines that tell what JSON.parse and JSON.stringify do: of what is special, and of random values. An error is told by its name.
+// Returns a line for each call of JSON.parse and JSON.stringify, on special and on random values; of an error it has only the name.
 
 // A value as text, without JSON.stringify.
 function show(value) {
@@ -21,7 +21,7 @@ function tell(what, call) {
 const texts = [
   "0", "-0", "-0.0", "0e1", "7", "-7", "00", "01", "-", "+1", ".5", "1.", "1e", "1e400", "-1e400", "1E-7", "5e-324", "0.1",
   "99999999", "999999999", "-999999999", "1000000000", "2147483647", "2147483648", "-2147483648", "-2147483649", "4294967296",
-  "9007199254740993", "123456789012345678901234567890", "1 ", " 1", "1 2", "1a", "0x1", "NaN", "Infinity", "true", "tru", "null", "undefined", "",
+  "123456789.5", "123456789e1", "999999999.0", "1234567890.5", "12.", "12e", "12e+", "-00", "-01", "-9e0", "9007199254740993", "123456789012345678901234567890", "1 ", " 1", "1 2", "1a", "0x1", "NaN", "Infinity", "true", "tru", "null", "undefined", "",
   '""', '"a"', '"', '"a', '"a\\', '"\\u00e9é"', '"\\ud83d\\ude00"', '"😀"', '"\\ud800"', '"\\n\\t\\b\\f\\r\\"\\\\\\/"', '"\\x"', '"\\u12"', '"a\nb"', '"a\tb"',
   '"\x7f"', '"\u0000"', '"\u2028"', '"ä€"', "'a'", "[]", "[1,2,3]", "[1,]", "[,1]", "[1", "{}", '{"a":1}', '{"a":1,}', "{a:1}", '{"a"}', '{"a":1', "{,}",
   '{"a":1,"a":2}', '{"a":1,"b":2,"a":{}}', '{"__proto__":1}', '{"__proto__":{"x":1},"__proto__":[2]}', '{"constructor":1,"toString":2}',
@@ -36,7 +36,6 @@ gone.shown = 2;
 const circle = { list: [] };
 circle.list.push(circle);
 
-const keys = [];
 class Point {
   x = 1;
   #y = 2;
@@ -61,6 +60,36 @@ const values = {
   dates: () => [new Date(0), new Date(NaN)],
   others: () => [/x/g, new Map([[1, 2]]), new Set([1]), new Uint8Array([1, 2]), new ArrayBuffer(2), new Error("e"), Object.create(null), Object.create({ inherited: 1 })],
   proxies: () => [new Proxy({ a: 1, b: 2 }, { ownKeys: () => ["b", "a"] }), new Proxy([1, 2], {})],
+  traps: () => {
+    const trapped = [];
+    const logger = new Proxy({}, { get: (_, trap) => (target, key) => { trapped.push(`${trap} ${String(key)}`); return Reflect[trap](target, key); } });
+    return [JSON.stringify(new Proxy({ a: 1, b: 2 }, logger)), trapped];
+  },
+  indices: () => ({ 4294967294: 1, 4294967295: 2, 0: 3, "-0": 4, "01": 5 }),
+  shrinking: () => { const list = [1, { toJSON() { list.length = 2; return 2; } }, 3, 4]; return list; },
+  setter: () => ({ set a(_) {}, b: 1 }),
+  afterParse: () => {
+    const parsed = JSON.parse('{"a":1,"b":{"c":2}}');
+    parsed.d = Object.getOwnPropertyDescriptors(parsed);
+    delete parsed.a;
+    return [parsed, JSON.parse('{"b":1,"a":2,"d":3}'), Object.isExtensible(parsed.b)];
+  },
+  setterOfAll: () => {
+    Object.defineProperty(Object.prototype, "a", { set() { throw new Error("called"); }, configurable: true });
+    Object.defineProperty(Object.prototype, "b", { value: 0, writable: false, configurable: true });
+    const parsed = JSON.parse('{"a":1,"b":2}');
+    delete Object.prototype.a;
+    delete Object.prototype.b;
+    return parsed;
+  },
+  many: () => JSON.parse("{" + Array.from({ length: 2000 }, (_, i) => `"${i % 3 === 0 ? 1500 - i : "n" + (i % 900)}":${i}`).join() + "}"),
+  deep: () => JSON.parse('{"a":['.repeat(100) + "]}".repeat(100)),
+  bigintWithJSON: () => {
+    BigInt.prototype.toJSON = function (key) { return `${typeof key} ${key}`; };
+    const text = JSON.stringify([[1n], { a: 1n }]);
+    delete BigInt.prototype.toJSON;
+    return text;
+  },
   getters: () => ({ get a() { delete this.b; this.d = 4; return 1; }, b: 2, c: 3 }),
   throwing: () => ({ a: 1, get b() { throw new RangeError("b"); } }),
   sparse: () => [1, , 3],
@@ -101,9 +130,10 @@ export default function () {
     lines.push(tell(name, () => JSON.stringify(make())));
     lines.push(tell(name + " with indent", () => JSON.stringify(make(), null, 3)));
     lines.push(tell(name + " with names", () => JSON.stringify(make(), ["a", "b", "p", "x"], "--")));
-    lines.push(tell(name + " with replacer", () => JSON.stringify(make(), function (key, value) { keys.push(`${typeof key} ${key}`); return typeof value === "bigint" ? String(value) : value; })));
+    const keys = [];
+    const replacer = (key, value) => (keys.push(`${typeof key} ${key}`), typeof value === "bigint" ? String(value) : value);
+    lines.push(tell(name + " with replacer", () => JSON.stringify(make(), replacer)), "its keys: " + show(keys));
   }
-  lines.push("keys of the replacer: " + show(keys));
   Object.prototype.toJSON = Array.prototype.toJSON = function () { return "inherited"; };
   lines.push(tell("inherited toJSON", () => JSON.stringify({ a: [1] })));
   delete Object.prototype.toJSON;
