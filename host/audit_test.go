@@ -113,7 +113,7 @@ func TestFailoverToAnOlderState(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{lease: time.Second, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}})
 	n.settled("sleep")
-	id := n.enqueue("sleep", "300")
+	id := n.enqueue("sleep", "2000")
 	n.count("sleep", queue.Started, 1)
 	keys := []string{"_task_" + id, "_reserved_tasks_sleep_" + n.listener(), "_started_tasks_sleep"}
 	older := make(map[string]string)

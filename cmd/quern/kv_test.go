@@ -101,5 +101,5 @@ QUERN_HANDLER int32_t handle(void) {
 		}
 	}
 	proxy.Pass()
-	eventually(t, "they are done", func() bool { return strings.Contains(u.must("kv", "get", "slow", "n"), "2") })
+	eventually(t, "they are done", func() bool { return strings.Contains(u.run("kv", "get", "slow", "n").stdout, "2") })
 }

@@ -82,3 +82,18 @@ func TestJSONOutOfMemory(t *testing.T) {
 		t.Errorf("%+v\n%s, want\n%s", got, got.Output, want)
 	}
 }
+
+// TestJSONInput: an input that is not UTF-8 is no JSON, also where it encodes surrogates, which JSON.parse gets from strings.
+func TestJSONInput(t *testing.T) {
+	t.Parallel()
+	pool := write(t, "export default (task) => task.json()").bind()
+	for _, input := range []string{`"` + "\xed\xa0\x80" + `"`, `"` + "\xed\xa0\xbd\xed\xb8\x80" + `"`, `"` + "\xff" + `"`, `"` + "\xc0\x80" + `"`} {
+		got := pool.Run(t.Context(), runtime.Call{Input: []byte(input)})
+		if want := "the input is not JSON: invalid UTF-8 at byte 1"; got.Kind != runtime.Fatal || !strings.HasSuffix(got.Message, want) {
+			t.Errorf("%q: %v, %q, want %q", input, got.Kind, got.Message, want)
+		}
+	}
+	if got := pool.Run(t.Context(), runtime.Call{Input: []byte(`"` + `\ud83d😀` + `"`)}); got.Kind != runtime.Complete {
+		t.Errorf("%+v", got)
+	}
+}

@@ -168,7 +168,9 @@ METHOD(inputJSON) {
 	if (size < 0) return refused("input_size", size);
 	char *data = read_all(quern_input_read, (size_t)size);
 	if (!data) return JS_EXCEPTION;
-	JSValue value = JS_ParseJSON(ctx, data, (size_t)size, "input");
+	size_t valid = utf8_valid(data, (size_t)size); // the parser would take surrogates
+	JSValue value = valid < (size_t)size ? JS_ThrowSyntaxError(ctx, "invalid UTF-8 at byte %zu", valid)
+		: JS_ParseJSON(ctx, data, (size_t)size, "input");
 	js_free(ctx, data);
 	return value;
 }
