@@ -28,6 +28,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/time/rate"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -330,7 +331,7 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 type caller struct {
 	*Principal
 	detail string // what it asks for that is not in the path, for the audit log
-	memory *share // what its body and its answer take
+	memory *account.Share // what its body and its answer take
 }
 
 type callerKey struct{}

@@ -35,6 +35,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/time/rate"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/web"
@@ -72,6 +73,8 @@ type Config struct {
 	// Access says who may do what; nil: whoever reaches a loopback address may do everything.
 	Access *Access
 	TLS    *tls.Config // nil: plain HTTP
+	// Account is what bodies and answers are taken from (default: one of its own).
+	Account *account.Account
 	// BasePath is one under which everything is served as well, such as /quern; "" for none.
 	BasePath string
 	// Logger gets the audit log and what is wrong.
@@ -96,7 +99,8 @@ type service struct {
 	// strangers bounds the lines in the log about requests of nobody known.
 	strangers *rate.Limiter
 
-	memory, streams, waits, searches, worked *budget
+	memory                           *account.Budget
+	streams, waits, searches, worked bounded
 
 	jobs sync.WaitGroup // the background jobs of this process
 	// living returns a context that ends when the server begins to end: jobs and streams stop then.
@@ -170,12 +174,16 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func newService(config Config) *service {
+	if config.Account == nil {
+		config.Account = account.New(0)
+	}
 	s := &service{
 		strangers: rate.NewLimiter(1, 20),
 		config:    config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
-		memory: newBudget("bytes", maxMemory), streams: newBudget("open streams", maxStreams), waits: newBudget("requests that wait for tasks", maxWaits),
-		searches: newBudget("searches", maxSearches), worked: newBudget("running jobs", maxWorked),
 	}
+	s.memory = config.Account.Open(account.Requests, min(maxMemory, config.Account.Part(parts)), s.owners())
+	s.streams, s.waits = s.newBounded("open streams", maxStreams), s.newBounded("requests that wait for tasks", maxWaits)
+	s.searches, s.worked = s.newBounded("searches", maxSearches), s.newBounded("running jobs", maxWorked)
 	for _, client := range config.Clients {
 		reader := NewReader(client, config.Stores[client.Tenant()])
 		reader.who = nil

@@ -4,10 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/quern-project/quern/host/account"
 )
 
 const (
@@ -18,93 +17,35 @@ const (
 	slowRate  = 256 << 10
 )
 
-// budget bounds what requests use at a time, all together and those of each principal, so that one of them cannot keep the others
-// out. Without tokens there is one principal, which may use everything.
-type budget struct {
-	what        string // in words
-	whole, each int64
-	all         *semaphore.Weighted
-
-	mu     sync.Mutex
-	byName map[string]*part // of the principals that use something or wait for it; guarded by mu
+// bounded is something that requests use at a time: all together and each principal, so that one cannot keep out the others.
+// Without tokens there is one principal, who may use everything.
+type bounded struct {
+	*account.Budget
+	what string // in words
 }
 
-// part is what one principal uses.
-type part struct {
-	used  *semaphore.Weighted
-	users int // requests; guarded by the budget's mu
+func (s *service) newBounded(what string, whole int64) bounded {
+	return bounded{account.NewBudget(whole, s.owners()), what}
 }
 
-func newBudget(what string, whole int64) *budget {
-	return &budget{what: what, whole: whole, each: whole / parts, all: semaphore.NewWeighted(whole), byName: make(map[string]*part)}
-}
-
-// share is what one request uses. Its methods do nothing on nil.
-type share struct {
-	budget *budget
-	who    *Principal
-	part   *part
-	size   int64
-}
-
-// take waits for a share, at most for patience: nil if there is none by then.
-func (b *budget) take(ctx context.Context, who *Principal, size int64) *share {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	b.mu.Lock()
-	p := b.byName[who.Name]
-	if p == nil {
-		each := b.each
-		if who == everyone {
-			each = b.whole
-		}
-		p = &part{used: semaphore.NewWeighted(each)}
-		b.byName[who.Name] = p
+// owners is how many principals share each bound.
+func (s *service) owners() int64 {
+	if s.config.Access == nil {
+		return 1
 	}
-	p.users++
-	b.mu.Unlock()
-	s := &share{budget: b, who: who, part: p}
-	if p.used.Acquire(ctx, size) == nil {
-		if b.all.Acquire(ctx, size) == nil {
-			s.size = size
-			return s
-		}
-		p.used.Release(size)
-	}
-	s.give()
-	return nil
+	return parts
 }
 
 // enter takes the share of one of what a principal does, and refuses it if it does too many at a time, or all together do.
-func (b *budget) enter(ctx context.Context) (*share, error) {
+func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
-	if s := b.take(ctx, who, 1); s != nil {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if s := b.Take(waiting, who.Name, 1); s != nil {
 		return s, nil
 	}
 	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",
-		b.what, b.each, who.Name, b.whole))
-}
-
-// shrink keeps only some of the share.
-func (s *share) shrink(size int64) {
-	if s != nil && size < s.size {
-		s.budget.all.Release(s.size - size)
-		s.part.used.Release(s.size - size)
-		s.size = size
-	}
-}
-
-// give ends the share.
-func (s *share) give() {
-	if s == nil {
-		return
-	}
-	s.shrink(0)
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	if s.part.users--; s.part.users == 0 {
-		delete(s.budget.byName, s.who.Name)
-	}
+		b.what, b.Each(), who.Name, b.Whole()))
 }
 
 // pace is how long a transfer of this many bytes may take.

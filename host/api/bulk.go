@@ -202,11 +202,11 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		claim, err = t.WorkOn(ctx, id)
 	}
 	if err != nil || claim == nil {
-		place.give()
+		place.Give()
 		return err
 	}
 	s.jobs.Go(func() {
-		defer place.give()
+		defer place.Give()
 		ctx := s.living()
 		for claim != nil && ctx.Err() == nil {
 			r := &runner{t: t, claim: claim, id: id}

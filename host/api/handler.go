@@ -63,7 +63,7 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		c := &caller{Principal: who, detail: r.URL.RawQuery}
-		defer func() { c.memory.give() }()
+		defer func() { c.memory.Give() }()
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			s.mux.ServeHTTP(w, r)
@@ -75,13 +75,13 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		size := int64(tagged.body.Len())
-		if size > maxJSON && (c.memory == nil || size > c.memory.size) { // such as a long list
+		if size > maxJSON && (c.memory == nil || size > c.memory.Size()) { // such as a long list
 			if err := s.reserve(r.Context(), size); err != nil {
 				s.write(w, http.StatusServiceUnavailable, "%v", err)
 				return
 			}
 		}
-		c.memory.shrink(size)
+		c.memory.Shrink(size)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pace(size)))
 		tagged.finish(r)
 	})
@@ -122,8 +122,10 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 // reserve takes memory for what a request sends or is answered, until its answer is written.
 func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)
-	c.memory.give()
-	if c.memory = s.memory.take(ctx, c.Principal, size); c.memory == nil {
+	c.memory.Give()
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if c.memory = s.memory.Take(waiting, c.Name, size); c.memory == nil {
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "too many large requests and answers at a time: try again"))
 	}
 	return nil

@@ -79,7 +79,7 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 			return nil, err
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
-			defer place.give()
+			defer place.Give()
 			ctx, cancel := context.WithTimeout(c.Context(), streamLife)
 			defer cancel()
 			defer context.AfterFunc(s.living(), cancel)()

@@ -77,7 +77,7 @@ func (s *service) describeTasks() {
 			if err != nil {
 				return nil, err
 			}
-			defer place.give()
+			defer place.Give()
 			ids, err := s.tenants[in.Tenant].FindTasks(ctx, in.Prefix, 10)
 			return listed(append([]string{}, ids...), err)
 		})
@@ -156,7 +156,7 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	if err != nil {
 		return nil, err
 	}
-	defer place.give()
+	defer place.Give()
 	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
 	next, full, err := t.search(ctx, f, from, func(task *queue.Task) bool {
 		out.Body.Items = append(out.Body.Items, taskShape(name, task, nil, 0, principal(ctx)))
@@ -175,7 +175,7 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 		if err != nil {
 			return nil, err
 		}
-		defer place.give()
+		defer place.Give()
 		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
 		defer stop()
 		if _, err := t.Wait(waiting, in.ID); err != nil && waiting.Err() == nil {
@@ -206,7 +206,7 @@ func (s *service) read(ctx context.Context, tenant, id string) (*queue.Task, err
 	if size > maxParameters {
 		return task, s.reserve(ctx, size)
 	}
-	callerOf(ctx).memory.shrink(size)
+	callerOf(ctx).memory.Shrink(size)
 	return task, nil
 }
 

@@ -1,0 +1,227 @@
+// Package account bounds the memory that tenants and principals make a process hold beside its running tasks: bodies and
+// answers of the API, payloads of webhooks, files of plugins. One rule holds for all of it: what somebody can make the process
+// hold is taken from an account before it is read or made, and given back when it is gone.
+//
+//	Account ─┬─ Budget of a kind ─┬─ part of an owner ── Share, Share, …
+//	         │                    └─ part of an owner ── Share
+//	         └─ Budget of a kind …
+//
+// A Budget bounds what all owners use together, and what each of them uses, so that one cannot keep out the others. Nothing is
+// taken without a bound on the wait: who asks waits until its context ends, or not at all.
+//
+// The memory of running tasks is host's admission, which counts what is reserved here as taken.
+package account
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Kind is what memory is taken for, as the metric quern_memory_reserved_bytes names it.
+type Kind string
+
+// The kinds.
+const (
+	Tasks      Kind = "tasks"      // running tasks: kept by admission
+	Requests   Kind = "requests"   // bodies and answers of the API, by principal
+	Deliveries Kind = "deliveries" // payloads of webhooks, by tenant
+	Files      Kind = "files"      // files of modules and manifests, by tenant
+)
+
+// Account is the memory of a process. Its methods may be called by many goroutines at once.
+type Account struct {
+	total    int64 // 0: not bounded
+	reserved atomic.Int64
+
+	mu      sync.Mutex
+	budgets map[Kind]*Budget // guarded by mu
+	freed   func()           // guarded by mu
+}
+
+// New returns the account of a process that has total bytes for tenants; 0 for no bound.
+func New(total int64) *Account {
+	return &Account{total: total, budgets: make(map[Kind]*Budget), freed: func() {}}
+}
+
+// Part is one of n equal parts of the total, in bytes; it has no bound if the total has none.
+func (a *Account) Part(n int64) int64 {
+	if a.total == 0 {
+		return math.MaxInt64
+	}
+	return max(1, a.total/n)
+}
+
+// Open begins the budget of a kind: whole bytes in all, of which each of the owners may use an equal part. It is called once
+// for a kind.
+func (a *Account) Open(kind Kind, whole, owners int64) *Budget {
+	b := NewBudget(whole, owners)
+	b.account = a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.budgets[kind] = b
+	return b
+}
+
+// OnFreed sets what is called whenever memory was given back (default: nothing). It must not block.
+func (a *Account) OnFreed(freed func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.freed = freed
+}
+
+// Reserved is the sum of all budgets, in bytes.
+func (a *Account) Reserved() int64 {
+	if a == nil {
+		return 0
+	}
+	return a.reserved.Load()
+}
+
+// ByKind is what is reserved of each kind that was opened, in bytes.
+func (a *Account) ByKind() map[Kind]int64 {
+	byKind := make(map[Kind]int64)
+	if a == nil {
+		return byKind
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for kind, b := range a.budgets {
+		byKind[kind] = b.used.Load()
+	}
+	return byKind
+}
+
+// note counts a change of what is reserved.
+func (a *Account) note(bytes int64) {
+	if a == nil {
+		return
+	}
+	a.reserved.Add(bytes)
+	if bytes < 0 {
+		a.mu.Lock()
+		freed := a.freed
+		a.mu.Unlock()
+		freed()
+	}
+}
+
+// Budget bounds what is used at a time. Its methods may be called by many goroutines at once; on nil they take nothing and
+// refuse nothing.
+type Budget struct {
+	account     *Account // nil: it stands alone
+	whole, each int64
+	all         *semaphore.Weighted
+	used        atomic.Int64
+
+	mu      sync.Mutex
+	byOwner map[string]*part // of the owners that use something or wait for it; guarded by mu
+}
+
+// part is what one owner uses.
+type part struct {
+	used  *semaphore.Weighted
+	users int // shares, and calls that wait for one; guarded by the budget's mu
+}
+
+// NewBudget returns a budget that is of no account, such as for connections. Each of the owners may use an equal part.
+func NewBudget(whole, owners int64) *Budget {
+	return &Budget{
+		whole: whole, each: max(1, whole/max(1, owners)), all: semaphore.NewWeighted(whole), byOwner: make(map[string]*part),
+	}
+}
+
+// Whole is what all owners may use together, and Each what one may.
+func (b *Budget) Whole() int64 { return b.whole }
+
+// Each is what one owner may use.
+func (b *Budget) Each() int64 { return b.each }
+
+// Share is what one user has taken. It belongs to one goroutine at a time. Its methods do nothing on nil.
+type Share struct {
+	budget *Budget
+	owner  string
+	part   *part
+	size   int64
+}
+
+// Take waits for a share, until ctx ends: nil then. What is larger than an owner's part takes all of the part: it is used alone.
+func (b *Budget) Take(ctx context.Context, owner string, size int64) *Share {
+	return b.take(owner, size, func(s *semaphore.Weighted, size int64) bool { return s.Acquire(ctx, size) == nil })
+}
+
+// TryTake takes a share without waiting: nil if there is no room, or an owner's part is smaller.
+func (b *Budget) TryTake(owner string, size int64) *Share {
+	if b != nil && size > b.each {
+		return nil
+	}
+	return b.take(owner, size, (*semaphore.Weighted).TryAcquire)
+}
+
+func (b *Budget) take(owner string, size int64, acquire func(s *semaphore.Weighted, size int64) bool) *Share {
+	if b == nil {
+		return &Share{size: size}
+	}
+	size = min(size, b.each)
+	b.mu.Lock()
+	p := b.byOwner[owner]
+	if p == nil {
+		p = &part{used: semaphore.NewWeighted(b.each)}
+		b.byOwner[owner] = p
+	}
+	p.users++
+	b.mu.Unlock()
+	s := &Share{budget: b, owner: owner, part: p}
+	if acquire(p.used, size) {
+		if acquire(b.all, size) {
+			s.size = size
+			b.used.Add(size)
+			b.account.note(size)
+			return s
+		}
+		p.used.Release(size)
+	}
+	s.Give()
+	return nil
+}
+
+// Size is what the share has now.
+func (s *Share) Size() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.size
+}
+
+// Shrink keeps only some of the share.
+func (s *Share) Shrink(size int64) {
+	if s == nil || size >= s.size {
+		return
+	}
+	freed := s.size - size
+	s.size = size
+	if b := s.budget; b != nil {
+		b.all.Release(freed)
+		s.part.used.Release(freed)
+		b.used.Add(-freed)
+		b.account.note(-freed)
+	}
+}
+
+// Give gives all of the share back. It may be called again, which does nothing.
+func (s *Share) Give() {
+	if s == nil || s.part == nil {
+		return
+	}
+	s.Shrink(0)
+	b, p := s.budget, s.part
+	s.part = nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.users--; p.users == 0 {
+		delete(b.byOwner, s.owner)
+	}
+}
