@@ -330,7 +330,7 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 // caller is who sends a request.
 type caller struct {
 	*Principal
-	detail string // what it asks for that is not in the path, for the audit log
+	detail string         // what it asks for that is not in the path, for the audit log
 	memory *account.Share // what its body and its answer take
 }
 
