@@ -22,6 +22,9 @@ type Config struct {
 	// MaxQueues bounds the queues that the plugins in one folder serve, all together: a plugin with which there would be
 	// more is refused. Default 0, which is no bound.
 	MaxQueues int
+	// Hold takes memory, in bytes, that plugins of a tenant ("" for those of all) hold as long as they serve; give gives it back. It
+	// returns nil if there is no room: the plugin is refused until there is. Default: there always is.
+	Hold func(tenant string, bytes int64) (give func())
 	// Ceilings bound the limits of every plugin's tasks, and are those of a plugin without its own. Default: no bounds.
 	Ceilings manifest.Ceilings
 	// Grants are those of the host for each tenant. Default nil: manifests alone decide.
@@ -60,6 +63,9 @@ func (c Config) withDefaults() Config {
 	c.Tenants = slices.Clone(c.Tenants)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Hold == nil {
+		c.Hold = func(string, int64) func() { return func() {} }
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}

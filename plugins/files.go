@@ -68,6 +68,15 @@ type contents struct {
 	digest string         // of all contents in the order of the sources; "" for none
 }
 
+// size is about what they take, in bytes.
+func (c *contents) size() int64 {
+	size := int64(len(c.warm))
+	if c.files != nil {
+		size += c.files.Size()
+	}
+	return size
+}
+
 // readNamed reads the files that a manifest names, in the order of its sources, and notes their fingerprints in files. What
 // cannot be read is a *manifest.Error, except a file that changes or disappears under the reader, which is to be looked for again.
 func readNamed(path string, m *manifest.Manifest, files []file, read func(f file, most int64) (content, error)) (contents, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/units"
 )
@@ -27,6 +28,7 @@ const readAttempts = 3
 type loader struct {
 	cfg     Config
 	modules *modules
+	held    *holdings
 	readers *turns.Turns   // at reading and decoding files, by tenant; weighs bytes
 	buffers sync.Pool      // of *[]byte, in which modules were read that turned out to be loaded
 	open    sync.WaitGroup // the versions whose module is not released yet
@@ -35,6 +37,7 @@ type loader struct {
 func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	return &loader{
 		cfg: cfg, modules: &modules{engine: engine, logger: cfg.Logger.Named("modules"), byDigest: map[string]*module{}},
+		held:    newHoldings(cfg.Hold),
 		readers: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxReading}),
 	}
 }
@@ -80,8 +83,10 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	defer leave()
 	r.readAt = time.Now()
 	r.trusted.module = cmp.Or(r.trusted.module, l.modules.digest(o.file.fingerprint))
+	reads := &passing{holdings: l.held, tenant: o.tenant}
+	defer reads.end()
 	if len(o.files) > 0 {
-		if r.err = l.readFiles(&r); r.err != nil {
+		if r.err = l.readFiles(&r, reads); r.err != nil {
 			return r
 		}
 	}
@@ -108,12 +113,15 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		l.finish(&r, m)
 		return r
 	}
-	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, leave)
+	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, reads.take, leave)
 	if err != nil {
 		_, r.final = errors.AsType[*runtime.RefusedError](err)
-		r.err = err
+		if r.err = err; errors.Is(err, bundle.ErrNoRoom) {
+			r.err = noRoom(o.tenant)
+		}
 		return r
 	}
+	reads.end()
 	l.modules.note(m, &r)
 	l.finish(&r, m)
 	return r
@@ -161,8 +169,13 @@ func (l *loader) share(r *loadResult) (done bool) {
 }
 
 // readFiles reads the files that the manifest names.
-func (l *loader) readFiles(r *loadResult) (err error) {
+func (l *loader) readFiles(r *loadResult, reads *passing) (err error) {
 	files := slices.Clone(r.files)
+	for _, f := range files {
+		if !reads.take(f.fingerprint.info.Size()) {
+			return noRoom(r.tenant)
+		}
+	}
 	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files, func(f file, most int64) (content, error) {
 		return l.read(r.root, f, most, nil)
 	})
@@ -192,19 +205,28 @@ func (l *loader) finish(r *loadResult, m *module) {
 		l.modules.release(m)
 		return
 	}
+	version := &Version{
+		Tenant: r.tenant, Name: r.name, Digest: m.digest, Manifest: r.manifest,
+		content: r.found, contents: r.named, module: m,
+		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
+	}
+	held, err := l.held.takeVersion(r.tenant, m, &version.contents)
+	if err != nil {
+		l.modules.release(m)
+		r.err = noRoom(r.tenant)
+		return
+	}
 	l.open.Add(1)
 	found := r.found
-	r.version = &Version{
-		Tenant: r.tenant, Name: r.name, Digest: m.digest, Manifest: r.manifest,
-		content: found, contents: r.named, module: m, pools: l.modules.sharePools(m, found),
-		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
-		release: func(m *module) {
-			l.modules.releasePools(m, found)
-			l.modules.release(m)
-			l.open.Done()
-		},
+	version.pools = l.modules.sharePools(m, found)
+	version.release = func(m *module) {
+		l.modules.releasePools(m, found)
+		l.held.release(held)
+		l.modules.release(m)
+		l.open.Done()
 	}
-	r.version.holders.Store(1)
+	version.holders.Store(1)
+	r.version = version
 }
 
 // permissions are those of a plugin for each tenant that it serves.

@@ -20,7 +20,7 @@ func newTestModules(t *testing.T) *modules {
 }
 
 func (s *modules) get(ctx context.Context, binary []byte) (*module, error) {
-	return s.acquire(ctx, "acme", runtime.DigestOf(binary), binary, func() {})
+	return s.acquire(ctx, "acme", runtime.DigestOf(binary), binary, nil, func() {})
 }
 
 // Modules are acquired, run and released by many at once, compiled and closed all the time: nobody

@@ -135,7 +135,7 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// Held is the memory of modules in bytes, beyond what the limits of running calls account for.
+// Held is the memory of modules in bytes, beyond what the limits of running calls account for, and what Module.Holds tells.
 func (e *Engine) Held() int64 {
 	h := e.Holdings()
 	return h.Code + h.Snapshots + h.Instances + h.Stacks
@@ -149,12 +149,6 @@ func (e *Engine) Holdings() Holdings {
 		if !counted[m.code] {
 			counted[m.code] = true
 			h.Code += m.code.held()
-		}
-		for _, files := range m.bundled {
-			if !counted[files] {
-				counted[files] = true
-				h.Code += files.Size()
-			}
 		}
 		for _, p := range m.allPools() {
 			p.addTo(&h)

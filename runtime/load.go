@@ -13,7 +13,7 @@ import (
 // Load compiles a module and checks that it can be served; if not, the error is a *RefusedError with every reason that was
 // found. The binary is not kept.
 func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
-	d, err := e.Decode(binary)
+	d, err := e.Decode(binary, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 
 // Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be read.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
-	d, err := e.Decode(binary)
+	d, err := e.Decode(binary, nil)
 	if err != nil {
 		return d.info, err
 	}
@@ -43,8 +43,10 @@ type Decoded struct {
 }
 
 // Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
-// as large as the binary is kept. Beside an error, what it returns only has an info, as far as the file could be read.
-func (e *Engine) Decode(binary []byte) (*Decoded, error) {
+// as large as the binary is kept, but the files that the module carries: before they are unpacked, take is asked for their bytes,
+// and bundle.ErrNoRoom says that it refused; nil always gives. Beside an error, what it returns only has an info, as far as the file could
+// be read.
+func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, error) {
 	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
 	if refused := sniff(binary); refused != nil {
@@ -66,7 +68,7 @@ func (e *Engine) Decode(binary []byte) (*Decoded, error) {
 		info.ResetMode, info.ResetReason = ResetNew, why
 	}
 	var err error
-	if d.files, err = e.bundles.read(binary); err != nil {
+	if d.files, err = e.bundles.read(binary, take); err != nil {
 		return d, err
 	}
 	for _, files := range d.files {

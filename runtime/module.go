@@ -189,6 +189,24 @@ func (m *Module) Overhead() int64 {
 	return m.tables
 }
 
+// Carried are the files that the module carries, of each section. Modules with an equal section share its files.
+func (m *Module) Carried() []*Files { return m.bundled }
+
+// Holds is about what the module's description takes as long as the module lives, in bytes, without its files.
+func (m *Module) Holds() int64 {
+	const header = 16 // of a text
+	var bytes int64
+	for _, names := range [][]string{m.info.Imports, m.info.Exports, m.info.Entries} {
+		for _, name := range names {
+			bytes += header + int64(len(name))
+		}
+	}
+	for _, file := range m.info.Files {
+		bytes += header + 8 + int64(len(file.Path))
+	}
+	return bytes
+}
+
 func (m *Module) touch(now time.Time) {
 	m.used.Store(now.UnixNano())
 	m.code.used.Store(now.UnixNano())

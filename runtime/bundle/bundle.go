@@ -23,6 +23,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -46,6 +47,12 @@ const maxWindow = 8 << 20
 
 // zstdMagic begins a zstd frame (RFC 8878, section 3.1.1).
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// entrySize is about what a file takes beside its contents and its path while an archive is read, in bytes.
+const entrySize = 256
+
+// ErrNoRoom says that there is no memory for the files now.
+var ErrNoRoom = errors.New("no memory is left for the files")
 
 // Error says which entry of an archive is refused, and why.
 type Error struct {
@@ -79,8 +86,9 @@ func Sections(module []byte) (sections [][]byte) {
 	return sections
 }
 
-// Read returns the files of a section by absolute path, of most bytes together at the most. The error is an *Error.
-func Read(section []byte, most int64) (map[string][]byte, error) {
+// Read returns the files of a section by absolute path, of most bytes together at the most. Before it makes room for a file it
+// asks take for so many bytes; nil always gives. The error is an *Error, or ErrNoRoom if take refuses.
+func Read(section []byte, most int64, take func(bytes int64) bool) (map[string][]byte, error) {
 	archive := io.Reader(bytes.NewReader(section))
 	if bytes.HasPrefix(section, zstdMagic) {
 		decoder, err := zstd.NewReader(archive, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
@@ -106,6 +114,8 @@ func Read(section []byte, most int64) (map[string][]byte, error) {
 			continue // directories are where files are
 		case header.Typeflag != tar.TypeReg:
 			return nil, &Error{header.Name, "it is not a regular file", "put the file itself there; links do not work in guests"}
+		case isSparse(header):
+			return nil, &Error{header.Name, "it is a sparse file", "pack it without --sparse"}
 		case len(header.Name) > MaxPath:
 			return nil, &Error{header.Name, fmt.Sprintf("its path has %d bytes, more than %d", len(header.Name), MaxPath), "give it a shorter one"}
 		case header.Size > most:
@@ -121,6 +131,9 @@ func Read(section []byte, most int64) (map[string][]byte, error) {
 		if len(files)+len(folders) >= MaxEntries {
 			return nil, &Error{header.Name, fmt.Sprintf("with it there are more than %d files and directories", MaxEntries), "leave out what tasks do not read"}
 		}
+		if take != nil && !take(header.Size+int64(len(name))+entrySize) {
+			return nil, ErrNoRoom
+		}
 		contents := make([]byte, header.Size)
 		if _, err := io.ReadFull(entries, contents); err != nil {
 			return nil, damaged(err)
@@ -128,6 +141,17 @@ func Read(section []byte, most int64) (map[string][]byte, error) {
 		most -= header.Size
 		files[name] = contents
 	}
+}
+
+// isSparse tells whether the file has holes: a header of some hundred bytes would stand for any number of zeros. The old format
+// of GNU has a type of its own, which is no regular file's.
+func isSparse(header *tar.Header) bool {
+	for record := range header.PAXRecords {
+		if strings.HasPrefix(record, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 func tooLarge(name string, most int64) *Error {

@@ -44,7 +44,7 @@ func TestAppend(t *testing.T) {
 		if err != nil || !bytes.Equal(module, again) {
 			r.Fatalf("equal files gave other bytes (%v)", err)
 		}
-		got, err := bundle.Read(payload(t, module), 1<<20)
+		got, err := bundle.Read(payload(t, module), 1<<20, nil)
 		if err != nil || !maps.EqualFunc(got, files, slices.Equal) {
 			r.Fatalf("got %d files and %v, want %d", len(got), err, len(files))
 		}
@@ -89,7 +89,7 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	plain := archive(t, "hello", tar.Header{Name: "app/", Typeflag: tar.TypeDir}, tar.Header{Name: "app/../app/a", Typeflag: tar.TypeReg})
 	for name, section := range map[string][]byte{"plain": plain, "compressed": compress(t, plain)} {
-		files, err := bundle.Read(section, 5)
+		files, err := bundle.Read(section, 5, nil)
 		if err != nil || string(files["/app/a"]) != "hello" || len(files) != 1 {
 			t.Errorf("%s: got %q, %v", name, files, err)
 		}
@@ -110,6 +110,7 @@ func TestRead(t *testing.T) {
 		"twice":          {archive(t, "", tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "/./a", Typeflag: tar.TypeReg}), "/./a", "twice"},
 		"above the root": {archive(t, "", tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "../../a", Typeflag: tar.TypeReg}), "../../a", "twice"},
 		"large":          {archive(t, "too long", tar.Header{Name: "a", Typeflag: tar.TypeReg}), "a", "no more than 5 bytes"},
+		"sparse":         {sparse("a", 60<<20), "a", "sparse"},
 		"many":           {archive(t, "", many...), fmt.Sprint(bundle.MaxEntries), "more than 20000"},
 		"many folders":   {archive(t, "", deep...), "198" + strings.Repeat("/a", 100), "more than 20000"},
 		"a long path":    {archive(t, "", tar.Header{Name: long, Typeflag: tar.TypeReg}), long, "1025 bytes"},
@@ -117,11 +118,50 @@ func TestRead(t *testing.T) {
 		"no archive":     {[]byte("hello"), "", "damaged"},
 		"a bomb":         {compress(t, archive(t, strings.Repeat("a", 64<<20), tar.Header{Name: "a", Typeflag: tar.TypeReg})), "a", "no more than 5 bytes"},
 	} {
-		_, err := bundle.Read(test.section, 5)
+		_, err := bundle.Read(test.section, 5, nil)
 		var refused *bundle.Error
 		if !errors.As(err, &refused) || refused.Path != test.path || !strings.Contains(refused.Reason, test.reason) || refused.Remedy == "" {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// sparse is an archive of one file that is a single hole, as GNU tar writes it with --sparse --format=pax.
+func sparse(name string, size int) []byte {
+	var records string
+	for _, record := range []string{
+		"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=" + name, fmt.Sprint("GNU.sparse.realsize=", size),
+	} {
+		records += fmt.Sprintf("%d %s\n", len(record)+len("99 \n"), record)
+	}
+	layout := fmt.Sprintf("1\n%d\n0\n", size)
+	return slices.Concat(block("pax", 'x', len(records)), padded(records), block(name, '0', 512), padded(layout), make([]byte, 1024))
+}
+
+// block is a header of ustar.
+func block(name string, kind byte, size int) []byte {
+	b := make([]byte, 512)
+	copy(b, name)
+	copy(b[100:], "0000444\x000000000\x000000000\x00"+fmt.Sprintf("%011o\x0000000000000\x00        %c", size, kind))
+	copy(b[257:], "ustar\x0000")
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+func padded(text string) []byte { return append([]byte(text), make([]byte, 512-len(text)%512)...) }
+
+// Memory is asked for before a file is unpacked.
+func TestReadAsksFirst(t *testing.T) {
+	t.Parallel()
+	section := compress(t, archive(t, strings.Repeat("a", 1<<20), tar.Header{Name: "a", Typeflag: tar.TypeReg}, tar.Header{Name: "b", Typeflag: tar.TypeReg}))
+	var asked int64
+	files, err := bundle.Read(section, 4<<20, func(bytes int64) bool { asked += bytes; return asked < 2<<20 })
+	if !errors.Is(err, bundle.ErrNoRoom) || files != nil || asked < 2<<20 {
+		t.Errorf("got %d files, %v, after asking for %d bytes", len(files), err, asked)
 	}
 }
 
@@ -134,7 +174,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(section)
 	f.Fuzz(func(t *testing.T, section []byte) {
 		const most = 1 << 20
-		files, err := bundle.Read(section, most)
+		files, err := bundle.Read(section, most, nil)
 		size := 0
 		for path, contents := range files {
 			size += len(contents)
