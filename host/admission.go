@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 )
@@ -15,10 +16,13 @@ import (
 // fit waits for others to end. Meanwhile other queues go on, but the tasks that they begin must leave room for the waiting
 // one: small tasks cannot starve it, and it does not stop them while a long task runs.
 //
+// What is reserved of the account beside tasks, such as payloads of webhooks, counts as taken: tasks wait until it fits again.
+//
 // The evictor frees idle memory of the cache that stands in the way. A task that waits for no older one is admitted even if
 // that is not enough: the cache may hold its own plugin.
 type admission struct {
 	total  int64 // 0: not bounded
+	aside  *account.Account
 	logger hclog.Logger
 	wake   func() // called when a task may fit now
 	// evict has a token when the evictor should measure; never closed.
@@ -66,12 +70,27 @@ type snapshotOf struct {
 	tenant  string
 }
 
-func newAdmission(total int64, logger hclog.Logger, wake func()) *admission {
-	return &admission{
-		total: total, logger: logger, wake: wake, evict: make(chan struct{}, 1),
+func newAdmission(total int64, aside *account.Account, logger hclog.Logger, wake func()) *admission {
+	a := &admission{
+		total: total, aside: aside, logger: logger, wake: wake, evict: make(chan struct{}, 1),
 		refused: make(map[place]refusedTask), snapshots: make(map[*share]snapshotOf),
 	}
+	aside.OnFreed(a.freed)
+	return a
 }
+
+// freed is called when memory of the account was given back.
+func (a *admission) freed() {
+	a.mu.Lock()
+	waits := a.waiting != (place{})
+	a.mu.Unlock()
+	if waits {
+		a.wake()
+	}
+}
+
+// taken is what no task can have: the cache, and what is reserved beside tasks. The caller holds mu.
+func (a *admission) taken() int64 { return a.held + a.aside.Reserved() }
 
 // begin begins a pick, and returns which queue waits.
 func (a *admission) begin() (waiting place) {
@@ -86,7 +105,7 @@ func (a *admission) begin() (waiting place) {
 func (a *admission) picked() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.shortfall > 0 && !a.exhausted || a.returned > 0 && a.used+a.held+a.returned > a.total/2 {
+	if a.shortfall > 0 && !a.exhausted || a.returned > 0 && a.used+a.taken()+a.returned > a.total/2 {
 		poke(a.evict)
 	}
 	if a.exceeded > 0 && !a.warned {
@@ -116,8 +135,8 @@ func (a *admission) take(at place, bytes int64) (*share, bool) {
 
 // admits tells whether a task fits, and notes who waits.
 func (a *admission) admits(at place, bytes int64) bool {
-	sum := a.used + bytes
-	fits := sum+a.held <= a.total
+	sum, taken := a.used+bytes, a.taken()
+	fits := sum+taken <= a.total
 	if a.waiting == (place{}) && !fits {
 		next, first := at, a.refused[at]
 		for other, task := range a.refused {
@@ -138,17 +157,17 @@ func (a *admission) admits(at place, bytes int64) bool {
 		return true
 	case a.waiting == at && a.exhausted && a.used == a.admitted && sum <= a.total:
 		a.setWaiting(place{})
-		a.exceeded = sum + a.held - a.total
+		a.exceeded = sum + taken - a.total
 		return true
 	case a.waiting == at:
 		a.need = bytes // its plugin may have changed
-	case fits && a.admitted+bytes+a.need+a.held <= a.total:
+	case fits && a.admitted+bytes+a.need+taken <= a.total:
 		a.admitted += bytes
 		return true
 	default:
 		sum = max(sum, a.admitted+bytes+a.need)
 	}
-	if shortfall := sum + a.held - a.total; sum <= a.total && (a.shortfall == 0 || shortfall < a.shortfall) {
+	if shortfall := sum + taken - a.total; sum <= a.total && (a.shortfall == 0 || shortfall < a.shortfall) {
 		a.shortfall = shortfall
 	}
 	return false
@@ -172,7 +191,11 @@ func (a *admission) waitedUntil(now time.Time) time.Duration {
 func (a *admission) sample() metrics.MemorySample {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return metrics.MemorySample{Limit: a.total, Reserved: a.used, Waited: a.waitedUntil(time.Now())}
+	reserved := map[string]int64{string(account.Tasks): a.used}
+	for kind, bytes := range a.aside.ByKind() {
+		reserved[string(kind)] = bytes
+	}
+	return metrics.MemorySample{Limit: a.total, Reserved: reserved, Waited: a.waitedUntil(time.Now())}
 }
 
 // expect adds room for the snapshot to the share of the task that will bring it about: the first one of its version.
@@ -197,9 +220,9 @@ func (a *admission) expect(of snapshotOf, part *share) {
 // task waits for that room, for there may never be enough.
 func (a *admission) extend(s *share, most int64) {
 	waits := a.waiting != (place{})
-	free := a.total - a.held - a.used
+	free := a.total - a.taken() - a.used
 	if waits {
-		free = min(free, a.total-a.held-a.admitted-a.need)
+		free = min(free, a.total-a.taken()-a.admitted-a.need)
 	}
 	s.snapshot = max(0, min(most, free))
 	s.bytes += s.snapshot
@@ -288,7 +311,7 @@ func (a *admission) setHeld(held int64) (shortfall int64) {
 		a.shortfall = max(0, a.shortfall+held-a.held)
 	}
 	a.held, a.returned = held, 0
-	return max(a.shortfall, a.used+held-a.total)
+	return max(a.shortfall, a.used+a.taken()-a.total)
 }
 
 // evicted notes what the cache holds after an eviction that began when ends tasks had ended; exhausted means that it gave too

@@ -15,7 +15,7 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 100).Draw(t, "total")
-		m := newAdmission(total, nil, nil)
+		m := newAdmission(total, nil, nil, nil)
 		queues := []place{{"t", "a"}, {"t", "b"}, {"t", "c"}, {"t", "d"}}
 		var held []*share
 		t.Repeat(map[string]func(*rapid.T){
@@ -96,7 +96,7 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		held := rapid.Int64Range(0, 20).Draw(t, "held")
 		total := rapid.Int64Range(2, 100).Draw(t, "total") // beside what is held
-		m := newAdmission(total+held, nil, nil)
+		m := newAdmission(total+held, nil, nil, nil)
 		m.held, m.exhausted = held, rapid.Bool().Draw(t, "dry")
 		small, big := place{"t", "small"}, place{"t", "big"}
 		need := rapid.Int64Range(1, total).Draw(t, "need")
@@ -184,7 +184,7 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(2, 100).Draw(t, "total")
-		m := newAdmission(total, nil, func() {})
+		m := newAdmission(total, nil, nil, func() {})
 		early, small, big := place{"t", "early"}, place{"t", "small"}, place{"t", "big"}
 		k := &tank{map[place]int64{}, map[place]int64{}, map[place]bool{}, map[place]int64{}, map[place]int64{}}
 		need := map[place]int64{}
@@ -260,7 +260,7 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 // A plugin that is replaced by one with a greater need while it waits is not starved for it.
 func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	t.Parallel()
-	m := newAdmission(10, nil, nil)
+	m := newAdmission(10, nil, nil, nil)
 	small, big := place{"t", "small"}, place{"t", "big"}
 	older, _ := m.take(small, 8)
 	for _, need := range []int64{3, 9} {
@@ -280,7 +280,7 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 // Queues that wait for memory take turns, also if one is always asked before the other, or again at once.
 func TestMemoryIsGivenInTurn(t *testing.T) {
 	t.Parallel()
-	m := newAdmission(10, nil, nil)
+	m := newAdmission(10, nil, nil, nil)
 	queues := []place{{"t", "q"}, {"u", "q"}}
 	running, ok := m.take(queues[0], 8)
 	if !ok {

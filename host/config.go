@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
@@ -24,6 +25,8 @@ type Config struct {
 	Guests int
 	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not bounded).
 	Memory int64
+	// Account has what is taken of Memory beside tasks (default: nothing is).
+	Account *account.Account
 	// Cache holds memory beside that of the tasks, which counts against Memory as well: the engine (default: none).
 	Cache Cache
 	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default: all). The
@@ -81,6 +84,9 @@ func (c Config) withDefaults() Config {
 	c.MaxQueues = cmp.Or(c.MaxQueues, 1000)
 	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
 	c.KeepTasks = cmp.Or(c.KeepTasks, 100_000)
+	if c.Account == nil {
+		c.Account = account.New(c.Memory)
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

@@ -76,7 +76,7 @@ func TestEvictionsAreCounted(t *testing.T) {
 			t.Parallel()
 			log := &logBuffer{}
 			logger := hclog.New(&hclog.LoggerOptions{Output: log})
-			r := &evictor{admission: newAdmission(1, logger, nil), logger: logger}
+			r := &evictor{admission: newAdmission(1, nil, logger, nil), logger: logger}
 			now := time.Now()
 			for range tt.evictions {
 				now = now.Add(tt.every)

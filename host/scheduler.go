@@ -54,7 +54,7 @@ func newScheduler(acquire func(tenant, queue string) *plugins.Version, config Co
 		poke: make(chan struct{}, 1),
 		load: load{places: float64(min(config.Guests, config.Concurrency))},
 	}
-	s.admission = newAdmission(config.Memory, config.Logger, s.again)
+	s.admission = newAdmission(config.Memory, config.Account, config.Logger, s.again)
 	return s
 }
 

@@ -194,8 +194,8 @@ var catalogue = [...]family{
 		"Memory that running tasks may take on this host, together with what quern_runtime_held_bytes shows; 0 if it is not bounded.",
 	},
 	memoryReserved: {
-		"quern_memory_reserved_bytes", gauge, "bytes", "",
-		"Part of the limit that is reserved for running tasks and their results.",
+		"quern_memory_reserved_bytes", gauge, "bytes", "kind",
+		"Part of the limit that is reserved: for running tasks and their results (tasks), bodies and answers of the API (requests), payloads of webhooks (deliveries), what plugins carry and name (plugins).",
 	},
 	memoryWait: {
 		"quern_memory_wait_seconds_total", counter, "seconds", "",

@@ -69,7 +69,7 @@ func exercise(m *Metrics) {
 	m.HostLogLinesDropped(2)
 	m.CollectRefused(func(refused func(tenant, plugin string)) { refused("acme", "broken"); refused("acme", "broken") })
 	m.CollectMemory(func() MemorySample {
-		return MemorySample{Limit: 2 << 30, Reserved: 64 << 20, Waited: 1500 * time.Millisecond}
+		return MemorySample{Limit: 2 << 30, Reserved: map[string]int64{"tasks": 64 << 20, "deliveries": 16 << 20}, Waited: 1500 * time.Millisecond}
 	})
 	m.LeaseRenewedLate("acme")
 	m.RedisSampled("127.0.0.1:6379", &RedisSample{

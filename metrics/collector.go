@@ -106,8 +106,9 @@ func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string)))
 
 // MemorySample is the memory that admission counts on this host.
 type MemorySample struct {
-	Limit, Reserved int64         // bytes; Limit is 0 if there is none
-	Waited          time.Duration // how long a task has waited for memory since the host's start
+	Limit    int64            // bytes; 0 if there is none
+	Reserved map[string]int64 // bytes, by kind
+	Waited   time.Duration    // how long a task has waited for memory since the host's start
 }
 
 // CollectMemory sets the source of the gauges of the limit of memory. Each scrape calls it; it must not block. Without a
@@ -116,7 +117,9 @@ func (m *Metrics) CollectMemory(read func() MemorySample) {
 	m.memory.use(func(emit emitter) {
 		s := read()
 		emit(memoryLimit, float64(s.Limit))
-		emit(memoryReserved, float64(s.Reserved))
+		for kind, bytes := range s.Reserved {
+			emit(memoryReserved, float64(bytes), kind)
+		}
 		emit(memoryWait, s.Waited.Seconds())
 	})
 }

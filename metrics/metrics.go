@@ -107,7 +107,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
 	m.CollectRefused(func(func(tenant, plugin string)) {})
-	m.CollectMemory(func() MemorySample { return MemorySample{} })
+	m.CollectMemory(func() MemorySample { return MemorySample{Reserved: map[string]int64{"tasks": 0}} })
 	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
 	m.sampler = &queueSampler{failed: func() { m.RedisError(opScrape) }, served: map[pair]string{}}
 	m.queues.use(m.sampler.emit)

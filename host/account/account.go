@@ -1,5 +1,5 @@
 // Package account bounds the memory that tenants and principals make a process hold beside its running tasks: bodies and
-// answers of the API, payloads of webhooks, files of plugins. One rule holds for all of it: what somebody can make the process
+// answers of the API, payloads of webhooks, what plugins carry. One rule holds for all of it: what somebody can make the process
 // hold is taken from an account before it is read or made, and given back when it is gone.
 //
 //	Account ─┬─ Budget of a kind ─┬─ part of an owner ── Share, Share, …
@@ -29,10 +29,10 @@ const (
 	Tasks      Kind = "tasks"      // running tasks: kept by admission
 	Requests   Kind = "requests"   // bodies and answers of the API, by principal
 	Deliveries Kind = "deliveries" // payloads of webhooks, by tenant
-	Files      Kind = "files"      // files of modules and manifests, by tenant
+	Plugins    Kind = "plugins"    // what modules carry and manifests name, by tenant
 )
 
-// Account is the memory of a process. Its methods may be called by many goroutines at once.
+// Account is the memory of a process. Its methods may be called by many goroutines at once; on nil nothing is reserved.
 type Account struct {
 	total    int64 // 0: not bounded
 	reserved atomic.Int64
@@ -68,6 +68,9 @@ func (a *Account) Open(kind Kind, whole, owners int64) *Budget {
 
 // OnFreed sets what is called whenever memory was given back (default: nothing). It must not block.
 func (a *Account) OnFreed(freed func()) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.freed = freed
