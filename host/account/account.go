@@ -6,6 +6,9 @@
 //	         │                    └─ part of an owner ── Share
 //	         └─ Budget of a kind …
 //
+// Who waits for a share comes before those that ask later, so no stream of small shares starves a large one. What must pass large
+// ones has a budget of its own.
+//
 // A Budget bounds what all owners use together, and what each of them uses, so that one cannot keep out the others. Nothing is
 // taken without a bound on the wait: who asks waits until its context ends, or not at all.
 //
@@ -38,13 +41,13 @@ type Account struct {
 	reserved atomic.Int64
 
 	mu      sync.Mutex
-	budgets map[Kind]*Budget // guarded by mu
-	freed   func()           // guarded by mu
+	budgets map[Kind][]*Budget // guarded by mu
+	freed   func()             // guarded by mu
 }
 
 // New returns the account of a process that has total bytes for tenants; 0 for no bound.
 func New(total int64) *Account {
-	return &Account{total: total, budgets: make(map[Kind]*Budget), freed: func() {}}
+	return &Account{total: total, budgets: make(map[Kind][]*Budget), freed: func() {}}
 }
 
 // Part is one of n equal parts of the total, in bytes; it has no bound if the total has none.
@@ -55,14 +58,13 @@ func (a *Account) Part(n int64) int64 {
 	return max(1, a.total/n)
 }
 
-// Open begins the budget of a kind: whole bytes in all, of which each of the owners may use an equal part. It is called once
-// for a kind.
+// Open begins a budget of a kind: whole bytes in all, of which each of the owners may use an equal part. A kind may have several.
 func (a *Account) Open(kind Kind, whole, owners int64) *Budget {
 	b := NewBudget(whole, owners)
 	b.account = a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.budgets[kind] = b
+	a.budgets[kind] = append(a.budgets[kind], b)
 	return b
 }
 
@@ -92,8 +94,10 @@ func (a *Account) ByKind() map[Kind]int64 {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for kind, b := range a.budgets {
-		byKind[kind] = b.used.Load()
+	for kind, budgets := range a.budgets {
+		for _, b := range budgets {
+			byKind[kind] += b.used.Load()
+		}
 	}
 	return byKind
 }
@@ -137,11 +141,21 @@ func NewBudget(whole, owners int64) *Budget {
 	}
 }
 
-// Whole is what all owners may use together, and Each what one may.
-func (b *Budget) Whole() int64 { return b.whole }
+// Whole is what all owners may use together.
+func (b *Budget) Whole() int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	return b.whole
+}
 
 // Each is what one owner may use.
-func (b *Budget) Each() int64 { return b.each }
+func (b *Budget) Each() int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	return b.each
+}
 
 // Share is what one user has taken. It belongs to one goroutine at a time. Its methods do nothing on nil.
 type Share struct {

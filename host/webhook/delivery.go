@@ -148,17 +148,61 @@ func (p *parcel) cloudEvent() []byte {
 	event["datacontenttype"] = kind
 	media, _, _ := mime.ParseMediaType(kind)
 	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
+	text, _ := json.Marshal(event) // of texts
 	switch {
 	case len(p.payload) == 0:
+		return text
 	case isJSON && json.Valid(p.payload):
-		event["data"] = json.RawMessage(p.payload)
-	case utf8.Valid(p.payload):
-		event["data"] = string(p.payload)
-	default:
-		event["data_base64"] = p.payload
+		return withMember(text, "data", len(p.payload), func(event []byte) []byte { return append(event, p.payload...) })
+	case escaped(p.payload) <= 2*len(p.payload):
+		return withMember(text, "data", escaped(p.payload), func(event []byte) []byte { return appendText(event, p.payload) })
 	}
-	text, _ := json.Marshal(event) // texts, and what is JSON
-	return text
+	return withMember(text, "data_base64", 2+base64.StdEncoding.EncodedLen(len(p.payload)), func(event []byte) []byte {
+		return append(base64.StdEncoding.AppendEncode(append(event, '"'), p.payload), '"')
+	})
+}
+
+// withMember is a JSON object with one member more, which takes so many bytes. It is made in one piece: payloads are large.
+func withMember(object []byte, name string, size int, appendValue func(object []byte) []byte) []byte {
+	longer := make([]byte, 0, len(object)+len(name)+size+8)
+	longer = append(longer, object[:len(object)-1]...)
+	longer = append(longer, `,"`+name+`":`...)
+	return append(appendValue(longer), '}')
+}
+
+// escaped is how many bytes a text has as a JSON string, and more than twice its own if it is none.
+func escaped(text []byte) int {
+	if !utf8.Valid(text) {
+		return 2*len(text) + 1
+	}
+	size := 2
+	for _, c := range text {
+		switch {
+		case c == '"' || c == '\\':
+			size += 2
+		case c < ' ':
+			size += len(`\u0000`)
+		default:
+			size++
+		}
+	}
+	return size
+}
+
+// appendText appends valid UTF-8 as a JSON string.
+func appendText(to, text []byte) []byte {
+	to = append(to, '"')
+	for _, c := range text {
+		switch {
+		case c == '"' || c == '\\':
+			to = append(to, '\\', c)
+		case c < ' ':
+			to = fmt.Appendf(to, `\u%04x`, c)
+		default:
+			to = append(to, c)
+		}
+	}
+	return append(to, '"')
 }
 
 // percentEncoded is the value of an attribute as CloudEvents' binding to HTTP writes it into a header.

@@ -11,10 +11,12 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -41,6 +43,9 @@ type Config struct {
 	Ceiling *egress.Ceiling
 	// Secret reads a secret of the tenant.
 	Secret func(name string) ([]byte, error)
+	// Small and Large are what deliveries take memory from, by tenant: those whose payload comes with the reserve, and the others
+	// (default: no bound).
+	Small, Large *account.Budget
 	// Places is how many deliveries run at a time (default 400), and Destination how many of them to one destination (default
 	// 50).
 	Places, Destination int
@@ -75,12 +80,13 @@ type Runner struct {
 	config Config
 	logger hclog.Logger
 
-	mu           sync.Mutex              // guards what follows
-	open         int                     // requests to all destinations
-	hooks        map[string]hook         // by queue
-	held         map[string]time.Time    // queues whose server asked for a pause, until when
-	destinations map[string]*destination // by name; they outlive sessions
-	running      map[string]*delivery    // by task ID
+	mu           sync.Mutex                  // guards what follows
+	open         int                         // requests to all destinations
+	hooks        map[string]hook             // by queue
+	held         map[string]time.Time        // queues whose server asked for a pause, until when
+	destinations map[string]*destination     // by name; they outlive sessions
+	running      map[string]*delivery        // by task ID
+	paid         map[string][]*account.Share // of the places that were taken for reserves, by queue
 }
 
 // hook is a subscription with a webhook.
@@ -95,7 +101,8 @@ type delivery struct {
 	queue string
 	stop  context.CancelCauseFunc
 	skew  time.Duration // by how much Redis's clock is ahead
-	span  *trace.Span   // nil without a tracer
+	share *account.Share
+	span  *trace.Span // nil without a tracer
 }
 
 // New makes a runner for the tenant of the client, which it does not own.
@@ -104,6 +111,7 @@ func New(client *queue.Client, config Config) *Runner {
 	return &Runner{
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
 		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination), running: make(map[string]*delivery),
+		paid: make(map[string][]*account.Share),
 	}
 }
 
@@ -200,7 +208,16 @@ func (r *Runner) destination(name string) *destination {
 	return d
 }
 
-// take takes places for deliveries of a queue, as many as there are.
+// What a delivery takes beside a payload that did not come with the reserve: one that did, its event, and the answer with its result.
+const placeBytes = 2*queue.MaxInline + 3*MaxAnswer
+
+// maxPayload is the largest payload that is delivered, in bytes, unless the budget has room for larger ones.
+const maxPayload = 64 << 20
+
+// cost is what a delivery of so many bytes takes: what comes from Redis, once as text, and the event around it.
+func cost(payload int64) int64 { return 3*payload + placeBytes }
+
+// take takes places for deliveries of a queue, as many as there are, with memory for each.
 func (r *Runner) take(name string, now time.Time) (places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,15 +228,39 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	delete(r.held, name)
 	d := r.destination(h.destination)
 	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-r.open, queue.MaxReserve))
+	for i := range places {
+		share := r.config.Small.TryTake(r.client.Tenant(), placeBytes)
+		if share == nil {
+			places = i
+			break
+		}
+		r.paid[name] = append(r.paid[name], share)
+	}
 	d.begin(places)
 	r.open += places
 	return places
+}
+
+// paidFor is the memory of one of the places that were taken for a queue; of tasks that were held already it has none.
+func (r *Runner) paidFor(name string) *account.Share {
+	shares := r.paid[name]
+	if len(shares) == 0 {
+		return nil
+	}
+	last := len(shares) - 1
+	if r.paid[name] = shares[:last]; last == 0 {
+		delete(r.paid, name)
+	}
+	return shares[last]
 }
 
 // free gives places of a queue's destination back that were not needed.
 func (r *Runner) free(name string, places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for range places {
+		r.paidFor(name).Give()
+	}
 	if d := r.destinations[r.hooks[name].destination]; d != nil && places > 0 {
 		d.open -= places
 		r.open -= places
@@ -269,7 +310,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	s := queue.Settlement{Claim: d.Claim()}
 	var unread error
 	if d.Large && h.subscription.Webhook != nil {
-		d.Parameters, unread = r.client.Parameters(ctx, d.ID)
+		unread = r.read(ctx, d)
 	}
 	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // its subscription has gone meanwhile, or Redis: it is given back
 		r.ended(d.ID, h.destination, false, false, "")
@@ -288,6 +329,9 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	case cause != nil && err != nil: // it is given back
 		r.ended(d.ID, h.destination, false, false, "")
 		return s
+	case errors.Is(err, errTooLarge):
+		r.ended(d.ID, h.destination, false, false, "")
+		return r.failed(d, s, queue.Failure{Message: err.Error()}, true)
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
@@ -312,6 +356,24 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		return s.NoLaterThan(d.Expires, now.Add(d.skew))
 	}
 	return r.failed(d, s, failure, v.final)
+}
+
+// errTooLarge says that a payload is not delivered.
+var errTooLarge = errors.New("the payload is too large")
+
+// read reads a payload that did not come with the reserve, once there is memory for it. What it has as a
+// small one is given back before.
+func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
+	budget := r.config.Large
+	if most := max(maxPayload, budget.Each()/3); d.Size > most {
+		return fmt.Errorf("%w: %s, and this host delivers at most %s: publish where the data is", errTooLarge, units.FormatSize(d.Size), units.FormatSize(most))
+	}
+	d.share.Give()
+	if d.share = budget.Take(ctx, r.client.Tenant(), cost(d.Size)); d.share == nil {
+		return context.Cause(ctx)
+	}
+	d.Parameters, err = r.client.Parameters(ctx, d.ID)
+	return err
 }
 
 // hold keeps all deliveries of a queue until then: its server asked for a pause, or Redis refused to reserve.

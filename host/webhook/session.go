@@ -317,8 +317,8 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) (lost erro
 		default:
 			again = true
 		}
-		s.free(name, count-len(reply.Tasks))
 		s.begin(living, name, reply)
+		s.free(name, count-len(reply.Tasks))
 	}
 	if again {
 		s.poke()
@@ -387,6 +387,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		}
 		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
+		d.share = s.paidFor(name)
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
 		s.Runner.mu.Unlock()
@@ -396,12 +397,15 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			defer stop(nil)
 			begun := time.Now()
 			settlement := s.deliver(ctx, d, h)
+			d.Parameters = nil
+			d.share.Shrink(placeBytes)
 			d.span.Ran(reasonOf(settlement), 0, 0)
 			outcome, reason := s.settle(living, ctx, d, settlement)
 			d.span.Settled(outcome, reason)
 			s.Runner.mu.Lock()
 			delete(s.running, d.ID)
 			s.Runner.mu.Unlock()
+			d.share.Give()
 			counts.Done(outcome, reason, traceID, time.Since(begun))
 			s.poke()
 		})

@@ -247,7 +247,7 @@ func TestSizesAreAskedForAfterLargeParameters(t *testing.T) {
 		_, _ = fmt.Sscanf(after, "%d,", &n) // nothing is listed before the first call
 		return n
 	}
-	large := strings.Repeat("x", inlineBytes+1)
+	large := strings.Repeat("x", MaxInline+1)
 	for i, step := range []struct {
 		parameters []string
 		asked      int

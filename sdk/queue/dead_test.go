@@ -25,7 +25,7 @@ func (w *world) failWithLetter(t testing.TB, queue, dead string, reason Reason) 
 
 func TestDeadLetters(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		for name, parameters := range map[string]string{"text": "grüße", "bytes": "\xff\xd8", "empty": "", "large": strings.Repeat("x", inlineBytes+1)} {
+		for name, parameters := range map[string]string{"text": "grüße", "bytes": "\xff\xd8", "empty": "", "large": strings.Repeat("x", MaxInline+1)} {
 			dead := "dead-" + name
 			for _, forget := range []bool{false, true} {
 				id := w.enqueue(t, name, parameters, Options{})

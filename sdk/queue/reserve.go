@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// MaxInline is the most parameters of a task that come with a reserve, in bytes, and batchBytes those of a whole reserve.
 const (
-	// inlineBytes is the most parameters of a task that come with a reserve, and batchBytes those of a whole reserve.
-	inlineBytes = 64 << 10
-	batchBytes  = 4 << 20
+	MaxInline  = 64 << 10
+	batchBytes = 4 << 20
 )
 
 // MaxReserve is the most tasks of one ReserveRequest.
@@ -125,7 +125,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	for i, r := range requests {
 		version := optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
 		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, append([]any{
-			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), inlineBytes, batchBytes, version,
+			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
 			durationText(r.MaxAge), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
 		}, r.fields()...)}
@@ -161,7 +161,7 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	}
 	fields := request.fields()
 	args := append([]any{
-		n.client.clock, request.Queue, n.id, n.startAs(request), inlineBytes, batchBytes, len(fields),
+		n.client.clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
 	}, fields...)
 	for _, id := range ids {
 		args = append(args, id)

@@ -89,8 +89,8 @@ func TestBytesThatAreNotText(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for name, value := range map[string][]byte{
 			"jpeg": {0xff, 0xd8, 0xff, 0xe0, 0, 1}, "nul": {0}, "empty": {}, "marker": []byte("quern:bytes:1:abc"),
-			"text": []byte("grüße"), "large text": []byte(strings.Repeat("x", inlineBytes+1)),
-			"large bytes": bytes.Repeat([]byte{0xff}, inlineBytes+1),
+			"text": []byte("grüße"), "large text": []byte(strings.Repeat("x", MaxInline+1)),
+			"large bytes": bytes.Repeat([]byte{0xff}, MaxInline+1),
 		} {
 			queue := strings.ReplaceAll(name, " ", "-")
 			id := w.enqueue(t, queue, string(value), Options{})
@@ -105,7 +105,7 @@ func TestBytesThatAreNotText(t *testing.T) {
 			}
 			node := w.node(t, queue)
 			got := w.reserve(t, node, queue, true)
-			if got.Large != (len(value) > inlineBytes) {
+			if got.Large != (len(value) > MaxInline) {
 				t.Errorf("%s: large is %v", name, got.Large)
 			}
 			parameters := got.Parameters
