@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
@@ -49,6 +50,8 @@ type node struct {
 	host     *host.Host
 	compiler string // of plugins
 	closers  []func()
+	// account has what tenants make the host hold beside running tasks.
+	account *account.Account
 
 	deliveries []*webhook.Runner       // of webhooks, one for each tenant
 	background []func(context.Context) // runs beside the host, until the last task has ended
@@ -74,7 +77,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	if o.plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
 	}
-	n := &node{options: o, flags: cmd.Flags(), stores: map[string]*kv.Store{}}
+	n := &node{options: o, flags: cmd.Flags(), stores: map[string]*kv.Store{}, account: account.New(o.plugins.MaxMemory)}
 	defer func() {
 		if err != nil {
 			n.close()
@@ -94,6 +97,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 		return nil, err
 	}
 	o.plugins.MaxQueues, o.plugins.Logger, o.plugins.Observer = o.host.MaxQueues, n.logger.Named("plugins"), n.metrics
+	o.plugins.Hold = n.holdPlugins()
 	directory, err := plugins.New(engine, o.plugins)
 	if err != nil {
 		return nil, wrongUsage(err)
@@ -111,7 +115,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	}
 	n.closers, n.tracer, config.Tracer = append(n.closers, end), tracer, tracer
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
-	config.Memory, config.Cache, config.Logger = o.plugins.MaxMemory, engine, n.logger
+	config.Memory, config.Account, config.Cache, config.Logger = o.plugins.MaxMemory, n.account, engine, n.logger
 	config.Version, _ = buildVersion()
 	boundHeap(config.Concurrency)
 	n.host, err = host.New(n.clients, directory, n.metrics, config)
@@ -120,6 +124,23 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	}
 	n.deliver(outside, config)
 	return n, nil
+}
+
+// mostSharers is how many tenants share each budget equally: with more of them, so many may use all of it.
+const mostSharers = 4
+
+func (n *node) sharers() int64 { return int64(min(len(n.clients), mostSharers)) }
+
+// holdPlugins takes what plugins of a tenant hold from the account: half of the memory is for it.
+func (n *node) holdPlugins() func(tenant string, bytes int64) (give func()) {
+	budget := n.account.Open(account.Plugins, n.account.Part(2), n.sharers())
+	return func(tenant string, bytes int64) func() {
+		share := budget.TryTake(tenant, bytes)
+		if share == nil {
+			return nil
+		}
+		return share.Give
+	}
 }
 
 // deliver makes what delivers webhooks. Their requests have connections of their own, which no handler waits for.
@@ -132,6 +153,8 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, queue.MaxWebhookTimeout
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
+	small := n.account.Open(account.Deliveries, n.account.Part(16), n.sharers())
+	large := n.account.Open(account.Deliveries, n.account.Part(6), n.sharers())
 	for _, tenant := range n.clients {
 		grants := n.options.plugins.Grants.Of(tenant.Tenant())
 		var ceiling *egress.Ceiling
@@ -139,7 +162,7 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Where: grants.Where}
 		}
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
-			HTTP: client, Ceiling: ceiling, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
+			HTTP: client, Ceiling: ceiling, Small: small, Large: large, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
 			Secret: func(name string) ([]byte, error) {
 				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
 				if err := manifest.NewPermissions(asked, n.options.plugins.Grants, tenant.Tenant(), nil).DenySecret(name); err != nil {
@@ -268,7 +291,7 @@ func (n *node) run(ctx context.Context, listening func(http string)) error {
 		}
 		return refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", n.options.http, err)
 	}
-	admin, err := n.options.admin.listen(n.flags, api.Config{Clients: n.clients, Stores: n.stores, Logger: n.logger, Tracer: n.tracer})
+	admin, err := n.options.admin.listen(n.flags, api.Config{Clients: n.clients, Stores: n.stores, Account: n.account, Logger: n.logger, Tracer: n.tracer})
 	if err != nil {
 		server.Close()
 		return err

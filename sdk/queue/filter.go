@@ -1,12 +1,7 @@
 package queue
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"reflect"
-	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -15,8 +10,8 @@ type Filter struct {
 	// Attributes are patterns with at most one * for any text, by the attribute's name. A publication without the attribute does
 	// not match.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Data are JSON values, by the JSON pointer (RFC 6901) to what must equal them in the payload. A payload that is not JSON
-	// does not match.
+	// Data are JSON values, by the JSON pointer (RFC 6901) to what must equal them in the payload. A payload that is not JSON in
+	// UTF-8 does not match, and neither does a number of more than 16 KiB.
 	Data map[string]any `json:"data,omitempty"`
 }
 
@@ -42,23 +37,37 @@ func (f *Filter) validate() error {
 
 // Matches tells whether a publication of this topic, these attributes and this payload gets a task, if the subscription is active.
 func (s *Subscription) Matches(topic string, attributes map[string]string, payload []byte) bool {
-	return s.matches(&event{topic: topic, attributes: attributes, payload: payload})
+	return s.matches(newEvent(topic, attributes, payload, s))
 }
 
 // OfTopic tells whether the subscription's topic is this one, or a pattern that it matches.
 func (s *Subscription) OfTopic(topic string) bool { return matches(s.Topic, topic) }
 
-// event is what filters look at. The payload is parsed at most once for all of them.
+// event is what filters look at. The payload is walked at most once for the filters of all subscriptions that may match.
 type event struct {
 	topic      string
 	attributes map[string]string
 	payload    []byte
-
-	parsed, valid bool
-	data          any
+	data       selection
+	isJSON     bool
 }
 
-func (s *Subscription) matches(e *event) bool {
+// newEvent is the event for filters of these subscriptions.
+func newEvent(topic string, attributes map[string]string, payload []byte, of ...*Subscription) *event {
+	e := &event{topic: topic, attributes: attributes, payload: payload}
+	for _, s := range of {
+		if len(s.Filter.Data) > 0 && s.mayMatch(e) {
+			for pointer := range s.Filter.Data {
+				e.data.add(pointer)
+			}
+		}
+	}
+	e.isJSON = len(e.data.named) > 0 && e.data.read(payload)
+	return e
+}
+
+// mayMatch tells whether all matches but the data.
+func (s *Subscription) mayMatch(e *event) bool {
 	if !s.OfTopic(e.topic) {
 		return false
 	}
@@ -68,103 +77,19 @@ func (s *Subscription) matches(e *event) bool {
 			return false
 		}
 	}
+	return true
+}
+
+func (s *Subscription) matches(e *event) bool {
+	if !s.mayMatch(e) {
+		return false
+	}
 	for pointer, want := range s.Filter.Data {
-		is, ok := e.at(pointer)
-		if !ok || !sameJSON(is, want) {
+		if is := e.data.at(pointer); !e.isJSON || is == nil || !equalJSON(is, want) {
 			return false
 		}
 	}
 	return true
-}
-
-// at is the value in the payload that a JSON pointer names.
-func (e *event) at(pointer string) (any, bool) {
-	if !e.parsed {
-		e.parsed = true
-		e.data, e.valid = parseJSON(e.payload)
-	}
-	value, ok := e.data, e.valid
-	if !ok || pointer == "" {
-		return value, ok
-	}
-	for _, name := range strings.Split(pointer[1:], "/") {
-		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
-		switch in := value.(type) {
-		case map[string]any:
-			if value, ok = in[name]; !ok {
-				return nil, false
-			}
-		case []any:
-			i, err := strconv.ParseUint(name, 10, 31)
-			if err != nil || int(i) >= len(in) || name != strconv.FormatUint(i, 10) {
-				return nil, false
-			}
-			value = in[i]
-		default:
-			return nil, false
-		}
-	}
-	return value, true
-}
-
-// parseJSON reads one JSON value with its numbers as they are written; false if the text is none.
-func parseJSON(text []byte) (value any, ok bool) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	return value, json.Valid(text) && decoder.Decode(&value) == nil // of {}} the decoder would read the beginning
-}
-
-// sameJSON tells whether two JSON values are equal; numbers are if their values are: 1, 1.0 and 1e0.
-func sameJSON(a, b any) bool {
-	switch b := b.(type) {
-	case map[string]any:
-		a, ok := a.(map[string]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for name, value := range b {
-			if other, ok := a[name]; !ok || !sameJSON(other, value) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		a, ok := a.([]any)
-		return ok && slices.EqualFunc(a, b, sameJSON)
-	case string, bool, nil:
-		return reflect.DeepEqual(a, b)
-	}
-	x, isNumber := number(a)
-	y, alsoNumber := number(b)
-	return isNumber && alsoNumber && x == y
-}
-
-// number is the value of a JSON number: its digits if it is a whole one, which a float64 may not have exactly.
-func number(value any) (string, bool) {
-	var text string
-	switch value := value.(type) {
-	case json.Number:
-		text = value.String()
-	case float64:
-		text = strconv.FormatFloat(value, 'g', -1, 64)
-	case int:
-		text = strconv.Itoa(value)
-	case int64:
-		text = strconv.FormatInt(value, 10)
-	default:
-		return "", false
-	}
-	if strings.ContainsAny(text, ".eE") { // else it is whole, and its digits are its value
-		float, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return text, true
-		}
-		text = strconv.FormatFloat(float, 'f', -1, 64)
-	}
-	if text == "-0" {
-		text = "0"
-	}
-	return text, true
 }
 
 // matches tells whether a text is what a pattern names: the pattern itself, or with any text in the place of its *.

@@ -185,9 +185,15 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 	}
 	if p.State != PublicationUnfinished {
 		out := chosen{before: -1, damaged: len(damaged)}
-		e := &event{topic: p.Topic, attributes: p.Attributes, payload: p.Payload}
+		active := make([]*Subscription, 0, len(all))
 		for i := range all {
-			if s := &all[i]; s.Active && s.matches(e) {
+			if all[i].Active {
+				active = append(active, &all[i])
+			}
+		}
+		e := newEvent(p.Topic, p.Attributes, p.Payload, active...)
+		for _, s := range active {
+			if s.matches(e) {
 				out.all = append(out.all, s.ID)
 				if len(out.next) < most {
 					out.next = append(out.next, s)
