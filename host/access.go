@@ -1,11 +1,13 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -15,11 +17,20 @@ type tenantAccess struct {
 	client *queue.Client
 	node   *queue.Node
 	queues *knownQueues
+	calls  *account.Budget // of what calls of handlers move
 	logger hclog.Logger
 }
 
 // place names a queue of the tenant.
 func (a *tenantAccess) place(queue string) place { return place{a.client.Tenant(), queue} }
+
+// borrow takes memory for a call, and waits for it until ctx ends. An error wraps service.ErrUnavailable.
+func (a *tenantAccess) borrow(ctx context.Context, bytes int64) (*account.Share, error) {
+	if share := a.calls.Take(ctx, a.client.Tenant(), bytes); share != nil {
+		return share, nil
+	}
+	return nil, fmt.Errorf("%w: no memory for %d bytes in time: %w", service.ErrUnavailable, bytes, context.Cause(ctx))
+}
 
 // knownQueues are the tenant's queues: those of the last poll, and those that its tasks have enqueued to since.
 type knownQueues struct {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
@@ -48,6 +49,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 			config: config, metrics: m, catalog: &catalog{directory, &config},
 			scheduler: newScheduler(directory.Acquire, config, m.SlotsInUse),
 			workers:   &workers{next: make(chan func())}, services: guest.New(config.Services),
+			calls: config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(8)), int64(len(clients))),
 		},
 		tenants: make(map[string]*tenant, len(clients)),
 	}

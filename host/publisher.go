@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -21,11 +22,23 @@ type publisher struct {
 	access *tenantAccess
 
 	mu       sync.Mutex
-	accepted []string // of this session; guarded by mu
+	accepted []accepted // of this session; guarded by mu
 
 	topics  atomic.Pointer[[]metrics.TopicSample] // for the metrics
 	counted time.Time                             // when they were read; only the run under way uses it
 }
+
+// accepted is a publication whose tasks are to be made, and how many bytes its payload has.
+type accepted struct {
+	id   string
+	size int64
+}
+
+// copies is how many times its payload a publication takes: read from Redis, for filters to look at, and on its way back.
+const copies = 3
+
+// leastCalls is enough for the largest publication of a handler, in bytes.
+const leastCalls = copies * manifest.MaxPublicationBytes
 
 // shownTopics is how many topics of a tenant have series.
 const shownTopics = 100
@@ -37,7 +50,7 @@ func (p *publisher) accept(publications []*queue.Publication) {
 	}
 	p.mu.Lock()
 	for _, publication := range publications {
-		p.accepted = append(p.accepted, publication.ID)
+		p.accepted = append(p.accepted, accepted{publication.ID, int64(len(publication.Payload))})
 	}
 	p.mu.Unlock()
 	p.ask()
@@ -45,10 +58,10 @@ func (p *publisher) accept(publications []*queue.Publication) {
 
 func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	p.mu.Lock()
-	ids := p.accepted
+	mine := p.accepted
 	p.accepted = nil
 	p.mu.Unlock()
-	if err := p.publish(ctx, ids); err != nil {
+	if err := p.publish(ctx, mine); err != nil {
 		return 0, 0, err // whoever has the duty goes on with them
 	}
 	if time.Since(p.counted) > publishInterval/2 {
@@ -56,15 +69,19 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 			return 0, 0, err
 		}
 	}
-	mine, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
-	if err != nil || !mine {
+	leads, err := p.access.node.TakeDuty(ctx, "publish", publishInterval)
+	if err != nil || !leads {
 		return 0, publishInterval, err
 	}
 	fleet := p.access.client.Fleet()
 	for more := true; more && err == nil; {
 		var left []string
 		if left, err = fleet.Unpublished(ctx); err == nil {
-			err = p.publish(ctx, left)
+			found := make([]accepted, len(left))
+			for i, id := range left {
+				found[i] = accepted{id, manifest.MaxPublicationBytes} // or less
+			}
+			err = p.publish(ctx, found)
 		}
 		if err == nil {
 			err = fleet.PostponeUnpublished(ctx, left) // those that cannot be published keep no others from it
@@ -90,9 +107,15 @@ func (p *publisher) count(ctx context.Context) error {
 }
 
 // publish makes tasks until Redis does not serve. One publication that cannot be published does not hold up the others.
-func (p *publisher) publish(ctx context.Context, ids []string) error {
-	for _, id := range ids {
-		err := p.access.client.Republish(ctx, id)
+func (p *publisher) publish(ctx context.Context, all []accepted) error {
+	for _, one := range all {
+		id := one.id
+		memory, err := p.access.borrow(ctx, copies*one.size)
+		if err != nil {
+			return err
+		}
+		err = p.access.client.Republish(ctx, id)
+		memory.Give()
 		switch {
 		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
 			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)

@@ -29,6 +29,11 @@ func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 func (t *task) AdmitQueue(name string) error { return t.tenant.queues.claim(name) }
 
 func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
+	memory, err := t.tenant.borrow(ctx, int64(child.Size()))
+	if err != nil {
+		return "", err
+	}
+	defer memory.Give()
 	receipts, err := t.tenant.client.Queue(child.Queue).EnqueueMany(ctx, []queue.Spec{child.Spec})
 	if err != nil {
 		return "", err
@@ -37,7 +42,12 @@ func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 }
 
 func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
-	_, err := t.tenant.client.Publish(ctx, p.Topic, p.Payload, queue.PublishOptions{
+	memory, err := t.tenant.borrow(ctx, copies*int64(len(p.Payload)))
+	if err != nil {
+		return err
+	}
+	defer memory.Give()
+	_, err = t.tenant.client.Publish(ctx, p.Topic, p.Payload, queue.PublishOptions{
 		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent, Tracestate: p.Tracestate,
 	})
 	return err
@@ -47,7 +57,16 @@ func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
 	return t.tenant.client.AllDependencies(ctx, t.ID)
 }
 
+// Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
+	size, err := t.tenant.client.ResultSize(ctx, id)
+	t.result.Give()
+	if err == nil && size <= most {
+		t.result, err = t.tenant.borrow(ctx, 2*size) // as text and as bytes
+	}
+	if err != nil {
+		return nil, err
+	}
 	return t.tenant.client.Result(ctx, id, most)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
@@ -53,13 +54,14 @@ type common struct {
 	workers   *workers
 	metrics   *metrics.Metrics
 	services  *guest.Services
+	calls     *account.Budget // of what calls of handlers move
 }
 
 // newSession makes a session that drain ends, which closes draining; about is what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	access := &tenantAccess{
-		client: client, node: client.Node(), logger: logger,
+		client: client, node: client.Node(), logger: logger, calls: c.calls,
 		queues: &knownQueues{most: c.config.MaxQueues, names: make(map[string]int64)},
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)

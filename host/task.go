@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -39,6 +40,7 @@ type task struct {
 	log      taskLog
 	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
 	children *guest.Children                      // nil before the task runs, and of commands
+	result   *account.Share                       // for the result of a dependency that the guest reads; of the goroutine of its run
 	secrets  redact.Secrets                       // that it was given
 	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
 }
@@ -86,6 +88,9 @@ func (e *ended) size() int {
 	size := len(e.settlement.Result)
 	for i := range e.settlement.Children {
 		size += e.settlement.Children[i].Size()
+	}
+	for _, p := range e.settlement.Publications {
+		size += len(p.Payload)
 	}
 	return size
 }

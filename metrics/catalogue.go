@@ -195,7 +195,7 @@ var catalogue = [...]family{
 	},
 	memoryReserved: {
 		"quern_memory_reserved_bytes", gauge, "bytes", "kind",
-		"Part of the limit that is reserved: for running tasks and their results (tasks), bodies and answers of the API (requests), payloads of webhooks (deliveries), what plugins carry and name (plugins).",
+		"Part of the limit that is reserved: for running tasks and their results (tasks), bodies and answers of the API (requests), payloads of webhooks (deliveries), bodies that calls of handlers move (calls), what plugins carry and name (plugins).",
 	},
 	memoryWait: {
 		"quern_memory_wait_seconds_total", counter, "seconds", "",

@@ -50,7 +50,7 @@ func TestServe(t *testing.T) {
 	if got := f.seen.take(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
-	if v.Footprint("acme") != 1<<20+5<<10 || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
+	if v.Footprint("acme") != 1<<20+5<<10+logKept || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
 		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Manifest.Concurrency, v.Permissions("acme").Limits)
 	}
 }

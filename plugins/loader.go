@@ -103,7 +103,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		return r
 	}
 	*buffer, r.file.fingerprint = read.data, read.fingerprint
-	if r.decide(runtime.DigestOf(read.data)); r.known || r.refuse(l.afford(&r, 0)) {
+	if r.decide(runtime.DigestOf(read.data)); r.known || r.refuse(l.afford(&r, nil)) {
 		l.buffers.Put(buffer)
 		return r
 	}
@@ -157,7 +157,7 @@ func (l *loader) share(r *loadResult) (done bool) {
 	if r.decide(r.trusted.module); r.known || unread {
 		return r.known
 	}
-	if r.refuse(l.afford(r, 0)) {
+	if r.refuse(l.afford(r, nil)) {
 		return true
 	}
 	m := l.modules.share(r.found.module)
@@ -200,14 +200,14 @@ func (l *loader) read(root string, f file, most int64, buffer []byte) (read cont
 func (l *loader) finish(r *loadResult, m *module) {
 	path := r.path(l.cfg.Dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
-	err := cmp.Or(largest.ExplainMemory(m.Admits(largest.Limits)), r.manifest.CheckModule(path, m.Info()), l.afford(r, m.Overhead()))
+	err := cmp.Or(largest.ExplainMemory(m.Admits(largest.Limits)), r.manifest.CheckModule(path, m.Info()), l.afford(r, m))
 	if r.refuse(err) {
 		l.modules.release(m)
 		return
 	}
 	version := &Version{
 		Tenant: r.tenant, Name: r.name, Digest: m.digest, Manifest: r.manifest,
-		content: r.found, contents: r.named, module: m,
+		content: r.found, contents: r.named, module: m, kept: kept(&r.manifest.Capabilities, m),
 		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
 	}
 	held, err := l.held.takeVersion(r.tenant, m, &version.contents)
@@ -240,20 +240,17 @@ func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	return permissions
 }
 
-// afford refuses a plugin whose tasks could never get the memory that they may take; tables are those of a loaded module.
-func (l *loader) afford(r *loadResult, tables int64) error {
-	take := func(p *manifest.Permissions) int64 { return footprint(&r.manifest, p.Limits) + tables }
-	largest := widest(r.permissions, take)
-	limits, need := largest.Limits, take(largest)
+// afford refuses a plugin whose tasks could never get the memory that they may take; m is nil before the module is loaded.
+func (l *loader) afford(r *loadResult, m *module) error {
+	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return footprint(p.Limits) })
+	limits, calls := largest.Limits, kept(&r.manifest.Capabilities, m)
+	need := footprint(limits) + calls
 	if l.cfg.MaxMemory == 0 || need <= l.cfg.MaxMemory {
 		return nil
 	}
 	beside := ""
-	if tables > 0 {
-		beside = ", tables " + units.FormatSize(tables)
-	}
-	if sends := need - limits.Memory - limits.Input - limits.Output - tables; sends > 0 {
-		beside += ", HTTP " + units.FormatSize(sends)
+	if calls > 0 {
+		beside = ", tables and calls of the host " + units.FormatSize(calls)
 	}
 	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s%s), more than the %s that this host gives to all: "+
 		"write lower limits into %s, or give the host more memory",

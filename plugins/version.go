@@ -29,6 +29,7 @@ type Version struct {
 	ceilings    manifest.Ceilings
 	permissions map[string]*manifest.Permissions // by tenant, of those that the host serves; never changed
 	module      *module
+	kept        int64        // by the host for a task beside its limits
 	holders     atomic.Int64 // 0: the module is released
 	release     func(*module)
 }
@@ -91,10 +92,8 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one task of a tenant may take, in bytes: memory, tables, input, output, and what it sends and receives.
-func (v *Version) Footprint(tenant string) int64 {
-	return footprint(&v.Manifest, v.Permissions(tenant).Limits) + v.module.Overhead()
-}
+// Footprint is what one task of a tenant may take, in bytes: memory, tables, input, output, and what the host keeps for its calls.
+func (v *Version) Footprint(tenant string) int64 { return footprint(v.Permissions(tenant).Limits) + v.kept }
 
 // PendingSnapshot is how many bytes the snapshot that the tenant's next task builds takes at most; 0 if there is one.
 func (v *Version) PendingSnapshot(tenant string) int64 {
@@ -104,11 +103,36 @@ func (v *Version) PendingSnapshot(tenant string) int64 {
 // identity is what makes a version another one: the digests of its module, its manifest, and the files that this names.
 type identity struct{ module, manifest, files string }
 
-// footprint is what a task may take. The answer of a request is there twice while it is put together for the guest.
-func footprint(m *manifest.Manifest, l runtime.Limits) int64 {
-	bytes := l.Memory + l.Input + l.Output
-	if len(m.Capabilities.HTTP) > 0 {
+// footprint is what the limits let a task take.
+func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
+
+// logKept is what the host may keep of any task's log, on its way to Redis, and textsKept of a handler's texts: a checkpoint or a
+// value of kv on its way.
+const (
+	logKept   = 128 << 10
+	textsKept = 2 << 20
+)
+
+// kept is what the host may keep for a task beside its limits, in bytes: the tables of its instance, what waits for its
+// completion, and texts of its calls, which are there twice while they are put together. m is nil before the module is loaded.
+func kept(c *manifest.Capabilities, m *module) (bytes int64) {
+	if len(c.HTTP) > 0 {
 		bytes += 3 * service.MaxBody
+	}
+	switch grant := c.Enqueue; {
+	case grant.AfterCall():
+		bytes += min(grant.Bytes, service.MaxBody)
+	case grant != nil:
+		bytes += grant.Bytes
+	}
+	if c.Publish != nil {
+		bytes += manifest.MaxPublicationBytes
+	}
+	if m == nil {
+		return bytes
+	}
+	if bytes += m.Overhead() + logKept; m.Info().Kind != runtime.Command {
+		bytes += textsKept
 	}
 	return bytes
 }

@@ -32,6 +32,7 @@ const (
 	Tasks      Kind = "tasks"      // running tasks: kept by admission
 	Requests   Kind = "requests"   // bodies and answers of the API, by principal
 	Deliveries Kind = "deliveries" // payloads of webhooks, by tenant
+	Calls      Kind = "calls"      // bodies and results that calls of handlers move, publications on their way; by tenant
 	Plugins    Kind = "plugins"    // what modules carry and manifests name, by tenant
 )
 

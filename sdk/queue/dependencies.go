@@ -172,6 +172,13 @@ func (c *Client) measure(ctx context.Context, of []Dependency) error {
 	return wrap("read the sizes of results", err)
 }
 
+// ResultSize is how many bytes the result of a task has; 0 if there is none.
+func (c *Client) ResultSize(ctx context.Context, id string) (int64, error) {
+	of := []Dependency{{ID: id}}
+	err := cmp.Or(ValidID(id), c.measure(ctx, of))
+	return of[0].Size, err
+}
+
 // Result reads the result of a task alone: ErrNoTask if it has none, because it is not complete or is deleted, ErrInvalid if it is
 // longer than most bytes.
 func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, error) {
