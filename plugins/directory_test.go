@@ -50,7 +50,7 @@ func TestServe(t *testing.T) {
 	if got := f.seen.take(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
-	if v.Footprint("acme") != 1<<20+5<<10+logKept || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
+	if v.Footprint("acme") != 1<<20+5<<10 || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
 		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Manifest.Concurrency, v.Permissions("acme").Limits)
 	}
 }
@@ -385,7 +385,7 @@ func TestCeilings(t *testing.T) {
 	f.awaitRefusal("", "big", "one task may take 41MiB (memory 9MiB, input 16MiB, output 16MiB), more than the 40MiB",
 		f.path("big.yaml"))
 	f.awaitRefusal("", "plain", "one task may take 96MiB")
-	f.awaitRefusal("", "tables", "(memory 7MiB, input 16MiB, output 16MiB, tables 2648576B), more than the 40MiB")
+	f.awaitRefusal("", "tables", "(memory 7MiB, input 16MiB, output 16MiB, tables and calls of the host 2648576B), more than the 40MiB")
 	f.awaitRefusal("", "tight", "64KiB")
 	if !strings.Contains(f.logs.String(), "the host gives a plugin less than its manifest asks for: plugin=long tenant=\"\" key=limits.timeout manifest=2h0m0s host=1m0s see=--max-timeout") {
 		t.Error("a shortened timeout is not logged")

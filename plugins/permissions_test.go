@@ -120,7 +120,7 @@ func TestCeilingsOfTenants(t *testing.T) {
 			}
 		}
 	}
-	if acme, blue := v.Footprint("acme"), v.Footprint("{blue}"); acme != 1<<20+16<<20+10+logKept || blue != 16<<20+16<<20+1<<10+logKept {
+	if acme, blue := v.Footprint("acme"), v.Footprint("{blue}"); acme != 1<<20+16<<20+10 || blue != 16<<20+16<<20+1<<10 {
 		t.Errorf("footprints %d and %d", acme, blue)
 	}
 	if terms := v.Permissions("acme"); terms.MostRetry != (manifest.Retry{MaxAttempts: 3}) || fmt.Sprint(terms.Lowered) !=

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -106,12 +107,11 @@ type identity struct{ module, manifest, files string }
 // footprint is what the limits let a task take.
 func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
 
-// logKept is what the host may keep of any task's log, on its way to Redis, and textsKept of a handler's texts: a checkpoint or a
-// value of kv on its way.
-const (
-	logKept   = 128 << 10
-	textsKept = 2 << 20
-)
+// large are functions that need no capability, or one that says nothing of sizes, and move up to 1 MiB: checkpoints, and values
+// of kv. textsKept is what the host may keep for them.
+var large = [...]string{"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap"}
+
+const textsKept = 2 << 20
 
 // kept is what the host may keep for a task beside its limits, in bytes: the tables of its instance, what waits for its
 // completion, and texts of its calls, which are there twice while they are put together. m is nil before the module is loaded.
@@ -131,8 +131,8 @@ func kept(c *manifest.Capabilities, m *module) (bytes int64) {
 	if m == nil {
 		return bytes
 	}
-	if bytes += m.Overhead() + logKept; m.Info().Kind != runtime.Command {
+	if slices.ContainsFunc(m.Info().Imports, func(name string) bool { return slices.Contains(large[:], name) }) {
 		bytes += textsKept
 	}
-	return bytes
+	return bytes + m.Overhead()
 }
