@@ -94,7 +94,9 @@ func (v *Version) tryRetain() bool {
 }
 
 // Footprint is what one task of a tenant may take, in bytes: memory, tables, input, output, and what the host keeps for its calls.
-func (v *Version) Footprint(tenant string) int64 { return footprint(v.Permissions(tenant).Limits) + v.kept }
+func (v *Version) Footprint(tenant string) int64 {
+	return footprint(v.Permissions(tenant).Limits) + v.kept
+}
 
 // PendingSnapshot is how many bytes the snapshot that the tenant's next task builds takes at most; 0 if there is one.
 func (v *Version) PendingSnapshot(tenant string) int64 {
@@ -109,7 +111,8 @@ func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
 
 // large are functions that need no capability, or one that says nothing of sizes, and move up to 1 MiB: checkpoints, and values
 // of kv. textsKept is what the host may keep for them.
-var large = [...]string{"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap"}
+var large = [...]string{"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap",
+	"extism:host/env.var_get", "extism:host/env.var_set"}
 
 const textsKept = 2 << 20
 

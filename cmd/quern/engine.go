@@ -103,11 +103,12 @@ const (
 	heapOfHost = 128 << 20
 )
 
-// boundHeap makes the collector work harder where tasks leave much garbage at once. By itself it lets the heap grow to
-// twice the live size: eight guests that recursed without end took 2 GiB. The bound is soft; GOMEMLIMIT overrides it.
-func boundHeap(slots int) {
+// boundHeap makes the collector work harder where tasks leave much garbage at once, or the host has little memory for them. By
+// itself it lets the heap grow to twice the live size: eight guests that recursed without end took 2 GiB. The bound is soft;
+// GOMEMLIMIT overrides it.
+func boundHeap(slots int, memory int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(heapOfHost + int64(slots)*heapOfSlot)
+		debug.SetMemoryLimit(heapOfHost + min(int64(slots)*heapOfSlot, memory))
 	}
 }
 

@@ -117,7 +117,7 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.secrets}
 	config.Memory, config.Account, config.Cache, config.Logger = o.plugins.MaxMemory, n.account, engine, n.logger
 	config.Version, _ = buildVersion()
-	boundHeap(config.Concurrency)
+	boundHeap(config.Concurrency, config.Memory)
 	n.host, err = host.New(n.clients, directory, n.metrics, config)
 	if err != nil {
 		return nil, wrongUsage(err)

@@ -53,6 +53,8 @@ type settings struct {
 	lease, grace       time.Duration
 	patience           time.Duration // bounds the whole test
 	within             []string      // the command that runs the hosts' own; none: they run as they are
+	tenants            []string      // default: tenant
+	arguments          []string      // more of the hosts'
 }
 
 // fleet is some hosts with their Redis, and what their logs have told.
@@ -177,13 +179,17 @@ func (f *fleet) eventually(what string, condition func() bool) {
 
 // arguments are those of `quern serve` for a host.
 func (h *host) arguments() []string {
-	return []string{
-		"serve", "--redis", h.proxy.url(), "--tenants", tenant, "--plugins", h.fleet.plugins,
+	tenants := h.fleet.tenants
+	if tenants == nil {
+		tenants = []string{tenant}
+	}
+	return append([]string{
+		"serve", "--redis", h.proxy.url(), "--tenants", strings.Join(tenants, ","), "--plugins", h.fleet.plugins,
 		"--concurrency", strconv.Itoa(h.fleet.concurrency), "--lease", h.fleet.lease.String(), "--grace", h.fleet.grace.String(),
 		"--max-crashes", "1000", // nothing that a fault does is to end a task
 		"--allow-networks", "127.0.0.0/8", // where the receiver of webhooks is
 		"--cache", cache, "--log-level", "debug", "--log-format", "json", "--http", "127.0.0.1:0",
-	}
+	}, h.fleet.arguments...)
 }
 
 func hostName(i int) string { return fmt.Sprintf("host %d", i) }
@@ -243,6 +249,7 @@ type process struct {
 	served     []string // the queues that it has registered for; guarded by mu
 	reclaims   []string // the listeners that it took for dead; guarded by mu
 	http       string   // where it serves its metrics; guarded by mu
+	admin      string   // where it serves its API; guarded by mu
 	complaints []string // the last lines of its log that are no routine; guarded by mu
 }
 
@@ -313,6 +320,8 @@ type logLine struct {
 	Listener string    `json:"listener"`
 	Dead     string    `json:"dead"`
 	HTTP     string    `json:"http"`
+	Admin    string    `json:"admin"`
+	Tenant   string    `json:"tenant"`
 	Queue    string    `json:"queue"`
 	TaskID   string    `json:"task_id"`
 	Run      int64     `json:"run"`
@@ -330,9 +339,11 @@ func (p *process) hear(text []byte) {
 	switch {
 	case line.HTTP != "":
 		p.http = line.HTTP
+	case line.Admin != "":
+		p.admin = line.Admin
 	case line.Dead != "":
 		p.reclaims = append(p.reclaims, line.Dead)
-	case line.Message == "joined":
+	case line.Message == "joined" && line.Tenant == tenant:
 		p.listener, p.served = line.Listener, nil
 	case line.Message == "delivering webhooks":
 		p.webhooks = line.Listener
@@ -356,6 +367,24 @@ func (p *process) serves(queues ...string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(queues, func(name string) bool { return !slices.Contains(p.served, name) })
+}
+
+// api is the address of its API; "" before it listens there.
+func (p *process) api() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.admin
+}
+
+// peakMemory is the most memory that the process has had resident, in bytes.
+func (p *process) peakMemory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		return 0, err
+	}
+	_, peak, _ := strings.Cut(string(text), "VmHWM:")
+	kib, err := strconv.ParseInt(strings.Fields(peak)[0], 10, 64)
+	return kib << 10, err
 }
 
 // ids are the listener IDs by which the process is known now; webhooks is "" if it delivers none.

@@ -1,0 +1,244 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/bundle"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+//go:embed testdata/greedy.c
+var greedySource string
+
+const (
+	greedyTenant   = "greedy"
+	greedyManifest = `limits: {memory: 32MiB}
+retry: {max_attempts: 1}
+capabilities: {publish: {topics: [greedy], after: call}}
+`
+	// greedyMemory is what the host gives to all, and mostResident how much its process may have at most.
+	greedyMemory = "512MiB"
+	mostResident = 1 << 30
+)
+
+// greed is one way in which a tenant makes a host hold memory. It goes on until ctx ends.
+type greed struct {
+	*fleet
+	client *queue.Client // of the greedy tenant
+	admin  string        // the address of the API
+	slow   string        // the address of a server that takes its time
+	folder string        // of the tenant's plugins
+	module []byte
+}
+
+// TestGreed has one tenant take memory in every way that there is, all at once: the host stays within what it was given, and short
+// tasks of another tenant go on.
+func TestGreed(t *testing.T) {
+	beside(t)
+	f := newFleet(t, settings{
+		hosts: 1, concurrency: 8, lease: 10 * time.Second, grace: time.Second, patience: 5 * time.Minute,
+		tenants:   []string{tenant, greedyTenant},
+		arguments: []string{"--memory", greedyMemory, "--admin", "127.0.0.1:0"},
+	})
+	alone := f.neighbours("before")
+
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		sleep(r.Context(), 300*time.Millisecond)
+	}))
+	t.Cleanup(slow.Close)
+	client, err := queue.NewFromRedis(f.rdb, queue.Config{Tenant: greedyTenant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &greed{
+		fleet: f, client: client, slow: slow.URL,
+		folder: filepath.Join(f.plugins, greedyTenant), module: runtimetest.BuildCHandler(t, greedySource),
+	}
+	f.eventually("the API listens", func() bool { g.admin = f.hosts[0].process().api(); return g.admin != "" })
+	g.prepare()
+	ctx, stop := context.WithCancel(f.ctx)
+	var ways sync.WaitGroup
+	for name, way := range map[string]func(ctx context.Context){
+		"guests": g.guests, "publications": g.publish, "bodies": g.send, "lists": g.list, "plugins": g.load, "names": g.name,
+	} {
+		ways.Go(func() {
+			rounds := 0
+			for ctx.Err() == nil {
+				way(ctx)
+				rounds++
+			}
+			t.Logf("%s: %d rounds", name, rounds)
+		})
+	}
+	beside := f.neighbours("beside")
+	for range 4 * neighbours / 100 { // the ways need some time to meet
+		if full {
+			beside = append(beside, f.neighbours("again")...)
+		}
+	}
+	stop()
+	ways.Wait()
+	resident, err := f.hosts[0].process().peakMemory()
+	g.fail(err)
+	t.Logf("peak of resident memory %d MiB; alone: median %s, p99 %s; beside: median %s, p99 %s",
+		resident>>20, percentile(alone, 50), percentile(alone, 99), percentile(beside, 50), percentile(beside, 99))
+	if resident > mostResident {
+		t.Errorf("want at most %d MiB", mostResident>>20)
+	}
+	if full && percentile(beside, 99) > mostSlower*percentile(alone, 99) {
+		t.Errorf("want at most %d times", mostSlower)
+	}
+	f.leave()
+}
+
+func (g *greed) fail(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// prepare gives the tenant a plugin, a webhook, a subscription whose filter looks everywhere, and large schedules.
+func (g *greed) prepare() {
+	g.t.Helper()
+	g.fail(os.Mkdir(g.folder, 0o700))
+	g.fail(os.WriteFile(filepath.Join(g.folder, "greedy.yaml"), []byte(greedyManifest), 0o600))
+	g.fail(os.WriteFile(filepath.Join(g.folder, "greedy.wasm"), g.module, 0o600))
+	id, err := g.client.Queue("greedy").Enqueue(g.ctx, []byte("nothing"), queue.Options{})
+	g.fail(err)
+	_, err = g.client.Wait(g.ctx, id)
+	g.fail(err)
+	hook := &queue.Webhook{URL: g.slow, Body: queue.WebhookCloudEvent}
+	for _, s := range []queue.Subscription{
+		{ID: "hook", Topic: "hooked", Webhook: hook},
+		{ID: "filter", Topic: "greedy", Queue: "sink", Filter: queue.Filter{Data: map[string]any{"": 1, "/x": 1, "/0/x": 1}}},
+	} {
+		_, err := g.client.Subscribe(g.ctx, s)
+		g.fail(err)
+	}
+	for i := range 500 {
+		_, err := g.client.PutSchedule(g.ctx, queue.Schedule{
+			ID: fmt.Sprintf("s%d", i), Queue: "sink", Cron: "0 0 1 1 *", Parameters: bytes.Repeat([]byte{1}, 64<<10),
+		}, false)
+		g.fail(err)
+	}
+}
+
+// guests runs the plugin in all its manners.
+func (g *greed) guests(ctx context.Context) {
+	q := g.client.Queue("greedy")
+	large, err := q.Enqueue(ctx, []byte("output"), queue.Options{})
+	if err != nil {
+		return
+	}
+	var ids []string
+	for i := range 32 {
+		options, manner := queue.Options{}, []string{"publish", "checkpoint", "read"}[i%3]
+		if manner == "read" {
+			options.After = []string{large}
+		}
+		if id, err := q.Enqueue(ctx, []byte(manner), options); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		_, _ = g.client.Wait(ctx, id)
+	}
+	_, _ = q.Purge(ctx, queue.PurgeOptions{})
+}
+
+// publish has large payloads delivered to a slow server.
+func (g *greed) publish(ctx context.Context) {
+	payload := bytes.Repeat([]byte("\x01x"), 8<<20)
+	for range 8 {
+		_, _ = g.client.Publish(ctx, "hooked", payload, queue.PublishOptions{})
+	}
+	until(ctx, func() bool { return g.pending(queue.WebhookQueues+"hook") == 0 })
+}
+
+func (g *greed) pending(name string) int64 {
+	n, _ := g.client.Queue(name).Count(g.ctx, queue.Pending)
+	return n
+}
+
+// send sends large and small bodies to the API, as many at a time as it takes.
+func (g *greed) send(ctx context.Context) {
+	large := []byte(`{"tasks":[` + strings.TrimSuffix(strings.Repeat(`{},`, 5<<20), ",") + `]}`)
+	small := large[:60<<10]
+	var requests sync.WaitGroup
+	for i := range 32 {
+		body := small
+		if i%4 == 0 {
+			body = large
+		}
+		for _, path := range []string{"queues/sink/tasks/batch", "queues/sink/events", "topics/greedy/publications"} {
+			requests.Go(func() { g.post(ctx, path, body) })
+		}
+	}
+	requests.Wait()
+}
+
+func (g *greed) post(ctx context.Context, path string, body []byte) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.admin+"/v1/tenants/"+greedyTenant+"/"+path, bytes.NewReader(body))
+	g.fail(err)
+	r.Header.Set("Content-Type", "application/json")
+	g.do(r)
+}
+
+func (g *greed) do(r *http.Request) {
+	if response, err := http.DefaultClient.Do(r); err == nil {
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+	}
+}
+
+// list reads long lists, as many at a time as the API allows.
+func (g *greed) list(ctx context.Context) {
+	var requests sync.WaitGroup
+	for range 16 {
+		for _, path := range []string{"schedules?limit=1", "schedules", "tasks?limit=1000", "queues", "subscriptions"} {
+			requests.Go(func() {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+"/v1/tenants/"+greedyTenant+"/"+path, nil)
+				g.fail(err)
+				g.do(r)
+			})
+		}
+	}
+	requests.Wait()
+}
+
+// load puts plugins into the tenant's folder that carry, name and describe more than there is memory for.
+func (g *greed) load(ctx context.Context) {
+	for i := range 8 {
+		module, err := bundle.Append(g.module, map[string][]byte{"/zeros": bytes.Repeat([]byte{byte(i)}, 60<<20)})
+		g.fail(err)
+		name := filepath.Join(g.folder, "carries"+strconv.Itoa(i))
+		g.fail(os.WriteFile(name+".wasm", module, 0o600))
+	}
+	bomb := "name: bomb\ntests:\n- &m {" + strings.Repeat("a: 1, ", 20_000) + "}\n" + strings.Repeat("- *m\n", 5000)
+	g.fail(os.WriteFile(filepath.Join(g.folder, "bomb.yaml"), []byte(bomb), 0o600))
+	g.fail(os.WriteFile(filepath.Join(g.folder, "bomb.wasm"), g.module, 0o600))
+	sleep(ctx, 5*time.Second)
+}
+
+// name makes queues without end.
+func (g *greed) name(ctx context.Context) {
+	for i := range 1000 {
+		_, _ = g.client.Queue(fmt.Sprintf("name-%d-%d", time.Now().UnixNano(), i)).Enqueue(ctx, nil, queue.Options{})
+	}
+}
