@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -11,17 +12,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/plugins/strictyaml"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
+	// maxConfigFile bounds the configuration file, in bytes, and maxConfigValues what is in it.
+	maxConfigFile   = 1 << 20
+	maxConfigValues = 10_000
 	// envPrefix begins the name of every setting in the environment.
 	envPrefix = "QUERN_"
 	// originKey annotates a flag with the origin of its value, if that is not the command line.
@@ -117,7 +120,11 @@ func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins 
 		return layers, origins, nil
 	}
 	var unreadable *fs.PathError
-	switch err := layers.Load(file.Provider(path), yaml.Parser()); {
+	settings, err := readSettings(path)
+	if err == nil {
+		err = layers.Load(confmap.Provider(settings, ""), nil)
+	}
+	switch {
 	case errors.As(err, &unreadable):
 		return nil, nil, usagef("configuration %q: %w: name a YAML file with --config or %sCONFIG, or none", path, unreadable.Err, envPrefix)
 	case err != nil:
@@ -131,6 +138,24 @@ func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins 
 		origins[key] = path + ": " + key
 	}
 	return layers, origins, nil
+}
+
+// readSettings reads the mapping in a YAML file.
+func readSettings(path string) (settings map[string]any, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxConfigFile+1))
+	if err != nil {
+		return nil, err
+	}
+	root, err := strictyaml.Parse(text, strictyaml.Limits{Bytes: maxConfigFile, Values: maxConfigValues})
+	if root == nil {
+		return nil, err
+	}
+	return settings, root.Decode(&settings)
 }
 
 // settingNames lists the flags that a configuration file may set: a host's, and those with which clients find its tasks.

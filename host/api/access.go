@@ -29,6 +29,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/plugins/strictyaml"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -118,20 +119,26 @@ type oidcEntry struct {
 	Rate         float64 `yaml:"rate"`
 }
 
+// maxAccess bounds the file, in bytes: some 10,000 principals.
+const maxAccess = 4 << 20
+
 var errNobody = errors.New("it has no tokens, certificates and oidc: nobody can do anything; add the lines that `quern admin token` prints")
 
 func parseAccess(text []byte) (*accessFile, error) {
+	root, err := strictyaml.Parse(text, strictyaml.Limits{Bytes: maxAccess, Values: maxAccess / 16})
+	if err != nil {
+		return nil, err
+	}
+	if root == nil {
+		return nil, errNobody
+	}
+	if err := emptyTenants(root); err != nil {
+		return nil, err
+	}
 	file := &accessFile{}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, err
-	}
-	if err := emptyTenants(&root); err != nil {
+	if err := decoder.Decode(file); err != nil {
 		return nil, err
 	}
 	seen, named := map[string]bool{}, map[string]bool{}
@@ -182,11 +189,7 @@ func parseAccess(text []byte) (*accessFile, error) {
 func emptyTenants(n *yaml.Node) error {
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Value == "tenants" {
-			value := n.Content[i+1]
-			if value.Alias != nil {
-				value = value.Alias
-			}
-			if len(value.Content) == 0 {
+			if len(n.Content[i+1].Content) == 0 {
 				return fmt.Errorf("line %d: tenants is empty: name some, or leave tenants out for all", child.Line)
 			}
 		}
@@ -224,7 +227,12 @@ func LoadAccess(path string, logger hclog.Logger) (*Access, error) {
 
 // load reads the file, and tells whether it is another one.
 func (a *Access) load() (changed bool, err error) {
-	text, err := os.ReadFile(a.path)
+	opened, err := os.Open(a.path)
+	if err != nil {
+		return false, err
+	}
+	defer opened.Close()
+	text, err := io.ReadAll(io.LimitReader(opened, maxAccess+1))
 	if err != nil {
 		return false, err
 	}

@@ -181,6 +181,10 @@ func TestWrongTokenFiles(t *testing.T) {
 		"certificates: [{name: a, role: admin, subject: s, tenants: ~}]":                                              "tenants is empty",
 		"certificates: [{name: a, role: admin}]":                                                                      "subject is missing",
 		"oidc: {issuer: https://example.com}":                                                                         "both needed",
+		"x: &x {role: admin}\ntokens: [{<<: *x, name: a, sha256: " + hash + "}]":                                      "line 1: has an anchor",
+		"tokens: [{name: a, <<: {role: admin}, sha256: " + hash + "}]":                                                "merges keys",
+		"tokens: " + strings.Repeat("[", 300_000):                                                                     "more than 262144 keys and values",
+		"#" + strings.Repeat(" ", 4<<20):                                                                              "more than 4MiB",
 		"tokens: [{name: a, role: admin, rate: -1, sha256: " + hash + "}]":                                            "rate",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")

@@ -1,20 +1,16 @@
 package manifest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quern-project/quern/plugins/spelling"
-	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
 // decoder walks the nodes of a file and gathers every problem on its way, so that a person corrects the file once.
@@ -25,13 +21,11 @@ type decoder struct {
 	values   map[string]node // by path: the values of the keys that the file has
 	problems []Problem
 
-	most    int    // bytes of the file
+	most    strictyaml.Limits
 	top     string // what the keys without a section belong to
 	prefix  string // of paths, for messages
 	ceiling bool   // names may be patterns
-	// discreet: the file has secrets, so that messages repeat no more of it than names; secret: nor these, for here they
-	// may be a secret in the wrong place.
-	discreet, secret bool
+	secret  bool   // messages repeat not even names, which may be a secret in the wrong place
 }
 
 // key is a key of a mapping: the decoder reads its value, the schema describes it.
@@ -68,15 +62,21 @@ type node struct {
 
 func newDecoder(file string) *decoder {
 	plugin := strings.TrimSuffix(filepath.Base(file), Suffix)
-	return &decoder{file: file, plugin: plugin, values: map[string]node{}, most: MaxSize, top: "the top level"}
+	return &decoder{file: file, plugin: plugin, values: map[string]node{}, most: strictyaml.Limits{Bytes: MaxSize, Values: maxValues}, top: "the top level"}
 }
 
 func (d *decoder) report(line int, path, what, remedy string) {
+	if d.full() {
+		return
+	}
 	if d.prefix != "" {
 		path = strings.TrimSuffix(d.prefix+"."+path, ".")
 	}
 	d.problems = append(d.problems, Problem{Line: line, Field: path, What: what, Remedy: remedy})
 }
+
+// full reports whether there are as many problems as an error shows: nothing more is read then.
+func (d *decoder) full() bool { return len(d.problems) > maxProblems }
 
 func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, what, remedy) }
 
@@ -84,81 +84,13 @@ func (d *decoder) err() error { return NewError(d.file, d.problems) }
 
 // root finds the one document that data may hold; remedy is what to do if there is none.
 func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
-	if len(data) > d.most {
-		d.report(0, "", "has more than "+units.FormatSize(int64(d.most)), "put less into it")
-		return node{}, false
-	}
-	if d.characters(data); len(d.problems) > 0 {
-		return node{}, false
-	}
-	documents := yaml.NewDecoder(bytes.NewReader(data))
-	var first, second yaml.Node
-	switch err := documents.Decode(&first); {
-	case errors.Is(err, io.EOF) || err == nil && kindOf(node{first.Content[0], ""}) == "empty":
+	found, err := strictyaml.Parse(data, d.most)
+	if wrong, is := errors.AsType[*strictyaml.Error](err); is {
+		d.report(wrong.Line, "", wrong.What, wrong.Remedy)
+	} else if found == nil {
 		d.report(0, "", "is empty", remedy)
-		return node{}, false
-	case err != nil:
-		d.syntax(err, data)
-		return node{}, false
 	}
-	switch err := documents.Decode(&second); {
-	case err == nil:
-		d.report(second.Line, "", "there is a second document", "keep one, without a --- between its lines")
-	case !errors.Is(err, io.EOF):
-		d.syntax(err, data)
-	}
-	return node{first.Content[0], ""}, true
-}
-
-// characters reports the first character that no YAML may have, with its line, which the YAML reader leaves out.
-func (d *decoder) characters(data []byte) {
-	line := 1
-	for rest := data; len(rest) > 0; {
-		r, size := utf8.DecodeRune(rest)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			d.report(line, "", fmt.Sprintf("has the byte 0x%02x, which is not UTF-8", rest[0]), "save the file as UTF-8")
-			return
-		case r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == 0x7f:
-			d.report(line, "", fmt.Sprintf("has the control character 0x%02x", r), "remove it")
-			return
-		case r == '\n':
-			line++
-		}
-		rest = rest[size:]
-	}
-}
-
-// syntax reports an error of the YAML reader, with its line in the place where ours stand. The reader leaves out the first
-// line's number, and counts lines from 0 in errors of its grammar.
-func (d *decoder) syntax(err error, data []byte) {
-	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
-	if head, rest, found := strings.Cut(text, ": "); found {
-		if number, err := strconv.Atoi(strings.TrimPrefix(head, "line ")); err == nil {
-			text, line = rest, number
-			if isGrammar(text) {
-				line++
-			}
-		}
-	}
-	remedy := writeKeys
-	if strings.HasPrefix(text, "unknown anchor") {
-		line = 0 // it may be anywhere
-		if d.discreet {
-			text, remedy = "a text begins with *, which would be an alias", "write it in quotes"
-		}
-	}
-	line = min(line, 1+bytes.Count(data, []byte("\n"))) // it may count the end of the file as a line
-	d.report(line, "", "is not YAML: "+text, remedy)
-}
-
-const writeKeys = `write it as "key: value" lines`
-
-var grammar = []string{"',' or ']'", "',' or '}'", "'-' indicator", "<document start>", "key", "node content"}
-
-func isGrammar(text string) bool {
-	expected, found := strings.CutPrefix(text, "did not find expected ")
-	return found && slices.Contains(grammar, expected) || text == "found undefined tag handle"
+	return node{found, ""}, found != nil
 }
 
 // section reads a mapping with the keys of a section.
@@ -205,14 +137,14 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 	if n.Kind != yaml.MappingNode {
 		remedy := "write its keys, or leave it out"
 		if n.path == "" {
-			remedy = writeKeys
+			remedy = strictyaml.WriteKeys
 		}
 		d.wrong(n, "expected a mapping, but it is "+kindOf(n), remedy)
 		return
 	}
 	lines := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		keyNode, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
+		keyNode, value := n.Content[i], n.Content[i+1]
 		name, path := keyNode.Value, keyNode.Value
 		if n.path != "" {
 			path = n.path + "." + Shorten(name)
@@ -222,8 +154,6 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 		switch {
 		case keyNode.Kind != yaml.ScalarNode:
 			d.wrong(node{keyNode, n.path}, "has "+kindOf(at)+" as a key", "write a word")
-		case keyNode.Tag == "!!merge":
-			d.wrong(node{keyNode, n.path}, "merges keys with <<", "write the keys out")
 		case duplicate && d.secret:
 			d.wrong(node{keyNode, n.path}, "has a key twice", "keep one of them")
 		case duplicate:
@@ -244,7 +174,10 @@ func (d *decoder) list(n node, most int, example, verb string, each func(at node
 		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("%s at most %d", verb, most))
 	default:
 		for i, item := range n.Content {
-			each(node{resolve(item), fmt.Sprintf("%s[%d]", n.path, i)})
+			if d.full() {
+				return
+			}
+			each(node{item, fmt.Sprintf("%s[%d]", n.path, i)})
 		}
 	}
 }
@@ -315,18 +248,10 @@ func namesOf(keys []key) []string {
 	return names
 }
 
-// resolve follows an alias to what it stands for. An alias of an alias does not exist in YAML.
-func resolve(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode && n.Alias != nil {
-		return n.Alias
-	}
-	return n
-}
-
 // has tells whether a mapping has a key.
 func (n node) has(name string) bool {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if resolve(n.Content[i]).Value == name {
+		if n.Content[i].Value == name {
 			return true
 		}
 	}

@@ -12,7 +12,8 @@
 //
 // # Failure
 //
-// Every problem of a file is told at once, as an *Error, with its line, what is wrong and what would be right. Messages about
+// Every problem of a file is told at once, up to 32, as an *Error, with its line, what is wrong and what would be right; no more
+// of the file is read then. What bounds a file's bytes, values and depth is in the package strictyaml. Messages about
 // the file of grants repeat nothing that may be a secret. What a task asks for and may not have is a service.Denial, with who
 // denies it and the line to add.
 package manifest

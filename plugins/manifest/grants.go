@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
 // Grants are the file of --grants: what a host grants its tenants at most, and gives to their handlers. nil bounds nothing.
@@ -65,7 +67,7 @@ func LoadGrants(path string) (*Grants, error) {
 func ParseGrants(path string, data []byte) (*Grants, error) {
 	g := &Grants{file: path, tenants: map[string]*TenantGrants{}}
 	d := newDecoder(path)
-	d.most, d.discreet, d.ceiling, d.top = maxGrantsFile, true, true, "the tenant"
+	d.most, d.ceiling, d.top = strictyaml.Limits{Bytes: maxGrantsFile, Values: maxFileValues}, true, "the tenant"
 	if root, ok := d.root(data, `write at least "*": {}`); ok {
 		d.entries(root, func(tenant string, keyNode, value node) {
 			if !d.tenant(tenant, keyNode, value) {

@@ -237,7 +237,7 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {secrets: {a: {value: }}}":       `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: !hunter2 }}}": `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: ` +
 			`write a text, in quotes if it begins with other than a letter`,
-		"acme: {secrets: {a: {value: *hunter2 }}}": `g.yaml: is not YAML: a text begins with *, which would be an alias: write it in quotes`,
+		"acme: {secrets: {a: {value: *hunter2 }}}": `g.yaml:1: has an alias (*): write the value out, and a text that begins with * in quotes`,
 		"acme: {secrets: {a: {value: [hunter2]}}}": `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: ` +
 			`write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: " + strings.Repeat("x", MaxSecret+1) + "}}}": `g.yaml:1: acme.secrets.a.value: has 65537 bytes: write at most 65536`,

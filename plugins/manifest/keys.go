@@ -25,6 +25,9 @@ const (
 	maxConfig      = 64 << 10  // bytes of one value
 	maxTests       = 1000
 
+	maxValues     = 50_000  // keys and values of a manifest, for which 60 MB are needed at most
+	maxFileValues = 300_000 // of an operator's file: 10,000 schedules with all of their keys
+
 	defaultQuota = 10 << 20
 	maxQuota     = 1 << 40
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -68,9 +70,6 @@ func TestParse(t *testing.T) {
 		"empty section": {"limits: {}\ncapabilities: {}", Default("thumbnails")},
 		"document mark": {"---\nname: thumbnails\n...\n", Default("thumbnails")},
 		"byte order":    {"\ufeffname: thumbnails\r\n", Default("thumbnails")},
-		"an alias": {"version: &v 1.0\nqueues: [*v]", Manifest{
-			Name: "thumbnails", Version: "1.0", Queues: []string{"1.0"},
-		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +126,10 @@ func TestParseErrors(t *testing.T) {
 		{"limits:\n  log: 1KiB\n log: 2KiB\n", "x.yaml:3: is not YAML: did not find expected key: " + lines},
 		{"limits:\n\tlog: 1KiB\n", "x.yaml:2: is not YAML: found character that cannot start any token: " + lines},
 		{"a: b: c", "x.yaml:1: is not YAML: mapping values are not allowed in this context: " + lines},
-		{"name: *x", "x.yaml: is not YAML: unknown anchor 'x' referenced: " + lines},
+		{"name: x\nversion: *x", "x.yaml:2: has an alias (*): write the value out, and a text that begins with * in quotes"},
+		{"name: x\nversion: &v 1.0\nqueues: [*v]", "x.yaml:2: has an anchor (&), for which aliases would stand: write the value out wherever it is needed, and a text that begins with & in quotes"},
+		{"config: {a: " + strings.Repeat("[", 99) + strings.Repeat("]", 99) + "}", "x.yaml:1: is more than 100 levels deep: put fewer lists and mappings into each other"},
+		{"queues: [" + strings.Repeat("a,", maxValues) + "]", "x.yaml: has more than 50000 keys and values: put less into it"},
 		{"name: x\nversion: \x01", "x.yaml:2: has the control character 0x01: remove it"},
 		{"name: x\nversion: \xff", "x.yaml:2: has the byte 0xff, which is not UTF-8: save the file as UTF-8"},
 		{"[a]: 1", "x.yaml:1: has a list as a key: write a word"},
@@ -237,7 +239,7 @@ func TestParseUnknownKey(t *testing.T) {
 
 func TestParseAllProblemsAtOnce(t *testing.T) {
 	t.Parallel()
-	data := "versoin: 1\nlimits:\n  memory: 1\n  cpu: 10\nretry: {}\nqueues: [a b]\nconcurrency: -1\ndead: a b\n---\nx\n"
+	data := "versoin: 1\nlimits:\n  memory: 1\n  cpu: 10\nretry: {}\nqueues: [a b]\nconcurrency: -1\ndead: a b\n"
 	_, err := Parse("x.yaml", []byte(data))
 	var refused *Error
 	if !errors.As(err, &refused) {
@@ -247,7 +249,7 @@ func TestParseAllProblemsAtOnce(t *testing.T) {
 	for _, p := range refused.Problems {
 		got = append(got, fmt.Sprint(p.Line, " ", p.Field))
 	}
-	want := []string{"1 ", "3 limits.memory", "4 limits.cpu", "5 retry", "6 queues[0]", "7 concurrency", "8 dead", "9 "}
+	want := []string{"1 ", "3 limits.memory", "4 limits.cpu", "5 retry", "6 queues[0]", "7 concurrency", "8 dead"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -272,9 +274,40 @@ func TestParseBounds(t *testing.T) {
 	if !errors.As(err, &refused) || len(refused.Problems) != maxProblems+1 {
 		t.Fatalf("many problems: %v", err)
 	}
-	if got := refused.Problems[maxProblems].What; got != "there are 968 more problems" {
+	if got := refused.Problems[maxProblems].What; got != "there are more problems" {
 		t.Errorf("the rest: %q", got)
 	}
+}
+
+// TestParseProblemsAreBounded: as many mappings as fit, with as many unknown keys, leave the problems that are shown.
+func TestParseProblemsAreBounded(t *testing.T) {
+	t.Parallel()
+	var keys strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&keys, "k%x: 1,", i)
+	}
+	data := []byte("tests:\n" + strings.Repeat("- {"+keys.String()+"}\n", 240))
+	allocated := allocatedBy(func() {
+		if _, err := Parse("x.yaml", data); err == nil || !strings.HasSuffix(err.Error(), "there are more problems: correct these first") {
+			t.Errorf("%.300v", err)
+		}
+	})
+	if most := uint64(64 << 20); allocated > most {
+		t.Errorf("%d bytes of YAML take %d MiB, want at most %d", len(data), allocated>>20, most>>20)
+	}
+}
+
+// allocatedBy is about how many bytes f allocates: other tests run beside it.
+func allocatedBy(f func()) uint64 {
+	least := uint64(math.MaxUint64)
+	for range 3 {
+		var before, after goruntime.MemStats
+		goruntime.ReadMemStats(&before)
+		f()
+		goruntime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	return least
 }
 
 func FuzzParse(f *testing.F) {

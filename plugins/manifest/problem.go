@@ -14,7 +14,7 @@ import (
 // ErrRefused is wrapped by every *Error.
 var ErrRefused = errors.New("manifest refused")
 
-// maxProblems bounds the problems that one error lists.
+// maxProblems bounds the problems that one error lists, and that are kept.
 const maxProblems = 32
 
 // Problem is one mistake in a manifest.
@@ -40,10 +40,8 @@ func NewError(file string, problems []Problem) error {
 		return nil
 	}
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
-	if more := len(problems) - maxProblems; more > 0 {
-		problems = append(problems[:maxProblems], Problem{
-			What: fmt.Sprintf("there are %d more problems", more), Remedy: "correct these first",
-		})
+	if len(problems) > maxProblems {
+		problems = append(problems[:maxProblems], Problem{What: "there are more problems", Remedy: "correct these first"})
 	}
 	return &Error{File: file, Problems: problems}
 }

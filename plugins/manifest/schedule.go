@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
 // Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero is not
@@ -69,7 +70,7 @@ func (s *Schedule) ID(plugin string) string {
 // Every problem is told at once, as an *Error.
 func ParseSchedules(name string, data []byte) (all []Schedule, err error) {
 	d := newDecoder(name)
-	d.most = maxSchedule
+	d.most = strictyaml.Limits{Bytes: maxSchedule, Values: maxFileValues}
 	d.keys = []key{{"schedules", "", value{read: func(d *decoder, n node) { all = d.schedules(n, maxScheduled, true) }, schema: &property{}}}}
 	if root, ok := d.root(data, "write schedules: [] for none"); ok {
 		d.section(root, d.keys)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the plugin.
@@ -75,7 +73,7 @@ func (d *decoder) pointers(n node) map[string]any {
 		switch is, _, err := asJSON(value); {
 		case name != "" && name[0] != '/':
 			d.bad(keyNode, "is no JSON pointer", "write one such as /customer/country")
-		case err != nil || value.Kind == yaml.AliasNode:
+		case err != nil:
 			d.wrong(value, "is no JSON value", "write a text, a number, true or false, or lists and mappings with texts as keys of these")
 		default:
 			data[name] = is
