@@ -5,6 +5,10 @@
 //	DIR/NAME.yaml          its manifest, if there is one
 //	DIR/TENANT/NAME.wasm   serves the queue NAME of that tenant, and beats the one above
 //
+// A tenant's folder is all that is read for it: modules, manifests, the files that these name. Each is looked up and opened from
+// that folder ([os.Root]), so that neither a link nor a folder that changes meanwhile leads out of it. For common plugins the
+// folder is DIR, in which operators write: a link from there into a tenant's folder lets that tenant decide what is read.
+//
 // A [Directory] scans all of it on every change event, and every second in any case. A host acquires the version that
 // serves a queue, runs tasks on it and releases it:
 //
@@ -20,8 +24,9 @@
 //	                 (never changes)        (module + manifest, counted holders;
 //	                                         the last one closes the module)
 //
-// One goroutine, the reconciler, decides; loads run beside it, and a slow one delays no other. Acquire reads the table
-// through one atomic pointer, without a lock.
+// One goroutine, the reconciler, decides; loads run beside it, and a slow one delays no other. So do the manifests: those of a
+// folder that may have changed are read in turns of its tenant, and the folder is considered when all of them are known. Acquire
+// reads the table through one atomic pointer, without a lock.
 //
 // # The states of a file
 //
@@ -68,8 +73,8 @@
 //
 // # Failure
 //
-//   - A refused file (not a module, a bad manifest, more memory than the host gives, a link that leaves the directory, a
-//     pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for each content,
+//   - A refused file (not a module, a bad manifest, more memory than the host gives, a link that leaves the tenant's
+//     folder, a pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for each content,
 //     and listed until the file is right. After start-up a file younger than half a second is not refused yet: it may be
 //     half a file, or a manifest whose module follows.
 //   - A file that is gone takes its plugin with it. So does a directory that is gone.

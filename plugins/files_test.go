@@ -129,7 +129,7 @@ func TestFilesSettle(t *testing.T) {
 	if p.assess(now); p.state != stateStale {
 		t.Error("a file of this moment is trusted")
 	}
-	if o := p.request("/"); o.trusted.files != "" {
+	if o := p.request(); o.trusted.files != "" {
 		t.Error("the digest of a file of this moment is trusted")
 	}
 	r.readAt = now.Add(settleTime)
@@ -137,7 +137,7 @@ func TestFilesSettle(t *testing.T) {
 	if p.assess(now); p.state != stateIdle {
 		t.Error("a file that is as it was is due")
 	}
-	if o := p.request("/"); o.trusted.files != "sha256:1" {
+	if o := p.request(); o.trusted.files != "sha256:1" {
 		t.Errorf("digest %q", o.trusted.files)
 	}
 	write(t, dir+"/model", []byte("longer"))
@@ -145,7 +145,7 @@ func TestFilesSettle(t *testing.T) {
 	if p.assess(now); p.state != stateChanged {
 		t.Error("a file that changed is not due")
 	}
-	if o := p.request("/"); o.trusted.files != "" {
+	if o := p.request(); o.trusted.files != "" {
 		t.Error("the digest of what the file was is trusted")
 	}
 }

@@ -29,7 +29,7 @@ type loader struct {
 	cfg     Config
 	modules *modules
 	held    *holdings
-	readers *turns.Turns   // at reading and decoding files, by tenant; weighs bytes
+	readers *turns.Turns   // at reading and decoding files, manifests as well, by tenant; weighs bytes
 	buffers sync.Pool      // of *[]byte, in which modules were read that turned out to be loaded
 	open    sync.WaitGroup // the versions whose module is not released yet
 }
@@ -42,10 +42,54 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	}
 }
 
+// decodedSize is how many times its own size a manifest may take while it is decoded.
+const decodedSize = 300
+
+// manifestRequest is a manifest that is to be read.
+type manifestRequest struct {
+	id
+	file  file
+	known manifestFile
+}
+
+// manifestsRead are manifests of one tenant as they were read, by the names of their plugins.
+type manifestsRead struct {
+	tenant string
+	files  map[string]manifestFile
+}
+
+// readManifests reads and decodes manifests of a tenant, each in a turn of its own. It ends with ctx.
+func (l *loader) readManifests(ctx context.Context, tenant string, requests []manifestRequest) manifestsRead {
+	r := manifestsRead{tenant, make(map[string]manifestFile, len(requests))}
+	for _, o := range requests {
+		leave, err := l.readers.Take(ctx, tenant, o.file.fingerprint.info.Size()*decodedSize)
+		if err != nil {
+			return r
+		}
+		r.files[o.name] = l.readManifest(o)
+		leave()
+	}
+	return r
+}
+
+func (l *loader) readManifest(o manifestRequest) manifestFile {
+	path, now := o.path(l.cfg.Dir, manifest.Suffix), time.Now()
+	read, err := readStable(o.file.root, o.file.path, manifest.MaxSize, nil)
+	if err != nil {
+		return manifestFile{err: fmt.Errorf("%s: %w", path, err)}
+	}
+	have := o.known
+	have.trust.note(read.fingerprint, now)
+	if digest := runtime.DigestOf(read.data); have.digest != digest {
+		have.digest = digest
+		have.manifest, have.err = manifest.Parse(path, read.data)
+	}
+	return have
+}
+
 // loadRequest is what a load needs to know.
 type loadRequest struct {
 	id
-	root     string // the plugin directory, all links followed
 	file     file
 	manifest manifest.Manifest
 	files    []file // that the manifest names
@@ -97,7 +141,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	if !pooled {
 		buffer = new([]byte)
 	}
-	read, err := l.read(o.root, o.file, runtime.MaxModule, *buffer)
+	read, err := l.read(o.file, runtime.MaxModule, *buffer)
 	if err != nil {
 		r.err = err
 		return r
@@ -177,7 +221,7 @@ func (l *loader) readFiles(r *loadResult, reads *passing) (err error) {
 		}
 	}
 	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files, func(f file, most int64) (content, error) {
-		return l.read(r.root, f, most, nil)
+		return l.read(f, most, nil)
 	})
 	r.found.files = r.named.digest
 	if err == nil {
@@ -187,9 +231,9 @@ func (l *loader) readFiles(r *loadResult, reads *passing) (err error) {
 }
 
 // read reads a file, into the buffer if that is large enough.
-func (l *loader) read(root string, f file, most int64, buffer []byte) (read content, err error) {
+func (l *loader) read(f file, most int64, buffer []byte) (read content, err error) {
 	for range readAttempts {
-		if read, err = readStable(root, f.path, most, buffer); !errors.Is(err, errUnstable) {
+		if read, err = readStable(f.root, f.path, most, buffer); !errors.Is(err, errUnstable) {
 			return read, err
 		}
 	}

@@ -46,10 +46,10 @@ type plugin struct {
 	retryAt time.Time // when to try again after an error that was not the file's; zero for never
 }
 
-// manifestFile is the manifest as it was read last.
+// manifestFile is the manifest as it was read last. Its zero value is that of one that was never read.
 type manifestFile struct {
 	trust    trust
-	digest   string // "" if there is no file
+	digest   string // "" if there is no file, or it could not be read
 	manifest manifest.Manifest
 	err      error
 }
@@ -126,15 +126,15 @@ func (p *plugin) dismiss() {
 	p.blocker, p.last, p.retryAt = nil, lastLoad{}, time.Time{}
 }
 
-// start sets the state when a load starts, and returns what it is to load. root is that of the last scan.
-func (p *plugin) start(root string) loadRequest {
+// start sets the state when a load starts, and returns what it is to load.
+func (p *plugin) start() loadRequest {
 	if p.state == stateStale {
 		p.state = stateRereading
 	} else {
 		p.state = stateLoading
 	}
 	p.blocker, p.retryAt = nil, time.Time{}
-	return p.request(root)
+	return p.request()
 }
 
 // learn sets the state after a load that has told what the files are.
@@ -158,9 +158,9 @@ func (p *plugin) undecided() bool {
 	return p.state.busy() || p.blocker != nil && p.blocker.state.busy()
 }
 
-func (p *plugin) request(root string) loadRequest {
+func (p *plugin) request() loadRequest {
 	r := loadRequest{
-		id: p.id, root: root, file: p.seen.module, files: p.named.files,
+		id: p.id, file: p.seen.module, files: p.named.files,
 		manifest: p.manifest.manifest, trusted: identity{manifest: p.manifest.digest},
 	}
 	if p.last.module.settled && p.last.module.covers(p.seen.module.fingerprint) {

@@ -57,7 +57,7 @@ func TestAssess(t *testing.T) {
 	young := found(t, 0)
 	young.last.module.note(young.seen.module.fingerprint, now)
 	expect("a young file", young, stateStale)
-	if o := young.request("/"); o.trusted.module != "" {
+	if o := young.request(); o.trusted.module != "" {
 		t.Error("a young file is not read again")
 	}
 	young.last.module.note(young.seen.module.fingerprint, now.Add(settleTime))
@@ -113,7 +113,9 @@ func TestClosedFolder(t *testing.T) {
 	closed.id = id{"acme", "a"}
 	closed.current = &Version{Name: "a", Manifest: manifest.Default("a")}
 	k.plugins = slices.Insert(k.plugins, 1, closed)
-	k.compare(&scan{seen: map[id]listed{p.id: p.seen}, closed: map[string]error{"acme": fs.ErrPermission}})
+	k.last = &scan{seen: map[id]listed{p.id: p.seen}, closed: map[string]error{"acme": fs.ErrPermission}}
+	k.look(t.Context(), "")
+	k.look(t.Context(), "acme")
 	if _, known := k.find(closed.id); !known || closed.current == nil || len(k.retired) > 0 {
 		t.Errorf("known %t, the plugin %+v", known, closed)
 	}
@@ -146,14 +148,14 @@ func TestTransientError(t *testing.T) {
 		t.Fatalf("the plugin %+v, refusal %+v", p, p.refusal)
 	}
 	p.assess(p.retryAt)
-	if o := p.request("/"); p.state != stateStale || o.refused != (identity{}) {
+	if o := p.request(); p.state != stateStale || o.refused != (identity{}) {
 		t.Errorf("it is not tried again: state %d, request %+v", p.state, o)
 	}
 	r.err, r.final = errors.New("not a module"), true
 	k.running, p.state, p.retryAt = 1, stateLoading, time.Time{}
 	k.apply(r)
 	p.assess(time.Now().Add(time.Hour))
-	if o := p.request("/"); p.state != stateIdle || o.refused != r.found {
+	if o := p.request(); p.state != stateIdle || o.refused != r.found {
 		t.Errorf("a bad file is tried again: state %d, request %+v", p.state, o)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/runtime"
 )
 
 // The patience with files and errors.
@@ -27,9 +26,11 @@ type reconciler struct {
 	watch  *watcher
 	report reporter
 
-	plugins []*plugin // sorted by tenant and name
-	first   []*plugin // of the first scan
-	root    string    // of the last scan; "" if the directory did not exist
+	plugins []*plugin          // sorted by tenant and name
+	first   []*plugin          // of the first scan
+	last    *scan              // the last one that could list the directory
+	reading map[string]bool    // the folders, by tenant, whose manifests are being read
+	read    chan manifestsRead // what reading gives
 	results chan loadResult
 	running int // loads whose result has not come yet
 	ready   bool
@@ -44,6 +45,7 @@ type reconciler struct {
 func newReconciler(cfg Config, loader *loader, public *publication, watch *watcher) *reconciler {
 	return &reconciler{
 		cfg: cfg, loader: loader, public: public, watch: watch, report: reporter{cfg, map[string]string{}}, results: make(chan loadResult),
+		reading: map[string]bool{}, read: make(chan manifestsRead),
 	}
 }
 
@@ -51,7 +53,7 @@ func newReconciler(cfg Config, loader *loader, public *publication, watch *watch
 func (r *reconciler) run(ctx context.Context) {
 	ticker := time.NewTicker(scanInterval)
 	defer ticker.Stop()
-	r.scan()
+	r.scan(ctx)
 	r.first = slices.Clone(r.plugins)
 	for {
 		r.step(ctx)
@@ -60,12 +62,14 @@ func (r *reconciler) run(ctx context.Context) {
 			r.stop()
 			return
 		case <-ticker.C:
-			r.scan()
+			r.scan(ctx)
 		case <-r.again:
 			r.again, r.againAt = nil, time.Time{}
-			r.scan()
+			r.scan(ctx)
 		case <-r.watch.wake:
-			r.scan()
+			r.scan(ctx)
+		case read := <-r.read:
+			r.learn(read)
 		case result := <-r.results:
 			r.apply(result)
 			for waiting := true; waiting; { // so that many loads share one table
@@ -80,7 +84,7 @@ func (r *reconciler) run(ctx context.Context) {
 	}
 }
 
-// stop serves nothing any more, and waits for the loads.
+// stop serves nothing any more, and waits for what is read and loaded.
 func (r *reconciler) stop() {
 	r.public.table.Store(newTable(r.cfg.Tenants, nil))
 	poke(r.public.changed)
@@ -88,6 +92,9 @@ func (r *reconciler) stop() {
 		if p.current != nil {
 			p.current.Release()
 		}
+	}
+	for range r.reading {
+		<-r.read
 	}
 	for ; r.running > 0; r.running-- {
 		if result := <-r.results; result.version != nil {
@@ -104,34 +111,83 @@ func (r *reconciler) scanIn(after time.Duration) {
 	}
 }
 
-// scan compares the directory with what is known. Nothing big is read here.
-func (r *reconciler) scan() {
+// scan compares the directory with what is known. Nothing is read here.
+func (r *reconciler) scan(ctx context.Context) {
 	s, err := scanDirectory(r.cfg.Dir, r.cfg.Tenants)
 	if err != nil {
 		r.report.unreadable(err)
 		return
 	}
 	r.report.scanned(s)
-	r.root = s.root
-	r.compare(s)
-	if r.watch.follow(s) {
-		// What changed between the scan and the watch went unseen by both.
-		r.scanIn(quietTime)
-	}
-}
-
-func (r *reconciler) compare(s *scan) {
+	r.last = s
 	for id := range s.seen {
 		if i, known := r.find(id); !known {
 			r.plugins = slices.Insert(r.plugins, i, &plugin{id: id})
 		}
 	}
-	r.plugins = slices.DeleteFunc(r.plugins, func(p *plugin) bool {
-		if s.closed[p.tenant] != nil {
-			return false // nothing is known of its files
+	for _, tenant := range append([]string{""}, r.cfg.Tenants...) {
+		r.look(ctx, tenant)
+	}
+	r.follow()
+}
+
+// follow lets the watcher follow the folders that the last scan has come upon.
+func (r *reconciler) follow() {
+	if r.watch.follow(r.last) {
+		// What changed between the scan and the watch went unseen by both.
+		r.scanIn(quietTime)
+	}
+}
+
+// look compares a tenant's folder with what is known, when those manifests are read that may have changed. Other folders are not
+// delayed by that.
+func (r *reconciler) look(ctx context.Context, tenant string) {
+	if r.last.closed[tenant] != nil || r.reading[tenant] {
+		return // nothing is known of its files, or not yet
+	}
+	var requests []manifestRequest
+	for _, p := range r.plugins {
+		if p.tenant == tenant && r.mustRead(p) {
+			requests = append(requests, manifestRequest{p.id, r.last.seen[p.id].manifest, p.manifest})
 		}
-		p.seen = s.seen[p.id]
-		r.consider(p, s)
+	}
+	if len(requests) == 0 {
+		r.compare(tenant)
+		return
+	}
+	r.reading[tenant] = true
+	go func() { r.read <- r.loader.readManifests(ctx, tenant, requests) }()
+}
+
+// learn takes manifests that were read. Of what has changed since then the next scan tells.
+func (r *reconciler) learn(read manifestsRead) {
+	delete(r.reading, read.tenant)
+	for _, p := range r.plugins {
+		if have, ok := read.files[p.name]; ok && p.tenant == read.tenant {
+			p.manifest = have
+			if isUnstable(have.err) {
+				r.scanIn(quietTime)
+			}
+		}
+	}
+	if r.last.closed[read.tenant] == nil {
+		r.compare(read.tenant)
+		r.follow()
+	}
+}
+
+// compare considers the plugins of a tenant's folder whose manifests are known.
+func (r *reconciler) compare(tenant string) {
+	r.plugins = slices.DeleteFunc(r.plugins, func(p *plugin) bool {
+		if p.tenant != tenant {
+			return false
+		}
+		if r.mustRead(p) && p.manifest.trust.since.IsZero() && p.manifest.err == nil {
+			r.scanIn(quietTime) // it came while others were read
+			return false
+		}
+		p.seen = r.last.seen[p.id]
+		r.consider(p, r.last)
 		return !p.state.busy() && !p.seen.module.exists && !p.seen.manifest.exists
 	})
 }
@@ -143,13 +199,13 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 		r.retired = append(r.retired, old)
 		r.report.removed(p.id, old)
 	}
-	found, fingerprint, err := identity{}, fingerprint{}, r.objection(p)
+	found, fingerprint, err := identity{}, fingerprint{}, r.objection(p.id, p.seen)
 	if !p.seen.module.exists {
 		fingerprint = p.seen.manifest.fingerprint // who copies both may copy the manifest first
 	}
 	if err == nil && p.seen.module.exists {
-		if r.readManifest(p); p.manifest.err == nil {
-			p.named = s.named(s.places[p.tenant], p.path(r.cfg.Dir, manifest.Suffix), &p.manifest.manifest)
+		if p.manifest.err == nil {
+			p.named = s.named(p.tenant, p.path(r.cfg.Dir, manifest.Suffix), &p.manifest.manifest)
 		}
 		found, fingerprint, err = identity{manifest: p.manifest.digest}, p.seen.manifest.fingerprint, cmp.Or(p.manifest.err, p.named.err)
 	}
@@ -167,56 +223,45 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 }
 
 // objection is what the name and the kind of a plugin's files tell against it.
-func (r *reconciler) objection(p *plugin) error {
+func (r *reconciler) objection(p id, seen listed) error {
 	module := p.path(r.cfg.Dir, manifest.ModuleSuffix)
 	switch word := manifest.CheckWord(p.name); {
-	case !p.seen.module.exists && p.seen.manifest.exists:
+	case !seen.module.exists && seen.manifest.exists:
 		return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(r.cfg.Dir, manifest.Suffix), module)
-	case !p.seen.module.exists:
+	case !seen.module.exists:
 		return nil
 	case word != nil:
 		return fmt.Errorf("%s: the name %w, and it is to be the name of a queue: rename the file to %s", module, word, manifest.WordRule)
-	case p.seen.module.problem != nil:
-		return fmt.Errorf("%s: %w", module, p.seen.module.problem)
+	case seen.module.problem != nil:
+		return fmt.Errorf("%s: %w", module, seen.module.problem)
 	}
 	return nil
 }
 
-// readManifest brings the plugin's manifest up to date.
-func (r *reconciler) readManifest(p *plugin) {
-	have, seen := &p.manifest, p.seen.manifest
-	if have.trust.settled && have.trust.covers(seen.fingerprint) && seen.problem == nil {
-		return
-	}
-	path := p.path(r.cfg.Dir, manifest.Suffix)
+// mustRead reports whether the plugin's manifest is to be read, and notes what is known of it without that.
+func (r *reconciler) mustRead(p *plugin) bool {
+	seen, have := r.last.seen[p.id], &p.manifest
 	switch {
-	case !seen.exists:
+	case !seen.module.exists || r.objection(p.id, seen) != nil:
+		return false
+	case seen.manifest.problem != nil:
+		*have = manifestFile{err: fmt.Errorf("%s: %w", p.path(r.cfg.Dir, manifest.Suffix), seen.manifest.problem)}
+		return false
+	case have.trust.settled && have.trust.covers(seen.manifest.fingerprint):
+		return false
+	case !seen.manifest.exists:
 		*have = manifestFile{manifest: manifest.Default(p.name)}
 		have.trust.note(fingerprint{}, time.Now())
-		return
-	case seen.problem != nil:
-		*have = manifestFile{err: fmt.Errorf("%s: %w", path, seen.problem)}
-		return
+		return false
 	}
-	now := time.Now()
-	read, err := readStable(r.root, seen.path, manifest.MaxSize, nil)
-	if isUnstable(err) {
-		r.scanIn(quietTime)
-	}
-	if err != nil {
-		*have = manifestFile{err: fmt.Errorf("%s: %w", path, err)}
-		return
-	}
-	have.trust.note(read.fingerprint, now)
-	have.digest = runtime.DigestOf(read.data)
-	have.manifest, have.err = manifest.Parse(path, read.data)
+	return true
 }
 
 // step starts the loads that are due, and publishes what has changed.
 func (r *reconciler) step(ctx context.Context) {
 	owners := assignQueues(r.cfg, r.plugins)
 	for _, p := range r.plugins {
-		if !p.state.due() {
+		if !p.state.due() || r.reading[p.tenant] { // its files may be others than those that were considered
 			continue
 		}
 		if p.state.claims() {
@@ -227,7 +272,7 @@ func (r *reconciler) step(ctx context.Context) {
 			}
 		}
 		r.running++
-		request := p.start(r.root)
+		request := p.start()
 		go func() { r.results <- r.loader.load(ctx, request) }()
 	}
 	if r.dirty || r.swapped {
@@ -240,7 +285,7 @@ func (r *reconciler) step(ctx context.Context) {
 		poke(r.public.changed)
 	}
 	r.dirty, r.swapped, r.retired = false, false, nil
-	if !r.ready && !slices.ContainsFunc(r.first, (*plugin).undecided) {
+	if !r.ready && !slices.ContainsFunc(r.first, func(p *plugin) bool { return r.reading[p.tenant] || p.undecided() }) {
 		r.ready, r.first = true, nil
 		close(r.public.ready)
 	}

@@ -24,6 +24,7 @@ type listed struct {
 // file is an entry of the directory. Its zero value is that of a file that does not exist.
 type file struct {
 	exists      bool
+	root        string // the folder out of which no link may lead: the tenant's, or the plugin directory
 	path        string // inside the root, all links followed
 	fingerprint fingerprint
 	problem     error // why it will not be read
@@ -76,9 +77,28 @@ func scanDirectory(dir string, tenants []string) (*scan, error) {
 	return s, nil
 }
 
+// place is a folder with the files of plugins, opened: what is looked up through it cannot be elsewhere, whatever takes the
+// place of the folders below it meanwhile.
+type place struct {
+	*os.Root
+	path  string // no link is left in it
+	shown string // for messages
+}
+
+// open opens the folder of a tenant, "" for the common one. The caller closes it.
+func (s *scan) open(tenant, folder string) (place, error) {
+	root, err := os.OpenRoot(folder)
+	return place{root, folder, filepath.Join(s.dir, tenant)}, err
+}
+
 // list notes the files of one folder, in whose path no link is left, and returns the names of its sub-folders.
 func (s *scan) list(tenant, folder string) ([]string, error) {
-	entries, err := os.ReadDir(folder)
+	at, err := s.open(tenant, folder)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	entries, err := fs.ReadDir(at.FS(), ".")
 	if err != nil {
 		return nil, err
 	}
@@ -89,18 +109,18 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 		if strings.HasPrefix(name, ".") {
 			continue
 		}
-		path, suffix := filepath.Join(folder, name), filepath.Ext(name)
+		suffix := filepath.Ext(name)
 		of := id{tenant, strings.TrimSuffix(name, suffix)}
 		seen := s.seen[of]
 		switch suffix {
 		case manifest.ModuleSuffix:
-			seen.module = s.file(path, runtime.MaxModule)
+			seen.module = s.file(at, name, entry.Type(), runtime.MaxModule)
 		case manifest.Suffix:
-			seen.manifest = s.file(path, manifest.MaxSize)
+			seen.manifest = s.file(at, name, entry.Type(), manifest.MaxSize)
 		default:
 			folder := entry.IsDir()
 			if entry.Type()&fs.ModeSymlink != 0 {
-				info, err := os.Stat(path)
+				info, err := os.Stat(filepath.Join(at.path, name))
 				folder = err == nil && info.IsDir()
 			}
 			if folder {
@@ -113,40 +133,47 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 	return inside, nil
 }
 
-// file follows the entry at path to the regular file that it must end in. Nothing is opened.
-func (s *scan) file(path string, most int64) file {
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		link := path
-		if path, err = filepath.EvalSymlinks(link); err != nil {
-			target, _ := os.Readlink(link)
+// file follows the entry of that name and type to the regular file that it must end in. Nothing is opened.
+func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
+	path := filepath.Join(at.path, name)
+	if kind&fs.ModeSymlink != 0 {
+		end, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			target, _ := os.Readlink(path)
 			return file{exists: true, problem: fmt.Errorf("the link to %s cannot be followed (%w): let it end in a regular file in %s",
-				manifest.Quote(target), manifest.Cause(err), s.dir)}
+				manifest.Quote(target), manifest.Cause(err), at.shown)}
 		}
-		info, err = os.Lstat(path)
+		path = end
 	}
+	return s.regular(at, path, most)
+}
+
+// regular is the file at path, in which no link is left, if it may be read.
+func (s *scan) regular(at place, path string, most int64) file {
+	outside := func(of string) file {
+		return file{exists: true, problem: &manifest.Fault{
+			What: "the link ends outside " + of + ", in " + path, Remedy: fmt.Sprintf("copy the file into %s, or link to a file in it", at.shown),
+		}}
+	}
+	if _, ok := below(s.root, path); !ok {
+		return outside("the plugin directory")
+	}
+	inside, ok := below(at.path, path)
+	if !ok {
+		return outside("the folder of the tenant")
+	}
+	info, err := at.Lstat(inside)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return file{} // removed since the folder was listed
 	case err != nil:
-		return file{exists: true, problem: err}
-	}
-	return s.regular(path, info, most)
-}
-
-// regular is the file at path, in which no link is left, if it may be read.
-func (s *scan) regular(path string, info fs.FileInfo, most int64) file {
-	inside, ok := below(s.root, path)
-	if !ok {
-		return file{exists: true, problem: &manifest.Fault{
-			What: "the link ends outside the plugin directory, in " + path, Remedy: fmt.Sprintf("copy the file into %s, or link to a file in it", s.dir),
-		}}
+		return file{exists: true, problem: manifest.Cause(err)}
 	}
 	if err := manifest.CheckFile(info, most); err != nil {
 		return file{exists: true, problem: err}
 	}
 	s.folders[filepath.Dir(path)] = struct{}{}
-	return file{exists: true, path: inside, fingerprint: fingerprint{info, changeTime(info)}}
+	return file{exists: true, root: at.path, path: inside, fingerprint: fingerprint{info, changeTime(info)}}
 }
 
 // below is a path inside a folder, from there, if it is one.

@@ -35,6 +35,8 @@ func TestLinks(t *testing.T) {
 		symlink(t, ".hidden/deep/x", dir+"/hidden.wasm")
 		mkdir(t, dir+"/acme")
 		symlink(t, "../real.wasm", dir+"/acme/up.wasm")
+		write(t, dir+"/acme/own.wasm", guest(t, 4))
+		symlink(t, dir+"/acme/own.wasm", dir+"/acme/within.wasm")
 		// Out of the directory and back again: what counts is where it ends.
 		symlink(t, dir+"/real.wasm", elsewhere+"/back")
 		symlink(t, elsewhere+"/back", dir+"/around.wasm")
@@ -52,9 +54,9 @@ func TestLinks(t *testing.T) {
 		symlink(t, "/etc/hosts", dir+"/manifest.yaml")
 	})
 	for queue, want := range map[string]int{
-		"real": 1, "near": 1, "absolute": 1, "chain": 1, "hidden": 2, "up": 1, "around": 1,
+		"real": 1, "near": 1, "absolute": 1, "chain": 1, "hidden": 2, "around": 1, "within": 4, "up": 0,
 	} {
-		if got := f.runs("acme", queue); got != output(want) {
+		if got := f.runs("acme", queue); got != output(want) && want > 0 || got != "" && want == 0 {
 			t.Errorf("%s: %q", queue, got)
 		}
 	}
@@ -70,6 +72,7 @@ func TestLinks(t *testing.T) {
 		f.awaitRefusal("", plugin, words...)
 	}
 	f.awaitRefusal("{blue}", "in", outside)
+	f.awaitRefusal("acme", "up", "the link ends outside the folder of the tenant", "copy the file into "+f.path("acme"))
 
 	// A link that is turned is a change, and so is a change of what it ends in.
 	check(t, os.Rename(f.path("hidden.wasm"), f.path("near.wasm")))

@@ -16,6 +16,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/cmd/quern/build"
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 )
@@ -167,21 +168,21 @@ func (p *localPlugin) test(cmd *cobra.Command, local *local, update bool) ([]cas
 // test runs one test. An error is a failure of this machine, not of the plugin.
 func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (caseView, error) {
 	view := caseView{Plugin: l.name, Test: test.Name}
-	folder := filepath.Dir(l.manifestPath)
+	read := func(from string) ([]byte, error) { return plugins.LoadFile(l.manifestPath, from, maxParameters) }
 	var input, want []byte
 	var err error
 	if test.Input != "" {
-		if input, err = os.ReadFile(filepath.Join(folder, filepath.FromSlash(test.Input))); err != nil {
+		if input, err = read(test.Input); err != nil {
 			view.Wrong = []string{fmt.Sprintf("input %q cannot be read: %v", test.Input, bare(err))}
 			return view, nil
 		}
 	}
-	file := filepath.Join(folder, filepath.FromSlash(test.Output))
+	file := filepath.Join(filepath.Dir(l.manifestPath), filepath.FromSlash(test.Output))
 	if test.Output != "" {
-		want, err = os.ReadFile(file)
+		want, err = read(test.Output)
 	}
 	missing := err
-	awaited, err := readDependencies(folder, test.Dependencies)
+	awaited, err := readDependencies(test.Dependencies, read)
 	if err != nil {
 		view.Wrong = []string{err.Error()}
 		return view, nil

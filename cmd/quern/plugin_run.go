@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -68,7 +69,7 @@ func newPluginRun(env environment) *cobra.Command {
 			}
 			named = append(named, manifest.Dependency{ID: id, Result: file})
 		}
-		awaited, err := readDependencies("", named)
+		awaited, err := readDependencies(named, os.ReadFile)
 		if err != nil {
 			return wrongUsage(err)
 		}

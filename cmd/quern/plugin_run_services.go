@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -84,8 +82,8 @@ type dependency struct {
 	result []byte
 }
 
-// readDependencies reads the results from files in a folder.
-func readDependencies(folder string, named []manifest.Dependency) ([]dependency, error) {
+// readDependencies reads the results from files.
+func readDependencies(named []manifest.Dependency, read func(path string) ([]byte, error)) ([]dependency, error) {
 	all := make([]dependency, len(named))
 	for i, one := range named {
 		all[i].ID, all[i].End = one.ID, string(queue.Failed)
@@ -94,7 +92,7 @@ func readDependencies(folder string, named []manifest.Dependency) ([]dependency,
 		}
 		var err error
 		all[i].End = string(queue.Complete)
-		if all[i].result, err = os.ReadFile(filepath.Join(folder, filepath.FromSlash(one.Result))); err != nil {
+		if all[i].result, err = read(one.Result); err != nil {
 			return nil, fmt.Errorf("the result %q of the dependency %s cannot be read: %w", one.Result, one.ID, bare(err))
 		}
 	}
