@@ -241,6 +241,10 @@ func (c *catalog) declarations(tenant string) (all []declaration) {
 		if version == nil {
 			continue
 		}
+		if version.Permissions(tenant).Undeclared("") != nil { // of a common plugin; a tenant's own would not be served
+			version.Release()
+			continue
+		}
 		for _, s := range version.Manifest.Schedule {
 			declared := ScheduleOf(s)
 			declared.ID, declared.Owner = s.ID(version.Name), queue.OwnedByPlugin(version.Name)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -68,6 +69,29 @@ func TestDeclaredScheduleOfAnother(t *testing.T) {
 	n.run()
 	n.eventually("stored", func() bool { return slices.Equal(n.owned(), []string{"echo.daily"}) })
 	n.eventually("told", func() bool { return n.log.has("schedule stays as somebody else made it", "another owner: hand") })
+}
+
+// What a tenant's grants do not allow is not declared for it, though the common plugin serves it.
+func TestDeclaredUnderGrants(t *testing.T) {
+	t.Parallel()
+	grants, err := manifest.ParseGrants("g.yaml", []byte(`"*": {capabilities: {}, schedule: {every: 1h}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		grants: grants, guests: map[string][]byte{"a": runtimetest.Echo(t), "b": runtimetest.Echo(t), "c": runtimetest.Echo(t), "d": runtimetest.Echo(t)},
+		yaml: map[string]string{
+			"a": `schedule: [{cron: "* * * * * *"}]`, "b": `schedule: [{cron: "@hourly"}]`, "c": `subscribe: [{topic: orders}]`, "d": `schedule: [{cron: "@every 59m"}]`,
+		},
+	})
+	n.eventually("stored", func() bool { return len(n.owned()) > 0 })
+	for _, queue := range []string{"a", "c", "d"} {
+		n.wait(n.enqueue(queue, "x"))
+	}
+	subscriptions, err := n.client.Subscriptions(n.ctx)
+	if owned := n.owned(); !slices.Equal(owned, []string{"b"}) || len(subscriptions) > 0 || err != nil {
+		t.Errorf("declared %q and %+v, %v", owned, subscriptions, err)
+	}
 }
 
 const subscribingManifest = `subscribe: [{topic: "orders.*", filter: {data: {/total: 12}}}]`

@@ -184,3 +184,41 @@ func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Ver
 	t.Cleanup(r.version.Release)
 	return r.version
 }
+
+// TestDeclaredIsBounded: the plugins in a tenant's folder declare together no more than the host's grants allow, and a common one
+// serves a tenant without what its grants do not allow.
+func TestDeclaredIsBounded(t *testing.T) {
+	t.Parallel()
+	grants := hostGrants(t, `acme: {capabilities: {}, schedule: {entries: 2, every: 1m}}`+"\n"+`"{blue}": {}`)
+	f := setup(t, Config{Grants: grants}, func(dir string) {
+		mkdir(t, dir+"/acme")
+		for name, text := range map[string]string{
+			"acme/a": "schedule: [{cron: '@hourly'}, {name: b, cron: '@daily'}]", "acme/b": "schedule: [{cron: '@hourly'}]",
+			"acme/c": "subscribe: [{topic: orders}]", "acme/often": "schedule: [{cron: '* * * * * *'}]",
+			"common": "schedule: [{cron: '* * * * * *'}]", "none": "version: 1",
+		} {
+			write(t, dir+"/"+name+".wasm", guest(t, 1))
+			write(t, dir+"/"+name+".yaml", []byte(text))
+		}
+	})
+	f.awaitRun("acme", "a", output(1))
+	f.awaitRefusal("acme", "b", f.path("acme/b.yaml")+": schedule: has 1 entries, with which the plugins of this folder have 3, more than the 2 that the host allows: "+
+		`remove some, or raise schedule.entries to 3 in "acme" in /etc/quern/grants.yaml`)
+	f.awaitRefusal("acme", "c", `subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "acme" in /etc/quern/grants.yaml`)
+	f.remove("acme/a.wasm")
+	f.awaitRun("acme", "b", output(1))
+	f.replace("acme/b.yaml", []byte("version: 2"))
+	f.awaitRefusal("acme", "often", f.path("acme/often.yaml")+`: schedule[0].cron: "* * * * * *" is due 1s after the tick before, and the host allows no less than 1m0s`)
+
+	for _, tenant := range []string{"acme", "{blue}"} {
+		f.awaitRun(tenant, "common", output(1))
+		v := f.Acquire(tenant, "common")
+		if err := v.Permissions(tenant).Undeclared("common.yaml"); (err != nil) != (tenant == "acme") {
+			t.Errorf("the common plugin for %s: %v", tenant, err)
+		}
+		v.Release()
+	}
+	if log := f.logs.String(); !strings.Contains(log, "a plugin serves a tenant without its schedules and subscriptions: plugin=common tenant=acme") {
+		t.Errorf("the log does not tell of the common plugin: %s", log)
+	}
+}

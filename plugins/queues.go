@@ -13,6 +13,9 @@ type queueOwners struct {
 	// all counts the queues of each tenant that have an owner, and own those of each plugin.
 	all map[string]int
 	own map[*plugin]int
+	// declared is what a plugin declares that serves or is to serve, of two versions the most, and sums that of each tenant.
+	declared map[*plugin]manifest.Declared
+	sums     map[string]manifest.Declared
 }
 
 type tenantQueue struct{ tenant, queue string }
@@ -20,25 +23,30 @@ type tenantQueue struct{ tenant, queue string }
 // assignQueues gives every queue to the plugin that serves it, and what is left to the first plugin by name that wants it. A
 // plugin that cannot have all that it wants gets none of it.
 func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
-	o := &queueOwners{cfg, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}}
+	o := &queueOwners{
+		cfg, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}, map[*plugin]manifest.Declared{}, map[string]manifest.Declared{},
+	}
 	for _, p := range plugins {
 		if p.current != nil {
-			o.give(p, p.current.Manifest.Queues)
+			o.give(p, &p.current.Manifest)
 		}
 	}
 	for _, p := range plugins {
 		if !p.state.claims() {
 			continue
 		}
-		if _, why := o.refuse(p, p.queues()); why == nil {
-			o.give(p, p.queues())
+		if _, why := o.refuse(p, &p.manifest.manifest); why == nil {
+			o.give(p, &p.manifest.manifest)
 		}
 	}
 	return o
 }
 
-func (o *queueOwners) give(p *plugin, queues []string) {
-	for _, queue := range queues {
+func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
+	has, before := m.Declared(), o.declared[p]
+	has.Schedules, has.Subscriptions = max(has.Schedules, before.Schedules), max(has.Subscriptions, before.Subscriptions)
+	o.declared[p], o.sums[p.tenant] = has, o.sums[p.tenant].Plus(before, -1).Plus(has, 1)
+	for _, queue := range m.Queues {
 		if at := (tenantQueue{p.tenant, queue}); o.owners[at] == nil {
 			o.owners[at] = p
 			o.all[p.tenant]++
@@ -47,8 +55,10 @@ func (o *queueOwners) give(p *plugin, queues []string) {
 	}
 }
 
-// refuse tells why a plugin cannot have these queues in place of its own: an owner has one, or the tenant would have too many.
-func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why error) {
+// refuse tells why a plugin cannot have the queues of a manifest in place of its own, or declare what that does: an owner has one,
+// the tenant would have too many, or the host does not allow it.
+func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, why error) {
+	queues := m.Queues
 	for _, queue := range queues {
 		if owner := o.owners[tenantQueue{p.tenant, queue}]; owner != nil && owner != p {
 			return owner, fmt.Errorf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
@@ -58,7 +68,7 @@ func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why err
 	most, remedy := o.cfg.mostQueues(p.tenant)
 	sum := o.all[p.tenant] - o.own[p] + len(queues)
 	if most == 0 || sum <= most {
-		return nil, nil
+		return nil, m.CheckDeclared(p.path(o.cfg.Dir, manifest.Suffix), o.others(p), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
 	}
 	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
 	if p.tenant == "" {
@@ -72,6 +82,11 @@ func (o *queueOwners) refuse(p *plugin, queues []string) (owner *plugin, why err
 	}
 	return nil, fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
 		"serve fewer queues, or %s", p.path(o.cfg.Dir, suffix), p.name, len(queues), noun, whose, sum, most, remedy)
+}
+
+// others is what the other plugins in the folder of one declare.
+func (o *queueOwners) others(than *plugin) manifest.Declared {
+	return o.sums[than.tenant].Plus(o.declared[than], -1)
 }
 
 // mostQueues bounds the queues that the plugins in a tenant's folder may serve, "" for those of every tenant; 0 for any number.

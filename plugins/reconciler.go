@@ -265,7 +265,7 @@ func (r *reconciler) step(ctx context.Context) {
 			continue
 		}
 		if p.state.claims() {
-			if owner, why := owners.refuse(p, p.queues()); why != nil {
+			if owner, why := owners.refuse(p, &p.manifest.manifest); why != nil {
 				p.state, p.blocker = stateBlocked, owner
 				r.refuse(p, identity{manifest: p.manifest.digest}, fingerprint{}, why)
 				continue
@@ -378,7 +378,7 @@ func (r *reconciler) about(p *plugin, err error) error {
 // accept swaps the version in, unless another plugin has got one of its queues, or the last that there may be, meanwhile.
 func (r *reconciler) accept(p *plugin, result loadResult) {
 	v, old := result.version, p.current
-	if _, why := assignQueues(r.cfg, r.plugins).refuse(p, v.Manifest.Queues); why != nil {
+	if _, why := assignQueues(r.cfg, r.plugins).refuse(p, &v.Manifest); why != nil {
 		v.Release()
 		p.state = stateChanged // the next step refuses it
 		return

@@ -79,6 +79,9 @@ func (r *reporter) warn(p id, v *Version) {
 					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
 		}
+		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil { // of a common plugin
+			r.Logger.Warn("a plugin serves a tenant without its schedules and subscriptions", "plugin", p.name, "tenant", tenant, "error", why)
+		}
 		if reduced := permissions.Reduced(); len(reduced) > 0 {
 			r.Logger.Warn("the host's grants leave a plugin less than its manifest asks for",
 				"plugin", p.name, "tenant", tenant, "capabilities", reduced, "grants", permissions.Where)

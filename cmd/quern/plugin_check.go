@@ -43,7 +43,11 @@ func newPluginCheck(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = show(cmd, output.json(), p.view(info, manifest.NewPermissions(&p.manifest, hosts, tenant, nil)))
+		terms := manifest.NewPermissions(&p.manifest, hosts, tenant, nil)
+		if wrong, ok := errors.AsType[*manifest.Error](terms.Undeclared(p.manifestPath)); ok && !p.unread {
+			p.refusals = append(p.refusals, wrong.Refusals()...)
+		}
+		err = show(cmd, output.json(), p.view(info, terms))
 		return errors.Join(err, p.refusal())
 	}
 	return cmd

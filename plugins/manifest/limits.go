@@ -84,7 +84,7 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 func (m *Manifest) ceilingKeys() []key {
 	limits, retry, crashes := m.limitKeys()
 	retry.keys = slices.DeleteFunc(retry.keys, func(k key) bool { return k.limit == nil })
-	return []key{limits, retry, crashes}
+	return append([]key{limits, retry, crashes}, m.most.keys()...)
 }
 
 // eachLimit calls each for all limits of a manifest, with their paths.

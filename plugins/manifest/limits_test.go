@@ -107,7 +107,8 @@ func TestParseCeilings(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"limits.memroy=1MiB": `--ceiling: "limits.memroy=1MiB" names no limit: write KEY=VALUE, with one of the keys limits.memory, limits.timeout, ` +
-			`limits.cpu, limits.input, limits.output, limits.log, retry.max_attempts, retry.min, retry.max_age, retry.max_reschedules, max_crashes`,
+			`limits.cpu, limits.input, limits.output, limits.log, retry.max_attempts, retry.min, retry.max_age, retry.max_reschedules, max_crashes, ` +
+			`schedule.entries, schedule.every, schedule.parameters, subscribe.entries`,
 		"concurrency=1":               `"concurrency=1" names no limit`,
 		"limits.log":                  `--ceiling: limits.log: "" is not a size: write a size from 1B to 64MiB, such as 16MiB`,
 		"limits.log=5":                `--ceiling: limits.log: "5" has no unit: write a size from 1B to 64MiB, such as 16MiB`,

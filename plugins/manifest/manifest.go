@@ -47,6 +47,8 @@ type Manifest struct {
 	Schedule []Schedule
 	// Tests are tasks with the outcome that they should have, in the manifest's order. Default none.
 	Tests []Test
+
+	most declaredMost // only of ceilings
 }
 
 // Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler starts from.

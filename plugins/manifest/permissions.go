@@ -40,6 +40,8 @@ type Permissions struct {
 	asked   Capabilities
 	hosts   map[string]string // the limits that the host decides, by path, with the places of their ceilings
 	timeout time.Duration     // the ceiling of a task's own; 0 for none
+
+	undeclared []Problem // why the host declares nothing of the manifest
 }
 
 // NewPermissions are those of a manifest for a tenant, on a host with grants and with ceilings for all tenants.
@@ -55,6 +57,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 		}
 	}
 	ceilings = ceilings.with(own.Ceilings)
+	p.undeclared = append(m.entries(Declared{}, own, ceilings), m.eachSchedule(ceilings)...)
 	limited, lowered, hosts := m.limitTo(ceilings)
 	p.Limits, p.MaxCrashes, p.Dead = limited.Limits.WithDefaults(), limited.MaxCrashes, m.Dead
 	var most Manifest

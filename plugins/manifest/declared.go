@@ -1,0 +1,143 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// Declared counts what manifests declare, which hosts keep in Redis while they serve the plugins.
+type Declared struct{ Schedules, Subscriptions int }
+
+// Declared is what the manifest declares.
+func (m *Manifest) Declared() Declared { return Declared{len(m.Schedule), len(m.Subscribe)} }
+
+// Plus is the sum with others, as often as times says.
+func (d Declared) Plus(others Declared, times int) Declared {
+	return Declared{d.Schedules + times*others.Schedules, d.Subscriptions + times*others.Subscriptions}
+}
+
+// declaredMost bounds what the manifests in a tenant's folder declare. A field that is zero is not set.
+type declaredMost struct {
+	schedules, subscriptions int           // of all plugins together
+	every                    time.Duration // the least between two ticks of a schedule
+	parameters               int64         // bytes of a schedule's
+}
+
+// maxDeclared bounds the schedules, and the subscriptions, of the plugins in one folder if the host does not.
+const maxDeclared = 1000
+
+func (b *declaredMost) keys() []key {
+	count := func(at *int) value {
+		return limitValue(countValue(at, maxTries, strconv.Itoa(maxDeclared)), at, 0, strconv.Itoa)
+	}
+	every := limitValue(durationValue(&b.every, "1s"), &b.every, 0, time.Duration.String)
+	every.limit.floor = true
+	parameters := limitValue(sizeValue(&b.parameters, 1, maxTaskPayload, maxTaskPayload), &b.parameters, 0, units.FormatSize)
+	return []key{
+		{"schedule", "", section(key{"entries", "", count(&b.schedules)}, key{"every", "", every}, key{"parameters", "", parameters})},
+		{"subscribe", "", section(key{"entries", "", count(&b.subscriptions)})},
+	}
+}
+
+// CheckDeclared returns an *Error if a host does not let the manifest at path declare as many schedules and subscriptions. The
+// plugin is in the folder of the tenant, "" for every tenant's, and others are those of the other plugins there.
+func (m *Manifest) CheckDeclared(path string, others Declared, grants *Grants, tenant string, ceilings Ceilings) error {
+	own := &TenantGrants{}
+	if tenant != "" {
+		own = grants.Of(tenant)
+	}
+	return NewError(path, m.entries(others, own, ceilings.with(own.Ceilings)))
+}
+
+func (m *Manifest) entries(others Declared, own *TenantGrants, ceilings Ceilings) (problems []Problem) {
+	for _, list := range []struct {
+		key       string
+		has, also int
+	}{{"schedule", len(m.Schedule), others.Schedules}, {"subscribe", len(m.Subscribe), others.Subscriptions}} {
+		bound, sum := ceilings[list.key+".entries"], list.has+list.also
+		most, where := cmp.Or(bound.value, maxDeclared), cmp.Or(bound.where, "--ceiling")
+		switch {
+		case list.has == 0:
+		case own.Ceiling != nil && !own.declares(list.key):
+			problems = append(problems, Problem{
+				Field: list.key, What: fmt.Sprintf("has %d entries, and the host grants the tenant none", list.has),
+				Remedy: fmt.Sprintf("remove them, or add %s: {entries: %d} to %s", list.key, sum, own.Where),
+			})
+		case int64(sum) > most:
+			problems = append(problems, Problem{
+				Field: list.key, What: fmt.Sprintf("has %d entries, with which the plugins of this folder have %d, more than the %d that the host allows", list.has, sum, most),
+				Remedy: fmt.Sprintf("remove some, or raise %s.entries to %d in %s", list.key, sum, where),
+			})
+		}
+	}
+	return problems
+}
+
+// eachSchedule returns the problems of the schedules by themselves, under ceilings.
+func (m *Manifest) eachSchedule(ceilings Ceilings) (problems []Problem) {
+	every, parameters := ceilings["schedule.every"], ceilings["schedule.parameters"]
+	for i := range m.Schedule {
+		s := &m.Schedule[i]
+		if least := time.Duration(every.value); least > 0 {
+			if period := s.period(); period < least {
+				problems = append(problems, Problem{
+					Field: fmt.Sprintf("schedule[%d].cron", i), What: fmt.Sprintf("%s is due %s after the tick before, and the host allows no less than %s", Quote(s.Cron), period, least),
+					Remedy: fmt.Sprintf("write a longer period, such as @every %s, or lower schedule.every to %s in %s", least, period, every.where),
+				})
+			}
+		}
+		if size := int64(len(s.Parameters)); parameters.value > 0 && size > parameters.value {
+			problems = append(problems, Problem{
+				Field: fmt.Sprintf("schedule[%d].parameters", i), What: fmt.Sprintf("has %d bytes, more than the %s that the host allows", size, units.FormatSize(parameters.value)),
+				Remedy: fmt.Sprintf("write fewer, or raise schedule.parameters to %dB in %s", size, parameters.where),
+			})
+		}
+	}
+	return problems
+}
+
+// declares reports whether the tenant's entry has the key schedule or subscribe, by which it grants them.
+func (t *TenantGrants) declares(key string) bool {
+	for path := range t.Ceilings {
+		if strings.HasPrefix(path, key+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// periodTicks is how many ticks tell the least time between two: all of the seconds of a minute, of the minutes of an hour, or of the
+// hours of a day.
+const periodTicks = 64
+
+// period is the least time between two ticks of the schedule. It does not depend on when it is asked for.
+func (s *Schedule) period() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	rule, err := cron.Parse(s.Cron, s.Timezone)
+	if err != nil {
+		return least
+	}
+	at := rule.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC))
+	for range periodTicks {
+		next := rule.Next(at)
+		if at.IsZero() || next.IsZero() {
+			break
+		}
+		least, at = min(least, next.Sub(at)), next
+	}
+	return least
+}
+
+// Undeclared is why a tenant's host declares nothing of the manifest at path, whatever other plugins declare: an *Error, nil if it
+// does.
+func (p *Permissions) Undeclared(path string) error {
+	return NewError(path, slices.Clone(p.undeclared))
+}
