@@ -160,10 +160,14 @@ $(go_plugins): build/handlers/%.wasm: FORCE
 	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -buildvcs=false -o $(@D)/.$*.tmp ./$(call source,$*)
 	@$(publish)
 
+# It is linked without -O, for which clang would have a wasm-opt in PATH change it.
 $(c_plugins): build/handlers/%.wasm: FORCE
-	@mkdir -p $(@D)
-	$$(.ci/clang) --target=wasm32-wasi $(if $(shell grep -l QUERN_HANDLER $(call source,$*)*.c),-mexec-model=reactor) -O2 \
-		-I sdk/c -o $(@D)/.$*.tmp $(call source,$*)*.c
+	@rm -rf $(@D)/.$*.objects; mkdir -p $(@D)/.$*.objects
+	for source in $(call source,$*)*.c; do \
+		$$(.ci/clang) --target=wasm32-wasi -O2 -I sdk/c -c -o "$(@D)/.$*.objects/$$(basename "$$source").o" "$$source"; done
+	$$(.ci/clang) --target=wasm32-wasi $(if $(shell grep -l QUERN_HANDLER $(call source,$*)*.c),-mexec-model=reactor) \
+		-o $(@D)/.$*.tmp $(@D)/.$*.objects/*.o
+	@rm -r $(@D)/.$*.objects
 	@$(publish)
 
 publish = cp $(call manifest,$*) $(wildcard $(dir $(call manifest,$*))*.json) $(@D)/; mv $(@D)/.$*.tmp $@

@@ -206,7 +206,7 @@ func TestPluginBuildWithoutCompiler(t *testing.T) {
 // A build that is interrupted leaves nothing.
 func TestPluginBuildInterrupted(t *testing.T) {
 	t.Parallel()
-	clang := write(t, filepath.Join(t.TempDir(), "clang"), "#!/bin/sh\nfor word; do\n\tif [ $word = a.c ]; then echo compiling >&2; exec sleep 300; fi\ndone\n")
+	clang := write(t, filepath.Join(t.TempDir(), "clang"), "#!/bin/sh\nfor word; do\n\tif [ $word = ./a.c ]; then echo compiling >&2; exec sleep 300; fi\ndone\n")
 	if err := os.Chmod(clang, 0o755); err != nil {
 		t.Fatal(err)
 	}

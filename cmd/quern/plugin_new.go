@@ -38,6 +38,9 @@ const templateSuffix = ".tmpl"
 // pluginName matches the names of queues that the templates can use.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
+// deviceName matches names that Windows keeps for devices, with any suffix: no file there and no module of Go can have one.
+var deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
+
 func newPluginNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Make the folder NAME with a first handler: code, manifest, tests, README",
@@ -57,6 +60,9 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	name := filepath.Base(dir)
 	if !pluginName.MatchString(name) {
 		return usagef("plugin %q: it names a queue, files and a Go module: use 1 to 128 letters and digits, and ., _ or - between them", name)
+	}
+	if deviceName.MatchString(name) {
+		return usagef("plugin %q: Windows keeps the name for a device, so neither files there nor a Go module can have it: use another one, such as my-%s", name, name)
 	}
 	files, err := pluginFiles(name, language)
 	if err != nil {

@@ -85,11 +85,24 @@ func compileC(ctx context.Context, source string, arguments []string) ([]byte, e
 		if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
 			return err
 		}
-		args := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-o", out}, arguments...)
-		if !slices.Contains(arguments, KeepNames) {
-			args = append(args, "-Wl,--strip-all")
+		object := filepath.Join(dir, "guest.o")
+		if slices.Contains(arguments, "-c") { // an object is wanted
+			object = out
 		}
-		return command(ctx, clang[0], nil, dir, append(args, in)...)
+		compile := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-c", "-o", object}, arguments...)
+		if err := command(ctx, clang[0], nil, dir, append(compile, in)...); err != nil || object == out {
+			return err
+		}
+		link := []string{"--target=wasm32-wasi", "-o", out} // without -O, for which clang would run a wasm-opt in PATH
+		for _, argument := range arguments {
+			if !strings.HasPrefix(argument, "-O") {
+				link = append(link, argument)
+			}
+		}
+		if !slices.Contains(arguments, KeepNames) {
+			link = append(link, "-Wl,--strip-all")
+		}
+		return command(ctx, clang[0], nil, dir, append(link, object)...)
 	})
 }
 

@@ -5,15 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os/exec"
 	"path/filepath"
 )
 
 const ascConfig = "asconfig.json"
 
-var assemblyscript = &Language{source: named(ascConfig), build: buildAssemblyScript}
+var assemblyscript = &Language{source: named(ascConfig), above: []string{"node_modules", "package.json"}, build: buildAssemblyScript}
 
-// buildAssemblyScript runs the asc of the plugin or of a folder above it, as npm does, or else that in PATH.
+// buildAssemblyScript runs the asc of the plugin's folder, or else that in PATH: a folder above may be somebody else's.
 func buildAssemblyScript(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err := checkConfig(s); err != nil {
 		return err
@@ -22,17 +21,15 @@ func buildAssemblyScript(ctx context.Context, b *Builder, s *Source, out string)
 	if err != nil {
 		return err
 	}
-	program := ""
-	for above := dir; program == "" && above != filepath.Dir(above); above = filepath.Dir(above) {
-		program, _ = exec.LookPath(filepath.Join(above, "node_modules", ".bin", "asc"))
+	program, err := lookPath(filepath.Join(dir, "node_modules", ".bin", "asc"))
+	if err != nil {
+		program, err = lookPath("asc")
 	}
-	if program == "" {
-		if program, err = exec.LookPath("asc"); err != nil {
-			return because(Refused, "cannot build %s without AssemblyScript: run `npm install --save-dev assemblyscript` in %s; npm is part of Node.js, "+
-				"on Debian `apt-get install nodejs npm`", s.Name, dir)
-		}
+	if err != nil {
+		return because(Refused, "cannot build %s without AssemblyScript: run `npm install --save-dev assemblyscript` in %s, or where npm has it in a folder above, "+
+			"`npm exec -- quern plugin build`, which puts that in PATH; npm is part of Node.js, on Debian `apt-get install nodejs npm`", s.Name, dir)
 	}
-	return b.run(ctx, s, exec.CommandContext(ctx, program, "--target", "release", "--outFile", out)) //nolint:gosec // it is the user's own
+	return b.run(ctx, s, command(ctx, program, "--target", "release", "--outFile", out))
 }
 
 // checkConfig finds what asc answers with its own source code, or with its help and success.

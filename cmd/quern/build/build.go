@@ -80,6 +80,9 @@ func New(config Config) *Builder { return &Builder{config: config} }
 
 // Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
 func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string, err error) {
+	if err := s.checkAbove(); err != nil {
+		return "", err
+	}
 	granted, err := s.granted() // a wrong manifest is told before the compiler takes its time
 	if err != nil {
 		return "", err

@@ -1,13 +1,14 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	sdk "github.com/quern-project/quern/sdk/c"
@@ -32,29 +33,52 @@ var c = &Language{
 // cEntry matches the source of a handler: the SDK's macro or the name of the export. Other source is that of a command.
 var cEntry = regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`)
 
-// buildC runs a clang. It keeps names in the module, for backtraces, and searches the header last.
+// buildC runs a clang. It keeps names in the module, for backtraces, and searches the header last. It links by a command of its own,
+// without -O: with -O clang has a wasm-opt that is in PATH change the module, and that removes the names.
 func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {
 		return err
 	}
-	headers, err := os.MkdirTemp("", "quern-header-*") // for source without a copy
+	scratch, err := os.MkdirTemp("", "quern-c-*") // the header for source without a copy, the objects and the module
 	if err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
-	defer os.RemoveAll(headers)
-	if err := os.WriteFile(filepath.Join(headers, "quern.h"), sdk.Header, 0o600); err != nil {
+	defer os.RemoveAll(scratch)
+	if err := os.WriteFile(filepath.Join(scratch, "quern.h"), sdk.Header, 0o600); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
 	clang, err := b.findClang(ctx)
 	if err != nil {
 		return err
 	}
-	args := []string{"--target=wasm32-wasi", "-O2", "-Wall", "-Wl,--strip-debug", "-idirafter", headers, "-o", out}
+	const module = "module.wasm" // wasm-ld replaces each % of the path that it is given, so it gets one without
+	link := []string{"--target=wasm32-wasi", "-Wl,--strip-debug", "-o", module}
 	if slices.ContainsFunc(texts, cEntry.Match) {
-		args = append(args, "-mexec-model=reactor")
+		link = append(link, "-mexec-model=reactor")
 	}
-	return b.run(ctx, s, exec.CommandContext(ctx, clang, append(args, s.Files...)...)) //nolint:gosec // it is the user's own
+	for i, name := range s.Files {
+		object := strconv.Itoa(i) + ".o"
+		compiled := b.run(ctx, s, command(ctx, clang, "--target=wasm32-wasi", "-O2", "-Wall", "-idirafter", scratch,
+			"-c", "-o", filepath.Join(scratch, object), "./"+name)) // with ./ no name is an option, or @ a file of options
+		err, link = cmp.Or(err, compiled), append(link, object) // an author reads the messages about all files
+	}
+	if err != nil {
+		return err
+	}
+	linking := command(ctx, clang, link...)
+	linking.Dir = scratch
+	if err := b.run(ctx, s, linking); err != nil {
+		return err
+	}
+	binary, err := os.ReadFile(filepath.Join(scratch, module))
+	if err == nil {
+		err = os.WriteFile(out, binary, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("build %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // clangs are tried in this order, unless the environment names one.
@@ -78,7 +102,7 @@ func (b *Builder) findClang(ctx context.Context) (string, error) {
 	}
 	var tried []string
 	for _, candidate := range candidates {
-		path, err := exec.LookPath(candidate)
+		path, err := lookPath(candidate)
 		if err != nil {
 			continue
 		}
@@ -106,7 +130,8 @@ func links(ctx context.Context, clang string) bool {
 		return false
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.CommandContext(ctx, clang, "--target=wasm32-wasi", "-x", "c", "-o", filepath.Join(dir, "a.wasm"), "-") //nolint:gosec // it is the user's own
+	cmd := command(ctx, clang, "--target=wasm32-wasi", "-x", "c", "-o", "a.wasm", "-")
+	cmd.Dir = dir
 	cmd.Stdin = strings.NewReader("int main(void) { return 0; }\n")
 	return cmd.Run() == nil
 }

@@ -2,14 +2,10 @@ package build
 
 import (
 	"context"
-	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 var golang = &Language{
@@ -22,6 +18,7 @@ var golang = &Language{
 		return files
 	},
 	several: true,
+	above:   []string{"go.mod", "go.work"},
 	build:   buildGo,
 }
 
@@ -34,7 +31,7 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
-	program, err := exec.LookPath("go")
+	program, err := lookPath("go")
 	if err != nil {
 		return because(Refused, "cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH", s.Name)
 	}
@@ -42,28 +39,7 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	if slices.ContainsFunc(texts, goEntry.Match) {
 		args = append(args, "-buildmode=c-shared")
 	}
-	cmd := exec.CommandContext(ctx, program, append(args, ".")...) //nolint:gosec // it is the user's own
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	cmd := command(ctx, program, append(args, ".")...)
+	cmd.Env = append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
 	return b.run(ctx, s, cmd)
-}
-
-// run runs a compiler in the folder of the source.
-func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
-	cmd.Dir = s.Dir
-	if cmd.Stderr = b.config.Stderr; cmd.Stdout == nil {
-		cmd.Stdout = b.config.Stderr
-	}
-	cmd.WaitDelay = 5 * time.Second // for its own children
-	err := cmd.Run()
-	program := filepath.Base(cmd.Path)
-	var failed *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.As(err, &failed):
-		return because(Failed, "%s could not build %s: its messages are above", program, s.Name)
-	case err != nil:
-		return because(Refused, "%s could not build %s: %w", program, s.Name, err)
-	}
-	return nil
 }

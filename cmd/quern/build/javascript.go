@@ -23,6 +23,7 @@ var javascript = &Language{
 		}
 		return files
 	},
+	above: []string{"node_modules", "package.json", "tsconfig.json", ".pnp.cjs", ".pnp.js", ".pnp.data.json"},
 	build: buildJavaScript,
 }
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -147,9 +146,9 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 		args = append(args, "--no-cache-dir")
 	}
 	fmt.Fprintf(b.config.Stderr, "installing %s of %s by %s -m pip\n", requirements, s.Name, program)
-	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // it is the user's own
+	cmd := command(ctx, program, args...)
 	cmd.Dir = s.Dir
-	cmd.Env = append(os.Environ(), withoutNative...)
+	cmd.Env = append(cmd.Env, withoutNative...)
 	cmd.WaitDelay = 5 * time.Second
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -184,8 +183,8 @@ func (b *Builder) findPython(ctx context.Context) (string, error) {
 		candidates = []string{named}
 	}
 	for _, candidate := range candidates {
-		path, err := exec.LookPath(candidate)
-		if err == nil && exec.CommandContext(ctx, path, "-c", hasPip).Run() == nil { //nolint:gosec // it is the user's own
+		path, err := lookPath(candidate)
+		if err == nil && command(ctx, path, "-c", hasPip).Run() == nil {
 			return path, nil
 		}
 	}

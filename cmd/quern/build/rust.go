@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,7 +14,11 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-var rust = &Language{source: named("Cargo.toml"), build: buildRust}
+var rust = &Language{
+	source: named("Cargo.toml"),
+	above:  []string{".cargo", "Cargo.toml", "rust-toolchain", "rust-toolchain.toml"},
+	build:  buildRust,
+}
 
 // buildRust runs cargo with the rustc that has the target, and copies the module that it built.
 func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
@@ -39,10 +42,14 @@ func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
 		return err
 	}
 	var messages bytes.Buffer
-	cmd := exec.CommandContext(ctx, cargo, "build", "--quiet", "--release", "--target="+target, "--message-format=json-render-diagnostics") //nolint:gosec // it is the user's own
+	cmd := command(ctx, cargo, "build", "--quiet", "--release", "--target="+target, "--message-format=json-render-diagnostics")
 	cmd.Stdout = &messages
-	cmd.Env = append(os.Environ(), "RUSTC="+rustc)
+	cmd.Env = append(cmd.Env, "RUSTC="+rustc)
 	if err := b.run(ctx, s, cmd); err != nil {
+		dir, _ := filepath.Abs(s.Dir)
+		if i := strings.IndexAny(dir, "%:"); i >= 0 && ctx.Err() == nil {
+			return because(Failed, "%w; Rust cannot build in %q, because of the %c in the path: move the folder, or set CARGO_TARGET_DIR to a folder without it", err, dir, dir[i])
+		}
 		return err
 	}
 	module, err := builtModule(s, messages.Bytes())
@@ -64,7 +71,7 @@ func (b *Builder) rustProgram(variable, name, plugin string) (string, error) {
 	if named := b.config.Getenv(variable); named != "" {
 		name = named
 	}
-	path, err := exec.LookPath(name)
+	path, err := lookPath(name)
 	if err != nil {
 		return "", because(Refused, "cannot build %s without Rust: there is no %s: install it from https://rustup.rs, and run `rustup target add wasm32-unknown-unknown`; "+
 			"on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`", plugin, name)
@@ -89,8 +96,8 @@ func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handl
 		candidates = []string{named}
 	}
 	for _, target := range candidates {
-		cmd := exec.CommandContext(ctx, rustc, "--print=target-libdir", "--target="+target) //nolint:gosec // it is the user's own
-		cmd.Dir = s.Dir                                                                     // which may choose a toolchain
+		cmd := command(ctx, rustc, "--print=target-libdir", "--target="+target)
+		cmd.Dir = s.Dir // which may choose a toolchain
 		folder, err := cmd.Output()
 		if err != nil {
 			continue // it does not know that name

@@ -18,6 +18,8 @@ type Language struct {
 	source func(names []string) []string
 	// several says that one plugin may have several files of source; else each is a plugin's.
 	several bool
+	// above are files and folders that its compiler uses although they are in a folder above that of the source.
+	above []string
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
