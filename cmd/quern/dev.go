@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/fsnotify/fsnotify"
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -28,8 +27,9 @@ func newDev(env environment) *cobra.Command {
 		Use:   "dev",
 		Short: "Run an embedded Redis and a host for development; forgets everything at exit",
 		Long: "Runs an embedded Redis on a free port and a node host that watches the plugin directory. Other quern\n" +
-			"commands of this user find it without flags. It forgets everything at exit: for production use a real\n" +
-			"Redis and `quern serve`.\n\n" +
+			"commands of this user find it without flags, by the file quern/dev.json in $XDG_RUNTIME_DIR or else in the\n" +
+			"cache folder: it has the URL with the password, for other programs. It forgets everything at exit: for\n" +
+			"production use a real Redis and `quern serve`.\n\n" +
 			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
@@ -71,15 +71,16 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*buil
 	if err := os.MkdirAll(o.plugins.Dir, 0o755); err != nil { // for the first plugin
 		return cmp.Or(o.checkPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
-	embedded := miniredis.NewMiniRedis()
-	if err := embedded.StartAddr(fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+	password := devPassword(env)
+	embedded, err := startRedis(port, password)
+	if err != nil {
 		return refusedf("start embedded Redis: %w: choose another --redis-port, or 0 for a free one", err)
 	}
-	defer embedded.Close()
+	defer embedded.close()
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
-	go expire(ctx, embedded)
-	url := "redis://" + embedded.Addr() + "/0"
+	go expire(ctx, embedded.Miniredis)
+	url := "redis://default:" + password + "@" + embedded.addr() + "/0" // redis-cli would send an empty user as one
 
 	stdout := startLogSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // no task waits for a line
 	defer stdout.close()
@@ -98,32 +99,15 @@ func runDev(cmd *cobra.Command, env environment, o *hostOptions, sources []*buil
 		n.background = append(n.background, r.run)
 	}
 	return n.run(cmd.Context(), func(http string) {
-		n.logger.Info("embedded Redis is running; it forgets everything at exit", "redis", url)
-		n.logger.Info("watching for plugins", "plugins", o.plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
-		remove, err := writeDev(env, devFile{Redis: url, HTTP: http, PID: os.Getpid()})
-		if err != nil {
+		path, remove, err := writeDev(env, devFile{Redis: url, HTTP: http, PID: os.Getpid()})
+		if err != nil { // so the password is told
 			n.logger.Warn("other commands cannot find this one: give them --redis "+url, "error", err)
-			return
+		} else {
+			forget = remove
 		}
-		forget = remove
+		n.logger.Info("embedded Redis is running; it forgets everything at exit", "redis", withoutPassword(url), "password_in", cmp.Or(path, "the line before"))
+		n.logger.Info("watching for plugins", "plugins", o.plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
 	})
-}
-
-// expire has the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each command, but would
-// look at all keys then.
-func expire(ctx context.Context, embedded *miniredis.Miniredis) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for last := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			now := time.Now()
-			embedded.FastForward(now.Sub(last))
-			last = now
-		}
-	}
 }
 
 // endedLine tells of a task that ended in one line.

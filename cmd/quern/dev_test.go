@@ -61,15 +61,15 @@ func TestDev(t *testing.T) {
 	if content, err := os.ReadFile(path); err != nil || json.Unmarshal(content, &said) != nil {
 		t.Fatal(err, string(content))
 	}
-	if said.HTTP != address || said.PID != os.Getpid() || !strings.HasPrefix(said.Redis, "redis://127.0.0.1:") {
+	if said.HTTP != address || said.PID != os.Getpid() || !regexp.MustCompile(`^redis://default:[A-Z2-7]{26}@127\.0\.0\.1:`).MatchString(said.Redis) {
 		t.Errorf("dev.json says %+v", said)
 	}
-	if log := c.stderr.String(); !strings.Contains(log, "it forgets everything at exit") || !strings.Contains(log, said.Redis) {
-		t.Errorf("it does not say that it forgets all, or where it is:\n%s", log)
+	if log := c.stderr.String(); !strings.Contains(log, "it forgets everything at exit") || !strings.Contains(log, withoutPassword(said.Redis)) || !strings.Contains(log, path) || strings.Contains(log, passwordIn(t, said.Redis)) {
+		t.Errorf("it does not say that it forgets all, or where it is and its password, or says that:\n%s", log)
 	}
 
 	r := u.run("enqueue", "echo", "hello", "--wait")
-	if want := "quern: using `quern dev` at " + said.Redis + "\n"; r != (result{exitDone, "hello", want}) {
+	if want := "quern: using `quern dev` at " + withoutPassword(said.Redis) + "\n"; r != (result{exitDone, "hello", want}) {
 		t.Errorf("a client without flags: %+v", r)
 	}
 	tenant := queuetest.Tenant()
@@ -159,7 +159,7 @@ func TestDevWithoutFolder(t *testing.T) {
 	u := newUser(t, "redis://127.0.0.1:1/0")
 	u.env["XDG_RUNTIME_DIR"] = write(t, filepath.Join(t.TempDir(), "file"), "")
 	c := u.start("dev", "--plugins", t.TempDir())
-	url := c.stderr.await(t, regexp.MustCompile(`give them --redis (redis://127\S+/0)`))
+	url := c.stderr.await(t, regexp.MustCompile(`give them --redis (redis://default:\S+@127\S+/0)`))
 	if r := u.run("queue", "ls", "-o", "json", "--redis", url); r.status != exitDone {
 		t.Errorf("exit %d: %s", r.status, r.stderr)
 	}
@@ -187,7 +187,10 @@ func TestDevTellsOfTasks(t *testing.T) {
 	}
 	c := u.start("dev", "--plugins", folder(t, map[string][]byte{"exit": runtimetest.Exit(t)}), "--redis-port", port)
 	c.stderr.await(t, regexp.MustCompile(`serving queue: .*queue=exit`))
-	url := "redis://127.0.0.1:" + port + "/0"
+	url := u.devRedis()
+	if !strings.HasSuffix(url, "@127.0.0.1:"+port+"/0") {
+		t.Errorf("it is at %s", url)
+	}
 	u.must("enqueue", "exit", "0", "--redis", url, "--wait")
 	c.stdout.await(t, regexp.MustCompile(`(?m)^✓ exit \d+(\.\d)? m?s$`))
 	u.run("enqueue", "exit", "7 too bad", "--id", "seven", "--redis", url)

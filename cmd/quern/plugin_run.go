@@ -136,11 +136,7 @@ func (p *localPlugin) open(cmd *cobra.Command, local *local) (_ *loaded, err err
 		l.limits.Timeout = local.timeout
 	}
 	services := guest.Config{HTTP: local.http, Secrets: local.options.secrets}
-	store, err := l.openBuckets()
-	if err != nil {
-		return nil, err
-	}
-	services.KV = map[string]*kv.Store{local.tenant: store}
+	services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
 	l.services = guest.New(services)
 	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
 	config := *local.options.engine

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/host/guest"
@@ -52,20 +53,14 @@ func (l *local) open(flags *pflag.FlagSet) error {
 }
 
 // openBuckets makes a store of buckets in an embedded Redis, which close ends.
-func (l *loaded) openBuckets() (*kv.Store, error) {
+func (l *loaded) openBuckets() *kv.Store {
 	l.embedded = miniredis.NewMiniRedis()
-	password := rand.Text() // other users of this machine reach the port
-	l.embedded.RequireAuth(password)
-	if err := l.embedded.StartAddr("127.0.0.1:0"); err != nil {
-		return nil, fmt.Errorf("start embedded Redis: %w", err)
-	}
-	l.closers = append(l.closers, l.embedded.Close)
-	rdb, err := queue.Connect("redis://:" + password + "@" + l.embedded.Addr() + "/0")
-	if err != nil {
-		return nil, err
-	}
-	l.closers = append(l.closers, func() { _ = rdb.Close() })
-	return kv.New(rdb, l.local.tenant), nil
+	rdb := redis.NewClient(&redis.Options{ // without a port, which other users of this machine would reach
+		Dialer:     func(context.Context, string, string) (net.Conn, error) { return l.embedded.Dial() },
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+	})
+	l.closers = append(l.closers, l.embedded.Close, func() { _ = rdb.Close() })
+	return kv.New(rdb, l.local.tenant)
 }
 
 // localTask is the guest.Host of a task, and notes what the task enqueues.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -91,7 +92,7 @@ func findRedis(cmd *cobra.Command, env environment) (string, error) {
 	if !ok || err != nil {
 		return defaultRedis, err
 	}
-	note(cmd, "using `quern dev` at %s", queue.Redact(dev.Redis))
+	note(cmd, "using `quern dev` at %s", withoutPassword(dev.Redis))
 	return dev.Redis, nil
 }
 
@@ -164,23 +165,33 @@ func findDev(ctx context.Context, env environment) (dev devFile, ok bool, err er
 	return dev, err == nil, nil
 }
 
-// writeDev writes the file, readable by this user alone, and returns a function that removes it.
-func writeDev(env environment, dev devFile) (remove func(), err error) {
-	path, err := devPath(env)
+// withoutPassword is the URL of a `quern dev` as it is shown.
+func withoutPassword(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return queue.Redact(raw)
+	}
+	u.User = nil
+	return u.String()
+}
+
+// writeDev writes the file, readable by this user alone because of the password, and returns its path and a function that removes it.
+func writeDev(env environment, dev devFile) (path string, remove func(), err error) {
+	path, err = devPath(env)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	content, err := json.Marshal(dev)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := atomicfile.Write(path, append(content, '\n'), 0o600); err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return func() {
+	return path, func() {
 		var now devFile
 		content, err := os.ReadFile(path)
 		if err == nil && json.Unmarshal(content, &now) == nil && now == dev {
