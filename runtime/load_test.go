@@ -102,6 +102,8 @@ func TestLoadRefusals(t *testing.T) {
 		{"exceptions", command([]byte{0x1f, 0x40, 0x00, 0x0b}), "a module of a later WebAssembly: exception handling: not supported (function 0 at byte 41): " + buildOlder},
 		{"thrown", command([]byte{0x08, 0x00}), "a module of a later WebAssembly: exception handling: not supported (function 0 at byte 41): " + buildOlder},
 		{"tags", runtimetest.Module(runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")), runtimetest.Section(13, []byte{0, 0})), "a module of a later WebAssembly: exception handling: not supported (tag section at byte 16): " + buildOlder},
+		{"load of a second memory", command([]byte{0x41, 0x00, 0x28, 0x42, 0x01, 0x00, 0x1a}), "a module of a later WebAssembly: more than one memory: not supported (function 0 at byte 45): " + buildOlder},
+		{"damaged alignment", command([]byte{0x41, 0x00, 0x28, 0x05, 0x00, 0x1a}), "a damaged WebAssembly module: an alignment of 2 to the power of 5 (function 0 at byte 45): " + again},
 		{"threads", command([]byte{0xfe, 0x03, 0x00}), "a module of a later WebAssembly: atomic instructions (threads): not supported (function 0 at byte 41): " + buildOlder},
 
 		// A module of a kind that cannot be served.

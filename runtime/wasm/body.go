@@ -220,6 +220,9 @@ func (b *body) indexed(op byte, what string, space int) (index int) {
 // mostAlignment is the largest alignment as a power of two: 16 bytes, of a vector.
 const mostAlignment = 4
 
+// memoryFlag is in an alignment that the index of a memory follows, in the proposal multi-memory.
+const memoryFlag = 1 << 6
+
 func (b *body) memoryArgument() {
 	r := b.r
 	if r.end-r.at >= 2 && b.d.memories > 0 { // fast path: two numbers of one byte
@@ -230,7 +233,9 @@ func (b *body) memoryArgument() {
 		}
 	}
 	align, offset := r.u32(), r.u32()
-	if align > mostAlignment {
+	if align&^(memoryFlag-1) == memoryFlag {
+		b.r.fail(unsupported("more than one memory"))
+	} else if align > mostAlignment {
 		b.r.fail(fmt.Errorf("an alignment of 2 to the power of %d", align))
 	}
 	b.needMemory()
