@@ -17,7 +17,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's functions, and tick for their fuel.
+// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's functions, Emscripten's one, and tick for their fuel.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
@@ -33,7 +33,9 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
 		extism.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
 	}
-	for _, module := range []wazero.HostModuleBuilder{preview1, own, extism} {
+	env := rt.NewHostModuleBuilder(abi.EmscriptenModule)
+	env.NewFunctionBuilder().WithGoModuleFunction(hostFunction(func(*run, api.Memory, []uint64) {}), []api.ValueType{api.ValueTypeI32}, nil).Export(abi.EmscriptenGrowth)
+	for _, module := range []wazero.HostModuleBuilder{preview1, own, extism, env} {
 		if _, err := module.Instantiate(ctx); err != nil {
 			return fmt.Errorf("instantiate host functions: %w", err)
 		}

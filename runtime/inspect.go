@@ -293,7 +293,7 @@ func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 	functions := signatures()[i.Module]
 	want, known := functions[i.Name]
 	switch {
-	case functions == nil, i.Module == abi.ModuleName && kind != Handler, i.Module == abi.ExtismOldModule && !ofExtism(i):
+	case functions == nil, i.Module == abi.ModuleName && kind != Handler, i.Module == abi.EmscriptenModule && !ofExtism(i) && (!known || kind == Extism):
 	case i.Kind != wasm.Function:
 		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
 		refusal.Remedy = i.Module + " has functions only: define the " + i.Kind.String() + " in the module"
@@ -409,6 +409,7 @@ var signatures = sync.OnceValue(func() map[string]map[string]wasm.Signature {
 			all[abi.ExtismModule][e.Name] = *e.Signature
 		}
 	}
+	all[abi.EmscriptenModule][abi.EmscriptenGrowth] = signatureOf([]api.ValueType{api.ValueTypeI32}, nil)
 	return all
 })
 

@@ -67,6 +67,21 @@ int main(void) {
 	}
 }
 
+// Emscripten's standalone modules tell of the growth of their memory.
+func TestEmscriptenGrowth(t *testing.T) {
+	t.Parallel()
+	const imports, grows = `(import "env" "emscripten_notify_memory_growth" (func $grown (param i32))) (memory (export "memory") 1)`,
+		`(drop (memory.grow (i32.const 1))) (call $grown (i32.const 0))`
+	for kind, text := range map[string]string{
+		"command": `(func (export "_start") ` + grows + `)`,
+		"handler": `(func (export "quern_handle") (result i32) ` + grows + ` (i32.const 0))`,
+	} {
+		if got := call(t, load(t, runtimetest.BuildWAT(t, `(module `+imports+text+`)`)), "", Limits{}); got.Kind != Complete {
+			t.Errorf("%s: %+v", kind, got)
+		}
+	}
+}
+
 func TestAdmits(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.BuildC(t, `int main(void) { return 0; }`, "-Wl,--initial-memory=8388608"))

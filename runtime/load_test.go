@@ -135,6 +135,7 @@ func TestLoadRefusals(t *testing.T) {
 		{"wasix", importing("wasix_32v1", "thread_spawn", fn, 0), "unknown import wasix_32v1.thread_spawn (import section): built for WASIX: " + build},
 		{"gojs", importing("gojs", "runtime.wasmExit", fn, 0), "unknown import gojs.runtime.wasmExit (import section): built by Go for the browser: build it with GOOS=wasip1 GOARCH=wasm"},
 		{"wasm-bindgen", importing("__wbindgen_placeholder__", "__wbindgen_throw", fn, 0), "unknown import __wbindgen_placeholder__.__wbindgen_throw (import section): built by wasm-bindgen for the browser: build it with --target wasm32-wasip1 and without wasm-bindgen"},
+		{"emscripten growth", importing("env", "emscripten_notify_memory_growth", fn, 0), "import env.emscripten_notify_memory_growth is () -> () instead of (i32) -> () (import section): build it with a toolchain for WASI preview 1: " + buildOf(Command)},
 		{"emscripten", importing("env", "emscripten_resize_heap", fn, 0), "unknown import env.emscripten_resize_heap (import section): built by Emscripten for the browser: build it with emcc -sSTANDALONE_WASM, or with clang --target=wasm32-wasi"},
 		{"assemblyscript", importing("env", "abort", fn, 0), "unknown import env.abort (import section): built by AssemblyScript for the browser: in asconfig.json write \"extends\": \"./quern/@quern/assemblyscript/asconfig.json\" if quern plugin new made the folder, else build it with @assemblyscript/wasi-shim"},
 		{"assemblyscript's console", importing("env", "console.log", fn, 0), "unknown import env.console.log (import section): " + browser},

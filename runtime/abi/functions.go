@@ -13,6 +13,12 @@ type Function struct {
 	Call            func(s *System, mem api.Memory, stack []uint64)
 }
 
+// What Emscripten calls in a standalone module when its memory has grown, with the memory's index. It needs nothing from a host.
+const (
+	EmscriptenModule = "env"
+	EmscriptenGrowth = "emscripten_notify_memory_growth"
+)
+
 const (
 	i32 = api.ValueTypeI32
 	i64 = api.ValueTypeI64
