@@ -26,6 +26,7 @@ type body struct {
 	declared    []byte // the groups as written
 
 	inner int // the frame of the innermost loop; 0 for none
+	arms  int // frames below this one are where the arms of a large br_table meet
 	path  path
 	open  int // the point whose straight line continues, or closed
 	every int32

@@ -112,8 +112,10 @@ func (b *body) otherwise() {
 }
 
 func (b *body) end() {
+	b.meet(len(b.frames) - 1)
 	f := b.frames[len(b.frames)-1]
 	b.frames = b.frames[:len(b.frames)-1]
+	b.arms = min(b.arms, len(b.frames))
 	join := f.join
 	switch f.op {
 	case opLoop:
@@ -156,6 +158,7 @@ func (b *body) branch(op byte) {
 	if f.op == opLoop {
 		b.back(&f.loop, len(b.frames)-1-int(label) == b.inner)
 	} else {
+		b.meet(len(b.frames) - 1 - int(label))
 		f.join = f.join.join(b.path)
 	}
 	b.code = appendUnsigned(append(b.code, op), label)
@@ -180,12 +183,15 @@ func (b *body) branchTable() {
 			return
 		}
 		b.labels = append(b.labels, label)
-		most, back, out = max(most, f.moves()), back || f.op == opLoop, out || f == &b.frames[0]
+		most, back, out = max(most, f.moves()), back || f.op == opLoop, out || len(b.frames)-1-int(label) < max(b.arms, 1)
 		if f.op == opLoop && b.path.live {
 			f.loop.edges = many
 		}
 	}
 	b.count(priceOf(most))
+	if n >= manyArms {
+		b.arms = len(b.frames)
+	}
 	switch {
 	case back && b.path.live:
 		b.pay()

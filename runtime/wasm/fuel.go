@@ -10,6 +10,8 @@ package wasm
 //   - In a loop with one branch back to its head: at the head, for one iteration. With several: before each branch, for
 //     unpaid instructions.
 //   - Before a loop, and where a function is left with much unpaid: for unpaid instructions.
+//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: at the end of an arm with much
+//     unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
 //   - Where Options.Every instructions have gathered since the last point on some path: for unpaid instructions, and
 //     the straight line that follows.
 //
@@ -60,6 +62,10 @@ const (
 	growPrice = 64
 	// forgiven is the least amount paid where a function is left: a point costs about as much.
 	forgiven = 32
+	// manyArms is the least number of labels of a large br_table, and armEnd the least amount paid where an arm of it ends.
+	// All arms pay what the others have not paid.
+	manyArms = 64
+	armEnd   = 8
 	// Prices of making an instance: for each global, segment and element, and for each export. A byte of data and an
 	// entry of a table cost one.
 	entryPrice  = 500
@@ -100,6 +106,13 @@ func (b *body) pay() {
 // leave is called where the function may be left.
 func (b *body) leave() {
 	if b.path.live && b.path.unpaid >= forgiven {
+		b.pay()
+	}
+}
+
+// meet is called where the path goes on at the end of a frame.
+func (b *body) meet(frame int) {
+	if frame > 0 && frame < b.arms && b.path.live && b.path.unpaid >= armEnd {
 		b.pay()
 	}
 }
