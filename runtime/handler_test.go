@@ -107,7 +107,9 @@ func TestHandlerStart(t *testing.T) {
 				t.Parallel()
 				module := load(t, handler(t, `(func (export "_initialize") `+test.start+`)`, `(i32.const 0)`))
 				for range 3 {
-					got := bound(module, pool, Profile{Limits: Limits{CPU: time.Millisecond}}).Run(t.Context(), Call{})
+					p := bound(module, pool, Profile{Limits: Limits{CPU: time.Millisecond}})
+					p.startCPU = 0
+					got := p.Run(t.Context(), Call{})
 					if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != test.want {
 						t.Errorf("%s, want %s", text, test.want)
 					}
@@ -119,6 +121,33 @@ func TestHandlerStart(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestStartHasItsAccount: a start that serves many tasks has fuel of its own, whatever little a task may burn; one that is a
+// part of each task has not. The task itself has no more than its limit.
+func TestStartHasItsAccount(t *testing.T) {
+	t.Parallel()
+	const million = `(local $i i32) (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000000))))`
+	once := load(t, handler(t, `(func (export "_initialize") `+million+`)`, `(i32.const 0)`))
+	both := load(t, handler(t, `(func (export "_initialize") `+million+`)`, million+`(i32.const 0)`))
+	for name, test := range map[string]struct {
+		module *Module
+		pool   string
+		start  time.Duration
+		want   string
+	}{
+		"start":          {once, "pool", startCPU, "complete: "},
+		"start and task": {both, "pool", startCPU, "limit: cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest"},
+		"bounded":        {once, "bounded", 2 * time.Millisecond, "limit: before its first task: cpu limit of 2ms exceeded: raise limits.cpu in the plugin's manifest"},
+		"of each task":   {once, "", startCPU, "limit: before its first task: cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest"},
+	} {
+		p := bound(test.module, test.pool, Profile{Limits: Limits{CPU: time.Millisecond}})
+		p.startCPU = test.start
+		got := p.Run(t.Context(), Call{})
+		if text := fmt.Sprintf("%s: %s", got.Kind, got.Message); text != test.want {
+			t.Errorf("%s: %s, want %s", name, text, test.want)
 		}
 	}
 }

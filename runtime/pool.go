@@ -35,6 +35,7 @@ type Pool struct {
 	granted   []string // the variables that the profile grants
 	resetMode ResetMode
 	startWait time.Duration
+	startCPU  time.Duration
 
 	mu         sync.Mutex // locked before Module.mu
 	registered bool       // with the module
@@ -67,7 +68,7 @@ func (m *Module) Bind(profile Profile) *Pool {
 	profile.Files = profile.Files.Over(m.files)
 	return &Pool{
 		module: m, profile: profile, entry: cmp.Or(profile.Entry, m.info.Entry), limits: limits,
-		granted: profile.granted(), resetMode: m.info.ResetMode, startWait: startWait,
+		granted: profile.granted(), resetMode: m.info.ResetMode, startWait: startWait, startCPU: startCPU,
 	}
 }
 
@@ -145,6 +146,19 @@ func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 // startWait is how long a call with a shorter timeout waits until it can begin: what the host and the start of a handler take is
 // not the task's time, and many handlers may start at once.
 const startWait = time.Minute
+
+// startCPU is the least fuel that a handler's start gets: an interpreter and what a plugin imports take more than many a task may.
+const startCPU = 10 * time.Second
+
+// startLimits are those of a handler's start. It serves many tasks, and has an account of its own; one that runs for each task
+// has no more than that task.
+func (p *Pool) startLimits(start *Call) Limits {
+	l := p.limitsOf(start)
+	if l.CPU > 0 && p.resetMode != ResetNew {
+		l.CPU = max(l.CPU, p.startCPU)
+	}
+	return l
+}
 
 // bounded is the context of a call that waits for the host. It ends at the call's timeout, but not before startWait.
 func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.Context, context.CancelFunc) {

@@ -123,7 +123,7 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 	gate := p.module.host.gate
 	gate.enter()
 	now := time.Now()
-	r := p.newRun(ctx, start, p.limitsOf(start), p.environment(start), abi.Initializing, now)
+	r := p.newRun(ctx, start, p.startLimits(start), p.environment(start), abi.Initializing, now)
 	i, _, err := p.serve(r, start, nil, now, (*instance).callStartup)
 	gate.leave()
 	if err != nil || r.cause != nil {

@@ -75,7 +75,9 @@ func TestStartIsCharged(t *testing.T) {
 	t.Parallel()
 	module := load(t, handler(t, endless, `(i32.const 0)`))
 	for _, pool := range []string{"", "pool"} {
-		got := bound(module, pool, Profile{Limits: Limits{CPU: 20 * time.Millisecond}}).Run(t.Context(), Call{})
+		p := bound(module, pool, Profile{Limits: Limits{CPU: 20 * time.Millisecond}})
+		p.startCPU = 0
+		got := p.Run(t.Context(), Call{})
 		if !strings.Contains(got.Message, "cpu") || got.Fuel < 20_000_000 || got.CPU == 0 {
 			t.Errorf("pool %q: %s, fuel %d, CPU %s", pool, got.Message, got.Fuel, got.CPU)
 		}
