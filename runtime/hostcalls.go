@@ -111,14 +111,20 @@ func (r *run) FuelLeft() int64 {
 	return max(0, r.meter.limit-r.meter.spent())
 }
 
+// maxLogged bounds the text of a line that a guest logs by a function, in bytes.
+const maxLogged = 64 << 10
+
 // Log implements abi.Host.
-func (r *run) Log(line string) {
-	r.logged(len(line), func() { r.logs.emit([]byte(line)) })
+func (r *run) Log(text, fields string) {
+	r.logged(min(len(text), maxLogged)+len(fields), func() {
+		line := append(r.secrets.Head([]byte(text), maxLogged), fields...)
+		r.logs.emit(r.logs.pieces(line, 0))
+	})
 }
 
 // Progress implements abi.Host.
 func (r *run) Progress(fraction float64, message string) {
-	r.logged(len(message), func() { r.logs.report(fraction, []byte(message)) })
+	r.logged(min(len(message), maxProgress), func() { r.logs.report(fraction, []byte(message)) })
 }
 
 // Reveal implements abi.Host.
@@ -164,7 +170,7 @@ func (r *run) Refused(function string, err error) (told string) {
 	if r.denied != nil {
 		r.denied(function, text)
 	}
-	r.Log(told)
+	r.Log(told, "")
 	return told
 }
 

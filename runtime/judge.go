@@ -122,7 +122,7 @@ func (r *run) outputExceeded() *limitError {
 func (r *run) describe(what, stderr string) string {
 	var text string
 	if said, ok := r.abi.Error(); ok {
-		text = strings.TrimSpace(redact.Prefix(r.secrets.Lines([]byte(said)), maxError))
+		text = strings.TrimSpace(redact.Prefix(r.secrets.Lines(r.secrets.Head([]byte(said), maxError)), maxError))
 	}
 	if text = cmp.Or(text, headline(stderr)); text != "" {
 		what += ": " + text

@@ -40,8 +40,8 @@ const maxHead = len(progressPrefix) + maxFraction + 1
 type stream struct {
 	kind     lineKind
 	fraction float64 // of a line of progress
-	// partial has at most maxLine bytes of an ordinary line and the reach of secrets, or the beginning of a message of
-	// progress, whose rest is dropped.
+	// partial has at most maxLine bytes of an ordinary line, or maxProgress of a message of progress, and the reach of
+	// secrets. The rest of the message is dropped.
 	partial []byte
 }
 
@@ -103,8 +103,9 @@ func (l *logs) add(s *stream, piece []byte) {
 			s.partial = append(s.partial[:0], rest...)
 		}
 	case progress:
-		// One byte over the limit shows where to cut the message.
-		s.partial = append(s.partial, piece[:min(len(piece), max(0, maxProgress+1-len(s.partial)))]...)
+		// What is over the limit shows where to cut the message, one byte at least.
+		room := maxProgress + 1 + l.secrets.Reach() - len(s.partial)
+		s.partial = append(s.partial, piece[:min(len(piece), max(0, room))]...)
 	case undecided:
 	}
 }
@@ -113,7 +114,7 @@ func (l *logs) add(s *stream, piece []byte) {
 // whether the cut would split a secret.
 func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
 	for len(line) > maxLine+ahead {
-		cut := l.secrets.Cut(line, len(redact.Prefix(line, maxLine)))
+		cut := len(l.secrets.Head(line, maxLine))
 		l.emit(line[:cut])
 		line = line[cut:]
 	}
@@ -192,7 +193,7 @@ func (l *logs) emit(line []byte) {
 func (l *logs) report(fraction float64, message []byte) {
 	l.owed += progressPrice
 	if l.progress != nil && l.wrong == nil {
-		text := redact.Prefix(l.secrets.Text(redact.Prefix(message, maxProgress)), maxProgress)
+		text := redact.Prefix(l.secrets.Text(l.secrets.Head(message, maxProgress)), maxProgress)
 		l.handOn(func() { l.progress(fraction, text) })
 	}
 }

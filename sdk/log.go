@@ -17,15 +17,12 @@ const (
 	Error
 )
 
-// Limits of a line, in bytes: the text, and names and values as JSON.
-const (
-	maxText   = 4 << 10
-	maxFields = 3 << 10
-)
+// maxFields bounds names and values as JSON, in bytes.
+const maxFields = 3 << 10
 
-// Log writes one line to the task's log: the text, then names and values. [ErrTooBig] if the text is longer than 4 KiB
-// or names and values than 3 KiB; [ErrInvalid] for a name without a value. In a command, on the developer's machine,
-// and while a module starts, the line goes to standard error.
+// Log writes one line to the task's log: the text, which the host cuts to 64 KiB, then names and values. [ErrTooBig] if
+// names and values are longer than 3 KiB; [ErrInvalid] for a name without a value. In a command, on the developer's
+// machine, and while a module starts, the line goes to standard error.
 func Log(level Level, text string, namesAndValues ...string) error {
 	if len(namesAndValues)%2 != 0 {
 		return ErrInvalid
@@ -44,7 +41,7 @@ func Log(level Level, text string, namesAndValues ...string) error {
 // writeLine is Log without a host. It writes the line that the host would log.
 func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	switch {
-	case len(text) > maxText || len(fields) > maxFields:
+	case len(fields) > maxFields:
 		return ErrTooBig
 	case level < Trace || level > Error:
 		return ErrInvalid

@@ -142,8 +142,8 @@ func ExtismFunctions() []Function {
 	}
 	for level, name := range []string{"log_trace", "log_debug", "log_info", "log_warn", "log_error"} {
 		functions = append(functions, Function{name, names, nil, func(s *System, _ api.Memory, a []uint64) {
-			line := redact.Prefix(s.extism.blocks.view(a[0]), maxError)
-			s.Host.Log(levels[level] + string(s.release(a[0], line)))
+			line := redact.Prefix(s.extism.blocks.view(a[0]), maxWords)
+			s.Host.Log(levels[level]+string(s.release(a[0], line)), "")
 		}})
 	}
 	for i, f := range functions {

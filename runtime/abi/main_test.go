@@ -46,7 +46,7 @@ type account struct {
 	code        uint32 // of Exit
 }
 
-func (h *account) Log(line string) { h.lines = append(h.lines, line) }
+func (h *account) Log(text, fields string) { h.lines = append(h.lines, text+fields) }
 func (h *account) Progress(fraction float64, m string) {
 	h.told = append(h.told, fmt.Sprint(fraction, " ", m))
 }

@@ -4,6 +4,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // reader reads the parameters of a call in order. The first error is kept as the answer; what is read after it is
@@ -41,6 +43,22 @@ func (a *reader) bytes(most int) []byte {
 		a.wrong = errnoTooBig
 		return nil
 	}
+	a.system.spend(len(p))
+	return append(make([]byte, 0, len(p)), p...)
+}
+
+// beginning copies the range given by the next two parameters, at most so many bytes of it.
+func (a *reader) beginning(most int) []byte {
+	pointer, n := a.number(), a.number()
+	if a.wrong != errnoSuccess {
+		return nil
+	}
+	p, ok := view(a.mem, pointer, n)
+	if !ok {
+		a.wrong = errnoFault
+		return nil
+	}
+	p = redact.Prefix(p, most)
 	a.system.spend(len(p))
 	return append(make([]byte, 0, len(p)), p...)
 }

@@ -22,9 +22,9 @@ type Host interface {
 	FuelLeft() int64
 	// Cancelled reports whether the guest should end.
 	Cancelled() bool
-	// Log logs a line of the guest's, which is untrusted text.
-	Log(line string)
-	// Progress reports the guest's progress, from 0 to 1, and its message, which is untrusted text.
+	// Log logs a line of the guest's, which is untrusted text. It cuts the text, not the fields behind it.
+	Log(text, fields string)
+	// Progress reports the guest's progress, from 0 to 1, and its message, which is untrusted text. It cuts the message.
 	Progress(fraction float64, message string)
 	// Wait sleeps.
 	Wait(d time.Duration)

@@ -45,10 +45,10 @@ func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// maxError bounds the text of an error, and of a line that an Extism plugin logs, in bytes.
-const maxError = 4 << 10
+// maxError is how much of an error's text is taken, in bytes: see maxWords. The host shows 4 KiB.
+const maxError = 4<<10 + redact.MaxReach
 
-// errorSet is error_set(ptr, len). The last call counts; the text is cut to maxError.
+// errorSet is error_set(ptr, len). The last call counts.
 func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	text, ok := view(mem, a[0], a[1])
 	if !ok {
@@ -60,7 +60,7 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// Error returns the text of the last error_set, at most 4 KiB and untrusted, and whether there was one.
+// Error returns the text of the last error_set, at most maxError and untrusted, and whether there was one.
 func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
 
 // setRetryAfter is retry_after(ms). The last call counts.

@@ -8,13 +8,16 @@ import (
 	"strings"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
-// Limits of what a guest says at once, in bytes: lines of the log are not cut below them.
 const (
-	maxMessage  = 4 << 10
-	maxFields   = 3 << 10
-	maxProgress = 1 << 10
+	// maxFields bounds the fields of a line of the log, in bytes.
+	maxFields = 3 << 10
+	// maxWords is how much of a text is taken, in bytes: as much as the host shows at most, and then a secret. The host
+	// cuts it, when it has replaced the secrets: what this cuts off is not shown.
+	maxWords = 64<<10 + redact.MaxReach
 )
 
 // levels are the prefixes of log lines by level; info has none.
@@ -33,16 +36,14 @@ func CutLevel(line string) (level int, text string) {
 // log is log(level, message, length, fields, length). The line is the level, the message and the fields.
 func (s *System) log(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
-	level, message, fields := int32(uint32(in.number())), in.bytes(maxMessage), in.bytes(maxFields)
+	level, message, fields := int32(uint32(in.number())), in.beginning(maxWords), in.bytes(maxFields)
 	switch {
 	case in.wrong != errnoSuccess:
 		return in.wrong
 	case level < 0 || int(level) >= len(levels):
 		return s.invalid("level %d: use 0 to %d", level, len(levels)-1)
 	}
-	var line strings.Builder
-	line.WriteString(levels[level])
-	line.Write(message)
+	var behind string
 	if len(fields) > 0 {
 		s.charge(jsonPrice * len(fields))
 		var object map[string]json.RawMessage
@@ -51,11 +52,10 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 			return s.invalid("fields: want a JSON object")
 		}
 		if len(object) > 0 {
-			line.WriteByte(' ')
-			line.Write(compact.Bytes())
+			behind = " " + compact.String()
 		}
 	}
-	s.Host.Log(line.String())
+	s.Host.Log(levels[level]+string(message), behind)
 	return errnoSuccess
 }
 
@@ -63,7 +63,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 func (s *System) progress(mem api.Memory, a []uint64) errno {
 	fraction := api.DecodeF64(a[0])
 	in := s.reader(mem, a[1:])
-	message := in.bytes(maxProgress)
+	message := in.beginning(maxWords)
 	switch {
 	case in.wrong != errnoSuccess:
 		return in.wrong

@@ -170,9 +170,21 @@ func (s *Secrets) Cut(text []byte, at int) int {
 	return move(at, func(h hit) int { return h.to })
 }
 
+// MaxReach is the most that Reach returns.
+const MaxReach = 16 << 10
+
+// Head returns the beginning of a text of which about n bytes are to be shown: it ends at n bytes, or else before or after
+// the secret there. So nothing of a secret is left at its end. The text should have Reach bytes more, if it is that long.
+func (s *Secrets) Head(text []byte, n int) []byte {
+	if len(text) <= n {
+		return text
+	}
+	return text[:s.Cut(text[:min(len(text), n+s.Reach())], len(Prefix(text, n)))]
+}
+
 // Reach returns about how long a secret may be in a text, in bytes: escapes make it longer.
 func (s *Secrets) Reach() int {
-	const escaped, most = 2, 16 << 10
+	const escaped = 2
 	if !s.Any() {
 		return 0
 	}
@@ -180,7 +192,7 @@ func (s *Secrets) Reach() int {
 	for _, value := range s.given {
 		longest = max(longest, len(value))
 	}
-	return min(escaped*longest, most)
+	return min(escaped*longest, MaxReach)
 }
 
 // hit is the place of a secret in a text.

@@ -12,7 +12,7 @@ export enum Level {
   ERROR,
 }
 
-/** Writes a line of the task's log: at most 4 KiB of text, and fields of at most 3 KiB as JSON. */
+/** Writes a line of the task's log: a text, which the host cuts to 64 KiB, and fields of at most 3 KiB as JSON. */
 export function log(level: i32, text: string, fields: Fields | null = null, failure: Failure | null = null): void {
   const line = utf8(text);
   const json = utf8(fields ? fields.toString() : "");
@@ -35,7 +35,7 @@ export function error(text: string, fields: Fields | null = null): void {
   log(Level.ERROR, text, fields);
 }
 
-/** Reports how much of the task is done, from 0 to 1, and what it is doing, in at most 1 KiB. The latest report is shown. */
+/** Reports how much of the task is done, from 0 to 1, and what it is doing, which the host cuts to 1 KiB. The latest report is shown. */
 export function progress(fraction: f64, message: string = "", failure: Failure | null = null): void {
   const text = utf8(message);
   check("progress", sys.progress(fraction, changetype<usize>(text), text.byteLength), failure);

@@ -92,11 +92,12 @@ enum {
 	QUERN_CLOCK_MONOTONIC // never goes back; starts anywhere
 };
 
-// Limits of arguments, in bytes.
+// Limits of arguments, in bytes. The host cuts longer errors, messages and reports of progress, when it has replaced secrets in
+// them: leave that to it.
 enum {
 	QUERN_MAX_ERROR = 4 << 10,
-	QUERN_MAX_MESSAGE = 4 << 10, // of a line of the log
-	QUERN_MAX_FIELDS = 3 << 10,  // behind it
+	QUERN_MAX_MESSAGE = 64 << 10, // of a line of the log
+	QUERN_MAX_FIELDS = 3 << 10,   // behind it
 	QUERN_MAX_PROGRESS = 1 << 10,
 	QUERN_MAX_CHECKPOINT = 1 << 20,
 	QUERN_MAX_KEY = 256, // and of a bucket's name
@@ -152,12 +153,12 @@ QUERN_IMPORT(task_number) int32_t quern_task_number(int32_t field, int64_t *to);
 // 1 if the host is about to end, else 0: a task that ends now need not be run again.
 QUERN_IMPORT(cancelled) int32_t quern_cancelled(void);
 
-// Writes a line to the task's log: a level, a text of at most QUERN_MAX_MESSAGE, and fields, a JSON object of at most
+// Writes a line to the task's log: a level, a text, cut to QUERN_MAX_MESSAGE, and fields, a JSON object of at most
 // QUERN_MAX_FIELDS, or no bytes. QUERN_ETOOBIG; QUERN_EINVAL for an unknown level or fields that are not an object.
 QUERN_IMPORT(log) int32_t quern_log(int32_t level, const void *text, uint32_t size, const void *fields, uint32_t fields_size);
 
-// Reports the task's progress, from 0 to 1, and a message of at most QUERN_MAX_PROGRESS. The last report is shown.
-// QUERN_ETOOBIG; QUERN_EINVAL if the fraction is NaN.
+// Reports the task's progress, from 0 to 1, and a message, cut to QUERN_MAX_PROGRESS. The last report is shown.
+// QUERN_EINVAL if the fraction is NaN.
 QUERN_IMPORT(progress) int32_t quern_progress(double fraction, const void *message, uint32_t size);
 
 // Saves at most QUERN_MAX_CHECKPOINT for the task's next run, and replaces the last checkpoint. After 0 it survives the

@@ -1,6 +1,8 @@
 package javascript_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // TestErrors: what becomes of a task that fails, and its error. An error that ends in … is a prefix.
@@ -59,7 +62,7 @@ func TestErrors(t *testing.T) {
 		{"Function as result", "export default () => () => 1", runtime.Failed, 1, "TypeError: the result is a function, which JSON cannot express"},
 		{"BigInt in a result", "export default () => ({ a: 1n })", runtime.Failed, 1, "TypeError: …"},
 		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: …"},
-		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error: " + strings.Repeat("x", 390) + "…"},
+		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error [default (handler.js:1:…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
 		{"AggregateError without errors", "export default () => { const e = new AggregateError([], 'm'); e.errors = 5; throw e }", runtime.Failed, 1, "AggregateError: m\n    at default (handler.js:1:38)"},
 		{
@@ -269,3 +272,47 @@ func TestSourceMap(t *testing.T) {
 		t.Errorf("%q", message(o))
 	}
 }
+
+// TestNoSecretIsCut: what a handler says that is too long is cut by the host alone, which leaves nothing of a secret. The places
+// are those where the SDK cut texts, and those where the host does.
+func TestNoSecretIsCut(t *testing.T) {
+	t.Parallel()
+	p := write(t, `
+import { Fatal, Retry, log, progress, secrets } from "@quern/sdk";
+const ways = {
+  error: (text) => { throw new Error(text); }, fatal: (text) => { throw new Fatal(text); }, retry: (text) => { throw new Retry(text); },
+  thrown: (text) => { throw text; }, object: (text) => { throw { text }; }, cause: (text) => { throw new Error("xxx", { cause: new Error(text) }); },
+  many: (text) => { throw new AggregateError([new Error(text)], "xxx"); }, rejected: (text) => { Promise.reject(new Error(text)); },
+  log: (text) => log.info(text), console: (text) => console.error(text), progress: (text) => progress(0.5, text),
+  name: (text) => { const error = new Error("xxx"); error.name = text; throw error; },
+};
+export default (task) => {
+  const [way, before] = task.text().split(" ");
+  ways[way]("x".repeat(before) + secrets.get("tok") + "y".repeat(5000));
+};`)
+	pool, tested := p.bind(), 0
+	for _, secret := range []string{"QZKWJVQZ", "QZKWJVXGQYZKWJVQ"} {
+		for _, way := range strings.Fields("error fatal retry thrown object cause many rejected log console progress name") {
+			for _, place := range []int{100, 400 - len("exit status 1: Error: "), 1024, 1300, 2000 - len("Error: "), 2000, 4096 - len("Error: "), 4096, 8192, 65536} {
+				for _, inside := range []int{1, 7, len(secret) - 1} {
+					said := ""
+					o := p.runIn(pool, runtime.Call{
+						Input:    fmt.Appendf(nil, "%s %d", way, place-inside),
+						Services: service.Services{Secrets: onlySecret(secret)}, Progress: func(_ float64, message string) { said += message },
+					})
+					all := o.Message + o.Stderr + strings.Join(o.log, "\n") + said
+					if o.Kind == runtime.LimitExceeded || !strings.Contains(all, "xxx") || strings.ContainsAny(strings.ReplaceAll(all, "[secret tok]", ""), "QZJ") {
+						t.Errorf("%s with a secret of %d bytes, %d of them before %d: %s %.3000q\nlog %.9000q, %q", way, len(secret), inside, place, o.Kind, o.Message, o.log, said)
+					}
+					tested++
+				}
+			}
+		}
+	}
+	t.Logf("%d texts", tested)
+}
+
+// onlySecret has one value for any name.
+type onlySecret string
+
+func (s onlySecret) Secret(context.Context, string) ([]byte, error) { return []byte(s), nil }

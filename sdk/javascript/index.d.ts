@@ -114,12 +114,12 @@ export class QuernError extends Error {
 export type Level = "trace" | "debug" | "info" | "warn" | "error";
 type Fields = Record<string, unknown>;
 
-/** Writes a line of the task's log: at most 4 KiB of text, and fields of at most 3 KiB as JSON. Else it throws ETOOBIG. */
+/** Writes a line of the task's log: a text, which the host cuts to 64 KiB, and fields of at most 3 KiB as JSON. More throw ETOOBIG. */
 export const log: {
   (level: Level | number, text: string, fields?: Fields): void;
 } & Record<Level, (text: string, fields?: Fields) => void>;
 
-/** Reports how much of the task is done, from 0 to 1, and what it is doing; the message is cut to 1 KiB. */
+/** Reports how much of the task is done, from 0 to 1, and what it is doing; the host cuts the message to 1 KiB. */
 export function progress(fraction: number, message?: string): void;
 
 /** What the task's next run starts from, even if this host dies. At most 1 MiB. */

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/fetch"
@@ -147,9 +148,19 @@ func (r *run) Write(p []byte) (int, error) {
 
 func (r *run) Progress(fraction float64, message string) error {
 	defer r.lock()()
+	if len(message) > maxProgress {
+		end := maxProgress
+		for end > 0 && !utf8.RuneStart(message[end]) {
+			end--
+		}
+		message = message[:end]
+	}
 	r.result.Progress = append(r.result.Progress, Progress{fraction, message})
 	return nil
 }
+
+// maxProgress is how much of a message a host shows, in bytes.
+const maxProgress = 1 << 10
 
 func (r *run) SaveCheckpoint(value []byte) error {
 	_, err := call(r, "checkpoint_save", func() (none struct{}, err error) {

@@ -4,24 +4,14 @@ import { framesOf } from "./errors.js";
 import { format, inspect } from "./inspect.js";
 
 const TRACE = 0, DEBUG = 1, INFO = 2, WARN = 3, ERROR = 4;
-// Of UTF-16; a line of the log has at most 4 KiB of UTF-8.
-const MOST_LINE = 1300;
 
 let indent = "";
 const counts = new Map();
 const begun = new Map();
 
-// Writes each line of the text as one of the log, long ones in pieces.
+// Writes each line of the text as one of the log.
 function write(level, text) {
-  for (const line of text.split("\n")) {
-    let rest = indent + line;
-    while (rest.length > MOST_LINE) {
-      const end = /[\ud800-\udbff]/.test(rest[MOST_LINE - 1]) ? MOST_LINE - 1 : MOST_LINE;
-      native.log(level, rest.slice(0, end));
-      rest = rest.slice(end);
-    }
-    native.log(level, rest);
-  }
+  for (const line of text.split("\n")) native.log(level, indent + line);
 }
 
 const at = (level) => (...values) => write(level, format(values));

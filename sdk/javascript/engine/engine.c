@@ -601,7 +601,7 @@ static int32_t give_up(void) {
 		size = sizeof lost - 1;
 	}
 	if (quern_error_set(text, (uint32_t)size) < 0) {
-		quern_log(QUERN_ERROR, text, size < QUERN_MAX_MESSAGE ? (uint32_t)size : QUERN_MAX_MESSAGE, NULL, 0);
+		quern_log(QUERN_ERROR, text, (uint32_t)size, NULL, 0);
 	}
 	return QUERN_FAILED;
 }

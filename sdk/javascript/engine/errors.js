@@ -51,8 +51,11 @@ for (const [type, name] of [[QuernError, "QuernError"], [Retry, "Retry"], [Fatal
 
 const COMPLETE = 0, FAILED = 1, FATAL = 65, RETRY = 75;
 const MOST_CAUSES = 5, MOST_DELAY = 365 * 24 * 3600 * 1000;
-// Of the 4 KiB of an error's text; the rest is for frames and causes.
-const MOST_MESSAGE = 2000;
+// A longer message comes behind the frames: the host cuts texts, when it has replaced secrets in them.
+const LONG_MESSAGE = 2000;
+// So a text is cut here only where it is far longer than what the host shows.
+const MOST_TEXT = 64 << 10;
+const SHOWN_FRAMES = 10; // before a long message
 const UNREADABLE = "(its text cannot be read)";
 
 // Returns the status with which an error ends the task. The outermost Retry or Fatal counts.
@@ -94,8 +97,13 @@ export function textOf(error) {
 function oneText(error) {
   const head = headOf(error);
   if (!(error instanceof Error) || error instanceof Retry || error instanceof Fatal) return head;
-  const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
   const frames = attempt(() => framesOf(error), "");
+  if (head.length > LONG_MESSAGE && frames !== "") {
+    const name = attempt(() => String(error.name), "Error");
+    const places = frames.split("\n", SHOWN_FRAMES).map((line) => line.trim().replace(/^at /, ""));
+    return `${cut(name)} [${places.join(" < ")}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
+  }
+  const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
   return head + errors + (frames === "" ? "" : "\n" + frames);
 }
 
@@ -114,9 +122,7 @@ export function framesOf(error) {
   return mapped(lines).join("\n");
 }
 
-function cut(text) {
-  return text.length <= MOST_MESSAGE ? text : text.slice(0, MOST_MESSAGE) + "…";
-}
+const cut = (text) => text.slice(0, MOST_TEXT);
 
 function shown(value) {
   try {

@@ -57,5 +57,5 @@ try {
   start();
 } catch (error) {
   startError = "the plugin did not start: " + textOf(error);
-  for (const line of startError.split("\n")) native.log(4, line.slice(0, 1000));
+  for (const line of startError.split("\n")) native.log(4, line);
 }

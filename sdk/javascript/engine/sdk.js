@@ -15,16 +15,8 @@ function log(level, text, fields) {
 }
 levels.forEach((name, number) => (log[name] = (text, fields) => log(number, text, fields)));
 
-const MOST_PROGRESS = 1024;
-
 function progress(fraction, message = "") {
-  let text = native.encode(String(message));
-  if (text.length > MOST_PROGRESS) {
-    let end = MOST_PROGRESS;
-    while (end > 0 && (text[end] & 0xc0) === 0x80) end--; // not within a character
-    text = text.slice(0, end);
-  }
-  native.progress(Number(fraction), text);
+  native.progress(Number(fraction), String(message));
 }
 
 const checkpoint = {

@@ -179,7 +179,7 @@ pub(crate) fn found<T>(answer: Result<T, HostError>) -> Result<Option<T>, HostEr
     }
 }
 
-/// Reports how much of the task is done, from 0 to 1, and what it is doing, in at most 1 KiB. The latest report is shown.
+/// Reports how much of the task is done, from 0 to 1, and what it is doing, which the host cuts to 1 KiB. The latest report is shown.
 pub fn progress(fraction: f64, message: &str) -> Result<(), HostError> {
     // Safety: the range is that of a str.
     call!(unsafe { progress(fraction, message.as_ptr(), message.len()) }).map(drop)

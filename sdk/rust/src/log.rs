@@ -61,7 +61,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// Writes a line of the task's log: at most 4 KiB of text, and fields of at most 3 KiB as JSON.
+/// Writes a line of the task's log: a text, which the host cuts to 64 KiB, and fields of at most 3 KiB as JSON.
 ///
 /// The macros [`trace!`](crate::trace), [`debug!`](crate::debug), [`info!`](crate::info), [`warning!`](crate::warning) and
 /// [`error!`](crate::error) do it with format strings.

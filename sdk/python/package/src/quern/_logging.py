@@ -8,7 +8,6 @@ from typing import Any
 from . import _host
 from .errors import HostError
 
-MOST_TEXT = 4096
 MOST_FIELDS = 3072
 
 _ordinary = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "asctime", "taskName"}
@@ -34,9 +33,7 @@ def _level(number: int) -> int:
 
 
 def _write(level: int, text: str, fields: bytes) -> None:
-    data = text.encode(errors="replace")
-    text = data.decode() if len(data) <= MOST_TEXT else data[: MOST_TEXT - 3].decode(errors="ignore") + "…"
-    _host.functions.log(level, text, fields)
+    _host.functions.log(level, text.encode(errors="replace").decode(), fields)
 
 
 def _fields(record: logging.LogRecord) -> bytes:
@@ -49,9 +46,19 @@ def _fields(record: logging.LogRecord) -> bytes:
         data = _host.to_json(fields)
     except (TypeError, ValueError):
         data = _host.to_json({name: str(value) for name, value in fields.items()})
-    if len(data) > MOST_FIELDS:
-        data = _host.to_json({name: str(value)[:100] for name, value in list(fields.items())[:8]})
-    return data
+    return data if len(data) <= MOST_FIELDS else _shortest(fields)
+
+
+def _shortest(fields: dict[str, Any]) -> bytes:
+    """The fields that there is room for. The others are left out whole: the host does not find a secret that was cut."""
+    texts = sorted(((name, str(value)) for name, value in fields.items()), key=lambda field: len(field[0]) + len(field[1]))
+    kept, room = {}, MOST_FIELDS - 100
+    for name, text in texts:
+        room -= len(_host.to_json([name, text]))
+        if room < 0:
+            break
+        kept[name] = text
+    return _host.to_json({**kept, "left out": f"{len(texts) - len(kept)} fields: together they are over 3 KiB"})
 
 
 _basic_config = logging.basicConfig

@@ -97,8 +97,8 @@ def cancelled() -> bool:
 def log(level: int, text: str, fields: bytes = b"") -> None:
     if not 0 <= level < len(_LEVELS):
         raise _errors.InvalidError(f"level {level}: expected 0 to 4")
-    if len(text.encode()) > 4 * _KIB or len(fields) > 3 * _KIB:
-        raise _errors.TooBigError("a line of the log")
+    if len(fields) > 3 * _KIB:
+        raise _errors.TooBigError("the fields of a line of the log")
     if current is not None:
         current.log.append((_LEVELS[level], text, json.loads(fields) if fields else {}))
 
@@ -106,7 +106,7 @@ def log(level: int, text: str, fields: bytes = b"") -> None:
 def progress(fraction: float, message: str) -> None:
     if fraction != fraction:
         raise _errors.InvalidError("progress that is not a number")
-    _run().progress.append((min(max(fraction, 0.0), 1.0), message))
+    _run().progress.append((min(max(fraction, 0.0), 1.0), message.encode()[:_KIB].decode(errors="ignore")))
 
 
 def checkpoint_save(value: Any) -> None:

@@ -12,12 +12,16 @@ from . import _host, _logging, _missing
 from ._task import Task
 from .errors import Failure, HostError, Retry
 
-MOST_ERROR = 4096
+# The host cuts texts, when it has replaced secrets in them. So a text is cut here only where it is far longer than what the
+# host shows, lines and frames are left out whole, and nothing is put behind a cut.
+MOST_TEXT = 64 << 10
+MOST_LINES = 100  # of an exception's text
 MOST_REPORT = 4000  # of a summary with its traceback
-MOST_SUMMARY = 1000
-MOST_LINE = 4096
+MOST_PLACES = 600  # of the frames in a summary
 MOST_DELAY = 365 * 86_400_000  # in milliseconds
-MOST_MESSAGE = 240  # of a task's error one-line views show 400 bytes, in which the innermost frames have to be
+MOST_MESSAGE = 240  # of a task's error one-line views show 400 bytes: behind a longer message, frames would not be seen
+
+RECURSION = 1000  # as elsewhere; Python for WASI has 600
 
 MOST_CHAIN = 100  # exceptions with their causes: the task's log has room for them
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
@@ -48,6 +52,7 @@ def prepare() -> None:
     for name in _PRELOADED:
         importlib.import_module(name)
     sys.setrecursionlimit = _set_recursion_limit
+    _python_limit(RECURSION)
     _logging.install()
     _exercise()
     gc.collect()
@@ -185,7 +190,7 @@ def _fail(error: BaseException, before: str = "") -> int:
     except BaseException:  # the limit of the log, no task, or what an exception of the user's does
         pass
     if status:
-        _host.functions.error_set(_cut(before + text, MOST_ERROR))
+        _host.functions.error_set((before + text).encode(errors="replace").decode())
     return status
 
 
@@ -214,9 +219,18 @@ def _short(name: str) -> str:
 
 
 def _summary(error: BaseException) -> str:
-    """The exception and where it was raised, in one line: the innermost frames if not all of them fit."""
-    summary = _message(error)
-    places, last, times = [], None, 0
+    """The exception and where it was raised, in one line, a long message last."""
+    kind, message = _kind(error), _message(error)
+    places = _places(error)
+    if places and len(message) > MOST_MESSAGE:
+        return f"{kind} [{places}]: {message.removeprefix(kind).removeprefix(': ')}"
+    return f"{message} [{places}]" if places else message
+
+
+def _places(error: BaseException) -> str:
+    """Where it was raised, innermost first: as many frames as there is room for."""
+    places: list[str] = []
+    last, times = None, 0
     for file, line, function in _frames(error):
         place = f"{file}:{line} in {function}"
         if place == last:  # recursion
@@ -228,26 +242,32 @@ def _summary(error: BaseException) -> str:
         last, times = place, 0
     if times:
         places.append(f"({times} more)")
-    if not places:
-        return summary
-    return _cut(f"{summary} [{' < '.join(places)}]", MOST_SUMMARY)
+    room = MOST_PLACES
+    for number, place in enumerate(places):
+        room -= len(place)
+        if room < 0:
+            places[number:] = ["…"]
+            break
+    return " < ".join(places)
+
+
+def _kind(error: BaseException) -> str:
+    kind = type(error)
+    try:
+        return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"[:MOST_TEXT]
+    except BaseException:  # a metaclass of the user's
+        return type.__dict__["__name__"].__get__(kind)
 
 
 def _message(error: BaseException) -> str:
     """The exception without its places."""
-    kind = type(error)
-    try:
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    except BaseException:  # a metaclass of the user's
-        name = type.__dict__["__name__"].__get__(kind)
     message = _text(error.msg if isinstance(error, SyntaxError) else error)
-    message = f"{name}: {message}" if message else name
-    return _cut(message, MOST_MESSAGE) + "…" if len(message) > MOST_MESSAGE else message
+    return f"{_kind(error)}: {message}" if message else _kind(error)
 
 
 def _text(value: Any) -> str:
     try:
-        return str(value)
+        return str(value)[:MOST_TEXT]
     except BaseException:  # also sys.exit
         return "(its text cannot be read)"
 
@@ -268,14 +288,39 @@ def _report(error: BaseException, summary: str) -> str:
 def _traceback(error: BaseException) -> list[str]:
     """The lines of the traceback, without the SDK's own frames, and with what to do about missing modules."""
     _tidy(error)
-    parts = traceback.TracebackException(type(error), error, error.__traceback__, compact=True).format()
-    return [line for part in parts for line in part.rstrip("\n").split("\n")]
+    trace = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+    _shorten(trace)
+    return [line for part in trace.format() for line in _head(part.rstrip("\n")).split("\n")]
+
+
+def _shorten(first: traceback.TracebackException) -> None:
+    """Shortens the texts of exceptions before they are formatted."""
+    left: list[Any] = [first]
+    while left:
+        trace = left.pop()
+        if trace is not None:
+            if isinstance(getattr(trace, "_str", None), str):
+                trace._str = _head(trace._str)
+            left += trace.__cause__, trace.__context__, *(getattr(trace, "exceptions", None) or ())
+
+
+def _head(text: str) -> str:
+    """The first lines of a text that is far longer than what is shown."""
+    head = text[:MOST_TEXT]
+    lines = head.split("\n", MOST_LINES)
+    return "\n".join([*lines[:MOST_LINES], "…"]) if len(lines) > MOST_LINES else head
 
 
 def _log_traceback(error: BaseException) -> None:
+    """Logs the traceback: the end of it if it is very long."""
+    lines, room = _traceback(error), MOST_TEXT
+    first = len(lines)
+    while first > 0 and room > 0:
+        first -= 1
+        room -= len(lines[first])
     try:
-        for line in _traceback(error):
-            _host.functions.log(4, _cut(line, MOST_LINE), b"")
+        for line in lines[first:]:
+            _host.functions.log(4, line.encode(errors="replace").decode(), b"")
     except HostError:
         pass
 
@@ -297,8 +342,3 @@ def _tidy(first: BaseException) -> None:
         if len(seen) == MOST_CHAIN:
             error.__cause__ = error.__context__ = None
         left += error.__cause__, error.__context__
-
-
-def _cut(text: str, most: int) -> str:
-    """At most so many bytes of UTF-8."""
-    return text.encode(errors="replace")[:most].decode(errors="ignore")

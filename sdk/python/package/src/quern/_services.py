@@ -21,14 +21,12 @@ def _ask(asked: str, function: str, *args: Any) -> Any:
 
 
 def log(level: int, text: str, fields: Optional[Mapping[str, Any]] = None) -> None:
-    """Logs a line of at most 4 KiB and its fields, at most 3 KiB of JSON. logging cuts what is longer; this does not."""
+    """Logs a line, of which the host shows 64 KiB, and its fields, at most 3 KiB of JSON."""
     _host.functions.log(level, text, _host.to_json(fields) if fields else b"")
 
 
 def progress(fraction: float, message: str = "") -> None:
-    """Reports how much is done, from 0 to 1, and what the handler is doing. The message is cut to 1 KiB."""
-    if len(message) > 256:
-        message = message.encode()[:1024].decode(errors="ignore")
+    """Reports how much is done, from 0 to 1, and what the handler is doing, of which the host shows 1 KiB."""
     _host.functions.progress(fraction, message)
 
 
