@@ -304,3 +304,11 @@ func TestTimers(t *testing.T) {
 		t.Errorf("%s: %s", o.Kind, o.Message)
 	}
 }
+
+// TestNoSharedMemory: SharedArrayBuffer, which code takes for a sign that there is Atomics, is not there.
+func TestNoSharedMemory(t *testing.T) {
+	t.Parallel()
+	if got := handler(t, `return [typeof SharedArrayBuffer, typeof Atomics, "SharedArrayBuffer" in globalThis].join()`).input(""); got != "undefined,undefined,false" {
+		t.Error(got)
+	}
+}

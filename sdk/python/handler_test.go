@@ -1,6 +1,8 @@
 package python_test
 
 import (
+	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // TestResult is what the values become that a handler returns.
@@ -131,7 +134,7 @@ def handle(given):
 		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
 		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*`, 0, "error: handler.Odd: <exception str() failed>"},
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
-		"long":        {runtime.Failed, `exit status 1: ValueError: x{228}… \[handler.py:\d+ in long < .*\]\n.*`, 0, "…"},
+		"long":        {runtime.Failed, `exit status 1: ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},
 		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
 		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
 		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: .*`, 0, "error: MemoryError"},
@@ -441,5 +444,88 @@ def handle(task):
 			}
 			t.Logf("%s%s: %s %s %s", name, limit, r.Kind, r.Output, r.Message)
 		}
+	}
+}
+
+// TestNoSecretIsCut: what a handler says that is too long is cut by the host alone, which leaves nothing of a secret. The places
+// are those where the SDK cut texts, and those where the host does.
+func TestNoSecretIsCut(t *testing.T) {
+	p := handler(t, `
+import logging, quern
+def handle(task):
+    way, before = task.text.split()
+    text = "x" * int(before) + quern.secret("tok") + "y" * 5000
+    if way == "error": raise ValueError(text)
+    if way == "lines": raise ValueError("x\n" * int(before) + quern.secret("tok") + "\ny" * 5000)
+    if way == "fatal": raise quern.Fatal(text)
+    if way == "cause":
+        try: raise KeyError(text)
+        except KeyError as error: raise ValueError("x") from error
+    if way == "log": logging.info(text)
+    if way == "fields": logging.info("xxx", extra={"a": "b" * 3000, "text": "x" * int(before) + quern.secret("tok")})
+    if way == "print": print(text)
+    if way == "progress": quern.progress(0.5, text)
+    if way == "name": raise type(text, (Exception,), {})("x")
+`)
+	tested := 0
+	for _, secret := range []string{"QZKWJVQZ", "QZKWJVXGQYZKWJVQ"} {
+		for _, way := range []string{"error", "lines", "fatal", "cause", "log", "fields", "print", "progress", "name"} {
+			for _, place := range []int{100, 240 - len("ValueError: "), 400 - len("exit status 1: ValueError: "), 1000, 1024, 4000, 4093, 4096, 8192, 65536} {
+				for _, inside := range []int{1, 7, len(secret) - 1} {
+					said := ""
+					r := p.call(t, runtime.Call{
+						Input:    fmt.Appendf(nil, "%s %d", way, place-inside),
+						Services: service.Services{Secrets: secrets(secret)}, Progress: func(_ float64, message string) { said += message },
+					})
+					all := r.Message + r.Stderr + r.logged() + said
+					if r.Kind == runtime.LimitExceeded || !strings.Contains(all, "xxx") && way != "lines" || strings.ContainsAny(strings.ReplaceAll(all, "[secret tok]", ""), "QZJ") {
+						t.Errorf("%s with a secret of %d bytes, %d of them before %d: %s %.3000q\nlog %.9000q, %q", way, len(secret), inside, place, r.Kind, r.Message, r.log, said)
+					}
+					tested++
+				}
+			}
+		}
+	}
+	t.Logf("%d texts", tested)
+}
+
+// secrets has one value for any name.
+type secrets string
+
+func (s secrets) Secret(context.Context, string) ([]byte, error) { return []byte(s), nil }
+
+// TestFormatsWhatIsShown: an exception's text of millions of lines costs as little as one of a few.
+func TestFormatsWhatIsShown(t *testing.T) {
+	p := setup(t, map[string]string{"handler.py": `
+import quern
+WORK = {"error": ValueError, "fatal": quern.Fatal, "cause": RuntimeError, "group": lambda text: ExceptionGroup("many", [ValueError(text), ValueError("last")])}
+def handle(task):
+    error = WORK[task.text]("line\n" * 5_000_000)
+    if task.text == "cause": raise ValueError("short") from error
+    raise error
+`}, runtime.Profile{Limits: runtime.Limits{CPU: time.Second, Memory: 256 << 20}})
+	for input, want := range map[string]string{
+		"error": "exit status 1: ValueError [handler.py:7 in handle]: line\nline\n", "fatal": "exit status 65 (failed for good): line\nline\n",
+		"cause": "exit status 1: ValueError: short [handler.py:6 in handle]\n", "group": "exit status 1: ExceptionGroup: many (2 sub-exceptions) [handler.py:7 in handle]\n",
+	} {
+		if r := p.run(t, input); !strings.HasPrefix(r.Message, want) {
+			t.Errorf("%s: %s %.200q, %d lines of the log; want %q", input, r.Kind, r.Message, len(r.log), want)
+		}
+	}
+}
+
+// TestProcessTime: it is in seconds, and recursion is as deep as elsewhere.
+func TestProcessTime(t *testing.T) {
+	p := handler(t, `
+import os, sys, time
+def deep(n): return n and 1 + deep(n - 1)
+def handle(task):
+    began = time.monotonic(), time.process_time(), os.times().user, os.times().elapsed
+    while time.monotonic() < began[0] + 0.01: pass
+    took = [now - then for now, then in zip((time.monotonic(), time.process_time(), os.times().user, os.times().elapsed), began)]
+    return [max(took) < min(took) + 30, min(took) > 0.005, sys.getrecursionlimit(), deep(900)]
+`)
+	if got := p.result(t, ""); got != "[true,true,1000,900]" {
+		t.Error(got)
 	}
 }

@@ -5,6 +5,7 @@ It returns what differs from task to task and what must not, or fails with what 
 
 import builtins
 import contextvars
+import copy
 import decimal
 import functools
 import gc
@@ -12,11 +13,13 @@ import json
 import linecache
 import logging
 import os
+import pickle
 import random
 import re
 import secrets
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -31,6 +34,13 @@ DATABASE.execute("create table t (a)")
 VARIABLE = contextvars.ContextVar("variable", default="")
 LOCAL = threading.local()
 OWN_RANDOM = random.Random()
+# Generators that have drawn, and copies of them, are in the snapshot, and what they have drawn ahead.
+DRAWN = [random, OWN_RANDOM, random.Random(), random.SystemRandom()]
+for generator in DRAWN:
+    generator.gauss(0, 1)
+DRAWN += [copy.copy(OWN_RANDOM), copy.deepcopy(OWN_RANDOM), pickle.loads(pickle.dumps(OWN_RANDOM)), random.Random()]
+DRAWN[-1].setstate(random.getstate())
+BEFORE = random.getstate()
 
 
 class Shelf:
@@ -50,6 +60,7 @@ def default(text=None, kept=[]):  # noqa: B006: that it is kept is the point
 
 def handle(task):
     if not task.text:
+        values()
         return None
     ending, own = task.text.split()
     found = sorted(set(look(own)))
@@ -101,7 +112,15 @@ def state():
 
 def values():
     """What is another value in each task."""
+    restored = random.Random()
+    restored.setstate(BEFORE)
+    number, blob = DATABASE.execute("select random(), hex(randomblob(8))").fetchone()
     return {
+        **{f"gauss of generator {n}": generator.gauss(0, 1) for n, generator in enumerate(DRAWN)},
+        **{f"generator {n}": generator.random() for n, generator in enumerate(DRAWN)},
+        "restored": restored.random(), "restored gauss": restored.gauss(0, 1), "sqlite's random": number, "sqlite's blob": blob,
+        "another database's": sqlite3.connect(":memory:").execute("select hex(randomblob(8))").fetchone()[0],
+        "node": uuid.getnode(), "temporary name": next(tempfile._get_candidate_names()),
         "random": random.random(), "own random": OWN_RANDOM.random(), "system random": random.SystemRandom().random(),
         "secrets": secrets.token_hex(8), "urandom": os.urandom(8).hex(), "uuid4": str(uuid.uuid4()), "uuid1": str(uuid.uuid1()),
         "time": time.time(), "monotonic": time.monotonic_ns(),

@@ -23,6 +23,7 @@ export function installGlobals() {
   for (const [name, value] of Object.entries(globals)) {
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
   }
+  delete globalThis.SharedArrayBuffer; // nothing to share it with, and no Atomics
   installURL();
   Object.defineProperty(Math, "random", { value: native.draw, writable: true, configurable: true });
 }

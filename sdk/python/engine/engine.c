@@ -14,12 +14,14 @@
 #include "host.h"
 #include "quern.h"
 
-extern unsigned int PyRandom_Task;      // patches/random-per-task.patch
+extern unsigned int PyRandom_Task;      // patches/random-per-task.patch, which calls PyRandom_InTask
 extern void PyObject_SealArenas(void); // patches/sealed-arenas.patch
 
 #define LIBRARY L"/lib/python311.zip"
 
 static PyObject *run; // quern._run.run, once the interpreter has started
+
+int PyRandom_InTask(void) { return PyRandom_Task > 1 && quern_task_text(QUERN_TASK_ID) != QUERN_ESTATE; }
 
 // why is what a start that failed before Python could say it ends with.
 static const char *why = "the Python interpreter did not start";
@@ -78,14 +80,12 @@ static int start_interpreter(void) {
 
 // engine_fault keeps what the SDK's own modules raised as the task's error. The user's exceptions do not get here.
 static void engine_fault(void) {
-	static char text[2048] = "a fault of the engine or its library: ";
 	PyObject *type, *value, *trace;
 	PyErr_Fetch(&type, &value, &trace);
 	PyErr_NormalizeException(&type, &value, &trace);
-	PyObject *shown = value ? PyObject_Repr(value) : NULL;
-	const char *said = shown ? PyUnicode_AsUTF8(shown) : NULL;
-	strncat(text, said ? said : "no details", sizeof text - strlen(text) - 1);
-	why = text;
+	PyObject *text = value ? PyUnicode_FromFormat("a fault of the engine or its library: %R", value) : NULL;
+	const char *said = text ? PyUnicode_AsUTF8(text) : NULL; // the text is kept
+	why = said ? said : "a fault of the engine or its library";
 	PyErr_Clear();
 }
 

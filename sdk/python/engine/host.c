@@ -9,6 +9,8 @@
 
 #define ERRORS 12
 
+extern unsigned int PyRandom_Task; // patches/random-per-task.patch
+
 static PyObject *errors[ERRORS]; // the exceptions, by the negated result
 
 static PyObject *raise_result(int32_t result) {
@@ -79,6 +81,9 @@ static PyObject *task_number(PyObject *self, PyObject *field) {
 	int32_t result = quern_task_number(PyLong_AsLong(field), &value);
 	return number(result == QUERN_ESTATE ? 0 : result, &value);
 }
+
+// How many calls of the handler there have been since the start, with this one; from 1, which is the start.
+static PyObject *call(PyObject *self, PyObject *unused) { return PyLong_FromUnsignedLong(PyRandom_Task); }
 
 static PyObject *cancelled(PyObject *self, PyObject *unused) { return PyBool_FromLong(quern_cancelled() == 1); }
 
@@ -272,6 +277,7 @@ static PyMethodDef methods[] = {
 	{"input", input, METH_NOARGS},
 	{"task_text", task_text, METH_O},
 	{"task_number", task_number, METH_O},
+	{"call", call, METH_NOARGS},
 	{"cancelled", cancelled, METH_NOARGS},
 	{"log", log_line, METH_VARARGS},
 	{"progress", progress, METH_VARARGS},

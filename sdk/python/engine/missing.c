@@ -1,7 +1,8 @@
-// What CPython and bzip2 refer to, and neither wasi-libc nor a handler has.
+// What CPython and its libraries refer to, and neither wasi-libc nor a handler has, or not as it must be.
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 void *dlopen(const char *name, int flags) {
 	(void)name, (void)flags;
@@ -14,6 +15,17 @@ void *dlsym(void *handle, const char *name) {
 }
 
 char *dlerror(void) { return "a handler loads no native libraries"; }
+
+// For SQLite and expat. wasi-libc's has a generator, whose state would be in the snapshot, from which all tasks start.
+void arc4random_buf(void *to, size_t size) {
+	enum { MOST = 256 }; // that getentropy takes
+	for (char *at = to; size > 0;) {
+		size_t piece = size < MOST ? size : MOST;
+		if (getentropy(at, piece) != 0) abort();
+		at += piece;
+		size -= piece;
+	}
+}
 
 // bzip2 calls this when it finds itself broken.
 void bz_internal_error(int code) {
