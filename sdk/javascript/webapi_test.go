@@ -224,7 +224,7 @@ func checkConsole(t *testing.T, log []string) {
 		"trace: Trace: t", "trace:     at default (handler.js:18:11)", "error: Assertion failed: no", "g", "  in", "default: 1", "default: 2",
 		`[`, `  1970-01-01T00:00:00.000Z,`, `  /x/g,`, `  null,`, `  undefined,`, `  1n,`, `  Symbol(s),`, `  [Function (anonymous)],`,
 		`  [class A],`, `  Uint8Array(2) [ 0, 0 ]`, `]`, `{ o: [Circular] }`,
-		strings.Repeat("x", 1300), strings.Repeat("x", 1300), strings.Repeat("x", 1300), strings.Repeat("x", 1100),
+		strings.Repeat("x", 5000),
 		"URL { https://example.org/ } -0 [ [ [ [ [Array] ] ] ] ]",
 	}
 	if !slices.Equal(log, want) {
