@@ -191,3 +191,27 @@ func TestPluginSchema(t *testing.T) {
 		t.Errorf("%.100s", out)
 	}
 }
+
+// What the tenant's grants do not let a manifest declare is refused as a host refuses it.
+func TestPluginCheckDeclared(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"a": handler()})
+	write(t, filepath.Join(dir, "a.yaml"), `schedule: [{cron: "* * * * * *", parameters: hello}]`)
+	grants := filepath.Join(t.TempDir(), "grants.yaml")
+	write(t, grants, `{acme: {capabilities: {}}, slow: {schedule: {every: 1m}}, "*": {}}`)
+	for tenant, want := range map[string]string{
+		"acme": dir + `/a.yaml): remove them, or add schedule: {entries: 1} to "acme" in ` + grants,
+		"slow": `schedule[0].cron: "* * * * * *" is due 1s after the tick before, and the host allows no less than 1m0s`,
+		"free": "",
+	} {
+		got := u.run("plugin", "check", dir+"/a.wasm", "--grants", grants, "--tenant", tenant)
+		if (got.status == exitRefused) != (want != "") || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: %+v", tenant, got)
+		}
+	}
+	write(t, filepath.Join(dir, "a.yaml"), "schedule:\n- {cron: '@daily', parameters: &p x}\n- {cron: '@hourly', parameters: *p}\n")
+	if got := u.run("plugin", "check", dir+"/a.wasm"); got.status != exitRefused || !strings.Contains(got.stderr, "has an anchor (&), for which aliases would stand ("+dir+"/a.yaml:2): write the value out") {
+		t.Errorf("an alias: %+v", got)
+	}
+}
