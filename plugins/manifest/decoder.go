@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/plugins/strictyaml"
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // decoder walks the nodes of a file and gathers every problem on its way, so that a person corrects the file once.
@@ -72,7 +73,9 @@ func (d *decoder) report(line int, path, what, remedy string) {
 	if d.prefix != "" {
 		path = strings.TrimSuffix(d.prefix+"."+path, ".")
 	}
-	d.problems = append(d.problems, Problem{Line: line, Field: path, What: what, Remedy: remedy})
+	d.problems = append(d.problems, Problem{
+		Line: line, Field: path, What: redact.Shorten(what, maxMessage), Remedy: redact.Shorten(remedy, maxMessage),
+	})
 }
 
 // full reports whether there are as many problems as an error shows: nothing more is read then.

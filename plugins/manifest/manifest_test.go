@@ -279,6 +279,22 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
+// TestLongTextsAreNotRepeated: an error is for people, and hosts publish it.
+func TestLongTextsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("q", 200_000)
+	for _, format := range []string{
+		"name: %s", "%s: 1", "queues: [%s]", "limits: {memory: %s}", "dead: %s", "on_crash: %s", "tests: [{%s: 1}]", "config: {'%s ': a}",
+		"schedule: [{cron: %s}]", "schedule: [{cron: '@daily', timezone: %s}]", "schedule: [{name: %s, cron: '@daily'}]", "version: !%s b", "version: *%s",
+		"capabilities: {http: [{host: %s, methods: [GET]}]}", "capabilities: {http: [{host: 'https://%s', methods: [GET]}]}",
+		"capabilities: {http: [{host: 'https://a.b', methods: [%s]}]}", "subscribe: [{topic: a, filter: {attributes: {%s: 1}}}]",
+	} {
+		if _, err := Parse("x.yaml", fmt.Appendf(nil, format, long)); err == nil || len(err.Error()) > 2*maxMessage+200 {
+			t.Errorf("%s: %.200v", format, err)
+		}
+	}
+}
+
 // TestParseProblemsAreBounded: as many mappings as fit, with as many unknown keys, leave the problems that are shown.
 func TestParseProblemsAreBounded(t *testing.T) {
 	t.Parallel()

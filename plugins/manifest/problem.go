@@ -79,6 +79,9 @@ type Fault struct{ What, Remedy string }
 
 func (f *Fault) Error() string { return f.What + ": " + f.Remedy }
 
+// maxMessage bounds the bytes of what a problem is, and of its remedy: hosts publish them.
+const maxMessage = 1000
+
 // maxShown bounds the bytes of a person's text that a message repeats.
 const maxShown = 64
 
