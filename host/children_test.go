@@ -156,7 +156,13 @@ func TestChildrenAreBounded(t *testing.T) {
 // What a task may not enqueue is refused, and the log says why.
 func TestChildrenRefused(t *testing.T) {
 	t.Parallel()
-	n := breed(t, ", depth: 3")
+	n := start(t, settings{
+		guests: map[string][]byte{"breeding": breeding(t)},
+		yaml:   map[string]string{"breeding": strings.Replace(fmt.Sprintf(breedingManifest, ", depth: 3"), `"many.*"`, `"many.*", "*hook"`, 1)},
+	})
+	if _, err := n.client.Subscribe(n.ctx, queue.Subscription{ID: "hook", Topic: "t", Webhook: &queue.Webhook{URL: "https://example.com"}}); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct{ input, want, line string }{
 		"Queue":   {"c1other", "-03", `queue "other" is not granted: add capabilities: {enqueue: {queues: ["other"]}}`},
 		"Option":  {`c1born {"delay":1}`, "-01", `the options: json: unknown field "delay"`},
@@ -167,6 +173,8 @@ func TestChildrenRefused(t *testing.T) {
 		"Name":    {"c1many.\x7f", "-01", "use 1 to 128 printable"},
 		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks: raise capabilities.enqueue.tasks"},
 		"Pattern": {"c1many.x", "", ""},
+		"Webhook": {"c1webhook.hook", "-01", `queue "webhook.hook": those that begin with webhook. take only what is published`},
+		"Posing":  {`c1born {"id":"` + queue.PublishedID("p", "hook") + `"}`, "-01", "only publications and dead letters have such IDs"},
 	} {
 		task := n.wait(n.enqueue("breeding", tt.input))
 		if tt.want != "" && string(task.Result) != tt.want || tt.want == "" && len(task.Result) != 36 {

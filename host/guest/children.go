@@ -36,7 +36,7 @@ func (c *Children) Waiting() []queue.Child {
 // Enqueue implements service.Enqueuer.
 func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, error) {
 	t := c.task
-	if err := queue.ValidQueue(asked.Queue); err != nil {
+	if err := queue.ValidTarget(asked.Queue); err != nil {
 		return "", invalid(err)
 	}
 	if err := cmp.Or(t.Permissions.DenyQueue(asked.Queue), t.Permissions.DenyDepth(t.Depth)); err != nil {

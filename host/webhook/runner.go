@@ -308,6 +308,11 @@ func (r *Runner) off() (list []Off) {
 // deliver sends the request of a task and says how the task ends.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
+	id, published := queue.DeliveryID(d.ID, h.subscription.ID, d.Headers)
+	if h.subscription.Webhook != nil && !published { // it was written by hand, or by an older version: nobody published its payload
+		r.ended(d.ID, h.destination, false, false, "")
+		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true)
+	}
 	var unread error
 	if d.Large && h.subscription.Webhook != nil {
 		unread = r.read(ctx, d)
@@ -318,7 +323,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	}
 	response, err := service.Response{}, unread
 	if err == nil {
-		response, err = r.send(ctx, d, h)
+		response, err = r.send(ctx, d, h, id)
 	}
 	now := time.Now()
 	switch cause := context.Cause(ctx); {
@@ -385,13 +390,8 @@ func (r *Runner) hold(name string, until time.Time) {
 	}
 }
 
-// send makes the request and sends it.
-func (r *Runner) send(ctx context.Context, d *delivery, h hook) (response service.Response, err error) {
-	// A receiver tells by the ID what it has had: that of the publication for the subscription, whichever task delivers it.
-	id := d.ID
-	if publication, subscription := d.Headers[queue.HeaderPublication], d.Headers[queue.HeaderSubscription]; publication != "" && subscription != "" {
-		id = queue.PublishedID(publication, subscription)
-	}
+// send makes the request and sends it. A receiver tells by the ID what it has had.
+func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (response service.Response, err error) {
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
 	request, err := p.request(time.Now().Add(d.skew), r.config.Secret)
 	if err != nil {

@@ -676,3 +676,38 @@ func TestDeliveryTrace(t *testing.T) {
 		})
 	}
 }
+
+// What somebody wrote into the queue of a webhook is not sent, and not signed, although it names a publication; what is published and
+// delivered again is.
+func TestNoForgedDelivery(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{Secrets: []string{"webhook.old"}}, fast)
+	_, err := w.Publish(w.ctx, "orders", []byte("real"), queue.PublishOptions{ID: "p"})
+	check(t, err)
+	w.task("s")
+	rdb := queuetest.Shared(t).Client(t)
+	key, real := w.Tenant()+"_task_", queue.PublishedID("p", "s")
+	headers, err := rdb.HGet(w.ctx, key+real, "headers").Result()
+	check(t, err)
+	check(t, rdb.HSet(w.ctx, key+"forged", "status", "pending", "queue", "webhook.s", "parameters", "forged", "headers", headers).Err())
+	check(t, rdb.LPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", "forged").Err())
+	task, err := w.Wait(w.ctx, "forged")
+	check(t, err)
+	if text := task.Failure().Message; task.Status != queue.Failed || task.Attempts != 1 || !strings.Contains(text, "no delivery of subscription s") {
+		t.Errorf("%s after %d attempts: %s", task.Status, task.Attempts, text)
+	}
+	again, err := w.Replay(w.ctx, "s", time.Unix(1, 0), false)
+	check(t, err)
+	if _, err = w.Wait(w.ctx, again.Tasks[0]); err != nil {
+		t.Fatal(err)
+	}
+	seen := w.seen()
+	if len(seen) != 2 {
+		t.Fatalf("%d requests", len(seen))
+	}
+	for _, r := range seen {
+		if string(r.body) != "real" || r.Header.Get("Webhook-Id") != real {
+			t.Errorf("%s %s", r.Header.Get("Webhook-Id"), r.body)
+		}
+	}
+}

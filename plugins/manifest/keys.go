@@ -425,6 +425,7 @@ func (d *decoder) dependencies(n node) (all []Dependency) {
 
 // together checks the keys that only make sense together, as far as each is right by itself.
 func (d *decoder) together(m *Manifest) {
+	d.reserved(m)
 	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -97,14 +98,23 @@ func (d *decoder) subscriptions(n node) (all []Subscription) {
 	return all
 }
 
-// ownSubscriptions gives the subscriptions their queues, which must be the plugin's: no plugin gives others work unasked, nor takes
-// that of webhooks.
-func (d *decoder) ownSubscriptions(m *Manifest) {
-	for _, name := range m.Queues {
-		if strings.HasPrefix(name, webhookQueues) {
-			d.report(0, "queues", Quote(name)+" is for the deliveries of webhooks, which hosts send", "choose a name that does not begin with "+webhookQueues)
+// reserved reports names of the queues of webhooks: no plugin serves these, and none may enqueue to them.
+func (d *decoder) reserved(m *Manifest) {
+	names := map[string][]string{"queues": m.Queues, "dead": {m.Dead}}
+	if enqueue := m.Capabilities.Enqueue; enqueue != nil {
+		names["capabilities.enqueue.queues"] = enqueue.Queues
+	}
+	for _, path := range slices.Sorted(maps.Keys(names)) {
+		for _, name := range names[path] {
+			if strings.HasPrefix(name, webhookQueues) {
+				d.report(0, path, Quote(name)+" is for the deliveries of webhooks, which hosts send", "choose a name that does not begin with "+webhookQueues)
+			}
 		}
 	}
+}
+
+// ownSubscriptions gives the subscriptions their queues, which must be the plugin's: no plugin gives others work unasked.
+func (d *decoder) ownSubscriptions(m *Manifest) {
 	for i := range m.Subscribe {
 		s := &m.Subscribe[i]
 		if s.Queue == "" && len(m.Queues) > 0 {

@@ -127,9 +127,19 @@ func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options)
 // IDs again doubles none. ErrQueueFull: a block would pass the queue's limit; smaller ones behind it may be enqueued.
 // NotReplicatedError: all are enqueued, but fewer replicas answered than Config.Replicas.
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
-	if err := ValidQueue(q.name); err != nil {
+	if err := ValidTarget(q.name); err != nil {
 		return nil, err
 	}
+	for i := range specs {
+		if err := specs[i].validTarget(); err != nil {
+			return nil, err
+		}
+	}
+	return q.enqueue(ctx, specs)
+}
+
+// enqueue is EnqueueMany, in a queue that may be reserved.
+func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if headers := q.client.config.Headers; headers != nil {
 		specs = inheriting(headers(ctx), specs)
 	}
@@ -359,6 +369,19 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 	)
 	args[begin-1] = len(args) - begin
 	return args
+}
+
+// validTarget refuses names that are reserved.
+func (o *Options) validTarget() error {
+	if o.ID != "" {
+		if err := validNewID(o.ID); err != nil {
+			return err
+		}
+	}
+	if o.Dead != "" {
+		return ValidTarget(o.Dead)
+	}
+	return nil
 }
 
 func (o *Options) validate() error {

@@ -111,6 +111,33 @@ var validTenant = regexp.MustCompile(`^([a-z0-9-]{1,32}|\{[a-z0-9-]{1,32}\})$`)
 // ValidQueue checks the name of a queue: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidQueue(name string) error { return validName("queue", name) }
 
+// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
+const WebhookQueues = "webhook."
+
+// ReservedQueue tells whether a queue takes only the tasks that publications make: a delivery is signed, so that whoever could enqueue
+// one could forge it.
+func ReservedQueue(queue string) bool { return strings.HasPrefix(queue, WebhookQueues) }
+
+// ValidTarget checks the name of a queue that tasks or dead letters are to come to: a valid one that is not a ReservedQueue.
+func ValidTarget(queue string) error {
+	if ReservedQueue(queue) {
+		return fmt.Errorf("%w: queue %q: those that begin with %s take only what is published: name another, or publish to the topic of its subscription",
+			ErrInvalid, queue, WebhookQueues)
+	}
+	return ValidQueue(queue)
+}
+
+// reservedID are the IDs of the tasks that publications make, and of dead letters: a task that took one first would stand in for it.
+var reservedID = regexp.MustCompile(`^(pub|dead)-[0-9a-f]{40}(-|$)`)
+
+// validNewID checks an ID that a producer chose for a new task.
+func validNewID(id string) error {
+	if reservedID.MatchString(id) {
+		return fmt.Errorf("%w: task ID %q: only publications and dead letters have such IDs: choose another", ErrInvalid, id)
+	}
+	return ValidID(id)
+}
+
 // ValidID checks a task ID: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidID(id string) error { return validName("task ID", id) }
 

@@ -318,6 +318,16 @@ func PublishedID(publication, subscription string) string {
 	return "pub-" + hex.EncodeToString(sum[:])
 }
 
+// DeliveryID is the ID by which a receiver knows a delivery: that of the publication's first task for the subscription, whichever of
+// its tasks delivers it. False if the task is none that Publish or Replay made for this subscription: no producer can choose such an ID.
+func DeliveryID(task, subscription string, headers map[string]string) (string, bool) {
+	if headers[HeaderSubscription] != subscription {
+		return "", false
+	}
+	id := PublishedID(headers[HeaderPublication], subscription)
+	return id, task == id || strings.HasPrefix(task, id+"-")
+}
+
 // mostReplayed and replayTime bound one replay.
 const (
 	mostReplayed = 10_000 // publications
@@ -375,12 +385,11 @@ func (c *Client) deliverAgain(ctx context.Context, id string, s *Subscription, d
 	}
 	if !dry {
 		spec := p.spec(s)
-		spec.ID = ""
-		task, err := c.Queue(s.Queue).Enqueue(ctx, p.Payload, spec.Options)
-		if err != nil {
+		spec.ID, spec.Parameters = spec.ID+"-"+NewID(), p.Payload // see DeliveryID
+		if _, err := c.Queue(s.Queue).enqueue(ctx, []Spec{spec}); err != nil {
 			return fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
 		}
-		done.Tasks = append(done.Tasks, task)
+		done.Tasks = append(done.Tasks, spec.ID)
 	}
 	done.Publications++
 	return nil

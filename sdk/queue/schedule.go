@@ -150,8 +150,8 @@ func (s Schedule) Validate() error {
 	switch {
 	case ValidSchedule(s.ID) != nil:
 		return ValidSchedule(s.ID)
-	case ValidQueue(s.Queue) != nil:
-		return fmt.Errorf("schedule %s: %w", s.ID, ValidQueue(s.Queue))
+	case ValidTarget(s.Queue) != nil:
+		return fmt.Errorf("schedule %s: %w", s.ID, ValidTarget(s.Queue))
 	case s.Cron == "" || len(s.Cron) > maxScheduleCron || !utf8.ValidString(s.Cron) || len(s.Timezone) > maxScheduleCron || !utf8.ValidString(s.Timezone):
 		return fmt.Errorf("%w: schedule %s: cron expression %.20q: use up to %d bytes, such as \"30 6 * * *\"", ErrInvalid, s.ID, s.Cron, maxScheduleCron)
 	case len(s.Parameters) > maxScheduleParameters:

@@ -107,7 +107,7 @@ const (
 
 // Validate refuses a child that could not be enqueued.
 func (c *Child) Validate() error {
-	return cmp.Or(ValidQueue(c.Queue), ValidID(c.ID), c.validate())
+	return cmp.Or(ValidTarget(c.Queue), ValidID(c.ID), c.validTarget(), c.validate())
 }
 
 // SettleRequest ends the runs of held tasks of one queue. Together they should weigh MaxWeight at most, for a few milliseconds of

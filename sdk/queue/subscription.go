@@ -27,8 +27,6 @@ const (
 	DefaultWebhookTimeout = 20 * time.Second
 	// MaxWebhookTimeout is the longest that one may.
 	MaxWebhookTimeout = 10 * time.Minute
-	// WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
-	WebhookQueues = "webhook."
 	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
 	// secrets of handlers sent anywhere.
 	WebhookSecrets = "webhook."
@@ -223,11 +221,10 @@ func (s *Subscription) validate() error {
 
 // validateTasks checks what the subscription says of its tasks.
 func (s *Subscription) validateTasks() error {
-	webhooks := strings.HasPrefix(s.Queue, WebhookQueues)
 	switch {
 	case s.Queue == "":
 		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or an URL", ErrInvalid)
-	case s.Webhook == nil && webhooks:
+	case s.Webhook == nil && ReservedQueue(s.Queue):
 		return fmt.Errorf("%w: queue %q: those that begin with %s are for webhooks: name another, or an URL", ErrInvalid, s.Queue, WebhookQueues)
 	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // two webhooks of one queue would get each other's
 		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue, shortened(WebhookQueues, s.ID))
@@ -306,9 +303,12 @@ func (w *Webhook) validateHeaders() error {
 	return nil
 }
 
-// fixedTrace is an error if the webhook has headers of a trace, which each delivery has of its own. It is no part of validate: what
-// was stored with them can still be read, delivered, paused and switched off.
-func (s *Subscription) fixedTrace() error {
+// forbidden is an error if the webhook has headers of a trace, which each delivery has of its own, or if dead letters would go to a
+// queue of webhooks. It is no part of validate: what was stored so can still be read, delivered, paused and switched off.
+func (s *Subscription) forbidden() error {
+	if s.Dead != "" && ValidTarget(s.Dead) != nil {
+		return fmt.Errorf("subscription %s: dead letters: %w", s.ID, ValidTarget(s.Dead))
+	}
 	if s.Webhook == nil {
 		return nil
 	}

@@ -110,7 +110,7 @@ func (c *Client) Subscription(ctx context.Context, id string) (Subscription, err
 // ID, ErrInvalid if it is not right or the tenant has MaxSubscriptions.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
 	s.Active, s.Reason, s.CreatedAt, s.text = true, "", time.Time{}, ""
-	if err := s.fixedTrace(); err != nil {
+	if err := s.forbidden(); err != nil {
 		return s, err
 	}
 	err := c.writeSubscription(ctx, &s)
@@ -128,11 +128,11 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 		if err != nil {
 			return s, err
 		}
-		text, before := s.text, s.fixedTrace()
+		text, before := s.text, s.forbidden()
 		if err := change(&s); err != nil {
 			return s, err
 		}
-		if err := s.fixedTrace(); err != nil && before == nil {
+		if err := s.forbidden(); err != nil && before == nil {
 			return s, err
 		}
 		s.ID, s.text = id, text

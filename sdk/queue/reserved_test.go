@@ -1,0 +1,82 @@
+package queue
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Nobody makes a task in a webhook's queue, or under the ID of a delivery or a dead letter, except by publishing: neither at once, nor
+// as a dead letter, a child, an event, or the tick of a schedule.
+func TestReserved(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.subscribe(t, Subscription{ID: "hook", Topic: "orders", Webhook: &Webhook{URL: "https://example.com"}})
+		const hooks = "webhook.hook"
+		q, deliveries := w.Queue("q"), w.Queue(hooks)
+		child := func(queue string, o Options) error {
+			return (&Child{Queue: queue, Spec: Spec{Options: o}}).Validate()
+		}
+		delivery := PublishedID("p", "hook")
+		letter := strings.Replace(delivery, "pub", "dead", 1)
+		for name, err := range map[string]error{
+			"Enqueue":          second(deliveries.Enqueue(w.ctx, nil, Options{})),
+			"EnqueueMany":      second(deliveries.EnqueueMany(w.ctx, []Spec{{}})),
+			"EnqueueOnce":      second(deliveries.EnqueueOnce(w.ctx, []Spec{{Options: Options{ID: "a"}}})),
+			"Delayed":          second(deliveries.Enqueue(w.ctx, nil, Options{Delay: time.Hour})),
+			"Dead":             second(q.Enqueue(w.ctx, nil, Options{Dead: hooks})),
+			"Child":            child(hooks, Options{ID: "a"}),
+			"ChildDead":        child("q", Options{ID: "a", Dead: hooks}),
+			"ChildID":          child("q", Options{ID: delivery}),
+			"ID":               second(q.Enqueue(w.ctx, nil, Options{ID: delivery})),
+			"ReplayID":         second(q.Enqueue(w.ctx, nil, Options{ID: delivery + "-again"})),
+			"LetterID":         second(q.EnqueueMany(w.ctx, []Spec{{}, {Options: Options{ID: letter}}})),
+			"Schedule":         second(w.PutSchedule(w.ctx, Schedule{ID: "s", Queue: hooks, Cron: "@daily"}, false)),
+			"Subscription":     second(w.Subscribe(w.ctx, Subscription{ID: "s", Topic: "t", Queue: hooks})),
+			"SubscriptionDead": second(w.Subscribe(w.ctx, Subscription{ID: "s", Topic: "t", Queue: "q", Dead: hooks})),
+			"WebhookDead": second(w.ChangeSubscription(w.ctx, "hook", func(s *Subscription) error {
+				s.Dead = "webhook.other"
+				return nil
+			})),
+		} {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "webhook. ") && !strings.Contains(err.Error(), "choose another") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, name := range []string{"q", hooks} {
+			if tasks := must[[]*Task](t)(w.Queue(name).List(w.ctx, ListOptions{})); len(tasks) > 0 {
+				t.Errorf("%s has %d tasks", name, len(tasks))
+			}
+		}
+		for _, id := range []string{"pub-1", "dead-letter", "webhook.hook"} {
+			must[string](t)(q.Enqueue(w.ctx, nil, Options{ID: id})) // which stand for nothing
+		}
+
+		w.publish(t, "orders", "a", PublishOptions{ID: "p"})
+		again := must[Replayed](t)(w.Replay(w.ctx, "hook", time.Unix(1, 0), false))
+		for _, id := range append(again.Tasks, delivery) {
+			task := must[*Task](t)(w.Task(w.ctx, id))
+			if is, ok := DeliveryID(task.ID, "hook", task.Headers); !ok || is != delivery || task.Queue != hooks {
+				t.Errorf("delivery %s is %s, %v", id, is, ok)
+			}
+			if _, ok := DeliveryID(task.ID, "other", task.Headers); ok {
+				t.Errorf("%s passes for a delivery of another subscription", id)
+			}
+			if _, ok := DeliveryID("hand", "hook", task.Headers); ok {
+				t.Errorf("a task with the headers of %s passes for a delivery", id)
+			}
+		}
+	})
+}
+
+// What an older version stored with a reserved queue can still be read and paused.
+func TestReservedBefore(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		if err := w.rdb.HSet(w.ctx, w.keys.subscriptions(), "old", `{"id":"old","topic":"t","queue":"q","dead":"webhook.old","active":true}`).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.ChangeSubscription(w.ctx, "old", func(s *Subscription) error { s.Active = false; return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
