@@ -144,7 +144,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoint []byte, err error) {
 	input = t.Parameters
 	if t.Large {
-		if err = queue.Persist(ctx, func(context.Context) error { input, err = client.Parameters(ctx, t.ID); return err }); err != nil {
+		if err = queue.Persist(ctx, func(context.Context) error { input, err = client.ParametersWithin(ctx, t.ID, t.Size); return err }); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -214,7 +214,7 @@ func (n *node) connect(cmd *cobra.Command, redisURL string) error {
 		shared, known := byURL[url]
 		if !known {
 			for _, rdb := range []*redis.UniversalClient{&shared.tasks, &shared.values} {
-				*rdb, err = queue.Connect(url)
+				*rdb, err = queue.ConnectBounded(url)
 				switch {
 				case err != nil && has:
 					return usagef("%s: tenant %s: %w", own.from, tenant, trimInvalid(err))

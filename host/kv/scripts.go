@@ -64,6 +64,9 @@ func ask[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 			return value, context.DeadlineExceeded // the connection noticed first
 		}
 	}
+	if errors.Is(err, queue.ErrTooLarge) { // somebody wrote it by hand
+		err = fmt.Errorf("%w: %w", service.ErrTooBig, err)
+	}
 	if queue.IsUnavailable(err) {
 		err = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}

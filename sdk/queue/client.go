@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // protocolVersion is written to Redis by the first host; a host refuses a newer one.
@@ -108,25 +107,22 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 // beatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
 // On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
 func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
-	client, ok := rdb.(*redis.Client)
-	if !ok {
+	client := single(rdb)
+	if client == nil {
 		return rdb
 	}
-	options := *client.Options()
+	options := alone(client)
 	within := max(lease/6, minBeatTimeout)
 	// A connection may still lead to a former primary: after half a lease a renewal dials again, and so reaches the new one.
 	options.ConnMaxLifetime = lease / 2
-	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
-	options.PushNotificationProcessor = nil // each client has its own
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	dial := options.Dialer // may be Sentinel's, or the caller's
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		return dial(ctx, network, addr)
 	}
-	return redis.NewClient(&options)
+	return redis.NewClient(options)
 }
 
 // minBeatTimeout is the shortest wait for a renewal, on a machine that may be busy.
@@ -149,7 +145,7 @@ func (c *Client) Tenant() string { return c.config.Tenant }
 
 // Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
 func (c *Client) Address() string {
-	if rdb, ok := c.rdb.(*redis.Client); ok {
+	if rdb := single(c.rdb); rdb != nil {
 		return rdb.Options().Addr
 	}
 	return ""

@@ -20,6 +20,15 @@ import (
 // Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM files of a
 // private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its context's deadline.
 func Connect(rawURL string) (redis.UniversalClient, error) {
+	rdb, err := connect(rawURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	return rdb, nil
+}
+
+// connect is Connect; within, if it is not nil, makes the dialer of what dials a server.
+func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
@@ -50,6 +59,10 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 		if err := secure(options.TLSConfig, ca, cert, key); err != nil {
 			return nil, err
 		}
+		if within != nil {
+			options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
+			options.Dialer = within(redis.NewDialer(&redis.Options{DialTimeout: options.DialTimeout, TLSConfig: options.TLSConfig}))
+		}
 		return redis.NewFailoverClient(options), nil
 	}
 	options, err := redis.ParseURL(u.String())
@@ -63,8 +76,15 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	if err := secure(options.TLSConfig, ca, cert, key); err != nil {
 		return nil, err
 	}
+	if within != nil {
+		options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
+		options.Dialer = within(redis.NewDialer(options))
+	}
 	return redis.NewClient(options), nil
 }
+
+// dialTimeout is go-redis's own.
+const dialTimeout = 5 * time.Second
 
 // sentinelConnLife bounds a connection to a former primary, should Sentinel's message be lost: the default lease.
 const sentinelConnLife = 10 * time.Second

@@ -192,12 +192,14 @@ func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, err
 	if of[0].Size > most {
 		return nil, fmt.Errorf("%w: the result of task %s has %d bytes, at most %d are read", ErrInvalid, id, of[0].Size, most)
 	}
-	text, err := c.rdb.HGet(ctx, c.keys.task(id), "result").Result()
+	rdb, end := c.payloadReader(of[0].Size)
+	defer end()
+	text, err := rdb.HGet(ctx, c.keys.task(id), "result").Result()
 	if isNil(err) {
 		return nil, fmt.Errorf("result of task %s: %w", id, ErrNoTask)
 	}
 	if err == nil {
-		text, err = c.companion(ctx, id, "result", text)
+		text, err = c.companion(ctx, rdb, id, "result", text)
 	}
 	return []byte(text), wrap("read result of task "+id, err)
 }

@@ -89,7 +89,7 @@ func leased(z redis.Z) (node NodeInfo) {
 
 // describe reads what nodes report of themselves and their reserved lists.
 func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues []string) error {
-	cmds, err := pipelined(ctx, s, nodes, func(p redis.Pipeliner, node NodeInfo) *redis.MapStringStringCmd {
+	cmds, err := pipelinedBy(ctx, s, largeItems, nodes, func(p redis.Pipeliner, node NodeInfo) *redis.MapStringStringCmd {
 		return p.HGetAll(ctx, s.keys.node(node.ID))
 	})
 	var lists []reservedList

@@ -48,7 +48,16 @@ func (c *Client) Publication(ctx context.Context, id string) (*Publication, erro
 	if err := validName("publication", id); err != nil {
 		return nil, err
 	}
-	hash, err := c.rdb.HGetAll(ctx, c.keys.publication(id)).Result()
+	var size int64
+	if _, is := c.rdb.(bounded); is {
+		var err error
+		if size, err = c.rdb.HStrLen(ctx, c.keys.publication(id), "parameters").Result(); err != nil {
+			return nil, fmt.Errorf("read publication %s: %w", id, err)
+		}
+	}
+	rdb, end := c.payloadReader(size)
+	defer end()
+	hash, err := rdb.HGetAll(ctx, c.keys.publication(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read publication %s: %w", id, err)
 	}

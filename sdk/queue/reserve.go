@@ -11,10 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MaxInline is the most parameters of a task that come with a reserve, in bytes, and batchBytes those of a whole reserve.
+// MaxInline is the most parameters of a task that come with a reserve, in bytes, batchBytes those of a whole reserve, and tripBytes
+// about those of a round trip.
 const (
 	MaxInline  = 64 << 10
 	batchBytes = 4 << 20
+	tripBytes  = 16 << 20
 )
 
 // MaxReserve is the most tasks of one ReserveRequest.
@@ -131,8 +133,15 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 		}, r.fields()...)}
 	}
 	replies := make([]ReserveReply, len(requests))
-	for i, reply := range n.client.evalAll(ctx, calls) {
-		replies[i] = readReserveReply(reply, fmt.Sprintf("reserve from %q", requests[i].Queue))
+	for from := 0; from < len(calls); {
+		to, size := from, 0
+		for ; to < len(calls) && (to == from || size < tripBytes); to++ {
+			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
+		}
+		for i, reply := range n.client.evalAll(ctx, calls[from:to]) {
+			replies[from+i] = readReserveReply(reply, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
+		}
+		from = to
 	}
 	return replies
 }

@@ -316,7 +316,7 @@ func (c *Client) Schedules(ctx context.Context) ([]*Schedule, error) {
 }
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
+	cmds, err := pipelinedBy(ctx, &c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
 		return p.HGetAll(ctx, c.keys.schedule(id))
 	})
 	var found []*Schedule

@@ -228,8 +228,16 @@ const pageTasks = 1000
 // pipelined reads something of each item, pageTasks in one round trip. A command that Redis refused, such as one on a key
 // of another type, has its own error and fails no other.
 func pipelined[T, C any](ctx context.Context, s *store, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
+	return pipelinedBy(ctx, s, pageTasks, items, read)
+}
+
+// largeItems is how many items one pipeline reads that may have 256 KiB each.
+const largeItems = 100
+
+// pipelinedBy is pipelined with so many items in one round trip.
+func pipelinedBy[T, C any](ctx context.Context, s *store, page int, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	cmds := make([]C, 0, len(items))
-	for page := range slices.Chunk(items, pageTasks) {
+	for page := range slices.Chunk(items, page) {
 		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, item := range page {
 				cmds = append(cmds, read(p, item))

@@ -50,7 +50,7 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 	if known {
 		return all, generation, damaged, nil
 	}
-	texts, err := c.rdb.HGetAll(ctx, c.keys.subscriptions()).Result()
+	texts, err := c.subscriptionTexts(ctx)
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("read subscriptions: %w", err)
 	}
@@ -69,6 +69,35 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 	defer s.mu.Unlock()
 	s.known, s.generation, s.all, s.damaged = true, generation, all, damaged
 	return all, generation, damaged, nil
+}
+
+// maxSubscriptions bounds the texts of all subscriptions of a tenant together, in bytes: each host keeps them in memory.
+const maxSubscriptions = 32 << 20
+
+// subscriptionTexts reads all subscriptions, by ID. What changes meanwhile gives them another generation.
+func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, error) {
+	key := c.keys.subscriptions()
+	if _, is := c.rdb.(bounded); !is {
+		return c.rdb.HGetAll(ctx, key).Result()
+	}
+	texts, size := make(map[string]string), 0
+	for cursor := uint64(0); ; {
+		found, next, err := c.rdb.HScan(ctx, key, cursor, "", pageTasks).Result()
+		if err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(found); i += 2 {
+			size += len(found[i]) + len(found[i+1])
+			texts[found[i]] = found[i+1]
+		}
+		if size > 2*maxSubscriptions || len(texts) > 2*MaxSubscriptions { // HSCAN may repeat some
+			return nil, fmt.Errorf("key %s has more than %d fields or %d bytes, which is %w: delete what was written there by hand",
+				key, MaxSubscriptions, maxSubscriptions, ErrTooLarge)
+		}
+		if cursor = next; cursor == 0 {
+			return texts, nil
+		}
+	}
 }
 
 // cachedSubscriptions is what this client read last, or reads now if it has read none.
@@ -183,6 +212,19 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	text, err := json.Marshal(s)
 	if err != nil || len(text) > maxSubscription {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
+	}
+	all, _, _, err := c.readSubscriptions(ctx)
+	if err != nil {
+		return err
+	}
+	size := len(text)
+	for i := range all {
+		if all[i].ID != s.ID {
+			size += len(all[i].text)
+		}
+	}
+	if size > maxSubscriptions {
+		return fmt.Errorf("%w: with subscription %s those of the tenant have %d bytes: at most %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)
 	}
 	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text)); err == nil {
 		s.text = string(text)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Task is a task as it stood when it was read. Fields that the hash does not have are zero.
@@ -125,7 +127,13 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	hash, err := c.rdb.HGetAll(ctx, c.keys.task(id)).Result()
+	size, err := c.payloadSize(ctx, id, "parameters", "result")
+	if err != nil {
+		return nil, fmt.Errorf("read task %s: %w", id, err)
+	}
+	rdb, end := c.payloadReader(size)
+	defer end()
+	hash, err := rdb.HGetAll(ctx, c.keys.task(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read task %s: %w", id, err)
 	}
@@ -134,14 +142,14 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	}
 	for _, field := range []string{"parameters", "result"} {
 		if text, ok := hash[field]; ok {
-			if hash[field], err = c.companion(ctx, id, field, text); err != nil {
+			if hash[field], err = c.companion(ctx, rdb, id, field, text); err != nil {
 				return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
 			}
 		}
 	}
 	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		if task.Parameters, _, err = c.ownParameters(ctx, task.LiveID); err != nil {
+		if task.Parameters, _, err = c.ownParameters(ctx, task.LiveID, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -150,13 +158,19 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 
 // Parameters reads only the parameters of a task: ErrNoTask if there is none. Those of a dead letter are the failed task's.
 func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
-	value, found, err := c.ownParameters(ctx, id)
+	return c.ParametersWithin(ctx, id, 0)
+}
+
+// ParametersWithin is Parameters for a caller that has room for this many bytes: ErrTooLarge, and nothing is read, if there are more. 0
+// is any number.
+func (c *Client) ParametersWithin(ctx context.Context, id string, most int64) ([]byte, error) {
+	value, found, err := c.ownParameters(ctx, id, most)
 	if found || err != nil {
 		return value, err
 	}
 	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result()
 	if err == nil {
-		value, _, err = c.ownParameters(ctx, live)
+		value, _, err = c.ownParameters(ctx, live, most)
 		return value, err
 	}
 	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
@@ -166,24 +180,47 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 	return nil, wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
 }
 
-// ownParameters reads the parameters in a task's own hash, and tells whether there are any.
-func (c *Client) ownParameters(ctx context.Context, id string) (value []byte, found bool, err error) {
-	text, err := c.rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
+// ownParameters reads the parameters in a task's own hash, of at most that many bytes, and tells whether there are any.
+func (c *Client) ownParameters(ctx context.Context, id string, most int64) (value []byte, found bool, err error) {
+	size, err := c.payloadSize(ctx, id, "parameters")
+	if err == nil && most > 0 && size > most {
+		err = fmt.Errorf("%d bytes, more than the %d that there is room for: %w", size, most, ErrTooLarge)
+	}
+	if err != nil {
+		return nil, false, wrap("read parameters of task "+id, err)
+	}
+	rdb, end := c.payloadReader(size)
+	defer end()
+	text, err := rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
 	if isNil(err) {
 		return nil, false, nil
 	}
 	if err == nil {
-		text, err = c.companion(ctx, id, "parameters", text)
+		text, err = c.companion(ctx, rdb, id, "parameters", text)
 	}
 	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
 }
 
+// payloadSize asks how many bytes these fields of a task have, with those that they stand for; 0 if no bound depends on it.
+func (c *Client) payloadSize(ctx context.Context, id string, fields ...string) (size int64, err error) {
+	if _, is := c.rdb.(bounded); !is {
+		return 0, nil
+	}
+	cmds, err := pipelined(ctx, &c.store, fields, func(p redis.Pipeliner, field string) [2]*redis.IntCmd {
+		return [2]*redis.IntCmd{p.HStrLen(ctx, c.keys.task(id), field), p.HStrLen(ctx, c.keys.bytes(id), field)}
+	})
+	for _, sizes := range cmds {
+		size += max(sizes[0].Val(), sizes[1].Val())
+	}
+	return size, err
+}
+
 // companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
-func (c *Client) companion(ctx context.Context, id, field, text string) (string, error) {
+func (c *Client) companion(ctx context.Context, rdb redis.UniversalClient, id, field, text string) (string, error) {
 	if !isMarker(text) {
 		return text, nil
 	}
-	value, err := c.rdb.HGet(ctx, c.keys.bytes(id), field).Result()
+	value, err := rdb.HGet(ctx, c.keys.bytes(id), field).Result()
 	if isNil(err) {
 		return text, nil
 	}

@@ -1,0 +1,155 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// setupBounded is a world with a client whose connections are bounded.
+func setupBounded(t *testing.T, parameters string) (*world, *Client) {
+	t.Helper()
+	w := setup(t)
+	rdb := must[redis.UniversalClient](t)(ConnectBounded(queuetest.SharedURL() + parameters))
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := must[*Client](t)(NewFromRedis(rdb, w.config))
+	t.Cleanup(func() { _ = c.Close() })
+	return w, c
+}
+
+// A reply that is larger than anything of Quern's is refused before it takes memory, by an error that names the key; the connection
+// after it works.
+func TestBoundedReplies(t *testing.T) {
+	for name, parameters := range map[string]string{"RESP3": "", "RESP2": "?protocol=2"} {
+		t.Run(name, func(t *testing.T) {
+			w, c := setupBounded(t, parameters)
+			large := strings.Repeat("x", maxValue+1)
+			fill := "local names = {} for i = 1, 1000 do names[i] = i end for i = 1, 1100 do redis.call('RPUSH', KEYS[1], unpack(names)) end return 1"
+			err := errors.Join(
+				w.rdb.Eval(w.ctx, fill, []string{c.keys.jobs()}).Err(),
+				w.rdb.Set(w.ctx, c.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.keys.schedule("s"), "task", large).Err(),
+				w.rdb.Set(w.ctx, c.keys.sample(), strings.Repeat("x", maxPush), 0).Err(),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for key, call := range map[string]func() error{
+				c.keys.generation():  func() error { return c.rdb.Get(w.ctx, c.keys.generation()).Err() },
+				c.keys.schedule("s"): func() error { return second(c.Schedule(w.ctx, "s")) },
+				c.keys.jobs():        func() error { return c.rdb.LRange(w.ctx, c.keys.jobs(), 0, -1).Err() },
+				c.keys.pending("q"): func() error { // one of a pipeline, and in a script
+					cmds := c.evalAll(w.ctx, []call{
+						{script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},
+						{script{redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.keys.generation())), ""}, []string{c.keys.pending("q")}, nil},
+					})
+					return cmds[1].Err()
+				},
+			} {
+				err := call()
+				if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), " of key "+key+",") || IsUnavailable(err) {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 40<<20 { // of 80 MB and a million texts
+				t.Errorf("refusing took %d MiB", took>>20)
+			}
+			if text := must[string](t)(c.rdb.Get(w.ctx, c.keys.sample()).Result()); len(text) != maxPush {
+				t.Errorf("%d bytes", len(text))
+			}
+			for range 6 { // which do not add up
+				for _, cmd := range must[[]*redis.StringCmd](t)(pipelined(w.ctx, &c.store, make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
+					return p.Get(w.ctx, c.keys.sample())
+				})) {
+					if len(cmd.Val()) != maxPush {
+						t.Fatal(cmd.Err())
+					}
+				}
+			}
+			if _, err := pipelined(w.ctx, &c.store, make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
+				return p.MGet(w.ctx, c.keys.sample(), c.keys.sample())
+			}); !errors.Is(err, ErrTooLarge) {
+				t.Errorf("75 MB in one pipeline: %v", err)
+			}
+		})
+	}
+}
+
+// Payloads of tasks may be larger than other replies, as far as the caller expects.
+func TestBoundedPayloads(t *testing.T) {
+	w, c := setupBounded(t, "")
+	for name, payload := range map[string][]byte{"Text": []byte(strings.Repeat("x", maxValue+1)), "Bytes": []byte(strings.Repeat("\xff", maxValue+1))} {
+		id := w.enqueue(t, "q", string(payload), Options{})
+		if got := must[[]byte](t)(c.Parameters(w.ctx, id)); string(got) != string(payload) {
+			t.Errorf("%s: %d bytes", name, len(got))
+		}
+		if got := must[*Task](t)(c.Task(w.ctx, id)); string(got.Parameters) != string(payload) {
+			t.Errorf("%s: %d bytes", name, len(got.Parameters))
+		}
+		if _, err := c.ParametersWithin(w.ctx, id, maxValue); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must[Published](t)(w.Publish(w.ctx, "orders", []byte(strings.Repeat("x", maxValue+1)), PublishOptions{ID: "p"}))
+	if p := must[*Publication](t)(c.Publication(w.ctx, "p")); len(p.Payload) != maxValue+1 {
+		t.Errorf("%d bytes", len(p.Payload))
+	}
+}
+
+// Messages that are not empty, and larger than one of anybody's could be, end the subscription for a moment; the watch goes on.
+func TestBoundedMessages(t *testing.T) {
+	for name, parameters := range map[string]string{"RESP3": "", "RESP2": "?protocol=2"} {
+		t.Run(name, func(t *testing.T) {
+			w, c := setupBounded(t, parameters)
+			watch := c.Watch()
+			t.Cleanup(func() { _ = watch.Close() })
+			if err := watch.Add(w.ctx, "q"); err != nil {
+				t.Fatal(err)
+			}
+			woken := make(chan string, 1000)
+			go watch.Run(w.ctx, func(queue string) { woken <- queue })
+			<-woken
+			if err := w.rdb.Publish(w.ctx, c.keys.channel("q"), strings.Repeat("x", maxPush+1)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			<-woken // it is subscribed again
+			w.enqueue(t, "q", "", Options{})
+			<-woken
+		})
+	}
+}
+
+// However the bytes are cut, a connection counts the same replies.
+func FuzzScanner(f *testing.F) {
+	f.Add("*2\r\n$3\r\nabc\r\n:1\r\n+OK\r\n", uint8(1))
+	f.Add(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n%1\r\n+a\r\n*0\r\n$-1\r\n_\r\n", uint8(3))
+	f.Add("*1\r\n*1\r\n*1\r\n$5\r\nab", uint8(2))
+	f.Fuzz(func(t *testing.T, text string, step uint8) {
+		count := func(step int) (replies int, values int64, err error) {
+			var s scanner
+			for from := 0; from < len(text) && err == nil; from += step {
+				err = s.scan([]byte(text[from:min(len(text), from+step)]), func(size, n int64) error {
+					values += n
+					if size < 0 || n < 0 {
+						t.Errorf("%d bytes, %d values", size, n)
+					}
+					return nil
+				}, func() { replies++ })
+			}
+			return replies, values, err
+		}
+		wantReplies, wantValues, wantErr := count(max(1, len(text)))
+		replies, values, err := count(1 + int(step))
+		if replies != wantReplies || values != wantValues || (err == nil) != (wantErr == nil) {
+			t.Errorf("%d %d %v, want %d %d %v", replies, values, err, wantReplies, wantValues, wantErr)
+		}
+	})
+}
