@@ -38,13 +38,14 @@ type knownQueues struct {
 
 	mu    sync.Mutex
 	names map[string]int64 // the keys count; guarded by mu
+	more  bool             // there are more than a poll lists; guarded by mu
 }
 
-// set replaces the queues by those of a poll, and keeps the map.
-func (q *knownQueues) set(queues map[string]int64) {
+// set replaces the queues by those of a poll, and keeps the map. more: there are others.
+func (q *knownQueues) set(queues map[string]int64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.names = queues
+	q.names, q.more = queues, more
 }
 
 func (q *knownQueues) add(name string) {
@@ -58,7 +59,7 @@ func (q *knownQueues) add(name string) {
 func (q *knownQueues) claim(name string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, known := q.names[name]; !known && len(q.names) >= q.most {
+	if _, known := q.names[name]; !known && (q.more || len(q.names) >= q.most) {
 		return fmt.Errorf("%w: the tenant has %d queues, and the host lets handlers add no more: use one of them, or raise --max-queues",
 			service.ErrLimit, q.most)
 	}

@@ -18,12 +18,16 @@ const housekeepingInterval = time.Minute
 // recountQueues is how many queues are looked at in one round trip.
 const recountQueues = 1000
 
+// recountedAtOnce is how many queues of a tenant are looked at in one interval; of more, the next interval takes the next ones.
+const recountedAtOnce = 10_000
+
 // housekeeper purges finished tasks and publications that are old or too many, forgets empty queues, and corrects the counts of
 // listeners, of the whole tenant. One host of the fleet does it in each interval.
 type housekeeper struct {
 	duty
 	access *tenantAccess
 	purge  queue.PurgeOptions
+	from   int64     // the queue with which the next run begins, by its place among all
 	kept   time.Time // when the duty was last taken or renewed; only the run under way uses it
 }
 
@@ -52,10 +56,11 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	queues, err := k.access.client.Queues(ctx)
+	queues, next, err := k.access.client.QueuePage(ctx, k.from, recountedAtOnce)
 	if err != nil {
 		return err
 	}
+	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
 		news, err := k.access.client.Fleet().Recount(ctx, names, k.purge)
 		if err != nil {

@@ -87,7 +87,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.poller = &poller{
 		duty: duty{health: health, op: opPoll}, access: access, scheduler: c.scheduler, mover: mover, interval: c.config.Poll,
-		leaseEnds: s.recovery.leaseEnds, expiry: expiry,
+		leaseEnds: s.recovery.leaseEnds, expiry: expiry, most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
 	}
 	mover.next = s.poller.pollAt
 	s.poller.lookout = &lookout{duty: duty{health: health}, access: access, scheduler: c.scheduler, poll: s.poller.ask}
@@ -181,6 +181,9 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
+			if err := s.access.client.SetMaxQueues(ctx, s.config.MaxQueues); err != nil {
+				s.health.failedQuietly(opJoin, err) // other hosts have the same bound
+			}
 			reached()
 			s.health.succeeded(opJoin, "")
 		case ctx.Err() == nil && queue.IsUnavailable(err):

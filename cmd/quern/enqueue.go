@@ -196,7 +196,7 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
 		return refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, shellWord(name))
-	case errors.Is(err, queue.ErrDependency):
+	case errors.Is(err, queue.ErrDependency), errors.Is(err, queue.ErrManyQueues):
 		return refusedf("%w", err)
 	case errors.As(err, &lacking):
 		err = refusedf("task %s is enqueued, but only %d of %d replicas confirmed it: see Redis's `INFO replication`, or ask for fewer with --replicas",

@@ -170,7 +170,7 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 				}
 				return guest.ReadSecret(n.options.secrets, tenant.Tenant(), name, grants.Secrets)
 			},
-			Version: config.Version, Name: config.Name, Metrics: n.metrics, Tracer: n.tracer, Logger: n.logger.Named("webhooks"),
+			MaxQueues: config.MaxQueues, Version: config.Version, Name: config.Name, Metrics: n.metrics, Tracer: n.tracer, Logger: n.logger.Named("webhooks"),
 		}))
 	}
 }

@@ -87,6 +87,7 @@ var kinds = []struct {
 	{"not-unique", queue.ErrUnique, http.StatusConflict, ""},
 	{"status", queue.ErrStatus, http.StatusConflict, ""},
 	{"dependency", queue.ErrDependency, http.StatusConflict, ""},
+	{"many-queues", queue.ErrManyQueues, http.StatusConflict, ""},
 	{"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
 	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},

@@ -59,6 +59,8 @@ func explain(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrQueueFull):
 		as = service.ErrQuota
+	case errors.Is(err, queue.ErrManyQueues):
+		as = service.ErrLimit
 	case errors.Is(err, queue.ErrDependency), errors.Is(err, queue.ErrExists):
 		as = service.ErrInvalid
 	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):

@@ -55,6 +55,8 @@ type Config struct {
 	Grace time.Duration
 	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
 	Poll time.Duration
+	// MaxQueues is how many webhooks have series of their own in the metrics (default 1,000); the others are counted together.
+	MaxQueues int
 	// Version is the program's, and Name the host's for people: both are published.
 	Version, Name string
 	Metrics       *metrics.Metrics // counts deliveries like tasks
@@ -68,6 +70,7 @@ func (c Config) withDefaults() Config {
 	c.Off = cmp.Or(c.Off, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.MaxQueues = cmp.Or(c.MaxQueues, 1000)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
@@ -87,6 +90,33 @@ type Runner struct {
 	destinations map[string]*destination     // by name; they outlive sessions
 	running      map[string]*delivery        // by task ID
 	paid         map[string][]*account.Share // of the places that were taken for reserves, by queue
+	shown        map[string]bool             // queues that have series
+}
+
+// otherQueues is the queue in the metrics of webhooks without series of their own.
+const otherQueues = queue.WebhookQueues + "*"
+
+// show makes series of a queue exist, if there are few enough: those of webhooks that are gone make room. It returns the queue's name
+// in the metrics. The caller holds the mutex.
+func (r *Runner) show(name string) string {
+	if r.shown[name] {
+		return name
+	}
+	if len(r.shown) >= r.config.MaxQueues {
+		for old := range r.shown {
+			if _, is := r.hooks[old]; !is {
+				r.config.Metrics.QueueForgotten(r.client.Tenant(), old)
+				delete(r.shown, old)
+			}
+		}
+	}
+	if len(r.shown) >= r.config.MaxQueues {
+		name = otherQueues // whose series exist, whether they are noted or not
+	} else {
+		r.shown[name] = true
+	}
+	r.config.Metrics.QueueServed(r.client.Tenant(), name, PluginName)
+	return name
 }
 
 // hook is a subscription with a webhook.
@@ -111,7 +141,8 @@ func New(client *queue.Client, config Config) *Runner {
 	return &Runner{
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
 		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination), running: make(map[string]*delivery),
-		paid: make(map[string][]*account.Share),
+		paid:  make(map[string][]*account.Share),
+		shown: make(map[string]bool),
 	}
 }
 
@@ -155,11 +186,6 @@ func (r *Runner) look(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name := range hooks {
-		if _, known := r.hooks[name]; !known {
-			r.config.Metrics.QueueServed(r.client.Tenant(), name, PluginName)
-		}
-	}
 	for name := range r.held {
 		before, was := r.hooks[name]
 		if now, is := hooks[name]; !was || !is || before.subscription.Webhook.URL != now.subscription.Webhook.URL {
@@ -167,6 +193,9 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
+	for name := range hooks {
+		r.show(name)
+	}
 	for name, d := range r.destinations {
 		if d.open == 0 && !named[name] { // nothing would find that it is back
 			delete(r.destinations, name)

@@ -390,8 +390,8 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		d.share = s.paidFor(name)
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
+		counts := s.config.Metrics.Tasks(s.client.Tenant(), s.show(name), PluginName)
 		s.Runner.mu.Unlock()
-		counts := s.config.Metrics.Tasks(s.client.Tenant(), name, PluginName)
 		counts.Started(traceID, wait)
 		s.work.Go(func() {
 			defer stop(nil)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -213,14 +214,28 @@ func (c *Client) Prepare(ctx context.Context) error {
 
 // Queues lists the tenant's queues with the number of listeners of each, by name.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
-	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.queues(), 0, -1).Result()
-	queues := make(map[string]int64, len(scored))
+	queues, _, err := c.QueuePage(ctx, 0, math.MaxInt64)
+	return queues, err
+}
+
+// QueuePage is Queues for at most that many of them, from a place on: those with fewer listeners come first. next is where the page
+// behind it begins, 0 if there is none.
+func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
+	to := int64(-1)
+	if most < math.MaxInt64-from {
+		to = from + most - 1
+	}
+	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.queues(), from, to).Result()
+	queues = make(map[string]int64, len(scored))
 	for _, z := range scored {
 		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
 			queues[name] = int64(z.Score)
 		}
 	}
-	return queues, wrap("list queues in "+c.keys.queues(), err)
+	if int64(len(scored)) == most {
+		next = from + most
+	}
+	return queues, next, wrap("list queues in "+c.keys.queues(), err)
 }
 
 // busiestOf is of how many queues, those with the most listeners, BusiestQueues looks for the busiest.

@@ -1,13 +1,14 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // TakeDuty asks for a duty that one node does for the fleet. It ends with YieldDuty, or by itself after ttl, of a millisecond
@@ -56,14 +57,11 @@ func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[stri
 	}
 	counted := parseSample(text, most)
 	if text == "" {
-		queues, err := c.Queues(ctx)
+		names, err := c.sampled(ctx, int64(most))
 		if err != nil {
 			return nil, err
 		}
-		names := slices.SortedFunc(maps.Keys(queues), func(a, b string) int {
-			return cmp.Or(cmp.Compare(min(1, queues[b]), min(1, queues[a])), cmp.Compare(a, b))
-		})
-		if err := c.count(ctx, names[:min(len(names), most)], counted); err != nil {
+		if err := c.count(ctx, names, counted); err != nil {
 			return nil, err
 		}
 		if mine {
@@ -72,6 +70,18 @@ func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[stri
 	}
 	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
 	return counted, c.count(ctx, missing, counted)
+}
+
+// sampled are at most that many queues: those with listeners first, then by name.
+func (c *Client) sampled(ctx context.Context, most int64) (names []string, err error) {
+	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
+		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {
+			var more []string
+			more, err = c.rdb.ZRangeByScore(ctx, c.keys.queues(), &of).Result()
+			names = append(names, slices.DeleteFunc(more, func(name string) bool { return ValidQueue(name) != nil })...)
+		}
+	}
+	return names, wrap("list queues in "+c.keys.queues(), err)
 }
 
 // count adds the stats of queues, without damaged ones.

@@ -298,6 +298,8 @@ func (b *taskBlock) read(receipts []Receipt) error {
 	case b.err == nil:
 	case redis.HasErrorPrefix(b.err, "QUEUEFULL"):
 		return fmt.Errorf("%w: %w", ErrQueueFull, b.err)
+	case redis.HasErrorPrefix(b.err, "MANYQUEUES"):
+		return manyQueues(b.err)
 	case redis.HasErrorPrefix(b.err, "DEPENDENCY"):
 		return dependencyError(b.err)
 	case redis.HasErrorPrefix(b.err, "WRONGTYPE"):

@@ -200,6 +200,11 @@ type Backlog struct {
 	Looked time.Time
 }
 
+// Waits tells whether anything waits in the queue.
+func (b *Backlog) Waits() bool {
+	return b.Pending > 0 || !b.NextETA.IsZero() || !b.NextExpiry.IsZero() || !b.Looked.IsZero()
+}
+
 // Backlogs are what waits in several queues.
 type Backlogs struct {
 	Clock time.Time // Redis's time of the answer

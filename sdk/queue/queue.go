@@ -56,12 +56,29 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	return wrap("limit queue "+q.name, q.client.rdb.HSet(ctx, limits, q.name, limit).Err())
 }
 
+// maxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
+const maxQueuesField = "."
+
+// SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. Beyond it nothing makes a new one: ErrManyQueues. Those
+// that exist stay, and so do those that hosts and workers register for. Hosts set it when they start.
+func (c *Client) SetMaxQueues(ctx context.Context, most int) error {
+	if most <= 0 {
+		return wrap("lift bound of queues", c.rdb.HDel(ctx, c.keys.limits(), maxQueuesField).Err())
+	}
+	return wrap("bound queues", c.rdb.HSet(ctx, c.keys.limits(), maxQueuesField, most).Err())
+}
+
+// manyQueues is a script's error MANYQUEUES.
+func manyQueues(err error) error {
+	return fmt.Errorf("%w: %w: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, err)
+}
+
 // Limits are those of the tenant's queues that have one.
 func (c *Client) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := c.rdb.HGetAll(ctx, c.keys.limits()).Result()
 	limits := make(map[string]int64, len(read))
 	for name, text := range read {
-		if limit := asInt(text); limit > 0 {
+		if limit := asInt(text); limit > 0 && name != maxQueuesField {
 			limits[name] = limit
 		}
 	}

@@ -277,6 +277,8 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	answer := asString(reply)
 	other, owned := strings.CutPrefix(answer, "owned ")
 	switch {
+	case redis.HasErrorPrefix(err, "MANYQUEUES"):
+		err = manyQueues(err)
 	case err != nil:
 	case owned:
 		err = fmt.Errorf("%w: %s", ErrOwned, other)

@@ -187,7 +187,7 @@ func (c *Client) unsubscribe(ctx context.Context, id string, check func(text str
 			if err := check(text); err != nil {
 				return err
 			}
-			err = c.replaceSubscription(ctx, id, text, "")
+			err = c.replaceSubscription(ctx, id, text, "", "")
 		}
 		if !errors.Is(err, errChanged) {
 			return wrap("delete subscription "+id, err)
@@ -213,7 +213,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err != nil || len(text) > maxSubscription {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
 	}
-	all, _, _, err := c.readSubscriptions(ctx)
+	all, _, _, err := c.cachedSubscriptions(ctx) // reading them anew for each one would take as long as all others
 	if err != nil {
 		return err
 	}
@@ -223,18 +223,24 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 			size += len(all[i].text)
 		}
 	}
+	queue := s.Queue
+	if old, _ := parseSubscription(s.ID, s.text); old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
+		queue = ""
+	}
 	if size > maxSubscriptions {
 		return fmt.Errorf("%w: with subscription %s those of the tenant have %d bytes: at most %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)
 	}
-	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text)); err == nil {
+	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue); err == nil {
 		s.text = string(text)
 	}
 	return wrap("write subscription "+s.ID, err)
 }
 
-func (c *Client) replaceSubscription(ctx context.Context, id, old, text string) error {
-	answer, err := c.eval(ctx, newCall("subscribe", c.keys.subscriptions(), id, old, text, MaxSubscriptions))
+func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue string) error {
+	answer, err := c.eval(ctx, newCall("subscribe", c.keys.subscriptions(), id, old, text, MaxSubscriptions, queue))
 	switch {
+	case redis.HasErrorPrefix(err, "MANYQUEUES"):
+		return manyQueues(err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err != nil:

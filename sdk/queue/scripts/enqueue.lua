@@ -2,7 +2,7 @@
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
 -- RETURNS a word for each task, with a space between or behind (a list takes Redis longer): new, old or taken (as existing has it), or = and
---         the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, or DEPENDENCY if one
+--         the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, MANYQUEUES if it is new and the tenant may have no more, or DEPENDENCY if one
 --         is to wait for a task that does not exist, or is open
 local queue = ARGV[2]
 
@@ -41,7 +41,7 @@ end
 
 -- longway(limit, plain, clock): what the short way below leaves: options, unless plain, IDs that exist, a limit, keys of another type.
 local function longway(limit, plain, clock) -- rare
-  local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
+  local bad = refuses(queue, plain) or unlisted(queue) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
   local at = 3
@@ -92,6 +92,7 @@ local function write(...)
   return answer
 end
 local added = write('ZADD', QUEUES, 'NX', '0', queue)
+if added == 1 and redis.pcall('HEXISTS', LIMITS, '.') == 1 then bad = bad or true end -- the long way asks whether there may be one more
 write('ZADD', TASKS_ .. queue, unpack(index))
 local pushed = write('LPUSH', KEYS[1], unpack(ids))
 write('HINCRBY', STATS_ .. queue, 'enqueued', #ids > 1 and #ids or '1')

@@ -248,6 +248,15 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
+-- unlisted(queue): the error reply if a queue does not exist, and the tenant has as many as it may have.
+local function unlisted(queue)
+  if redis.call('ZSCORE', QUEUES, queue) then return nil end
+  local most = redis.pcall('HGET', LIMITS, '.')
+  most = type(most) == 'string' and tonumber(most)
+  if not most or redis.call('ZCARD', QUEUES) < most then return nil end
+  return redis.error_reply(string.format('MANYQUEUES the tenant may have %d queues', most))
+end
+
 -- The ID of a dead letter begins so.
 local LETTER = 'dead-'
 
@@ -271,7 +280,7 @@ local unburied = ''
 -- task says why, and so does unburied.
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
-    QUEUES, 'zset')
+    QUEUES, 'zset') or unlisted(dead)
   if bad then
     unburied = bad.err
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)

@@ -9,11 +9,11 @@
 --         until then hosts fire none of its ticks, so that what it missed is known when the plugin is back
 --         the others work whoever owns it, if the owner is ""
 -- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
---         full if there are as many as there may be; owned and its owner if that is another one; overtaken if another
+--         the error MANYQUEUES if its queue is new and the tenant may have no more; full if there are as many as there may be; owned and its owner if that is another one; overtaken if another
 --         sync has begun
 local id, owner, what = ARGV[2], ARGV[3], ARGV[4]
 local key = SCHEDULE_ .. id
-local bad = mistyped(KEYS[1], 'zset', key, 'hash')
+local bad = mistyped(KEYS[1], 'zset', key, 'hash', QUEUES, 'zset')
 if bad then return bad end
 if ARGV[5] ~= '' and redis.call('GET', DUTY_ .. 'sync_' .. owner) ~= ARGV[5] then return 'overtaken' end
 local DEFINED = { 'queue', 'cron', 'timezone', 'task', 'missed', 'max_missed', 'window', 'overlap' }
@@ -85,6 +85,11 @@ local is = redis.call('HMGET', key, unpack(DEFINED))
 for i, field in ipairs(DEFINED) do differs = differs or is[i] ~= (given[field] or false) end
 local listed = redis.call('ZSCORE', KEYS[1], id) -- not if the key was deleted by hand
 if exists and listed and not differs then return 'same' end
+if given.queue ~= is[1] and string.sub(owner, 1, 7) ~= 'plugin ' then -- whose queue a host serves
+  bad = unlisted(given.queue)
+  if bad then return bad end
+  redis.call('ZADD', QUEUES, 'NX', '0', given.queue)
+end
 if not exists then redis.call('HSET', key, 'owner', owner, 'created', clock) end
 for _, field in ipairs(DEFINED) do
   if given[field] then redis.call('HSET', key, field, given[field]) else redis.call('HDEL', key, field) end

@@ -2,8 +2,10 @@
 -- subscriptions have changed.
 -- KEYS    1 subscriptions
 -- ARGV    1 id  2 its text as it was read, or "" if there was none  3 its new text, or "" to delete it  4 most subscriptions
--- RETURNS ok, also if it is already as it should be; changed (it is not as it was read); or full (there are too many)
-local bad = mistyped(KEYS[1], 'hash', GENERATION, 'string')
+--         5 its queue, which exists from then on, or "" to leave that
+-- RETURNS ok, also if it is already as it should be; changed (it is not as it was read); or full (there are too many); the error
+--         MANYQUEUES if the queue is new and the tenant may have no more
+local bad = mistyped(KEYS[1], 'hash', GENERATION, 'string', QUEUES, 'zset')
 if bad then return bad end
 
 local is = redis.call('HGET', KEYS[1], ARGV[1]) or ''
@@ -13,7 +15,10 @@ if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
   if is == '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return 'full' end
+  bad = ARGV[5] ~= '' and unlisted(ARGV[5])
+  if bad then return bad end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  if ARGV[5] ~= '' then redis.call('ZADD', QUEUES, 'NX', '0', ARGV[5]) end
 end
 redis.call('SET', GENERATION, redis.sha1hex(now('') .. ARGV[1] .. ARGV[3])) -- which never comes again, also after a failover
 return 'ok'

@@ -52,6 +52,7 @@ if running then
 end
 bad = refuses(queue)
 if bad then return later(bad) end
+if unlisted(queue) then return later('full') end
 local limit = redis.pcall('HGET', LIMITS, queue)
 limit = type(limit) == 'string' and tonumber(limit)
 if limit and stock(queue) >= limit then return later('full') end

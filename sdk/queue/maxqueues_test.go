@@ -1,0 +1,94 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A tenant that has as many queues as it may have gets no other one, whichever way; it goes on with those that it has.
+func TestMaxQueues(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"a", "b"} {
+			w.enqueue(t, name, "", Options{})
+		}
+		w.subscribe(t, Subscription{ID: "hook", Topic: "orders", Webhook: &Webhook{URL: "https://example.com"}})
+		if err := w.SetMaxQueues(w.ctx, 3); err != nil {
+			t.Fatal(err)
+		}
+		node := w.node(t, "a")
+		hold := w.reserve(t, node, "a", true)
+		for name, err := range map[string]error{
+			"Enqueue":      second(w.Queue("new").Enqueue(w.ctx, []byte("x"), Options{})),
+			"EnqueueMany":  second(w.Queue("new").EnqueueMany(w.ctx, []Spec{{}, {}})),
+			"Options":      second(w.Queue("new").Enqueue(w.ctx, nil, Options{Delay: time.Hour, Key: "k"})),
+			"Once":         second(w.Queue("new").EnqueueOnce(w.ctx, []Spec{{Options: Options{ID: "once"}}})),
+			"Subscription": second(w.Subscribe(w.ctx, Subscription{ID: "s", Topic: "t", Queue: "new"})),
+			"Webhook":      second(w.Subscribe(w.ctx, Subscription{ID: "s", Topic: "t", Webhook: &Webhook{URL: "https://example.com"}})),
+			"Change":       second(w.ChangeSubscription(w.ctx, "hook", func(s *Subscription) error { s.Webhook, s.Queue = nil, "new"; return nil })),
+			"Schedule":     second(w.PutSchedule(w.ctx, Schedule{ID: "s", Queue: "new", Cron: "@daily"}, false)),
+		} {
+			if !errors.Is(err, ErrManyQueues) || !strings.Contains(err.Error(), "may have 3 queues: use one of them, or raise --max-queues") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		// A dead letter without a queue stays in its task.
+		w.settle(t, node, "a", Settlement{Claim: hold.Claim(), Failure: &Failure{Reason: ReasonError}})
+		failing := w.enqueue(t, "b", "", Options{Dead: "letters", ID: "failing"})
+		w.reserveMany(t, w.node(t, "b"), "b", 1, true)
+		other := w.node(t, "b")
+		last := w.reserve(t, other, "b", true)
+		errs := must[[]error](t)(other.Settle(w.ctx, "b", []Settlement{{Claim: last.Claim(), Failure: &Failure{Reason: ReasonError}}}))
+		if !errors.Is(errs[0], ErrNoLetter) || !strings.Contains(w.task(t, failing).DeadError, "may have 3 queues") {
+			t.Errorf("%v; %+v", errs, w.task(t, failing))
+		}
+		if names := slices.Sorted(maps.Keys(must[map[string]int64](t)(w.Queues(w.ctx)))); !slices.Equal(names, []string{"a", "b", "webhook.hook"}) {
+			t.Errorf("%v", names)
+		}
+		for _, key := range []string{w.keys.index("new"), w.keys.pending("new"), w.keys.scheduled("new"), w.keys.task("once"), w.keys.schedule("s")} {
+			if w.rdb.Exists(w.ctx, key).Val() != 0 {
+				t.Errorf("%s exists", key)
+			}
+		}
+
+		w.enqueue(t, "a", "", Options{Delay: time.Hour})
+		if _, err := w.ChangeSubscription(w.ctx, "hook", func(s *Subscription) error { s.Active = false; return nil }); err != nil {
+			t.Error(err)
+		}
+		w.node(t, "served") // a host's or worker's own
+		if limits := must[map[string]int64](t)(w.Limits(w.ctx)); len(limits) != 0 {
+			t.Errorf("%v", limits)
+		}
+		if err := w.SetMaxQueues(w.ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		w.enqueue(t, "new", "", Options{})
+	})
+}
+
+// Pages of queues are those of all, and end.
+func TestQueuePages(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for i := range 5 {
+			w.enqueue(t, fmt.Sprint(i), "", Options{})
+		}
+		for most, pages := range map[int64]int{2: 3, 5: 2, 6: 1} {
+			seen, from := make(map[string]int64), int64(0)
+			for range pages {
+				page, next, err := w.QueuePage(w.ctx, from, most)
+				if err != nil {
+					t.Fatal(err)
+				}
+				maps.Copy(seen, page)
+				from = next
+			}
+			if len(seen) != 5 || from != 0 {
+				t.Errorf("pages of %d: %v, then from %d", most, seen, from)
+			}
+		}
+	})
+}
