@@ -26,6 +26,14 @@ func (c *catalog) queues(tenant string) map[string]bool {
 	return queues
 }
 
+// maxQueues is how many queues the tenant may have.
+func (c *catalog) maxQueues(tenant string) int {
+	if own := c.directory.MaxQueues(tenant); own > 0 {
+		return min(own, c.config.MaxQueues)
+	}
+	return c.config.MaxQueues
+}
+
 // expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters, as
 // its plugin's manifest says; nothing for a queue that has no plugin here.
 func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string) {

@@ -39,8 +39,8 @@ type Config struct {
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
 	MaxCrashes int
-	// MaxQueues bounds the queues of a tenant to which handlers may enqueue, and the queues in the metrics, which always show
-	// those that are served (default 1,000).
+	// MaxQueues bounds the queues of a tenant, which are as many at most when a new one would come about, and the queues in the
+	// metrics, which always show those that are served (default 1,000). Those of a tenant's grants go before it if they are fewer.
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
 	Keep time.Duration

@@ -62,7 +62,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	access := &tenantAccess{
 		client: client, node: client.Node(), logger: logger, calls: c.calls,
-		queues: &knownQueues{most: c.config.MaxQueues, names: make(map[string]int64)},
+		queues: &knownQueues{most: c.catalog.maxQueues(tenant), names: make(map[string]int64)},
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
@@ -181,7 +181,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := s.access.client.SetMaxQueues(ctx, s.config.MaxQueues); err != nil {
+			if err := s.access.client.SetMaxQueues(ctx, s.catalog.maxQueues(s.access.client.Tenant())); err != nil {
 				s.health.failedQuietly(opJoin, err) // other hosts have the same bound
 			}
 			reached()

@@ -89,6 +89,12 @@ func (o *queueOwners) others(than *plugin) manifest.Declared {
 	return o.sums[than.tenant].Plus(o.declared[than], -1)
 }
 
+// MaxQueues bounds the queues that the plugins of a tenant may serve; 0 for any number.
+func (d *Directory) MaxQueues(tenant string) int {
+	most, _ := d.cfg.mostQueues(tenant)
+	return most
+}
+
 // mostQueues bounds the queues that the plugins in a tenant's folder may serve, "" for those of every tenant; 0 for any number.
 func (c *Config) mostQueues(tenant string) (most int, remedy string) {
 	own := c.Grants.Of(tenant)

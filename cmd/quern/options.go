@@ -79,7 +79,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	newPeriod(f, &o.limits.CPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
 	f.StringSliceVar(&o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
 	o.host.MaxQueues, o.host.MaxCrashes, o.host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
-	newNumber(f, &o.host.MaxQueues, "max-queues", "most queues of a tenant's plugins together; its handlers can enqueue to no new queue beyond it", 1, 1_000_000,
+	newNumber(f, &o.host.MaxQueues, "max-queues", "most queues of a tenant, and of its plugins together; beyond it nothing makes a new queue", 1, 1_000_000,
 		"use 1 to 1000000")
 	newAttempts(f, &o.host.Retry.MaxAttempts, "attempts of a task if neither its producer nor its manifest says how many, or unlimited")
 	newNumber(f, &o.host.MaxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,

@@ -62,7 +62,7 @@ type check struct {
 	find func(p *patient) []Finding
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks, queueChecks)
 
 // wait tells how many tasks wait.
 func wait(tasks int64) string {
@@ -106,6 +106,7 @@ type patient struct {
 	plugins     []plugin
 	quarantines []queue.Quarantine
 	queues      []string
+	maxQueues   int // how many the tenant may have; 0: any number
 	stats       []queue.Stats
 	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
@@ -204,6 +205,9 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 				return err
 			}
 			p.queues = slices.Sorted(maps.Keys(known))
+			if p.maxQueues, err = client.MaxQueues(ctx); err != nil {
+				return err
+			}
 			p.stats, err = client.Stats(ctx, p.queues...)
 			return err
 		}},

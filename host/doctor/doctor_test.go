@@ -121,3 +121,13 @@ func TestDamagedSubscriptions(t *testing.T) {
 		"subscription-unserved warning nobody [subscription show unserved] ")
 	finds(t, client, "redis-access") // this is no lack of rights
 }
+
+// A tenant with more queues than it may have is told who may have made them.
+func TestManyQueues(t *testing.T) {
+	client, _ := tenant(t)
+	other := client.Node()
+	check(t, client.SetMaxQueues(t.Context(), 1), other.Join(t.Context()))
+	finds(t, client, "queues-")
+	check(t, other.Register(t.Context(), "more"))
+	finds(t, client, "queues-", "queues-many warning  [] the tenant has 2 queues and may have 1: hosts look at the others in turn")
+}

@@ -711,3 +711,42 @@ func TestNoForgedDelivery(t *testing.T) {
 		}
 	}
 }
+
+// However many webhooks a tenant has, only so many have series of their own in the metrics; what others deliver is counted together, and
+// those that are gone make room.
+func TestManyWebhooksInMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry, metrics.Config{})
+	check(t, err)
+	w := setup(t, func(c *webhook.Config) { c.Metrics, c.MaxQueues = m, 3 })
+	queues := func() (names []string) {
+		families, err := registry.Gather()
+		check(t, err)
+		for _, family := range families {
+			for _, series := range family.GetMetric() {
+				for _, label := range series.GetLabel() {
+					if label.GetName() == "queue" && label.GetValue() != "" && !slices.Contains(names, label.GetValue()) {
+						names = append(names, label.GetValue())
+					}
+				}
+			}
+		}
+		return names
+	}
+	for i := range 20 {
+		w.subscribe(fmt.Sprint("s", i), queue.Webhook{}, fast)
+	}
+	w.publish("x")
+	w.eventually("all are delivered", func() bool { return len(w.seen()) == 20 })
+	if names := queues(); len(names) != 4 || !slices.Contains(names, "webhook.*") {
+		t.Errorf("%d queues have series: %v", len(names), names)
+	}
+	for i := range 20 {
+		check(t, w.Unsubscribe(w.ctx, fmt.Sprint("s", i)))
+	}
+	w.subscribe("new", queue.Webhook{}, fast)
+	w.eventually("a new one has series", func() bool { return slices.Contains(queues(), "webhook.new") })
+	if names := queues(); len(names) > 4 {
+		t.Errorf("%d queues have series: %v", len(names), names)
+	}
+}

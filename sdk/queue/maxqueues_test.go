@@ -13,13 +13,13 @@ import (
 // A tenant that has as many queues as it may have gets no other one, whichever way; it goes on with those that it has.
 func TestMaxQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
+		if err := w.SetMaxQueues(w.ctx, 3); err != nil {
+			t.Fatal(err)
+		}
 		for _, name := range []string{"a", "b"} {
 			w.enqueue(t, name, "", Options{})
 		}
 		w.subscribe(t, Subscription{ID: "hook", Topic: "orders", Webhook: &Webhook{URL: "https://example.com"}})
-		if err := w.SetMaxQueues(w.ctx, 3); err != nil {
-			t.Fatal(err)
-		}
 		node := w.node(t, "a")
 		hold := w.reserve(t, node, "a", true)
 		for name, err := range map[string]error{

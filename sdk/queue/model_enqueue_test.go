@@ -97,10 +97,14 @@ func (m *model) enqueue(r *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(r, "tasks") {
 		if len(m.tasks) > 0 && rapid.IntRange(0, 4).Draw(r, "again") == 0 {
 			id, _ := m.some(r, func(*modelTask) bool { return true })
+			if reservedID.MatchString(id) { // see TestReserved
+				continue
+			}
 			specs, existed = append(specs, Spec{Options: Options{ID: id}}), append(existed, true)
 			continue
 		}
 		task, options := m.newTask(r)
+		m.deleted = slices.DeleteFunc(m.deleted, reservedID.MatchString)
 		if len(m.deleted) > 0 && rapid.Bool().Draw(r, "the ID of a deleted task") {
 			options.ID, m.deleted = m.deleted[0], m.deleted[1:]
 			m.advance(r, 1)

@@ -68,6 +68,15 @@ func (c *Client) SetMaxQueues(ctx context.Context, most int) error {
 	return wrap("bound queues", c.rdb.HSet(ctx, c.keys.limits(), maxQueuesField, most).Err())
 }
 
+// MaxQueues is how many queues the tenant may have; 0: any number.
+func (c *Client) MaxQueues(ctx context.Context) (int, error) {
+	most, err := c.rdb.HGet(ctx, c.keys.limits(), maxQueuesField).Result()
+	if isNil(err) {
+		return 0, nil
+	}
+	return int(asInt(most)), wrap("read bound of queues", err)
+}
+
 // manyQueues is a script's error MANYQUEUES.
 func manyQueues(err error) error {
 	return fmt.Errorf("%w: %w: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, err)

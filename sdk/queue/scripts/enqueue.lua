@@ -41,7 +41,7 @@ end
 
 -- longway(limit, plain, clock): what the short way below leaves: options, unless plain, IDs that exist, a limit, keys of another type.
 local function longway(limit, plain, clock) -- rare
-  local bad = refuses(queue, plain) or unlisted(queue) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
+  local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
   local at = 3
@@ -52,6 +52,7 @@ local function longway(limit, plain, clock) -- rare
     end
     at = beyond(at)
   end
+  bad = bad or unlisted(queue)
   if bad then return bad end
   local tasks, written = batch(queue, clock), {}
   at = 3

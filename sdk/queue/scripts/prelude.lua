@@ -248,12 +248,13 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
--- unlisted(queue): the error reply if a queue does not exist, and the tenant has as many as it may have.
+-- unlisted(queue): the error reply if a queue does not exist, and the tenant has as many as it may have. If it may have one more, it is
+-- listed from then on, so this is the last check.
 local function unlisted(queue)
-  if redis.call('ZSCORE', QUEUES, queue) then return nil end
   local most = redis.pcall('HGET', LIMITS, '.')
   most = type(most) == 'string' and tonumber(most)
-  if not most or redis.call('ZCARD', QUEUES) < most then return nil end
+  if not most or redis.call('ZADD', QUEUES, 'NX', '0', queue) == 0 or redis.call('ZCARD', QUEUES) <= most then return nil end
+  redis.call('ZREM', QUEUES, queue)
   return redis.error_reply(string.format('MANYQUEUES the tenant may have %d queues', most))
 end
 
@@ -280,7 +281,12 @@ local unburied = ''
 -- task says why, and so does unburied.
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
-    QUEUES, 'zset') or unlisted(dead)
+    QUEUES, 'zset')
+  if not bad and redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 then
+    redis.call('ZREM', QUEUES, dead)
+    bad = unlisted(dead)
+    if not bad then redis.call('ZADD', QUEUES, 'NX', '0', dead) end
+  end
   if bad then
     unburied = bad.err
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
@@ -299,7 +305,6 @@ local function bury(id, clock, dead, run, priority)
   if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
   if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
   if h[7] then redis.call('HSET', TASK_ .. letter, 'headers', h[7]) end
-  redis.call('ZADD', QUEUES, 'NX', '0', dead)
   redis.call('ZADD', TASKS_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)

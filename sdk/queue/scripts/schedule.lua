@@ -88,7 +88,6 @@ if exists and listed and not differs then return 'same' end
 if given.queue ~= is[1] and string.sub(owner, 1, 7) ~= 'plugin ' then -- whose queue a host serves
   bad = unlisted(given.queue)
   if bad then return bad end
-  redis.call('ZADD', QUEUES, 'NX', '0', given.queue)
 end
 if not exists then redis.call('HSET', key, 'owner', owner, 'created', clock) end
 for _, field in ipairs(DEFINED) do

@@ -52,10 +52,9 @@ if running then
 end
 bad = refuses(queue)
 if bad then return later(bad) end
-if unlisted(queue) then return later('full') end
 local limit = redis.pcall('HGET', LIMITS, queue)
 limit = type(limit) == 'string' and tonumber(limit)
-if limit and stock(queue) >= limit then return later('full') end
+if limit and stock(queue) >= limit or unlisted(queue) then return later('full') end
 local tasks = batch(queue, clock)
 enqueue(tasks, 11)
 finish(tasks)
