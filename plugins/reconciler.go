@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -163,11 +164,15 @@ func (r *reconciler) look(ctx context.Context, tenant string) {
 func (r *reconciler) learn(read manifestsRead) {
 	delete(r.reading, read.tenant)
 	for _, p := range r.plugins {
-		if have, ok := read.files[p.name]; ok && p.tenant == read.tenant {
+		have, ok := read.files[p.name]
+		if !ok || p.tenant != read.tenant {
+			continue
+		}
+		if isUnstable(have.err) {
+			r.scanIn(quietTime)
+		}
+		if !errors.Is(have.err, fs.ErrNotExist) { // else it was removed or replaced since the scan, and the last one counts
 			p.manifest = have
-			if isUnstable(have.err) {
-				r.scanIn(quietTime)
-			}
 		}
 	}
 	if r.last.closed[read.tenant] == nil {
