@@ -340,6 +340,7 @@ type caller struct {
 	*Principal
 	detail string         // what it asks for that is not in the path, for the audit log
 	memory *account.Share // what its body and its answer take
+	body   []byte         // of the request, as it came
 }
 
 type callerKey struct{}

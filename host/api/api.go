@@ -51,9 +51,8 @@ const (
 	// maxParameters bounds the body of tasks and events, and what is read of one value; maxJSON other bodies.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
-	// Bodies above smallBody and large answers count before they take memory: what slow clients hold should take none from a
-	// host's tasks beyond maxMemory.
-	smallBody = 64 << 10
+	// maxMemory bounds what bodies and answers take, which counts before they do: what slow clients hold should take none from a
+	// host's tasks beyond it.
 	maxMemory = 256 << 20
 	// maxStreams bounds the streams of events that are open at one time, maxWaits the requests that wait for a task, maxSearches
 	// the searches, and maxWorked the jobs that this process works on.
@@ -250,7 +249,8 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	}
 	op := huma.Operation{
 		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary, Metadata: map[string]any{"operation": o},
-		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: slowGrace, Tags: []string{subject(o.path)},
+		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: -1, SkipValidateBody: true, // boundBody reads and checks bodies
+		Tags: []string{subject(o.path)},
 	}
 	if o.stream {
 		op.Responses = map[string]*huma.Response{"200": {
@@ -259,12 +259,18 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 		}}
 	}
 	_, isRaw := reflect.TypeFor[I]().FieldByName("RawBody")
+	_, isJSON := reflect.TypeFor[I]().FieldByName("Body")
 	if isRaw {
 		op.RequestBody = &huma.RequestBody{}
-		// huma requires raw bodies; parameters may be empty.
+		// huma requires raw bodies, and gets none; parameters may be empty.
 		defer func() { op.RequestBody.Required = false }()
 	}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		if isRaw || isJSON {
+			if err := decodeBody(callerOf(ctx), in); err != nil {
+				return nil, err
+			}
+		}
 		out, err := do(ctx, in)
 		if err != nil {
 			return nil, s.problem(ctx, o.name, err)

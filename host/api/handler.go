@@ -97,28 +97,6 @@ func (s *service) traced(ctx huma.Context, next func(huma.Context)) {
 	status = cmp.Or(ctx.Status(), http.StatusOK) // a stream sets none
 }
 
-// boundBody counts the body of a request before it takes memory, and bounds the time that it may take.
-func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
-	op := ctx.Operation()
-	if op.RequestBody == nil {
-		next(ctx)
-		return
-	}
-	r, w := humago.Unwrap(ctx)
-	size := r.ContentLength
-	if size < 0 || size >= op.MaxBodyBytes {
-		size = op.MaxBodyBytes - 1
-	}
-	if size > smallBody {
-		if err := s.reserve(ctx.Context(), size); err != nil {
-			s.refuse(ctx, http.StatusServiceUnavailable, "%v", err)
-			return
-		}
-	}
-	r.Body = &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), began: time.Now()}
-	next(ctx)
-}
-
 // reserve takes memory for what a request sends or is answered, until its answer is written.
 func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)

@@ -1,0 +1,378 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/danielgtaylor/huma/v2/validation"
+)
+
+const (
+	// A body of n bytes takes 2n: as it came, and as what becomes of it. What JSON is decoded into takes more, as measured with bodies
+	// of the smallest values: at most valueCost for each value, which has four bytes if it takes memory of its own, and objectCost
+	// for each object in a list, which has three.
+	valueCost  = 80
+	objectCost = 2 << 10
+	// mostValues bounds the values of a body, mostMembers those of one object with names of the client's own, and mostErrors what a
+	// problem lists: the check ends there.
+	mostValues  = 200_000
+	mostMembers = 1000
+	mostErrors  = 20
+)
+
+// bodyCost is what is reserved for a body of this many bytes before it is read; schema is that of JSON, nil for other bodies.
+func (s *service) bodyCost(size int64, schema *huma.Schema) int64 {
+	if schema == nil {
+		return 2 * size
+	}
+	objects := int64(0)
+	for _, property := range s.resolved(schema).Properties {
+		if property.Type == huma.TypeArray && property.MaxItems != nil && s.resolved(property.Items).Type == huma.TypeObject {
+			objects += int64(*property.MaxItems)
+		}
+	}
+	return 2*size + min(size/4, mostValues)*valueCost + min(size/3, objects)*objectCost
+}
+
+// resolved is the schema that a reference stands for.
+func (s *service) resolved(schema *huma.Schema) *huma.Schema {
+	for schema.Ref != "" {
+		schema = s.api.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
+	}
+	return schema
+}
+
+// boundBody counts the body of a request before it takes memory, bounds the time that it may take, reads it, and checks JSON against
+// the schema of the operation before anything is decoded. The operation gets it by caller.body.
+func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
+	op := ctx.Operation()
+	if op.RequestBody == nil {
+		next(ctx)
+		return
+	}
+	r, w := humago.Unwrap(ctx)
+	var schema *huma.Schema
+	if media := op.RequestBody.Content["application/json"]; media != nil {
+		schema = media.Schema
+	}
+	if schema != nil && !saysJSON(ctx.Header("Content-Type")) {
+		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Type %.100q: send application/json", ctx.Header("Content-Type"))
+		return
+	}
+	most := op.MaxBodyBytes - 1
+	size := r.ContentLength
+	if size < 0 || size > most { // what is too large is read to its end without being kept
+		size = most
+	}
+	if size > 0 && r.ContentLength <= most {
+		if err := s.reserve(ctx.Context(), s.bodyCost(size, schema)); err != nil {
+			s.refuse(ctx, http.StatusServiceUnavailable, "%v", err)
+			return
+		}
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(slowGrace)) // every connection has one
+	body, err := readBody(&pacedBody{ReadCloser: r.Body, control: control, began: time.Now()}, r.ContentLength, most)
+	if err != nil {
+		status := http.StatusBadRequest
+		var slow net.Error
+		switch {
+		case errors.Is(err, errTooLarge):
+			status = http.StatusRequestEntityTooLarge
+		case errors.As(err, &slow) && slow.Timeout():
+			status, err = http.StatusRequestTimeout, errors.New("the body came too slowly")
+		}
+		s.refuse(ctx, status, "%v", err)
+		return
+	}
+	c := callerOf(ctx.Context())
+	r.Body = http.NoBody
+	if c.body = body; schema != nil {
+		if !s.checkBody(ctx, schema, body) {
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader("{}")) // of which huma makes what the body does not say
+	}
+	next(ctx)
+}
+
+// checkBody answers a body that the schema refuses, and otherwise keeps of the reservation what decoding takes.
+func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) bool {
+	if len(body) == 0 {
+		s.refuse(ctx, http.StatusBadRequest, "request body is required: send JSON")
+		return false
+	}
+	check := &bodyCheck{walker: walker{text: body}, service: s, schemas: s.api.OpenAPI().Components.Schemas, path: []byte("body"), free: huma.NewPathBuffer(nil, 0)}
+	err := check.value(schema)
+	if err == nil && check.next() != 0 {
+		err = check.wrong()
+	}
+	switch {
+	case err != nil && !errors.Is(err, errEnough):
+		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
+	case len(check.found.Errors) > 0:
+		_ = huma.WriteErr(s.api, ctx, http.StatusUnprocessableEntity, "validation failed", check.found.Errors...)
+	default:
+		callerOf(ctx.Context()).memory.Shrink(int64(2*len(body) + check.values*valueCost + check.objects*objectCost))
+		return true
+	}
+	return false
+}
+
+var errTooLarge = errors.New("the body is too large")
+
+// readBody reads a body of at most so many bytes; declared is how many it is to have, -1 if that is not known.
+func readBody(body io.Reader, declared, most int64) ([]byte, error) {
+	if declared > most {
+		_, _ = io.CopyN(io.Discard, body, most) // so that the client gets the answer
+		return nil, errTooLarge
+	}
+	if declared >= 0 {
+		whole := make([]byte, declared)
+		_, err := io.ReadFull(body, whole)
+		if err == nil {
+			_, err = body.Read(make([]byte, 1)) // its end lifts the deadline
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return whole, err
+	}
+	whole, err := io.ReadAll(io.LimitReader(body, most+1))
+	if err == nil && int64(len(whole)) > most {
+		err = errTooLarge
+	}
+	return whole, err
+}
+
+// saysJSON tells whether a type is that of JSON; none is.
+func saysJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}
+
+// decodeBody gives an operation the body of its request, which has been checked.
+func decodeBody(c *caller, in any) error {
+	input := reflect.ValueOf(in).Elem()
+	if field := input.FieldByName("RawBody"); field.IsValid() {
+		field.SetBytes(c.body)
+	}
+	field := input.FieldByName("Body")
+	if !field.IsValid() {
+		return nil
+	}
+	err := json.Unmarshal(c.body, field.Addr().Interface())
+	c.body = nil
+	if err == nil {
+		return nil
+	}
+	message, status := err.Error(), http.StatusUnprocessableEntity
+	if _, is := errors.AsType[base64.CorruptInputError](err); is {
+		message = validation.MsgExpectedBase64String
+	} else if _, is := errors.AsType[*json.SyntaxError](err); is {
+		status = http.StatusBadRequest
+	}
+	return huma.NewError(status, "validation failed", &huma.ErrorDetail{Location: "body", Message: message})
+}
+
+// bodyCheck checks JSON against a schema while it goes through it: what has too much of anything is refused there and then.
+type bodyCheck struct {
+	walker
+	service         *service
+	schemas         huma.Registry
+	path            []byte
+	free            *huma.PathBuffer // empty: errors get the path afterwards
+	found           huma.ValidateResult
+	values, objects int
+}
+
+// errEnough ends a check: what it has found is all that is told.
+var errEnough = errors.New("there is more")
+
+// add notes what is wrong here.
+func (c *bodyCheck) add(format string, args ...any) error {
+	c.found.Errors = append(c.found.Errors, &huma.ErrorDetail{Location: string(c.path), Message: fmt.Sprintf(format, args...)})
+	return c.enough()
+}
+
+func (c *bodyCheck) enough() error {
+	if len(c.found.Errors) >= mostErrors {
+		return errEnough
+	}
+	return nil
+}
+
+// end notes a bound that is passed, behind which nothing is looked at.
+func (c *bodyCheck) end(format string, args ...any) error {
+	_ = c.add(format, args...)
+	return errEnough
+}
+
+// value checks the next value, and goes past it.
+func (c *bodyCheck) value(schema *huma.Schema) error {
+	schema = c.service.resolved(schema)
+	if c.values++; c.values > mostValues {
+		return c.end("the body has more than %d values: send less at a time", mostValues)
+	}
+	first := c.next()
+	switch {
+	case schema.Type == huma.TypeArray && first == '[':
+		return c.array(schema)
+	case schema.Type == huma.TypeObject && first == '{':
+		return c.object(schema)
+	}
+	text, err := c.walker.value()
+	if err != nil || schema.Type == "" { // of any kind
+		return err
+	}
+	return c.scalar(schema, text)
+}
+
+// scalar checks a value that is neither the array nor the object of its schema.
+func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
+	var value any
+	switch text[0] {
+	case '[':
+		value = []any{}
+	case '{':
+		value = map[string]any{}
+	case '"':
+		free := schema.MinLength == nil && schema.MaxLength == nil && schema.Pattern == "" && schema.Format == "" && len(schema.Enum) == 0
+		switch {
+		case schema.Type != huma.TypeString:
+			value = ""
+		case schema.ContentEncoding != "" || free: // decoding tells whether it is right
+			return nil
+		case schema.MaxLength != nil && len(text)-2 > 12**schema.MaxLength: // the longest that a character can be written
+			return c.add(validation.MsgExpectedMaxLength, *schema.MaxLength)
+		default:
+			var plain string
+			if err := json.Unmarshal(text, &plain); err != nil {
+				return err
+			}
+			value = plain
+		}
+	default:
+		if err := json.Unmarshal(text, &value); err != nil {
+			return err
+		}
+	}
+	before := len(c.found.Errors)
+	huma.Validate(c.schemas, schema, c.free, huma.ModeWriteToServer, value, &c.found)
+	for _, err := range c.found.Errors[before:] {
+		if detail, ok := err.(*huma.ErrorDetail); ok { //nolint:errorlint // Validate wraps none
+			detail.Location, detail.Value = string(c.path), nil
+		}
+	}
+	return c.enough()
+}
+
+func (c *bodyCheck) array(schema *huma.Schema) (err error) {
+	here, n := len(c.path), 0
+	for more := c.enter(']'); more; n++ {
+		if schema.MaxItems != nil && n == *schema.MaxItems {
+			return c.end(validation.MsgExpectedMaxItems, *schema.MaxItems)
+		}
+		c.path = fmt.Appendf(c.path, "[%d]", n)
+		if c.next() == '{' {
+			c.objects++
+		}
+		if err = c.value(schema.Items); err != nil {
+			return err
+		}
+		c.path = c.path[:here]
+		if more, err = c.another(']'); err != nil {
+			return err
+		}
+	}
+	if schema.MinItems != nil && n < *schema.MinItems {
+		return c.add(validation.MsgExpectedMinItems, *schema.MinItems)
+	}
+	return nil
+}
+
+func (c *bodyCheck) object(schema *huma.Schema) (err error) {
+	others, _ := schema.AdditionalProperties.(*huma.Schema)
+	most := mostMembers
+	if schema.MaxProperties != nil {
+		most = *schema.MaxProperties
+	}
+	here, n := len(c.path), 0
+	var there []string
+	for more := c.enter('}'); more; n++ {
+		written, err := c.name()
+		if err != nil {
+			return err
+		}
+		name, property := propertyOf(schema, written)
+		if property == nil && n >= most {
+			return c.end(validation.MsgExpectedMaxProperties, most)
+		}
+		c.path = append(append(c.path, '.'), written[:min(len(written), 200)]...)
+		switch {
+		case slices.Contains(there, name):
+			err = c.end("it is there twice: leave one of them out")
+		case property != nil:
+			there = append(there, name)
+			err = c.member(property, slices.Contains(schema.Required, name))
+		case others != nil:
+			err = c.value(others)
+		case schema.AdditionalProperties == false:
+			if _, err = c.walker.value(); err == nil {
+				err = c.add("%s", validation.MsgUnexpectedProperty)
+			}
+		default:
+			_, err = c.walker.value()
+		}
+		if err != nil {
+			return err
+		}
+		c.path = c.path[:here]
+		if more, err = c.another('}'); err != nil {
+			return err
+		}
+	}
+	for _, name := range schema.Required {
+		if !slices.Contains(there, name) {
+			err = c.add(validation.MsgExpectedRequiredProperty, name)
+		}
+	}
+	return err
+}
+
+// member checks a property. One that may be missing may be null.
+func (c *bodyCheck) member(schema *huma.Schema, required bool) error {
+	if !required && c.next() == 'n' {
+		text, err := c.walker.value()
+		if err == nil && string(text) != "null" {
+			err = c.wrong()
+		}
+		return err
+	}
+	return c.value(schema)
+}
+
+// propertyOf finds a property by its name, in large or small letters as encoding/json does; "" and nil if there is none.
+func propertyOf(schema *huma.Schema, written []byte) (string, *huma.Schema) {
+	if property := schema.Properties[string(written)]; property != nil {
+		return string(written), property
+	}
+	for name, property := range schema.Properties {
+		if len(name) == len(written) && strings.EqualFold(name, string(written)) {
+			return name, property
+		}
+	}
+	return "", nil
+}
