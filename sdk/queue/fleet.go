@@ -40,8 +40,9 @@ type NodeInfo struct {
 	Holds  map[string][]string
 }
 
-// Nodes lists the tenant's listeners, by ID: those with a lease, and those that a queue names without one.
-func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
+// Nodes lists the tenant's listeners, by ID: those with a lease, and those that a queue names without one. fields are those that About
+// gets; none: all, among which that with a host's plugins may be large.
+func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
 	if err != nil {
@@ -61,12 +62,33 @@ func (f *Fleet) Nodes(ctx context.Context) ([]NodeInfo, error) {
 		found[node.ID] = node
 	}
 	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, queues))
+	return nodes, wrap("read nodes", c.describe(ctx, nodes, queues, fields))
+}
+
+// publishedNodes is of how many nodes a field is read at a time.
+const publishedNodes = 16
+
+// Published reads one field of what nodes published, some nodes at a time, as far as they published it.
+func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
+	for block := range slices.Chunk(nodes, publishedNodes) {
+		cmds, err := pipelined(ctx, &f.client.store, block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
+			return p.HGet(ctx, f.client.keys.node(node.ID), field)
+		})
+		if err != nil {
+			return wrap("read nodes", err)
+		}
+		for i, cmd := range cmds {
+			if cmd.Err() == nil {
+				visit(&block[i], cmd.Val())
+			}
+		}
+	}
+	return nil
 }
 
 // Leased lists at most that many listeners with a lease, the last to renew it first, without Queues and Holds: to read these takes
-// a look at each queue and each listener's list of it.
-func (f *Fleet) Leased(ctx context.Context, most int) ([]NodeInfo, error) {
+// a look at each queue and each listener's list of it. fields are as in Nodes.
+func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.nodes(), 0, int64(most)-1).Result()
 	if err != nil {
@@ -76,7 +98,7 @@ func (f *Fleet) Leased(ctx context.Context, most int) ([]NodeInfo, error) {
 	for i, z := range scored {
 		nodes[i] = leased(z)
 	}
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, nil))
+	return nodes, wrap("read nodes", c.describe(ctx, nodes, nil, fields))
 }
 
 // leased is a listener with its lease.
@@ -87,15 +109,31 @@ func leased(z redis.Z) (node NodeInfo) {
 	return node
 }
 
-// describe reads what nodes report of themselves and their reserved lists.
-func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues []string) error {
-	cmds, err := pipelinedBy(ctx, s, largeItems, nodes, func(p redis.Pipeliner, node NodeInfo) *redis.MapStringStringCmd {
-		return p.HGetAll(ctx, s.keys.node(node.ID))
+// describe reads what nodes report of themselves, these fields or all, and their reserved lists.
+func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues, fields []string) error {
+	type read struct {
+		all  *redis.MapStringStringCmd
+		some *redis.SliceCmd
+	}
+	if len(fields) > 0 {
+		fields = append([]string{"kind", "draining", "drain"}, fields...)
+	}
+	cmds, err := pipelinedBy(ctx, s, largeItems, nodes, func(p redis.Pipeliner, node NodeInfo) (r read) {
+		if len(fields) > 0 {
+			r.some = p.HMGet(ctx, s.keys.node(node.ID), fields...)
+		} else {
+			r.all = p.HGetAll(ctx, s.keys.node(node.ID))
+		}
+		return r
 	})
 	var lists []reservedList
 	for i, cmd := range cmds {
 		n := &nodes[i]
-		n.About, n.Kind, n.Holds = cmd.Val(), KindPython, make(map[string][]string)
+		if n.Kind, n.Holds = KindPython, make(map[string][]string); cmd.some != nil {
+			n.About = hashOf(fields, cmd.some.Val())
+		} else {
+			n.About = cmd.all.Val()
+		}
 		if isQuernListener(n.ID) {
 			n.Kind = cmp.Or(n.About["kind"], KindQuern)
 		}

@@ -30,11 +30,10 @@ func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (done Fl
 		if err != nil {
 			return done, err
 		}
-		tasks, err := c.summaries(ctx, "", "", ids)
+		tasks, finished, err := c.unfinished(ctx, ids)
 		if err != nil {
 			return done, err
 		}
-		tasks, finished := unfinished(tasks)
 		before := done.Cancelled
 		done.Finished = finished - done.Cancelled
 		done.Running, done.Python = nil, nil
@@ -48,28 +47,45 @@ func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (done Fl
 	return done, nil
 }
 
-// unfinished are the tasks that have not ended, those first that are blocked, then those that wait, then those that run.
-func unfinished(tasks []*Task) (left []*Task, finished int) {
-	all := len(tasks)
-	left = slices.DeleteFunc(tasks, func(t *Task) bool { return t.Status.Finished() })
-	order := func(t *Task) int {
-		switch {
-		case t.Status == Scheduled && t.After != nil && t.After.Blocked:
-			return 0
-		case t.Status == Scheduled || t.Status == Pending:
-			return 1
+// flowTask is what a cancel needs to know of a task.
+type flowTask struct {
+	id, queue string
+	order     int // blocked ones come first, then those that wait, then those that run
+}
+
+// unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
+func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.task(id), "status", "queue", "after")
+	})
+	for i, cmd := range cmds {
+		hash := cmd.Val()
+		if len(hash) != 3 || hash[0] == nil && hash[1] == nil {
+			continue // it is gone
 		}
-		return 2
+		task := flowTask{id: ids[i], queue: asString(hash[1]), order: 2}
+		switch status := Status(asString(hash[0])); {
+		case status.Finished():
+			finished++
+			continue
+		case status == Scheduled || status == Pending:
+			if task.order = 1; status == Scheduled {
+				if after := parseAfter(asString(hash[2])); after != nil && after.Blocked {
+					task.order = 0
+				}
+			}
+		}
+		left = append(left, task)
 	}
-	slices.SortStableFunc(left, func(a, b *Task) int { return order(a) - order(b) })
-	return left, all - len(left)
+	slices.SortStableFunc(left, func(a, b flowTask) int { return a.order - b.order })
+	return left, finished, wrap("read the tasks of a flow", err)
 }
 
 // cancelPage cancels tasks in one round trip.
-func (c *Client) cancelPage(ctx context.Context, tasks []*Task, done *FlowCancelled) error {
+func (c *Client) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) error {
 	calls := make([]call, len(tasks))
 	for i, t := range tasks {
-		calls[i] = newCall("cancel", c.keys.task(t.ID), c.clock, t.Queue, t.ID, 0)
+		calls[i] = newCall("cancel", c.keys.task(t.id), c.clock, t.queue, t.id, 0)
 	}
 	for i, reply := range c.evalAll(ctx, calls) {
 		if err := reply.Err(); err != nil {
@@ -79,9 +95,9 @@ func (c *Client) cancelPage(ctx context.Context, tasks []*Task, done *FlowCancel
 		case "ok":
 			done.Cancelled++
 		case "asked":
-			done.Running = append(done.Running, tasks[i].ID)
+			done.Running = append(done.Running, tasks[i].id)
 		case "python":
-			done.Python = append(done.Python, tasks[i].ID)
+			done.Python = append(done.Python, tasks[i].id)
 		default: // it has ended meanwhile
 			done.Finished++
 		}

@@ -29,6 +29,8 @@ type ListOptions struct {
 	Offset int
 	// Limit is the most tasks to list (default 100, at most 1,000).
 	Limit int
+	// Bytes ends the page after the task with which its tasks have this many bytes (default: they may have any number).
+	Bytes int
 }
 
 // List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
@@ -42,6 +44,7 @@ func (q *Queue) List(ctx context.Context, options ListOptions) ([]*Task, error) 
 type TaskPage struct {
 	Tasks []*Task
 	Read  int  // how many entries were looked at, those of vanished tasks too: of a key all that it has
+	Next  int  // the Offset of the next page
 	End   bool // there are no more
 }
 
@@ -65,7 +68,12 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 		page.Read, page.End = len(ids), len(ids) < o.Limit
 	}
 	if err == nil {
-		page.Tasks, err = q.client.summaries(ctx, q.name, o.Status, ids)
+		var passed int
+		page.Tasks, passed, _, err = q.client.someSummaries(ctx, q.name, o.Status, ids, o.Bytes)
+		if page.Next = o.Offset + o.Limit; passed < len(ids) {
+			page.Next, page.End = o.Offset+passed, false
+			page.Read = max(0, page.Read-len(ids)+passed)
+		}
 	}
 	return page, wrap(fmt.Sprintf("list tasks of %q", q.name), err)
 }
@@ -291,30 +299,69 @@ var summaryFields = []string{
 
 // summaries reads the tasks of a queue's list, without those that are gone or have left that status.
 func (c *Client) summaries(ctx context.Context, queue string, status Status, ids []string) ([]*Task, error) {
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(id), summaryFields...)
-	})
-	tasks := make([]*Task, 0, len(ids))
-	for i, cmd := range cmds {
-		hash := make(map[string]string, len(summaryFields))
-		for j, value := range cmd.Val() {
-			if text, ok := value.(string); ok {
-				hash[summaryFields[j]] = text
+	tasks, _, _, err := c.someSummaries(ctx, queue, status, ids, 0)
+	return tasks, err
+}
+
+// summaryBlock is how many tasks are read at a time if their bytes are bounded: those of one with the longest texts are some 250 KB.
+const summaryBlock = 32
+
+// someSummaries is summaries up to the task with which they have this many bytes, 0 for any number; passed is how many of the IDs
+// that are, and size how many bytes they have.
+func (c *Client) someSummaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
+	block := max(1, len(ids))
+	if most > 0 {
+		block = summaryBlock
+	}
+	tasks = make([]*Task, 0, len(ids))
+	for some := range slices.Chunk(ids, block) {
+		cmds, err := pipelined(ctx, &c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+			return p.HMGet(ctx, c.keys.task(id), summaryFields...)
+		})
+		if err != nil {
+			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)
+		}
+		for i, cmd := range cmds {
+			hash := hashOf(summaryFields, cmd.Val())
+			for _, text := range hash {
+				size += len(text)
+			}
+			if task := summary(some[i], hash, queue, status); task != nil {
+				tasks = append(tasks, task)
+			}
+			if passed++; most > 0 && size >= most {
+				return tasks, passed, size, nil
 			}
 		}
-		if len(hash) == 0 {
-			continue
-		}
-		task := newTask(ids[i], hash)
-		if task.Queue == "" {
-			task.Queue = queue
-		}
-		if task.Status == "" {
-			task.Status = status // that of its list: the task was written by hand
-		}
-		if status == "" || task.Status == status {
-			tasks = append(tasks, task)
+	}
+	return tasks, passed, size, nil
+}
+
+// hashOf are the fields of a hash that are there.
+func hashOf(fields []string, values []any) map[string]string {
+	hash := make(map[string]string, len(fields))
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			hash[fields[i]] = text
 		}
 	}
-	return tasks, wrap(fmt.Sprintf("read tasks of %q", queue), err)
+	return hash
+}
+
+// summary is a task of a queue's list; nil if it is gone or has left that status.
+func summary(id string, hash map[string]string, queue string, status Status) *Task {
+	if len(hash) == 0 {
+		return nil
+	}
+	task := newTask(id, hash)
+	if task.Queue == "" {
+		task.Queue = queue
+	}
+	if task.Status == "" {
+		task.Status = status // that of its list: the task was written by hand
+	}
+	if status != "" && task.Status != status {
+		return nil
+	}
+	return task
 }

@@ -42,11 +42,11 @@ func (q *Queue) Retry(ctx context.Context, id string) error {
 
 // Retry is Queue.Retry as an operator means it. Of a dead letter it retries the failed task that the letter stands for, while that
 // exists; and it deletes the letters of the task that wait or failed, since nobody needs to handle them any more: ErrLetterStays if it
-// cannot, although the task is retried. It returns the task that it retried or refused to retry, as it was before.
+// cannot, although the task is retried. It returns the task that it retried or refused to retry, as Summary read it before.
 func (c *Client) Retry(ctx context.Context, id string) (*Task, error) {
-	task, err := c.Task(ctx, id)
+	task, err := c.Summary(ctx, id)
 	if err == nil && task.LiveID != "" {
-		origin, gone := c.Task(ctx, task.LiveID)
+		origin, gone := c.Summary(ctx, task.LiveID)
 		if !errors.Is(gone, ErrNoTask) {
 			task, err = origin, gone
 		}
@@ -93,7 +93,7 @@ const maxLetters = 5
 
 // clear deletes a dead letter, unless it runs or was handled.
 func (c *Client) clear(ctx context.Context, letter string) error {
-	task, err := c.Task(ctx, letter)
+	task, err := c.Summary(ctx, letter)
 	switch {
 	case errors.Is(err, ErrNoTask):
 		return nil

@@ -67,6 +67,39 @@ func (c *Client) Publication(ctx context.Context, id string) (*Publication, erro
 	return newPublication(id, hash), nil
 }
 
+// PublicationSize is how many bytes the payload of a publication has: ErrNoPublication if it is not kept (any more).
+func (c *Client) PublicationSize(ctx context.Context, id string) (int64, error) {
+	if err := validName("publication", id); err != nil {
+		return 0, err
+	}
+	var size *redis.IntCmd
+	var exists *redis.IntCmd
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		size, exists = p.HStrLen(ctx, c.keys.publication(id), "parameters"), p.Exists(ctx, c.keys.publication(id))
+		return nil
+	})
+	if err == nil && exists.Val() == 0 {
+		err = ErrNoPublication
+	}
+	return size.Val(), wrap("read size of publication "+id, err)
+}
+
+// PublicationSummary reads a publication without its payload.
+func (c *Client) PublicationSummary(ctx context.Context, id string) (*Publication, error) {
+	if err := validName("publication", id); err != nil {
+		return nil, err
+	}
+	hash, err := c.rdb.HMGet(ctx, c.keys.publication(id), publicationFields...).Result()
+	fields := hashOf(publicationFields, hash)
+	if err == nil && len(fields) == 0 {
+		err = ErrNoPublication
+	}
+	return newPublication(id, fields), wrap("read publication "+id, err)
+}
+
+// publicationFields are those of a publication without its payload.
+var publicationFields = []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate", "subscribers", "tasks", "refused"}
+
 func newPublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
@@ -128,18 +161,12 @@ func (c *Client) Publications(ctx context.Context, topic string, offset, limit i
 	if err != nil {
 		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
 	}
-	fields := []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate", "subscribers", "tasks", "refused"}
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.publication(id), fields...)
+		return p.HMGet(ctx, c.keys.publication(id), publicationFields...)
 	})
 	var all []*Publication
 	for i, cmd := range cmds {
-		hash := make(map[string]string)
-		for j, value := range cmd.Val() {
-			if text := asString(value); text != "" {
-				hash[fields[j]] = text
-			}
-		}
+		hash := hashOf(publicationFields, cmd.Val())
 		if hash["topic"] == topic { // else it was purged meanwhile
 			all = append(all, newPublication(ids[i], hash))
 		}

@@ -143,7 +143,7 @@ func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (R
 // Python, which only the operator can know to be dead. ErrStatus while the lease runs, ErrNoNode if there is no such listener.
 // maxCrashes is that of Reclaim. It also moves the tasks of a listener that Blueque took out of the queue's set as dead.
 func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
-	nodes, err := f.Nodes(ctx)
+	nodes, err := f.Nodes(ctx, "kind")
 	if err != nil {
 		return Reclaimed{}, err
 	}

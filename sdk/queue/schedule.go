@@ -307,14 +307,87 @@ func (c *Client) Schedule(ctx context.Context, id string) (*Schedule, error) {
 	return found[0], nil
 }
 
-// Schedules lists the tenant's schedules, by ID.
-func (c *Client) Schedules(ctx context.Context) ([]*Schedule, error) {
-	ids, err := c.rdb.ZRange(ctx, c.keys.ticks(), 0, MaxSchedules).Result()
-	if err != nil {
-		return nil, wrap("list schedules", err)
+// Schedules lists the tenant's schedules, by ID, with all parameters: see SchedulePage and ScheduleHeads for callers that serve others.
+func (c *Client) Schedules(ctx context.Context) (all []*Schedule, err error) {
+	for more, after := true, ""; more && err == nil; {
+		var page []*Schedule
+		page, after, err = c.SchedulePage(ctx, after, MaxSchedules)
+		all, more = append(all, page...), after != ""
 	}
+	return all, err
+}
+
+// scheduleBytes bounds what one call reads of schedules, unless a single one is larger: parameters are written as JSON, which may make
+// them six times as long.
+const scheduleBytes = 4 << 20
+
+// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them, and fewer if these are large. next is where the
+// next page begins, "" if there is none.
+func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
+	ids, err := c.scheduleIDs(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	from, found := slices.BinarySearch(ids, after)
+	if found {
+		from++
+	}
+	ids = ids[from:]
+	some, err := c.scheduleBlock(ctx, ids[:min(limit, len(ids))])
+	if err != nil {
+		return nil, "", err
+	}
+	if len(some) < len(ids) {
+		next = some[len(some)-1]
+	}
+	page, err = c.readSchedules(ctx, some)
+	return page, next, err
+}
+
+// ScheduleHeads lists the tenant's schedules, by ID, without their Parameters and Options.
+func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
+	ids, err := c.scheduleIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fields := []string{
+		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated", "since", "next",
+		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
+	}
+	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.schedule(id), fields...)
+	})
+	var heads []*Schedule
+	for i, cmd := range cmds {
+		if hash := hashOf(fields, cmd.Val()); len(hash) > 0 {
+			heads = append(heads, newSchedule(ids[i], hash))
+		}
+	}
+	return heads, wrap("read schedules", err)
+}
+
+// scheduleIDs are those of all schedules, sorted.
+func (c *Client) scheduleIDs(ctx context.Context) ([]string, error) {
+	ids, err := c.rdb.ZRange(ctx, c.keys.ticks(), 0, MaxSchedules).Result()
 	slices.Sort(ids)
-	return c.readSchedules(ctx, ids)
+	return ids, wrap("list schedules", err)
+}
+
+// scheduleBlock is how many of these schedules one call reads: at least one.
+func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
+	sizes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+		return p.HStrLen(ctx, c.keys.schedule(id), "task")
+	})
+	if err != nil {
+		return nil, wrap("read sizes of schedules", err)
+	}
+	total := int64(0)
+	for i, size := range sizes {
+		if total += size.Val(); total > scheduleBytes {
+			return ids[:max(1, i)], nil
+		}
+	}
+	return ids, nil
 }
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
@@ -377,7 +450,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 			return sync, wrap("begin the sync of schedules", err)
 		}
 	}
-	are, err := c.Schedules(ctx)
+	are, err := c.ScheduleHeads(ctx)
 	if err != nil {
 		return sync, err
 	}
@@ -388,11 +461,15 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 		}
 	}
 	for _, s := range all {
-		put := s.against(existing[s.ID])
-		if !dry {
-			if put, err = c.putSchedule(ctx, token, s, false); err != nil {
-				return sync, err
-			}
+		put, err := PutNew, error(nil)
+		switch {
+		case !dry:
+			put, err = c.putSchedule(ctx, token, s, false)
+		case existing[s.ID] != nil:
+			put, err = c.compare(ctx, s)
+		}
+		if err != nil {
+			return sync, err
 		}
 		to := map[Put]*[]string{PutNew: &sync.New, PutChanged: &sync.Changed, PutSame: &sync.Same}[put]
 		*to = append(*to, s.ID)
@@ -411,13 +488,16 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 	return sync, nil
 }
 
-// against tells what storing the schedule would do to the one that exists; nil if there is none.
-func (s Schedule) against(old *Schedule) Put {
+// compare tells what storing a schedule would do.
+func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
+	old, err := c.Schedule(ctx, s.ID)
 	switch {
-	case old == nil:
-		return PutNew
+	case errors.Is(err, ErrNoSchedule): // deleted meanwhile
+		return PutNew, nil
+	case err != nil:
+		return "", err
 	case s.Same(old):
-		return PutSame
+		return PutSame, nil
 	}
-	return PutChanged
+	return PutChanged, nil
 }

@@ -180,6 +180,35 @@ func (c *Client) ParametersWithin(ctx context.Context, id string, most int64) ([
 	return nil, wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
 }
 
+// PayloadSizes tells how many bytes the parameters and the result have that Task would read, 0 for none.
+func (c *Client) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
+	if err := ValidID(id); err != nil {
+		return 0, 0, err
+	}
+	sizes := func(id string) (own [4]*redis.IntCmd, live *redis.StringCmd, err error) {
+		_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			own = [4]*redis.IntCmd{
+				p.HStrLen(ctx, c.keys.task(id), "parameters"), p.HStrLen(ctx, c.keys.bytes(id), "parameters"),
+				p.HStrLen(ctx, c.keys.task(id), "result"), p.HStrLen(ctx, c.keys.bytes(id), "result"),
+			}
+			live = p.HGet(ctx, c.keys.task(id), "live_id")
+			return nil
+		})
+		return own, live, wrap("read sizes of task "+id, passReplies(err))
+	}
+	own, live, err := sizes(id)
+	if err != nil {
+		return 0, 0, err
+	}
+	parameters, result = max(own[0].Val(), own[1].Val()), max(own[2].Val(), own[3].Val())
+	if parameters == 0 && live.Val() != "" { // a dead letter has those of the failed task
+		if own, _, err = sizes(live.Val()); err == nil {
+			parameters = max(own[0].Val(), own[1].Val())
+		}
+	}
+	return parameters, result, err
+}
+
 // ownParameters reads the parameters in a task's own hash, of at most that many bytes, and tells whether there are any.
 func (c *Client) ownParameters(ctx context.Context, id string, most int64) (value []byte, found bool, err error) {
 	size, err := c.payloadSize(ctx, id, "parameters")
@@ -238,7 +267,14 @@ func (t *Task) Failure() Failure {
 
 // Wait blocks until the task is finished and returns it; ErrNoTask if it does not exist or is deleted meanwhile. While Redis is
 // away it goes on trying until ctx ends; it fails when the client is closed. All waits of a client share one subscription.
-func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
+func (c *Client) Wait(ctx context.Context, id string) (*Task, error) { return c.wait(ctx, id, c.Task) }
+
+// WaitSummary is Wait, and returns the task without its parameters and result.
+func (c *Client) WaitSummary(ctx context.Context, id string) (*Task, error) {
+	return c.wait(ctx, id, c.Summary)
+}
+
+func (c *Client) wait(ctx context.Context, id string, read func(context.Context, string) (*Task, error)) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
@@ -255,7 +291,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*Task, error) {
 		}
 		var task *Task
 		err := Persist(ctx, func(ctx context.Context) (err error) {
-			task, err = c.Task(ctx, id)
+			task, err = read(ctx, id)
 			return err
 		})
 		if ctx.Err() == nil && (err != nil || task.Status.Finished()) {

@@ -17,7 +17,7 @@ type Due struct {
 	Next      time.Time // when the next one after these is due; zero if none is
 }
 
-// DueSchedules reads up to limit schedules that are due, those first that have been for longest.
+// DueSchedules reads up to limit schedules that are due, those first that have been for longest, and fewer if these are large.
 func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 	c := f.client
 	var clock *redis.TimeCmd
@@ -43,6 +43,9 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 			break
 		}
 		ids = append(ids, id)
+	}
+	if ids, err = c.scheduleBlock(ctx, ids); err != nil { // the others are due as well: the next call has them
+		return Due{}, err
 	}
 	due.Schedules, err = c.readSchedules(ctx, ids)
 	for _, id := range ids {

@@ -13,8 +13,11 @@ import (
 type TreeOptions struct {
 	Depth int // levels below the task (default 8)
 	Width int // tasks below each task (default 100, at most 1,000)
-	Total int // tasks in all, level by level (default 1,000, at most 10,000)
+	Total int // tasks in all, level by level (default 1,000, at most 10,000), and fewer if they have more than 8 MiB
 }
+
+// treeBytes bounds the texts of the tasks of a tree.
+const treeBytes = 8 << 20
 
 // TreeNode is a task with what came of it.
 type TreeNode struct {
@@ -44,15 +47,18 @@ func (c *Client) Tree(ctx context.Context, id string, options TreeOptions) (*Tre
 	root := &TreeNode{ID: id, Task: task}
 	seen := map[string]bool{id: true}
 	total--
+	bytes := treeBytes
 	for level := []*TreeNode{root}; len(level) > 0; depth-- {
 		if depth == 0 {
 			width = 0 // what is left out is still counted
 		}
-		below, err := c.readLevel(ctx, level, width, total)
+		below, err := c.readLevel(ctx, level, width, total, &bytes)
 		if err != nil {
 			return nil, err
 		}
-		total -= len(below)
+		if total -= len(below); bytes <= 0 {
+			total = 0
+		}
 		level = level[:0:0]
 		for _, node := range below {
 			if node.Again = seen[node.ID]; !node.Again {
@@ -64,8 +70,8 @@ func (c *Client) Tree(ctx context.Context, id string, options TreeOptions) (*Tre
 	return root, nil
 }
 
-// readLevel reads what is below the nodes of a level, up to width each and total together, and returns it.
-func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total int) (below []*TreeNode, err error) {
+// readLevel reads what is below the nodes of a level, up to width each, total together and as far as bytes are left, and returns it.
+func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
 	type family struct {
 		ids   *redis.StringSliceCmd
 		count *redis.IntCmd
@@ -90,9 +96,20 @@ func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total 
 			node.Children, below, ids = append(node.Children, child), append(below, child), append(ids, id)
 		}
 	}
-	tasks, err := c.summaries(ctx, "", "", ids)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	tasks, passed, size, err := c.someSummaries(ctx, "", "", ids, *bytes)
 	if err != nil {
 		return nil, err
+	}
+	*bytes -= size
+	below = below[:passed]
+	for _, node := range level { // those that were passed are the first children
+		most := min(len(node.Children), passed)
+		node.Left += len(node.Children) - most
+		node.Children = node.Children[:most]
+		passed -= most
 	}
 	known := make(map[string]*Task, len(tasks))
 	for _, task := range tasks {
