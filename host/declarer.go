@@ -164,9 +164,9 @@ func (d *declarer) sweep(ctx context.Context) error {
 	return nil
 }
 
-// declarations are those of plugins that Redis has.
+// declarations are those of plugins that Redis has, of schedules without what their tasks get.
 func declarations(ctx context.Context, client *queue.Client) (all []declaration, err error) {
-	schedules, err := client.Schedules(ctx)
+	schedules, err := client.ScheduleHeads(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 
 // Plugins lists what live hosts published.
 func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
-	nodes, err := client.Fleet().Nodes(ctx)
+	nodes, err := client.Fleet().Nodes(ctx, "kind")
 	if err != nil {
 		return nil, err
 	}
@@ -38,13 +38,11 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 		return nil, err
 	}
 	list := []Plugin{}
-	for _, node := range nodes {
-		if node.LeaseEnd.Before(now) {
-			continue
-		}
+	nodes = slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.LeaseEnd.Before(now) })
+	err = client.Fleet().Published(ctx, nodes, "plugins", func(node *queue.NodeInfo, text string) {
 		var published []Plugin
-		if json.Unmarshal([]byte(node.About["plugins"]), &published) != nil {
-			continue // a listener without plugins
+		if json.Unmarshal([]byte(text), &published) != nil {
+			return // a listener without plugins
 		}
 		for _, p := range published {
 			i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p.PluginInfo) })
@@ -54,6 +52,9 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 			}
 			list[i].Nodes = append(list[i].Nodes, node.ID)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	quarantines, err := client.Fleet().Quarantines(ctx)
 	if err != nil {

@@ -188,9 +188,14 @@ func (s *service) describeFleet() {
 		})
 }
 
+// nodeFields are what Node shows of what a listener published.
+var nodeFields = []string{
+	"version", "slots", "slots_in_use", "name", "started", "clock", "address", "memory", "memory_reserved", "waits_for_memory", "destinations_off", "queues",
+}
+
 // Nodes lists the listeners of the tenant, by ID.
 func (t *Reader) Nodes(ctx context.Context) ([]Node, error) {
-	nodes, err := t.Fleet.Nodes(ctx)
+	nodes, err := t.Fleet.Nodes(ctx, nodeFields...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +205,7 @@ func (t *Reader) Nodes(ctx context.Context) ([]Node, error) {
 // Leased lists at most that many listeners with a lease, the last to renew it first, without the tasks that they hold, and with
 // the queues that they name themselves.
 func (t *Reader) Leased(ctx context.Context, most int) ([]Node, error) {
-	nodes, err := t.Fleet.Leased(ctx, most)
+	nodes, err := t.Fleet.Leased(ctx, most, nodeFields...)
 	if err != nil {
 		return nil, err
 	}

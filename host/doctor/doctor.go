@@ -108,10 +108,10 @@ type patient struct {
 	queues      []string
 	maxQueues   int // how many the tenant may have; 0: any number
 	stats       []queue.Stats
-	failed      map[string][]*queue.Task // the last ones of the queues in which none is complete
+	failed      map[string][]string // why the last ones failed of the queues in which none is complete
 	recent      []queue.Minute           // of each queue
 	latest      []queue.Minute           // the last of these
-	schedules   []*queue.Schedule
+	schedules   []*queue.Schedule // without parameters and options
 	backlogs    []queue.Backlog // of the queues
 	blocked     []*queue.Task   // some of each queue that has any
 
@@ -197,7 +197,8 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		return nil, err
 	}
 	err = p.try(
-		reading{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx); return err }},
+		reading{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx, nodeFields...); return err }},
+		reading{"what the hosts published", func() error { return p.readPlugins(ctx, client) }},
 		reading{"the quarantines", func() (err error) { p.quarantines, err = client.Fleet().Quarantines(ctx); return err }},
 		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
@@ -212,7 +213,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			return err
 		}},
 		reading{"the tasks that wait for others", func() error { return p.readFlows(ctx, client) }},
-		reading{"the schedules", func() (err error) { p.schedules, err = client.Schedules(ctx); return err }},
+		reading{"the schedules", func() (err error) { p.schedules, err = client.ScheduleHeads(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			counted := p.queues[:min(len(p.queues), recentQueues)]
 			if p.recent, err = client.Recent(ctx, recentMinutes, counted...); err == nil {
@@ -236,27 +237,45 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	)
 	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
 	p.stats, p.queues = p.stats[:known], p.queues[:known]
-	p.failed, p.served = make(map[string][]*queue.Task), make(map[string]bool)
+	p.failed, p.served = make(map[string][]string), make(map[string]bool)
 	for i, stats := range p.stats {
 		if stats.Depth[queue.Failed] >= failing && stats.Depth[queue.Complete] == 0 {
-			p.failed[p.queues[i]], _ = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Failed, Limit: lastFailed})
+			tasks, _ := client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Failed, Limit: lastFailed})
+			for _, task := range tasks {
+				p.failed[p.queues[i]] = append(p.failed[p.queues[i]], string(cmp.Or(task.Failure().Reason, "no reason")))
+			}
 		}
 	}
 	for _, node := range p.nodes {
-		if node.Kind != queue.KindPython && !node.LeaseEnd.After(p.now) {
-			continue // dead; a Python listener has no lease, and counts as alive
+		if !p.counts(&node) {
+			continue
 		}
 		for _, name := range node.Queues {
 			p.served[name] = true
 		}
+	}
+	return p, err
+}
+
+// nodeFields are what the checks read of nodes, beside their plugins.
+var nodeFields = []string{"version", "lease", "clock", "slots", "slots_in_use", "memory", "waits_for_memory", "destinations_off"}
+
+// readPlugins reads the plugins of the listeners that are alive.
+func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
+	alive := slices.DeleteFunc(slices.Clone(p.nodes), func(node queue.NodeInfo) bool { return !p.counts(&node) })
+	return client.Fleet().Published(ctx, alive, "plugins", func(node *queue.NodeInfo, text string) {
 		var published []plugin
-		_ = json.Unmarshal([]byte(node.About["plugins"]), &published) // a listener may have none
+		_ = json.Unmarshal([]byte(text), &published) // a listener may have none
 		for _, one := range published {
 			one.Node = node.ID
 			p.plugins = append(p.plugins, one)
 		}
-	}
-	return p, err
+	})
+}
+
+// counts tells whether a listener counts as alive: a Python one has no lease.
+func (p *patient) counts(node *queue.NodeInfo) bool {
+	return node.Kind == queue.KindPython || node.LeaseEnd.After(p.now)
 }
 
 // latency is the median time of an answer.
@@ -517,11 +536,7 @@ var pluginChecks = []check{
 					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)))
 				continue
 			}
-			var reasons []string
-			for _, task := range p.failed[name] {
-				reasons = append(reasons, string(cmp.Or(task.Failure().Reason, "no reason")))
-			}
-			slices.Sort(reasons)
+			reasons := slices.Sorted(slices.Values(p.failed[name]))
 			if reasons = slices.Compact(reasons); len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)) {
 				f = append(f, list(found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
 					name, len(p.failed[name]), strings.Join(reasons, ", "))))

@@ -14,6 +14,8 @@ const (
 	longUnseen = 10 * time.Minute
 	// mostOpen is of how many queues, and of how many blocked tasks of each, the open ones are found.
 	mostOpen = 20
+	// openBytes bounds what is read of one queue for that.
+	openBytes = 256 << 10
 )
 
 var flowChecks = []check{
@@ -55,7 +57,7 @@ func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
 		looked++
 		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // they come first
 		var tasks []*queue.Task
-		tasks, err = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen})
+		tasks, err = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
 		p.blocked = append(p.blocked, tasks...)
 	}
 	return err
