@@ -341,6 +341,7 @@ type caller struct {
 	detail string         // what it asks for that is not in the path, for the audit log
 	memory *account.Share // what its body and its answer take
 	body   []byte         // of the request, as it came
+	place  *account.Share // of the requests at a time; none while it only waits
 }
 
 type callerKey struct{}
@@ -426,8 +427,8 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	entry := queue.AuditEntry{
 		Who: who.Name, Action: o.name, On: on, From: from, Status: status, Detail: callerOf(ctx.Context()).detail,
 	}
-	s.config.Logger.Info("audit", "who", entry.Who, "action", entry.Action, "tenant", name, "on", entry.On, "from", entry.From,
-		"status", entry.Status, "detail", entry.Detail)
+	s.config.Logger.Info("audit", "who", oneLine(entry.Who), "action", entry.Action, "tenant", name, "on", oneLine(entry.On), "from", entry.From,
+		"status", entry.Status, "detail", oneLine(entry.Detail))
 	t := s.tenants[name]
 	if t == nil {
 		return

@@ -54,12 +54,17 @@ const (
 	// maxMemory bounds what bodies and answers take, which counts before they do: what slow clients hold should take none from a
 	// host's tasks beyond it.
 	maxMemory = 256 << 20
-	// maxStreams bounds the streams of events that are open at one time, maxWaits the requests that wait for a task, maxSearches
-	// the searches, and maxWorked the jobs that this process works on.
+	// maxRequests bounds the requests that are answered at one time, maxStreams the streams of events that are open, maxWaits the
+	// requests that wait for a task, both of which count as no requests meanwhile, maxSearches the searches, and maxWorked the jobs
+	// that this process works on.
+	maxRequests = 1024
 	maxStreams  = 256
 	maxWaits    = 4096
 	maxSearches = 16
 	maxWorked   = 16
+	// maxConnections bounds the connections that are open, half of them for one address, which may be a proxy's: as many as all waits
+	// and streams need, and some more.
+	maxConnections = 5120
 	// parts tells what one principal may use: so many principals may use all.
 	parts = 4
 )
@@ -98,8 +103,8 @@ type service struct {
 	// strangers bounds the lines in the log about requests of nobody known.
 	strangers *rate.Limiter
 
-	memory                           *account.Budget
-	streams, waits, searches, worked bounded
+	memory                                     *account.Budget
+	requests, streams, waits, searches, worked bounded
 
 	jobs sync.WaitGroup // the background jobs of this process
 	// living returns a context that ends when the server begins to end: jobs and streams stop then.
@@ -146,6 +151,7 @@ func Listen(address string, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", address, err)
 	}
+	listener = web.Bound(listener, maxConnections, config.Logger)
 	if config.TLS != nil {
 		listener = tls.NewListener(listener, config.TLS)
 	} else if !isLoopback(address) {
@@ -181,6 +187,7 @@ func newService(config Config) *service {
 		config:    config, tenants: make(map[string]*tenant), mux: http.NewServeMux(),
 	}
 	s.memory = config.Account.Open(account.Requests, min(maxMemory, config.Account.Part(parts)), s.owners())
+	s.requests = s.newBounded("requests", maxRequests)
 	s.streams, s.waits = s.newBounded("open streams", maxStreams), s.newBounded("requests that wait for tasks", maxWaits)
 	s.searches, s.worked = s.newBounded("searches", maxSearches), s.newBounded("running jobs", maxWorked)
 	for _, client := range config.Clients {
@@ -265,7 +272,13 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 		// huma requires raw bodies, and gets none; parameters may be empty.
 		defer func() { op.RequestBody.Required = false }()
 	}
+	lists := o.method == http.MethodGet && isList(reflect.TypeFor[O]())
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		if lists {
+			if err := s.reserve(ctx, listCost); err != nil {
+				return nil, err
+			}
+		}
 		if isRaw || isJSON {
 			if err := decodeBody(callerOf(ctx), in); err != nil {
 				return nil, err
@@ -277,6 +290,16 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 		}
 		return out, nil
 	})
+}
+
+// isList tells whether an answer is a list.
+func isList(answer reflect.Type) bool {
+	body, ok := answer.FieldByName("Body")
+	if !ok || body.Type.Kind() != reflect.Struct {
+		return false
+	}
+	_, ok = body.Type.FieldByName("Items")
+	return ok
 }
 
 // subject is the last fixed word of a path that names a collection, for grouping.

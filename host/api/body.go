@@ -25,6 +25,8 @@ const (
 	// for each object in a list, which has three.
 	valueCost  = 80
 	objectCost = 2 << 10
+	// What takes at most smallCost is bounded by the number of requests alone, 16 MiB for all, so that large ones do not keep it out.
+	smallCost = 16 << 10
 	// mostValues bounds the values of a body, mostMembers those of one object with names of the client's own, and mostErrors what a
 	// problem lists: the check ends there.
 	mostValues  = 200_000
@@ -77,9 +79,11 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		size = most
 	}
 	if size > 0 && r.ContentLength <= most {
-		if err := s.reserve(ctx.Context(), s.bodyCost(size, schema)); err != nil {
-			s.refuse(ctx, http.StatusServiceUnavailable, "%v", err)
-			return
+		if cost := s.bodyCost(size, schema); cost > smallCost {
+			if err := s.reserve(ctx.Context(), cost); err != nil {
+				s.refuse(ctx, http.StatusServiceUnavailable, "%v", err)
+				return
+			}
 		}
 	}
 	control := http.NewResponseController(w)

@@ -5,8 +5,10 @@ import (
 	"io"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
@@ -39,6 +41,9 @@ func (s *service) owners() int64 {
 // enter takes the share of one of what a principal does, and refuses it if it does too many at a time, or all together do.
 func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
+	if s := b.TryTake(who.Name, 1); s != nil {
+		return s, nil
+	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if s := b.Take(waiting, who.Name, 1); s != nil {
@@ -46,6 +51,41 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	}
 	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",
 		b.what, b.Each(), who.Name, b.Whole()))
+}
+
+const (
+	// pageBytes ends the page of a list with the entry with which its JSON has this many bytes.
+	pageBytes = 4 << 20
+	// listCost is what a list takes: what is read of Redis at a time, its entries, and their JSON, which is written once and kept once.
+	listCost = 4 * pageBytes
+	// treeCost is the same of a tree.
+	treeCost = 5 * queue.TreeBytes
+)
+
+// valueAnswer is what the bytes of a value take: as they are read, as bytes, and until they are sent.
+func valueAnswer(size int64) int64 { return 3 * size }
+
+// jsonAnswer is what an answer of JSON takes with these bytes of payloads, whose JSON has some more: as they are read, as bytes, as
+// text; and while they are encoded into a buffer that grows, and kept.
+func jsonAnswer(size, text int64) int64 { return 3*size + 4*text }
+
+// escaped is at most how many bytes texts have as JSON.
+func escaped[T string | []byte](texts ...T) (size int64) {
+	for _, text := range texts {
+		size += int64(len(text))
+		whole := utf8.ValidString(string(text))
+		for i := range len(text) {
+			switch b := text[i]; {
+			case b < ' ' || b == 0x7f || b >= 0x80 && !whole:
+				size += 5
+			case b == 0xe2: // as the line separator begins, which has three bytes and becomes six
+				size += 3
+			case b == '"' || b == '\\':
+				size++
+			}
+		}
+	}
+	return size
 }
 
 // pace is how long a transfer of this many bytes may take.

@@ -61,10 +61,14 @@ type InJob struct {
 	Job string `path:"job" pattern:"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" doc:"The job's ID, in small letters."`
 }
 
-func jobShape(tenant string, j *queue.Job) Job {
+// jobShape shows a job; who may not see the errors of handlers sees neither those that others look for.
+func jobShape(tenant string, j *queue.Job, who *Principal) Job {
 	busy := j.State == queue.JobCounting || j.State == queue.JobRunning || j.State == queue.JobCounted && j.Start && !j.Stop
 	var filter Filter
 	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
+	if filter.Error != "" && !who.reads() {
+		filter.Error = "hidden"
+	}
 	return Job{
 		ID: j.ID, Tenant: tenant, Action: Action(j.Action), Filter: filter, By: j.By, Created: stamp(j.Created),
 		State: j.State, Interrupted: busy && !j.Claimed, Stopping: busy && j.Claimed && j.Stop, More: j.More, Error: j.Error,
@@ -81,7 +85,7 @@ func (s *service) describeBulk() {
 			jobs, err := t.Jobs(ctx)
 			shapes := make([]Job, len(jobs))
 			for i, j := range jobs {
-				shapes[i] = jobShape(in.Tenant, j)
+				shapes[i] = jobShape(in.Tenant, j, principal(ctx))
 			}
 			return listed(shapes, err)
 		})
@@ -148,7 +152,7 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &JobOf{Body: jobShape(in.Tenant, job)}, nil
+	return &JobOf{Body: jobShape(in.Tenant, job, principal(ctx))}, nil
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
@@ -209,7 +213,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		defer place.Give()
 		ctx := s.living()
 		for claim != nil && ctx.Err() == nil {
-			r := &runner{t: t, claim: claim, id: id}
+			r := &runner{t: t, claim: claim, id: id, logged: s.logged}
 			s.leave(ctx, r, r.run(ctx))
 			// Somebody may have started it since it was counted, and found it claimed.
 			claim = nil
@@ -226,12 +230,12 @@ func (s *service) leave(ctx context.Context, r *runner, err error) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer done()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrClaimLost) {
-		s.config.Logger.Error("a job stopped", "job", r.id, "tenant", r.t.Tenant(), "error", err)
 		state := queue.JobStopped
 		if r.counting {
 			state = queue.JobCounting // to be counted anew
 		}
-		_ = r.claim.Become(leaving, state, false, err.Error()) // else it shows as interrupted
+		reference := s.logged("a job stopped", "job "+r.id+" of "+r.t.Tenant(), err)
+		_ = r.claim.Become(leaving, state, false, "it could not go on: the log of the process that worked on it says why, reference "+reference) // else it shows as interrupted
 	}
 	_ = r.claim.Leave(leaving) // else the claim ends by itself
 }
@@ -243,6 +247,7 @@ type runner struct {
 	id       string
 	counting bool
 	looked   time.Time // when look asked Redis
+	logged   func(message, operation string, err error) (reference string)
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -371,7 +376,7 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 			case errors.As(err, &refused):
 				end, text = queue.JobItemRefused, err.Error()
 			case err != nil:
-				end, text = queue.JobItemFailed, err.Error()
+				end, text = queue.JobItemFailed, "internal error: the log of the process that worked on it says why, reference "+r.logged("a task of a job failed", "job "+r.id, err)
 			}
 			if err := r.claim.End(ctx, from, end, text); err != nil {
 				return err

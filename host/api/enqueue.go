@@ -110,7 +110,7 @@ type EnqueueRaw struct {
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
 	Header         []string `query:"header,explode" maxItems:"33" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
-	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each key in a queue, for as long as the task exists and for 24 hours at least."`
+	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
 
@@ -141,7 +141,7 @@ type Receipt struct {
 	Tenant  string `json:"tenant"`
 	Queue   string `json:"queue"`
 	Existed bool   `json:"existed" doc:"It was enqueued before, and nothing is enqueued now."`
-	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters."`
+	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
 }
 
 // Enqueued is an answer with one receipt.
@@ -232,32 +232,42 @@ func (s *service) describeEnqueue() {
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
-			return listed(receiptShapes(t, q, receipts), err)
+			return listed(receiptShapes(t, q, receipts, principal(ctx)), err)
 		})
 }
 
 // enqueue writes tasks, once for an idempotency key.
 func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []queue.Spec) ([]Receipt, error) {
-	t := s.tenants[in.Tenant]
+	t, who := s.tenants[in.Tenant], principal(ctx)
 	q := t.Queue(in.Queue)
 	write := q.EnqueueMany
+	for i := range specs {
+		if u := specs[i].Unique; u != nil && u.Key == "" && !who.reads() {
+			return nil, failed(http.StatusForbidden, "%s may not see parameters, and so not ask whether a task has the same ones (payloads: false): add unique_key", who.Name)
+		}
+	}
 	if key != "" {
 		for i := range specs {
 			if specs[i].ID != "" {
 				return nil, failed(http.StatusBadRequest, "both an Idempotency-Key and the id %q: an id makes a task unique by itself, leave one of them out", specs[i].ID)
 			}
-			specs[i].ID = q.OnceID("idempotency", key, fmt.Sprint(i))
+			words := []string{"idempotency", key, fmt.Sprint(i)}
+			if who != everyone { // who uses another's key by chance has a task of its own
+				words = append(words, who.Name)
+			}
+			specs[i].ID = q.OnceID(words...)
 		}
 		write = q.EnqueueOnce
 	}
 	receipts, err := write(ctx, specs)
-	return receiptShapes(t, q, receipts), err
+	return receiptShapes(t, q, receipts, who), err
 }
 
-func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receipt {
+// receiptShapes shows receipts. Who may not see parameters is not told whether those of a task that existed are the same.
+func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt, who *Principal) []Receipt {
 	shapes := make([]Receipt, len(receipts))
 	for i, r := range receipts {
-		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed, r.Taken}
+		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed, r.Taken && who.reads()}
 	}
 	return shapes
 }
@@ -280,27 +290,18 @@ func (l *TaskLine) Spec() (spec queue.Spec, err error) {
 	return spec, err
 }
 
-// event is a CloudEvent. json is all of it; the fields are those that a task shows.
+// event is a CloudEvent. json is all of it; the fields are those that a task shows. Nothing of it is copied but its attributes.
 type event struct {
-	SpecVersion string          `json:"specversion"`
-	ID          string          `json:"id"`
-	Source      string          `json:"source"`
-	Type        string          `json:"type"`
-	Subject     string          `json:"subject"`
-	Traceparent string          `json:"traceparent"`
-	Data        json.RawMessage `json:"data"`
-	DataBase64  *string         `json:"data_base64"`
-	json        json.RawMessage
-	headers     map[string]string // its attributes
+	SpecVersion, ID, Source, Type, Subject, Traceparent string
+	// Data and DataBase64 are as they stand in the JSON, nil if they are missing or null.
+	Data, DataBase64 json.RawMessage
+	json             json.RawMessage
+	headers          map[string]string // its attributes
 }
 
 // attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
 // their own names. One that no header can have, because it is long or has control characters, is in the parameters alone.
-func attributes(whole json.RawMessage) (map[string]string, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(whole, &members); err != nil {
-		return nil, err
-	}
+func attributes(members map[string]json.RawMessage) map[string]string {
 	headers, size := make(map[string]string, len(members)), 0
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := string(members[name])
@@ -319,7 +320,80 @@ func attributes(whole json.RawMessage) (map[string]string, error) {
 			headers[header], size = value, size+added
 		}
 	}
-	return headers, nil
+	return headers
+}
+
+// readEvent reads the JSON of an event.
+func readEvent(whole json.RawMessage) (e event, err error) {
+	if !json.Valid(whole) {
+		return e, errors.New("it is no JSON: write an object")
+	}
+	w := &walker{text: whole}
+	if w.next() != '{' {
+		return e, errors.New("it is no object")
+	}
+	members := make(map[string]json.RawMessage)
+	for more := w.enter('}'); more; {
+		name, err := w.name()
+		if err != nil {
+			return e, err
+		}
+		value, err := w.value()
+		if err != nil {
+			return e, err
+		}
+		if members[string(name)] = value; len(members) > mostMembers {
+			return e, fmt.Errorf("it has more than %d members: put them into its data", mostMembers)
+		}
+		if more, err = w.another('}'); err != nil {
+			return e, err
+		}
+	}
+	e.json = whole
+	for name, field := range map[string]*string{
+		"specversion": &e.SpecVersion, "id": &e.ID, "source": &e.Source, "type": &e.Type, "subject": &e.Subject, queue.HeaderTraceparent: &e.Traceparent,
+	} {
+		if value, is := members[name]; is {
+			if err := json.Unmarshal(value, field); err != nil {
+				return e, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	for name, field := range map[string]*json.RawMessage{"data": &e.Data, "data_base64": &e.DataBase64} {
+		if value := members[name]; string(value) != "null" || name == "data" {
+			*field = value
+		}
+	}
+	if e.DataBase64 != nil && e.DataBase64[0] != '"' {
+		return e, errors.New("data_base64: it is no text")
+	}
+	e.headers = attributes(members)
+	return e, nil
+}
+
+// elements are those of a JSON array, as they stand in it: at most so many.
+func elements(body []byte, most int) (parts []json.RawMessage, err error) {
+	w := &walker{text: body}
+	if w.next() != '[' {
+		return nil, errors.New("batch: write a JSON array of events")
+	}
+	for more := w.enter(']'); more; {
+		if len(parts) == most {
+			return nil, fmt.Errorf("batch of more than %d events: at most %d", most, most)
+		}
+		part, err := w.value()
+		if err == nil {
+			more, err = w.another(']')
+		}
+		if err != nil {
+			return nil, fmt.Errorf("batch: event %d: %w", len(parts), err)
+		}
+		parts = append(parts, part)
+	}
+	if w.next() != 0 {
+		return nil, fmt.Errorf("batch: %w", w.wrong())
+	}
+	return parts, nil
 }
 
 const (
@@ -338,11 +412,8 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 	switch media {
 	case eventType:
 	case batchType:
-		if err := json.Unmarshal(body, &parts); err != nil {
-			return nil, fmt.Errorf("batch: %w: write a JSON array of events", err)
-		}
-		if len(parts) > maxEvents {
-			return nil, fmt.Errorf("batch of %d events: at most %d", len(parts), maxEvents)
+		if parts, err = elements(body, maxEvents); err != nil {
+			return nil, err
 		}
 	default:
 		if parts[0], err = fromHeaders(header, media, contentType, body); err != nil {
@@ -351,10 +422,10 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 	}
 	events := make([]event, len(parts))
 	for i, part := range parts {
-		e := &events[i]
-		if err := json.Unmarshal(part, e); err != nil {
+		if events[i], err = readEvent(part); err != nil {
 			return nil, fmt.Errorf("event %d: %w", i, err)
 		}
+		e := &events[i]
 		switch {
 		case e.SpecVersion != "1.0":
 			return nil, fmt.Errorf("event %d: specversion is %q: 1.0 is accepted", i, e.SpecVersion)
@@ -369,14 +440,9 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		if queue.TraceID(e.Traceparent) == "" {
 			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
 		}
-		headers, err := attributes(part)
-		if err != nil {
-			return nil, fmt.Errorf("event %d: %w", i, err)
-		}
 		if e.Traceparent == "" {
-			delete(headers, queue.HeaderTracestate) // which belongs to it
+			delete(e.headers, queue.HeaderTracestate) // which belongs to it
 		}
-		e.json, e.headers = part, headers
 	}
 	return events, nil
 }

@@ -288,7 +288,7 @@ func (s *service) describeStore() {
 			}
 			out := cut(all, in.Paging, func(b Bucket) string { return b.Bucket })
 			if err != nil {
-				out.Body.Error = err.Error()
+				out.Body.Error = s.hidden("list-buckets", err)
 			}
 			return out, nil
 		})

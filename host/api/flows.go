@@ -95,10 +95,13 @@ func (s *service) describeFlows() {
 		InTask
 		Depth int `query:"depth" minimum:"1" maximum:"100" default:"8" doc:"Levels below the task."`
 		Width int `query:"width" minimum:"1" maximum:"1000" default:"100" doc:"Tasks below each task."`
-		Total int `query:"total" minimum:"1" maximum:"10000" default:"1000" doc:"Tasks in all, level by level."`
+		Total int `query:"total" minimum:"1" maximum:"10000" default:"1000" doc:"Tasks in all, level by level; fewer if their texts have more than 8 MiB."`
 	}
 	add(s, looking("/tenants/{tenant}/tasks/{id}/tree", "show-tree", "Show a task with the tasks that it enqueued and those that wait for it, theirs, and so on"),
 		func(ctx context.Context, in *tree) (*Of[*TreeNode], error) {
+			if err := s.reserve(ctx, treeCost); err != nil {
+				return nil, err
+			}
 			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID, queue.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
 			if err != nil {
 				return nil, err
@@ -123,6 +126,11 @@ func (s *service) describeFlows() {
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel-flow", "cancel-flow", "Cancel a task and all that wait for it; may be repeated"),
 		func(ctx context.Context, in *CancelFlow) (*FlowCancelled, error) {
+			place, err := s.searches.enter(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer place.Give()
 			done, err := s.tenants[in.Tenant].CancelFlow(ctx, in.ID, in.Whole)
 			out := &FlowCancelled{}
 			out.Body.Cancelled, out.Body.Running, out.Body.Finished, out.Body.Python = done.Cancelled, append([]string{}, done.Running...), done.Finished, done.Python

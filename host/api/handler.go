@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -30,7 +32,7 @@ func (s *service) handler() http.Handler {
 				panic(fault) // or a broken answer would end like a whole one
 			}
 			if fault != nil {
-				s.config.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "panic", fault, "stack", string(debug.Stack()))
+				s.config.Logger.Error("a request failed", "method", oneLine(r.Method), "path", oneLine(r.URL.Path), "panic", fault, "stack", string(debug.Stack()))
 				s.write(w, http.StatusInternalServerError, "internal error: the log of this process has the details")
 			}
 		}()
@@ -48,7 +50,11 @@ func (s *service) handler() http.Handler {
 		who, err := s.config.Access.identify(r)
 		if err != nil {
 			if s.strangers.Allow() {
-				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", r.Method, "path", r.URL.Path, "error", err)
+				cause := err
+				if refused, is := errors.AsType[refusedToken](err); is {
+					cause = refused.cause
+				}
+				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", oneLine(r.Method), "path", oneLine(r.URL.Path), "error", oneLine(cause.Error()))
 			}
 			if errors.Is(err, errTooManyTokens) {
 				s.write(w, http.StatusTooManyRequests, "%v", err)
@@ -63,8 +69,15 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		c := &caller{Principal: who, detail: r.URL.RawQuery}
-		defer func() { c.memory.Give() }()
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+		if c.place, err = s.requests.enter(r.Context()); err != nil {
+			s.write(w, http.StatusTooManyRequests, "%v", err)
+			return
+		}
+		defer func() {
+			c.place.Give()
+			c.memory.Give()
+		}()
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			s.mux.ServeHTTP(w, r)
 			return
@@ -75,7 +88,7 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		size := int64(tagged.body.Len())
-		if size > maxJSON && (c.memory == nil || size > c.memory.Size()) { // such as a long list
+		if size > maxJSON && size > c.memory.Size() { // larger than its operation thought
 			if err := s.reserve(r.Context(), size); err != nil {
 				s.write(w, http.StatusServiceUnavailable, "%v", err)
 				return
@@ -101,6 +114,9 @@ func (s *service) traced(ctx huma.Context, next func(huma.Context)) {
 func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)
 	c.memory.Give()
+	if c.memory = s.memory.TryTake(c.Name, min(size, s.memory.Each())); c.memory != nil {
+		return nil
+	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if c.memory = s.memory.Take(waiting, c.Name, size); c.memory == nil {
@@ -115,6 +131,14 @@ func (s *service) refuse(ctx huma.Context, status int, format string, args ...an
 		ctx.SetHeader("Retry-After", "1")
 	}
 	_ = huma.WriteErr(s.api, ctx, status, fmt.Sprintf(format, args...))
+}
+
+// oneLine is a text that a stranger chose as the log may have it: what would break its line, or act on a terminal, is escaped.
+func oneLine(text string) string {
+	if quoted := strconv.Quote(text); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return quoted
+	}
+	return text
 }
 
 // tagger holds an answer back to give it an ETag, until it ends or is flushed as a stream.

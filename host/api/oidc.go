@@ -47,6 +47,8 @@ const (
 	checkRate = 100
 	checkLife = time.Minute
 	mostKnown = 10_000
+	// mostSubject is what OpenID Connect allows a sub, in bytes.
+	mostSubject = 255
 	// oidcPrefix begins the names of principals that an issuer tells.
 	oidcPrefix = "oidc:"
 )
@@ -60,6 +62,14 @@ func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }
+
+// refusedToken is why a token is refused, as its sender may know it; cause may name addresses behind the issuer.
+type refusedToken struct {
+	text  string
+	cause error
+}
+
+func (e refusedToken) Error() string { return e.text }
 
 // errTooManyTokens refuses an address that sends many tokens which are not known.
 var errTooManyTokens = fmt.Errorf("more than %d tokens a second that are not known come from your address: try again", checkRate)
@@ -106,11 +116,18 @@ func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (
 	}
 	idToken, err := verifier.Verify(ctx, token)
 	if err != nil {
-		return nil, none, fmt.Errorf("the token of the issuer %s is refused: %w", i.Issuer, err)
+		why := err.Error()
+		if strings.HasPrefix(why, "failed to verify signature") {
+			why = "its signature is not right or cannot be checked: the log of this process says why"
+		}
+		return nil, none, refusedToken{fmt.Sprintf("the token of the issuer %s is refused: %s", i.Issuer, why), err}
 	}
 	claims := map[string]any{}
 	if err := idToken.Claims(&claims); err != nil {
 		return nil, none, fmt.Errorf("read claims: %w", err)
+	}
+	if idToken.Subject == "" || len(idToken.Subject) > mostSubject || oneLine(idToken.Subject) != idToken.Subject {
+		return nil, none, fmt.Errorf("the claim sub of the token of the issuer %s is missing or no printable text of up to %d bytes: it tells principals apart", i.Issuer, mostSubject)
 	}
 	who := &Principal{Name: oidcPrefix + idToken.Subject, Payloads: i.Payloads, Rate: i.Rate}
 	for _, role := range roles {

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -143,6 +144,19 @@ func (p *Problem) Unwrap() error {
 	return nil
 }
 
+// hidden is what an answer says of an error that names keys, addresses or files of ours: the log has it, under a reference.
+func (s *service) hidden(operation string, err error) string {
+	reference := s.logged("an answer is incomplete", operation, err)
+	return "something that Redis has for it is damaged or cannot be read: the log of this process says what, reference " + reference
+}
+
+// logged writes an error to the log, and returns by what it is found there.
+func (s *service) logged(message, operation string, err error) string {
+	reference := rand.Text()[:8]
+	s.config.Logger.Error(message, "operation", operation, "reference", reference, "error", oneLine(err.Error()))
+	return reference
+}
+
 // problem is the answer to an error of an operation. What is not known is told to the log alone.
 func (s *service) problem(ctx context.Context, operation string, err error) error {
 	var known huma.StatusError
@@ -155,6 +169,9 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	}
 	for _, kind := range kinds {
 		if errors.Is(err, kind.is) {
+			if kind.is == queue.ErrDamaged { // its text names keys
+				text = s.hidden(operation, err)
+			}
 			if kind.remedy != "" {
 				text += ": " + kind.remedy
 			}
@@ -163,13 +180,13 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	}
 	if why := refusals[queue.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
 		why = cmp.Or(why, "Redis is not available: try again")
-		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", err)
+		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", oneLine(err.Error()))
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why))
 	}
-	if ctx.Err() == nil {
-		s.config.Logger.Error("cannot answer", "operation", operation, "error", err)
+	if ctx.Err() != nil {
+		return failed(http.StatusInternalServerError, "internal error: the request ended")
 	}
-	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details")
+	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details, reference %s", s.logged("cannot answer", operation, err))
 }
 
 // refusals are why Redis refuses what others than the caller must mend, by the first word of its error.

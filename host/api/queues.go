@@ -56,6 +56,24 @@ func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
 	return out
 }
 
+// cutSized is cut for entries that may be large: shape makes them one by one and tells how many bytes they have as JSON.
+func cutSized[T, S any](all []T, p Paging, name func(*T) string, shape func(*T) (S, int)) *ListOf[S] {
+	from, found := slices.BinarySearchFunc(all, p.Cursor, func(one T, cursor string) int { return strings.Compare(name(&one), cursor) })
+	if found {
+		from++
+	}
+	out := &ListOf[S]{List[S]{Items: []S{}}}
+	for size := 0; from < len(all); from++ {
+		if len(out.Body.Items) == p.Limit || size >= pageBytes {
+			out.Body.Next = name(&all[from-1])
+			break
+		}
+		one, bytes := shape(&all[from])
+		out.Body.Items, size = append(out.Body.Items, one), size+bytes
+	}
+	return out
+}
+
 // TenantInfo is a tenant that is served here.
 type TenantInfo struct {
 	Tenant string `json:"tenant"`

@@ -40,7 +40,7 @@ type Schedule struct {
 	ID     string `json:"id"`
 	Tenant string `json:"tenant"`
 	ScheduleBody
-	Put         string    `json:"put,omitempty" enum:"new,changed,same,kept" doc:"What became of it by this request."`
+	Put         string    `json:"put,omitempty" enum:"new,changed,same,kept" doc:"What became of it by this request; who may not see parameters is told changed for same."`
 	Owner       string    `json:"owner" doc:"hand, the name of a file's owner, or plugin NAME for one of a manifest."`
 	Paused      float64   `json:"paused,omitempty" doc:"Since when; missing: it is not."`
 	Error       string    `json:"error,omitempty" doc:"Why hosts cannot read it."`
@@ -188,13 +188,12 @@ func (s *service) describeSchedules() {
 	}
 	add(s, looking("/tenants/{tenant}/schedules", "list-schedules", "List the schedules with their next ticks, by ID"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[Schedule], error) {
-			all, err := s.tenants[in.Tenant].Schedules(ctx)
+			page, next, err := s.tenants[in.Tenant].SchedulePage(ctx, in.Cursor, in.Limit)
 			if err != nil {
 				return nil, err
 			}
-			page := cut(all, in.Paging, func(s *queue.Schedule) string { return s.ID })
-			out := &ListOf[Schedule]{List[Schedule]{Items: []Schedule{}, Next: page.Body.Next}}
-			for _, one := range page.Body.Items {
+			out := &ListOf[Schedule]{List[Schedule]{Items: []Schedule{}, Next: next}}
+			for _, one := range page {
 				out.Body.Items = append(out.Body.Items, scheduleShape(in.Tenant, one, principal(ctx)))
 			}
 			return out, nil
@@ -214,6 +213,9 @@ func (s *service) describeSchedules() {
 				return nil, err
 			}
 			out, err := show(ctx, &in.InSchedule)
+			if put == queue.PutSame && !principal(ctx).reads() {
+				put = queue.PutChanged // or who guesses its parameters would learn that they are right
+			}
 			if err == nil {
 				out.Body.Put = string(put)
 			}
@@ -234,6 +236,9 @@ func (s *service) describeSchedules() {
 		}
 		callerOf(ctx).detail = fmt.Sprintf("owner=%s schedules=%d dry_run=%t", in.Owner, len(all), in.DryRun)
 		done, err := s.tenants[in.Tenant].SyncSchedules(ctx, in.Owner, all, in.DryRun)
+		if !principal(ctx).reads() { // as for one
+			done.Changed, done.Same = append(done.Changed, done.Same...), nil
+		}
 		out := &ScheduleSync{}
 		out.Body.New, out.Body.Changed, out.Body.Same, out.Body.Deleted = done.New, done.Changed, done.Same, done.Deleted
 		return out, err

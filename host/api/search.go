@@ -19,6 +19,8 @@ const (
 	searchTime  = 2 * time.Second
 	// searchBlock is how many tasks a search reads at a time.
 	searchBlock = 500
+	// mostLabelBytes is what a task may have of labels.
+	mostLabelBytes = 16 << 10
 )
 
 // Filter selects tasks; what it leaves out does not matter.
@@ -41,6 +43,9 @@ type Filter struct {
 
 // Check refuses labels of another form, and what is no queue's name. It must precede Selects.
 func (f *Filter) Check() (err error) {
+	if size := len(strings.Join(f.Label, "")); size > mostLabelBytes {
+		return failed(http.StatusBadRequest, "labels of %d bytes: no task has more than %d", size, mostLabelBytes)
+	}
 	if f.labels, err = pairs("label", f.Label); err == nil && f.Queue != "" {
 		err = queue.ValidQueue(f.Queue)
 	}
@@ -157,7 +162,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 		}
 		for more := true; more; {
 			page, err := t.Queue(name).Page(ctx, queue.ListOptions{
-				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock,
+				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {
 				break // a damaged queue hides no task of others
@@ -178,7 +183,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 					return &at, true, nil
 				}
 			}
-			at = place{Queue: name, Offset: at.Offset + searchBlock}
+			at = place{Queue: name, Offset: page.Next}
 			read, more = read+max(page.Read, 1), !page.End && !older
 			if spent() && more {
 				return &at, false, nil

@@ -78,6 +78,7 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 		if err != nil {
 			return nil, err
 		}
+		callerOf(ctx).place.Give()
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer place.Give()
 			ctx, cancel := context.WithTimeout(c.Context(), streamLife)

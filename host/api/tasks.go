@@ -24,7 +24,10 @@ type Bytes struct {
 
 // raw is bytes of any kind: a browser must neither show nor run them.
 func raw(value []byte) *Bytes {
-	return &Bytes{ContentType: "application/octet-stream", Disposition: "attachment", Body: append([]byte{}, value...)}
+	if value == nil {
+		value = []byte{}
+	}
+	return &Bytes{ContentType: "application/octet-stream", Disposition: "attachment", Body: value}
 }
 
 // Cancelled is what became of a task that was cancelled.
@@ -84,7 +87,7 @@ func (s *service) describeTasks() {
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			if err := s.reserve(ctx, maxParameters); err != nil {
+			if _, _, err := s.sizes(ctx, in, true, false); err != nil {
 				return nil, err
 			}
 			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID)
@@ -92,14 +95,22 @@ func (s *service) describeTasks() {
 		})
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			task, err := s.read(ctx, in.Tenant, in.ID)
-			switch {
-			case err != nil:
-				return nil, err
-			case task.Status != queue.Complete:
-				return nil, failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
+			t := s.tenants[in.Tenant]
+			task, err := t.Summary(ctx, in.ID)
+			if err == nil && task.Status != queue.Complete {
+				err = failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
 			}
-			return raw(task.Result), nil
+			if err == nil {
+				_, _, err = s.sizes(ctx, in, false, true)
+			}
+			if err != nil {
+				return nil, err
+			}
+			result, err := t.Result(ctx, in.ID, maxParameters)
+			if errors.Is(err, queue.ErrNoTask) { // it is written by hand, or was retried
+				return raw(nil), nil
+			}
+			return raw(result), err
 		})
 	type log struct {
 		InTask
@@ -158,9 +169,11 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	}
 	defer place.Give()
 	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
+	size := int64(0)
 	next, full, err := t.search(ctx, f, from, func(task *queue.Task) bool {
 		out.Body.Items = append(out.Body.Items, taskShape(name, task, nil, 0, principal(ctx)))
-		return len(out.Body.Items) < p.Limit
+		size += taskSize(task)
+		return len(out.Body.Items) < p.Limit && size < pageBytes
 	})
 	if next != nil {
 		out.Body.Next, out.Body.Partial = next.cursor(), !full
@@ -178,11 +191,16 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 		defer place.Give()
 		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
 		defer stop()
-		if _, err := t.Wait(waiting, in.ID); err != nil && waiting.Err() == nil {
+		c := callerOf(ctx)
+		c.place.Give()
+		if _, err := t.WaitSummary(waiting, in.ID); err != nil && waiting.Err() == nil {
+			return nil, err
+		}
+		if c.place, err = s.requests.enter(ctx); err != nil {
 			return nil, err
 		}
 	}
-	task, err := s.read(ctx, in.Tenant, in.ID)
+	task, parameters, result, err := s.read(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -190,24 +208,92 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 	if err != nil {
 		return nil, err
 	}
-	return &Of[Task]{taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))}, nil
+	shape := taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))
+	shape.ParametersSize, shape.ResultSize = int(parameters), int(result)
+	return &Of[Task]{shape}, nil
 }
 
-// read reads a task with its parameters and result.
-func (s *service) read(ctx context.Context, tenant, id string) (*queue.Task, error) {
-	if err := s.reserve(ctx, maxParameters); err != nil {
-		return nil, err
+// sizes are those of the payloads of a task. It reserves what those take that are wanted, before they are read, and refuses those that
+// are longer than the API sends.
+func (s *service) sizes(ctx context.Context, in *InTask, parameters, result bool) (ofParameters, ofResult int64, err error) {
+	ofParameters, ofResult, err = s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
+	wanted := int64(0)
+	if parameters {
+		wanted = ofParameters
 	}
-	task, err := s.tenants[tenant].Task(ctx, id)
+	if result {
+		wanted += ofResult
+	}
+	if err == nil && wanted > maxParameters {
+		err = failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d: read it by Redis with `quern task show %s`", wanted, maxParameters, in.ID)
+	}
+	if err == nil {
+		err = s.reserve(ctx, valueAnswer(wanted))
+	}
+	return ofParameters, ofResult, err
+}
+
+// mostShown bounds the payloads that are a part of their task, both together, as they stand in its JSON.
+const mostShown = 6 << 20
+
+// read reads a task with those of its parameters and result that are to be shown, and tells the sizes of both.
+func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, parameters, result int64, err error) {
+	t := s.tenants[in.Tenant]
+	if parameters, result, err = t.PayloadSizes(ctx, in.ID); err != nil {
+		return nil, 0, 0, err
+	}
+	shown := func(size int64) int64 {
+		if size > int64(in.PayloadLimit) || size > mostShown || !principal(ctx).reads() {
+			return 0
+		}
+		return size
+	}
+	size := shown(parameters) + shown(result)
+	const others = 256 << 10 // errors and the history
+	if err = s.reserve(ctx, others+jsonAnswer(size, min(6*size, mostShown))); err != nil {
+		return nil, 0, 0, err
+	}
+	if size == 0 || shown(parameters) < parameters || shown(result) < result {
+		if task, err = t.Summary(ctx, in.ID); err == nil && shown(parameters) > 0 {
+			task.Parameters, err = t.Parameters(ctx, in.ID)
+		}
+		if err == nil && shown(result) > 0 {
+			task.Result, err = t.Result(ctx, in.ID, result)
+		}
+	} else {
+		task, err = t.Task(ctx, in.ID)
+	}
 	if err != nil {
-		return nil, err
+		return nil, 0, 0, err
 	}
-	size := int64(len(task.Parameters) + len(task.Result))
-	if size > maxParameters {
-		return task, s.reserve(ctx, size)
+	if parameters == 0 { // which is not the same as one that is left out
+		task.Parameters = []byte{}
 	}
-	callerOf(ctx).memory.Shrink(size)
-	return task, nil
+	if result == 0 && task.Status == queue.Complete {
+		task.Result = []byte{}
+	}
+	// One that became longer as JSON has its own path, which sends it as it is.
+	left := int64(mostShown)
+	for _, value := range []*[]byte{&task.Parameters, &task.Result} {
+		if text := escaped(*value); text <= left {
+			left -= text
+		} else {
+			*value = nil
+		}
+	}
+	callerOf(ctx).memory.Shrink(others + jsonAnswer(size, mostShown-left))
+	return task, parameters, result, nil
+}
+
+// taskSize is about how many bytes a task has in a list.
+func taskSize(t *queue.Task) int64 {
+	size := 1024 + escaped(t.Error, t.LastError, t.Message, t.Key, t.Parent, t.DeadError)
+	for _, texts := range []map[string]string{t.Labels, t.Headers} {
+		for name, value := range texts {
+			size += escaped(name, value)
+		}
+	}
+	return size
 }
 
 // lines are those of a task's log; a task without a log may not exist.

@@ -36,7 +36,7 @@ type Topic struct {
 	Tasks         int64          `json:"tasks"`
 	Kept          int64          `json:"kept" doc:"Publications that can be read."`
 	LastPublished float64        `json:"last_published,omitempty"`
-	List          []Subscription `json:"list,omitempty" doc:"Its subscriptions; not in lists."`
+	List          []Subscription `json:"list,omitempty" doc:"Its subscriptions, of very large ones the first that have 4 MiB together; not in lists."`
 }
 
 // Subscription is a subscription, as the command line prints it by -o json.
@@ -201,6 +201,9 @@ func (s *service) describeTopics() {
 		})
 	add(s, looking("/tenants/{tenant}/topics/{topic}", "show-topic", "Show a topic with its subscriptions"),
 		func(ctx context.Context, in *InTopic) (*Of[Topic], error) {
+			if err := s.reserve(ctx, listCost); err != nil {
+				return nil, err
+			}
 			topic, err := s.tenants[in.Tenant].reader(ctx).Topic(ctx, in.Topic)
 			return &Of[Topic]{topic}, err
 		})
@@ -258,7 +261,8 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 	payload := []byte(e.Data)
 	var err error
 	if e.DataBase64 != nil {
-		err = json.Unmarshal(fmt.Appendf(nil, "%q", *e.DataBase64), &payload)
+		payload = nil
+		err = json.Unmarshal(e.DataBase64, &payload)
 	} else if strings.HasPrefix(string(e.Data), `"`) {
 		var text string
 		err = json.Unmarshal(e.Data, &text)
@@ -274,15 +278,26 @@ func (s *service) describePublications() {
 		})
 	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
 		func(ctx context.Context, in *InPublication) (*Of[Publication], error) {
-			shape, err := s.tenants[in.Tenant].reader(ctx).publication(ctx, in.ID, 64<<10)
+			if err := s.reserve(ctx, publicationCost); err != nil {
+				return nil, err
+			}
+			shape, err := s.tenants[in.Tenant].reader(ctx).publication(ctx, in.ID, shownPayload)
 			return &Of[Publication]{shape}, err
 		})
 	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
 		func(ctx context.Context, in *InPublication) (*Bytes, error) {
-			if err := s.reserve(ctx, maxParameters); err != nil {
+			t := s.tenants[in.Tenant]
+			size, err := t.PublicationSize(ctx, in.ID)
+			if err == nil && size > maxParameters {
+				err = failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d", size, maxParameters)
+			}
+			if err == nil {
+				err = s.reserve(ctx, valueAnswer(size))
+			}
+			if err != nil {
 				return nil, err
 			}
-			p, err := s.tenants[in.Tenant].Client.Publication(ctx, in.ID)
+			p, err := t.Client.Publication(ctx, in.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -298,20 +313,17 @@ func (s *service) describeSubscriptions() {
 			if all == nil {
 				return nil, err // else damaged ones do not hide the others
 			}
-			shapes := make([]Subscription, len(all))
-			for i := range all {
-				shapes[i] = subscriptionShape(&all[i], principal(ctx))
-			}
-			out := cut(shapes, in.Paging, func(one Subscription) string { return one.ID })
+			out := cutSized(all, in.Paging, func(one *queue.Subscription) string { return one.ID },
+				func(one *queue.Subscription) (Subscription, int) { return subscriptionShape(one, principal(ctx)) })
 			if err != nil {
-				out.Body.Error = err.Error()
+				out.Body.Error = err.Error() // it names damaged ones
 			}
 			return out, nil
 		})
 	add(s, looking(path, "show-subscription", "Show a subscription"),
 		func(ctx context.Context, in *InSubscription) (*Of[Subscription], error) {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
-			return &Of[Subscription]{subscriptionShape(&one, principal(ctx))}, err
+			return shownSubscription(ctx, &one), err
 		})
 	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
 		func(ctx context.Context, in *PutSubscription) (*Of[Subscription], error) {
@@ -328,7 +340,7 @@ func (s *service) describeSubscriptions() {
 					return nil
 				})
 			}
-			return &Of[Subscription]{subscriptionShape(&made, principal(ctx))}, err
+			return shownSubscription(ctx, &made), err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
 		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
@@ -341,7 +353,7 @@ func (s *service) describeSubscriptions() {
 					}
 					return nil
 				})
-				return &Of[Subscription]{subscriptionShape(&one, principal(ctx))}, err
+				return shownSubscription(ctx, &one), err
 			})
 	}
 	add(s, looking(path+"/deliveries", "list-deliveries", "List the deliveries of a webhook, newest first"),
@@ -376,9 +388,23 @@ func (t *Reader) Deliveries(ctx context.Context, id string, status queue.Status,
 	if s.Webhook == nil {
 		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %s", queue.ErrInvalid, id, s.Queue)
 	}
-	tasks, err := t.Queue(s.Queue).List(ctx, queue.ListOptions{Status: status, Limit: limit})
-	list := make([]Delivery, len(tasks))
-	for i, task := range tasks {
+	list := []Delivery{}
+	for offset := 0; len(list) < limit; {
+		page, err := t.Queue(s.Queue).Page(ctx, queue.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
+		if err != nil {
+			return nil, err
+		}
+		if list, err = t.deliveries(ctx, list, page.Tasks); err != nil || page.End {
+			return list, err
+		}
+		offset = page.Next
+	}
+	return list, nil
+}
+
+// deliveries adds those that tasks are.
+func (t *Reader) deliveries(ctx context.Context, list []Delivery, tasks []*queue.Task) ([]Delivery, error) {
+	for _, task := range tasks {
 		var answer struct{ Status int }
 		if task.Status == queue.Complete {
 			result, err := t.Result(ctx, task.ID, mostOfAnswer)
@@ -387,13 +413,14 @@ func (t *Reader) Deliveries(ctx context.Context, id string, status queue.Status,
 			}
 			_ = json.Unmarshal(result, &answer) // it may have none
 		}
-		list[i] = Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: stamp(task.Created), ETA: stamp(task.ETA)}
+		one := Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: stamp(task.Created), ETA: stamp(task.ETA)}
 		shape := taskShape("", task, nil, 0, t.who)
 		if problem := cmp.Or(shape.Error, shape.LastError); problem != nil {
-			list[i].Error = problem.Headline()
+			one.Error = problem.Headline()
 		}
+		list = append(list, one)
 	}
-	return list, err
+	return list, nil
 }
 
 // Topics lists the topics, the one last published to first, without their subscriptions.
@@ -417,9 +444,10 @@ func (t *Reader) Topic(ctx context.Context, name string) (Topic, error) {
 		return Topic{}, err // else damaged ones do not hide the others
 	}
 	shape := topicShape(t.Tenant(), topic)
-	for i := range all {
+	for i, size := 0, 0; i < len(all) && size < pageBytes; i++ {
 		if all[i].OfTopic(name) {
-			shape.List = append(shape.List, subscriptionShape(&all[i], t.who))
+			one, bytes := subscriptionShape(&all[i], t.who)
+			shape.List, size = append(shape.List, one), size+bytes
 		}
 	}
 	return shape, nil
@@ -437,19 +465,33 @@ func (t *Reader) Publications(ctx context.Context, topic string, offset, limit i
 
 // Publication reads a publication with its payload and what became of its tasks.
 func (t *Reader) Publication(ctx context.Context, id string) (Publication, error) {
-	return t.publication(ctx, id, math.MaxInt)
+	return t.publication(ctx, id, math.MaxInt64)
 }
 
+const (
+	// shownPayload bounds the payload that is a part of its publication, and publicationCost is what that takes, with its tasks.
+	shownPayload    = 64 << 10
+	publicationCost = 27*shownPayload + 10<<20
+)
+
 // publication leaves a payload of more than limit bytes out.
-func (t *Reader) publication(ctx context.Context, id string, limit int) (Publication, error) {
-	p, err := t.Client.Publication(ctx, id)
+func (t *Reader) publication(ctx context.Context, id string, limit int64) (Publication, error) {
+	size, err := t.PublicationSize(ctx, id)
+	if err != nil {
+		return Publication{}, err
+	}
+	read := t.PublicationSummary
+	if shown := size <= limit && t.who.reads(); shown {
+		read = t.Client.Publication
+	}
+	p, err := read(ctx, id)
 	if err != nil {
 		return Publication{}, err
 	}
 	tasks, err := t.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
 	shape := publicationShape(t.Tenant(), p, t.who)
-	if shape.PayloadSize = len(p.Payload); t.who.reads() {
-		shape.Payload, shape.PayloadBase64 = payload(p.Payload, limit)
+	if shape.PayloadSize = int(size); t.who.reads() && size <= limit {
+		shape.Payload, shape.PayloadBase64 = payload(p.Payload, len(p.Payload))
 	}
 	shape.Summary = make(map[string]int)
 	for i, task := range tasks {
@@ -488,7 +530,7 @@ func publishedShape(tenant, topic string, p queue.Published) Published {
 
 // subscriptionShape and Subscription convert by way of the JSON, which has the same names. Paths and headers of webhooks often have
 // tokens: who may neither read payloads nor change the subscription does not see them.
-func subscriptionShape(s *queue.Subscription, who *Principal) (shape Subscription) {
+func subscriptionShape(s *queue.Subscription, who *Principal) (shape Subscription, size int) {
 	text, err := json.Marshal(s)
 	if err == nil {
 		err = json.Unmarshal(text, &shape)
@@ -502,7 +544,13 @@ func subscriptionShape(s *queue.Subscription, who *Principal) (shape Subscriptio
 			w.Headers[name] = "hidden"
 		}
 	}
-	return shape
+	return shape, len(text)
+}
+
+// shownSubscription is an answer with a subscription.
+func shownSubscription(ctx context.Context, s *queue.Subscription) *Of[Subscription] {
+	shape, _ := subscriptionShape(s, principal(ctx))
+	return &Of[Subscription]{shape}
 }
 
 // wanted is what a request says of the subscription.

@@ -109,11 +109,11 @@ type patient struct {
 	maxQueues   int // how many the tenant may have; 0: any number
 	stats       []queue.Stats
 	failed      map[string][]string // why the last ones failed of the queues in which none is complete
-	recent      []queue.Minute           // of each queue
-	latest      []queue.Minute           // the last of these
-	schedules   []*queue.Schedule // without parameters and options
-	backlogs    []queue.Backlog // of the queues
-	blocked     []*queue.Task   // some of each queue that has any
+	recent      []queue.Minute      // of each queue
+	latest      []queue.Minute      // the last of these
+	schedules   []*queue.Schedule   // without parameters and options
+	backlogs    []queue.Backlog     // of the queues
+	blocked     []*queue.Task       // some of each queue that has any
 
 	topics        []queue.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription

@@ -24,6 +24,8 @@ const (
 	idleTimeout  = 2 * time.Minute
 	// closeTimeout bounds the running answers when the server ends.
 	closeTimeout = 2 * time.Second
+	// maxConnections bounds those that are open: probes and scrapers need few.
+	maxConnections = 512
 )
 
 // Server answers on one address.
@@ -47,7 +49,7 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 		text, err := ready()
 		answer(w, text, err)
 	})
-	return NewServer(listener, &http.Server{
+	return NewServer(Bound(listener, maxConnections, logger), &http.Server{
 		Handler: mux, ErrorLog: log, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 	}), nil
 }

@@ -323,8 +323,10 @@ func (c *Client) someSummaries(ctx context.Context, queue string, status Status,
 		}
 		for i, cmd := range cmds {
 			hash := hashOf(summaryFields, cmd.Val())
-			for _, text := range hash {
-				size += len(text)
+			for name, text := range hash {
+				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
+					size += 5 * controls(text) // as JSON
+				}
 			}
 			if task := summary(some[i], hash, queue, status); task != nil {
 				tasks = append(tasks, task)
@@ -335,6 +337,16 @@ func (c *Client) someSummaries(ctx context.Context, queue string, status Status,
 		}
 	}
 	return tasks, passed, size, nil
+}
+
+// controls counts the control characters of a text.
+func controls(text string) (n int) {
+	for i := range len(text) {
+		if text[i] < ' ' {
+			n++
+		}
+	}
+	return n
 }
 
 // hashOf are the fields of a hash that are there.

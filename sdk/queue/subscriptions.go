@@ -27,7 +27,7 @@ type subscribers struct {
 func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 	all, _, damaged, err := c.readSubscriptions(ctx)
 	if err == nil && len(damaged) > 0 {
-		err = fmt.Errorf("subscriptions %.100q in %s: %w: delete them", damaged, c.keys.subscriptions(), ErrInvalid)
+		err = fmt.Errorf("subscriptions %.100q: %w: delete them", damaged, ErrInvalid)
 	}
 	return slices.Clone(all), err
 }

@@ -200,10 +200,10 @@ func (c *Client) PayloadSizes(ctx context.Context, id string) (parameters, resul
 	if err != nil {
 		return 0, 0, err
 	}
-	parameters, result = max(own[0].Val(), own[1].Val()), max(own[2].Val(), own[3].Val())
+	parameters, result = cmp.Or(own[1].Val(), own[0].Val()), cmp.Or(own[3].Val(), own[2].Val())
 	if parameters == 0 && live.Val() != "" { // a dead letter has those of the failed task
 		if own, _, err = sizes(live.Val()); err == nil {
-			parameters = max(own[0].Val(), own[1].Val())
+			parameters = cmp.Or(own[1].Val(), own[0].Val())
 		}
 	}
 	return parameters, result, err

@@ -16,8 +16,8 @@ type TreeOptions struct {
 	Total int // tasks in all, level by level (default 1,000, at most 10,000), and fewer if they have more than 8 MiB
 }
 
-// treeBytes bounds the texts of the tasks of a tree.
-const treeBytes = 8 << 20
+// TreeBytes bounds what is read of the tasks of a tree, as it stands in JSON.
+const TreeBytes = 8 << 20
 
 // TreeNode is a task with what came of it.
 type TreeNode struct {
@@ -47,7 +47,7 @@ func (c *Client) Tree(ctx context.Context, id string, options TreeOptions) (*Tre
 	root := &TreeNode{ID: id, Task: task}
 	seen := map[string]bool{id: true}
 	total--
-	bytes := treeBytes
+	bytes := TreeBytes
 	for level := []*TreeNode{root}; len(level) > 0; depth-- {
 		if depth == 0 {
 			width = 0 // what is left out is still counted
