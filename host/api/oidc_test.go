@@ -109,6 +109,8 @@ func TestOIDC(t *testing.T) {
 		"names no role":       i.sign(t, i.key, map[string]any{"groups": []string{"staff"}}),
 		"or no tenants":       i.sign(t, i.key, map[string]any{"quern_tenants": []string{}}),
 		"refused: oidc: malf": "a.b.c",
+		"claim sub":           i.sign(t, i.key, map[string]any{"sub": ""}),
+		"no printable text":   i.sign(t, i.key, map[string]any{"sub": "ada\nforged"}),
 	} {
 		w.token = token
 		refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, words)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -229,4 +230,52 @@ func TestAddressTaken(t *testing.T) {
 	if !errors.As(err, &network) || !strings.Contains(err.Error(), s.Addr()) {
 		t.Errorf("%v", err)
 	}
+}
+
+// A client that keeps many connections open leaves room for others; what it closes it may open again.
+func TestManyConnections(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := Bound(listener, 4, hclog.NewNullLogger())
+	defer bound.Close()
+	accepted := make(chan net.Conn)
+	go func() {
+		for {
+			conn, err := bound.Accept()
+			if err != nil {
+				close(accepted)
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	var open []net.Conn
+	for range 2 {
+		dial()
+		open = append(open, <-accepted)
+	}
+	third := dial()
+	_ = third.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := third.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the third of one address: %d bytes, %v: want the end", n, err)
+	}
+	_, _ = open[0].Close(), open[0].Close()
+	dial()
+	select {
+	case conn := <-accepted:
+		_ = conn.Close()
+	case <-time.After(10 * time.Second):
+		t.Error("a place that became free is not given again")
+	}
+	_ = open[1].Close()
 }
