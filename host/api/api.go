@@ -9,10 +9,11 @@
 //	path              a problem for unknown paths and methods
 //	ETag              answers of GET have one; 304 for what the client has
 //	who               token, OIDC or client certificate; 401
-//	rate              per principal; 429
+//	rate              per principal, and how many at a time; 429
 //	trace             a span, if the request changes something or has a traceparent: see package trace
 //	may               role and tenant of the operation; 403
-//	operation         body of a bounded size, checked against the schema; 400, 413, 422
+//	body              counted, read, and checked against the schema before anything is decoded; 400, 413, 422
+//	operation         what it reads is counted before as well; 503
 //	audit             what changed: in Redis and in the log; who may not change it: in the log
 //
 // Every error is a problem of RFC 9457. When Redis is away the answer is 503 with Retry-After; a request may be repeated if it is

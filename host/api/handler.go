@@ -133,8 +133,13 @@ func (s *service) refuse(ctx huma.Context, status int, format string, args ...an
 	_ = huma.WriteErr(s.api, ctx, status, fmt.Sprintf(format, args...))
 }
 
-// oneLine is a text that a stranger chose as the log may have it: what would break its line, or act on a terminal, is escaped.
+// oneLine is a text that a stranger chose as the log may have it: what would break its line, or act on a terminal, is escaped, and what
+// is very long is cut.
 func oneLine(text string) string {
+	const most = 2 << 10
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
 	if quoted := strconv.Quote(text); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return quoted
 	}
