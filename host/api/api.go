@@ -266,8 +266,8 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}}
 	}
-	_, isRaw := reflect.TypeFor[I]().FieldByName("RawBody")
-	_, isJSON := reflect.TypeFor[I]().FieldByName("Body")
+	rawBody, isRaw := reflect.TypeFor[I]().FieldByName("RawBody")
+	jsonBody, isJSON := reflect.TypeFor[I]().FieldByName("Body")
 	if isRaw {
 		op.RequestBody = &huma.RequestBody{}
 		// huma requires raw bodies, and gets none; parameters may be empty.
@@ -280,8 +280,11 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 				return nil, err
 			}
 		}
-		if isRaw || isJSON {
-			if err := decodeBody(callerOf(ctx), in); err != nil {
+		if isRaw {
+			reflect.ValueOf(in).Elem().FieldByIndex(rawBody.Index).SetBytes(callerOf(ctx).body)
+		}
+		if isJSON {
+			if err := decodeBody(callerOf(ctx), reflect.ValueOf(in).Elem().FieldByIndex(jsonBody.Index).Addr().Interface()); err != nil {
 				return nil, err
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -147,7 +146,7 @@ func readBody(body io.Reader, declared, most int64) ([]byte, error) {
 		whole := make([]byte, declared)
 		_, err := io.ReadFull(body, whole)
 		if err == nil {
-			_, err = body.Read(make([]byte, 1)) // its end lifts the deadline
+			_, err = body.Read(whole[:0]) // its end lifts the deadline
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -167,17 +166,9 @@ func saysJSON(contentType string) bool {
 	return contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }
 
-// decodeBody gives an operation the body of its request, which has been checked.
-func decodeBody(c *caller, in any) error {
-	input := reflect.ValueOf(in).Elem()
-	if field := input.FieldByName("RawBody"); field.IsValid() {
-		field.SetBytes(c.body)
-	}
-	field := input.FieldByName("Body")
-	if !field.IsValid() {
-		return nil
-	}
-	err := json.Unmarshal(c.body, field.Addr().Interface())
+// decodeBody decodes the body of a request, which has been checked, and lets go of it.
+func decodeBody(c *caller, into any) error {
+	err := json.Unmarshal(c.body, into)
 	c.body = nil
 	if err == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -209,11 +210,12 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		place.Give()
 		return err
 	}
+	who := principal(ctx).Name
 	s.jobs.Go(func() {
 		defer place.Give()
 		ctx := s.living()
 		for claim != nil && ctx.Err() == nil {
-			r := &runner{t: t, claim: claim, id: id, logged: s.logged}
+			r := &runner{t: t, claim: claim, id: id, logged: s.logged, reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) }}
 			s.leave(ctx, r, r.run(ctx))
 			// Somebody may have started it since it was counted, and found it claimed.
 			claim = nil
@@ -248,6 +250,7 @@ type runner struct {
 	counting bool
 	looked   time.Time // when look asked Redis
 	logged   func(message, operation string, err error) (reference string)
+	reserve  func(ctx context.Context) *account.Share // waits for what a search takes; nil if ctx ends
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -300,6 +303,10 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 		known := len(seen)
 		for from := (&place{}); from != nil && !more; {
 			var ids []string
+			memory := r.reserve(ctx)
+			if memory == nil {
+				return ctx.Err()
+			}
 			next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
 				if !seen[task.ID] && suits(action, &f, task) {
 					seen[task.ID] = true
@@ -308,6 +315,7 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 				more = len(seen) >= queue.MaxJobItems
 				return !more
 			})
+			memory.Give()
 			for page := range slices.Chunk(ids, jobPage) {
 				if err == nil {
 					err = r.claim.Add(ctx, page)

@@ -253,7 +253,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	if err = s.reserve(ctx, others+jsonAnswer(size, min(6*size, mostShown))); err != nil {
 		return nil, 0, 0, err
 	}
-	if size == 0 || shown(parameters) < parameters || shown(result) < result {
+	if shown(parameters) < parameters || shown(result) < result {
 		if task, err = t.Summary(ctx, in.ID); err == nil && shown(parameters) > 0 {
 			task.Parameters, err = t.Parameters(ctx, in.ID)
 		}
@@ -265,12 +265,6 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	}
 	if err != nil {
 		return nil, 0, 0, err
-	}
-	if parameters == 0 { // which is not the same as one that is left out
-		task.Parameters = []byte{}
-	}
-	if result == 0 && task.Status == queue.Complete {
-		task.Result = []byte{}
 	}
 	// One that became longer as JSON has its own path, which sends it as it is.
 	left := int64(mostShown)

@@ -79,7 +79,7 @@ func (c *Client) PublicationSize(ctx context.Context, id string) (int64, error) 
 		return nil
 	})
 	if err == nil && exists.Val() == 0 {
-		err = ErrNoPublication
+		return 0, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
 	}
 	return size.Val(), wrap("read size of publication "+id, err)
 }
@@ -92,7 +92,7 @@ func (c *Client) PublicationSummary(ctx context.Context, id string) (*Publicatio
 	hash, err := c.rdb.HMGet(ctx, c.keys.publication(id), publicationFields...).Result()
 	fields := hashOf(publicationFields, hash)
 	if err == nil && len(fields) == 0 {
-		err = ErrNoPublication
+		return nil, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
 	}
 	return newPublication(id, fields), wrap("read publication "+id, err)
 }
