@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -30,14 +32,18 @@ func TestHostileTenant(t *testing.T) {
 	host := newUser(t, "redis://127.0.0.1:1/0").spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0", "--lease", "1s", "--poll", "200ms",
 		"--tenants", "good,evil", "--tenant-redis", "good="+url("good"), "--tenant-redis", "evil="+url("evil"))
 	address := host.stderr.await(t, regexp.MustCompile(`listening: .*http=(\S+)`))
+	for _, tenant := range []string{"good", "evil"} {
+		host.stderr.await(t, regexp.MustCompile("serving queue: tenant="+tenant))
+	}
 	good := newUser(t, url("good"))
 	good.must("enqueue", "echo", "hello", "--wait", "--tenant", "good")
 	newUser(t, url("evil")).must("enqueue", "echo", "hello", "--wait", "--tenant", "evil")
 	before := peak(t, host.Process.Pid)
 
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: testTimeout, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
 	evil := func(script string, keys ...string) {
 		t.Helper()
-		client := server.Client(t)
 		if err := client.Eval(ctx, script+" return 1", keys).Err(); err != nil {
 			t.Fatal(err)
 		}
