@@ -149,14 +149,19 @@ func New(client *queue.Client, config Config) *Runner {
 // Run delivers until ctx ends. Then it takes nothing more, waits for running deliveries for the grace period, and gives the rest
 // back, sooner when hurry ends. It is a listener only while the tenant has a webhook, and none any more after somebody drained it.
 func (r *Runner) Run(ctx, hurry context.Context) {
-	pause := joinPause
+	pause, told := joinPause, false
 	for ctx.Err() == nil {
-		if err := r.look(ctx); err != nil || len(r.queues()) == 0 {
+		err := r.look(ctx)
+		if err != nil && !told && ctx.Err() == nil && !queue.IsUnavailable(err) {
+			r.logger.Error("webhooks are not delivered: repair the key or the Redis user that the error names; retrying", "error", err)
+		}
+		told = err != nil
+		if err != nil || len(r.queues()) == 0 {
 			queue.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
 		}
 		begun := time.Now()
-		err := newSession(r).run(ctx, hurry)
+		err = newSession(r).run(ctx, hurry)
 		if ctx.Err() != nil || errors.Is(err, errDrain) {
 			return
 		}
