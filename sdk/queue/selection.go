@@ -19,9 +19,9 @@ type selection struct {
 // pointed is a place that a pointer names or passes.
 type pointed struct {
 	around  *pointed // nil: it is the root
-	value   []byte // what stands there
-	began   uint64 // the step at which value began; 0: there is nothing
-	within  uint64 // the step at which the value around it began
+	value   []byte   // what stands there
+	began   uint64   // the step at which value began; 0: there is nothing
+	within  uint64   // the step at which the value around it began
 	members map[string]*pointed
 	entries map[int]*pointed // of a list; those of members whose names are indices
 	longest int              // bytes of the longest name in members
