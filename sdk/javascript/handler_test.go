@@ -1,7 +1,9 @@
 package javascript_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime"
 )
@@ -39,5 +41,20 @@ func TestResult(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestLeastLimits: the engine starts with as little memory as it declares, so that less is refused at load, and however little
+// its tasks may burn.
+func TestLeastLimits(t *testing.T) {
+	t.Parallel()
+	least := module(t).Info().MemoryMin
+	if err := module(t).Admits(runtime.Limits{Memory: least - 1}); err == nil || !strings.Contains(err.Error(), "limits.memory") {
+		t.Errorf("with less memory: %v", err)
+	}
+	p := handler(t, `return "ok"`)
+	p.Limits = runtime.Limits{Memory: least, CPU: 10 * time.Millisecond}
+	if got := p.input(""); got != "ok" {
+		t.Error(got)
 	}
 }

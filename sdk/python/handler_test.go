@@ -529,3 +529,16 @@ def handle(task):
 		t.Error(got)
 	}
 }
+
+// TestLeastLimits: the engine starts with as little memory as it declares, so that less is refused at load, and however little
+// its tasks may burn.
+func TestLeastLimits(t *testing.T) {
+	least := need(t).Info().MemoryMin
+	if err := need(t).Admits(runtime.Limits{Memory: least - 1}); err == nil || !strings.Contains(err.Error(), "limits.memory") {
+		t.Errorf("with less memory: %v", err)
+	}
+	p := setup(t, map[string]string{"handler.py": "def handle(task): return 'ok'\n"}, runtime.Profile{Limits: runtime.Limits{Memory: least, CPU: 10 * time.Millisecond}})
+	if got := p.result(t, ""); got != "ok" {
+		t.Error(got)
+	}
+}

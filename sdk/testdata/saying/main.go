@@ -18,6 +18,6 @@ func say(ctx context.Context, task *sdk.Task) ([]byte, error) {
 	sdk.Progress(0.5, "half way")
 	return fmt.Append(nil,
 		sdk.Log(sdk.Warning, "mind\nthe gap", "a", "b"), " ", sdk.Log(sdk.Info, "quern:progress=1"), " ",
-		sdk.Log(9, "no level"), " ", sdk.Log(sdk.Info, strings.Repeat("x", 5000)), " ", ctx.Err() == nil,
+		sdk.Log(9, "no level"), " ", sdk.Log(sdk.Info, "long", "a", strings.Repeat("x", 5000)), " ", ctx.Err() == nil,
 	), nil
 }
