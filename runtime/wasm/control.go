@@ -112,7 +112,6 @@ func (b *body) otherwise() {
 }
 
 func (b *body) end() {
-	b.meet(len(b.frames) - 1)
 	f := b.frames[len(b.frames)-1]
 	b.frames = b.frames[:len(b.frames)-1]
 	b.arms = min(b.arms, len(b.frames))

@@ -10,8 +10,8 @@ package wasm
 //   - In a loop with one branch back to its head: at the head, for one iteration. With several: before each branch, for
 //     unpaid instructions.
 //   - Before a loop, and where a function is left with much unpaid: for unpaid instructions.
-//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: at the end of an arm with much
-//     unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
+//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: before a branch that ends an arm with
+//     much unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
 //   - Where Options.Every instructions have gathered since the last point on some path: for unpaid instructions, and
 //     the straight line that follows.
 //
@@ -110,7 +110,8 @@ func (b *body) leave() {
 	}
 }
 
-// meet is called where the path goes on at the end of a frame.
+// meet is called before a branch to the end of a frame. An arm that ends without a branch goes on with the next one, as most
+// do in Go, whose functions are large br_tables: it leaves what is unpaid to that.
 func (b *body) meet(frame int) {
 	if frame > 0 && frame < b.arms && b.path.live && b.path.unpaid >= armEnd {
 		b.pay()
