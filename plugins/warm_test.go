@@ -193,7 +193,7 @@ func TestRemedyOfStart(t *testing.T) {
 	v := f.Acquire("acme", "a")
 	defer v.Release()
 	got := v.Run(t.Context(), "acme", runtime.Call{TaskID: "1"})
-	want := "before its first task: cpu limit of 1ms exceeded: the host allows no more, see --max-cpu"
+	want := "before its first task: cpu limit of 10s exceeded: the host allows no more, see --max-cpu"
 	if got.Message != want {
 		t.Errorf("%s: %q, want %q", got.Kind, got.Message, want)
 	}
