@@ -345,7 +345,7 @@ func (p *process) hear(text []byte) {
 		p.reclaims = append(p.reclaims, line.Dead)
 	case line.Message == "joined" && line.Tenant == tenant:
 		p.listener, p.served = line.Listener, nil
-	case line.Message == "delivering webhooks":
+	case line.Message == "delivering webhooks" && line.Tenant == tenant:
 		p.webhooks = line.Listener
 	case line.Message == "serving queue":
 		p.served = append(p.served, line.Queue)
