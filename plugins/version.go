@@ -111,8 +111,10 @@ func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
 
 // large are functions that need no capability, or one that says nothing of sizes, and move up to 1 MiB: checkpoints, and values
 // of kv. textsKept is what the host may keep for them.
-var large = [...]string{"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap",
-	"extism:host/env.var_get", "extism:host/env.var_set"}
+var large = [...]string{
+	"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap",
+	"extism:host/env.var_get", "extism:host/env.var_set",
+}
 
 const textsKept = 2 << 20
 

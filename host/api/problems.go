@@ -169,7 +169,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	}
 	for _, kind := range kinds {
 		if errors.Is(err, kind.is) {
-			if kind.is == queue.ErrDamaged { // its text names keys
+			if errors.Is(kind.is, queue.ErrDamaged) { // its text names keys
 				text = s.hidden(operation, err)
 			}
 			if kind.remedy != "" {

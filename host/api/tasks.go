@@ -87,7 +87,7 @@ func (s *service) describeTasks() {
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			if _, _, err := s.sizes(ctx, in, true, false); err != nil {
+			if err := s.reservePayloads(ctx, in, true, false); err != nil {
 				return nil, err
 			}
 			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID)
@@ -101,7 +101,7 @@ func (s *service) describeTasks() {
 				err = failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
 			}
 			if err == nil {
-				_, _, err = s.sizes(ctx, in, false, true)
+				err = s.reservePayloads(ctx, in, false, true)
 			}
 			if err != nil {
 				return nil, err
@@ -213,10 +213,10 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 	return &Of[Task]{shape}, nil
 }
 
-// sizes are those of the payloads of a task. It reserves what those take that are wanted, before they are read, and refuses those that
-// are longer than the API sends.
-func (s *service) sizes(ctx context.Context, in *InTask, parameters, result bool) (ofParameters, ofResult int64, err error) {
-	ofParameters, ofResult, err = s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
+// reservePayloads reserves what the wanted payloads of a task take, before they are read, and refuses those that are longer than the
+// API sends.
+func (s *service) reservePayloads(ctx context.Context, in *InTask, parameters, result bool) error {
+	ofParameters, ofResult, err := s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
 	wanted := int64(0)
 	if parameters {
 		wanted = ofParameters
@@ -230,7 +230,7 @@ func (s *service) sizes(ctx context.Context, in *InTask, parameters, result bool
 	if err == nil {
 		err = s.reserve(ctx, valueAnswer(wanted))
 	}
-	return ofParameters, ofResult, err
+	return err
 }
 
 // mostShown bounds the payloads that are a part of their task, both together, as they stand in its JSON.

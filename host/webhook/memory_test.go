@@ -60,8 +60,12 @@ func TestEventsOfPayloads(t *testing.T) {
 	w := setup(t, nil)
 	w.subscribe("s", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
 	for i, c := range []struct{ kind, payload string }{
-		{"application/json", `{"n": 12345678901234567891.0, "t": "<\u00e4>"}`}, {"text/plain", "grüße \"quoted\" \\ \n\t <&> \u2028"},
-		{"text/plain", strings.Repeat("\x01", 100) + "mostly escapes"}, {"application/octet-stream", "\xff\x00"}, {"application/json", "no JSON"}, {"text/plain", ""},
+		{"application/json", `{"n": 12345678901234567891.0, "t": "<\u00e4>"}`},
+		{"text/plain", "grüße \"quoted\" \\ \n\t <&> \u2028"},
+		{"text/plain", strings.Repeat("\x01", 100) + "mostly escapes"},
+		{"application/octet-stream", "\xff\x00"},
+		{"application/json", "no JSON"},
+		{"text/plain", ""},
 	} {
 		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: map[string]string{"datacontenttype": c.kind}})
 		check(t, err)

@@ -686,8 +686,8 @@ func TestNoForgedDelivery(t *testing.T) {
 	check(t, err)
 	w.task("s")
 	rdb := queuetest.Shared(t).Client(t)
-	key, real := w.Tenant()+"_task_", queue.PublishedID("p", "s")
-	headers, err := rdb.HGet(w.ctx, key+real, "headers").Result()
+	key, genuine := w.Tenant()+"_task_", queue.PublishedID("p", "s")
+	headers, err := rdb.HGet(w.ctx, key+genuine, "headers").Result()
 	check(t, err)
 	check(t, rdb.HSet(w.ctx, key+"forged", "status", "pending", "queue", "webhook.s", "parameters", "forged", "headers", headers).Err())
 	check(t, rdb.LPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", "forged").Err())
@@ -706,7 +706,7 @@ func TestNoForgedDelivery(t *testing.T) {
 		t.Fatalf("%d requests", len(seen))
 	}
 	for _, r := range seen {
-		if string(r.body) != "real" || r.Header.Get("Webhook-Id") != real {
+		if string(r.body) != "real" || r.Header.Get("Webhook-Id") != genuine {
 			t.Errorf("%s %s", r.Header.Get("Webhook-Id"), r.body)
 		}
 	}

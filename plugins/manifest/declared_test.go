@@ -21,24 +21,51 @@ func TestCheckDeclared(t *testing.T) {
 		"granted nothing":    {"acme: {capabilities: {}}", "queues: [a]", nil, Declared{9, 9}, ""},
 		"granted by entries": {"acme: {capabilities: {}, schedule: {entries: 2}, subscribe: {entries: 1}}", all, nil, Declared{}, ""},
 		"granted by another": {"acme: {capabilities: {}, schedule: {parameters: 5B}, subscribe: {entries: 1}}", all, nil, Declared{}, ""},
-		"none": {"acme: {capabilities: {}}", all, nil, Declared{3, 0},
+		"none": {
+			"acme: {capabilities: {}}", all, nil,
+			Declared{3, 0},
 			`x.yaml: schedule: has 2 entries, and the host grants the tenant none: remove them, or add schedule: {entries: 5} to "acme" in g.yaml; ` +
-				`x.yaml: subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "acme" in g.yaml`},
-		"everyone's none": {`"*": {capabilities: {}}`, "subscribe: [{topic: orders}]", nil, Declared{},
-			`x.yaml: subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "*" in g.yaml`},
-		"another tenant's": {"beta: {}", "subscribe: [{topic: orders}]", nil, Declared{},
-			`x.yaml: subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "acme" in g.yaml`},
-		"too many": {"acme: {schedule: {entries: 4}}", all, nil, Declared{3, 0},
-			`x.yaml: schedule: has 2 entries, with which the plugins of this folder have 5, more than the 4 that the host allows: remove some, or raise schedule.entries to 5 in "acme" in g.yaml`},
-		"too many by the flag": {"", all, []string{"subscribe.entries=1"}, Declared{0, 1},
-			`x.yaml: subscribe: has 1 entries, with which the plugins of this folder have 2, more than the 1 that the host allows: remove some, or raise subscribe.entries to 2 in --ceiling`},
-		"too many by default": {"", all, nil, Declared{999, 0},
-			`x.yaml: schedule: has 2 entries, with which the plugins of this folder have 1001, more than the 1000 that the host allows: remove some, or raise schedule.entries to 1001 in --ceiling`},
+				`x.yaml: subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "acme" in g.yaml`,
+		},
+		"everyone's none": {
+			`"*": {capabilities: {}}`, "subscribe: [{topic: orders}]", nil,
+			Declared{},
+			`x.yaml: subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "*" in g.yaml`,
+		},
+		"another tenant's": {
+			"beta: {}", "subscribe: [{topic: orders}]", nil,
+			Declared{},
+			`x.yaml: subscribe: has 1 entries, and the host grants the tenant none: remove them, or add subscribe: {entries: 1} to "acme" in g.yaml`,
+		},
+		"too many": {
+			"acme: {schedule: {entries: 4}}", all, nil,
+			Declared{3, 0},
+			`x.yaml: schedule: has 2 entries, with which the plugins of this folder have 5, more than the 4 that the host allows: remove some, or raise schedule.entries to 5 in "acme" in g.yaml`,
+		},
+		"too many by the flag": {
+			"", all,
+			[]string{"subscribe.entries=1"},
+			Declared{0, 1},
+			`x.yaml: subscribe: has 1 entries, with which the plugins of this folder have 2, more than the 1 that the host allows: remove some, or raise subscribe.entries to 2 in --ceiling`,
+		},
+		"too many by default": {
+			"", all, nil,
+			Declared{999, 0},
+			`x.yaml: schedule: has 2 entries, with which the plugins of this folder have 1001, more than the 1000 that the host allows: remove some, or raise schedule.entries to 1001 in --ceiling`,
+		},
 		"the default is raised": {"", all, []string{"schedule.entries=2000"}, Declared{999, 0}, ""},
-		"too often": {"acme: {schedule: {every: 1m}}", all, []string{"schedule.every=1s"}, Declared{},
-			`x.yaml: schedule[0].cron: "* * * * * *" is due 1s after the tick before, and the host allows no less than 1m0s: write a longer period, such as @every 1m0s, or lower schedule.every to 1s in "acme" in g.yaml`},
-		"too much": {"", all, []string{"schedule.parameters=4B"}, Declared{},
-			`x.yaml: schedule[0].parameters: has 5 bytes, more than the 4B that the host allows: write fewer, or raise schedule.parameters to 5B in --ceiling`},
+		"too often": {
+			"acme: {schedule: {every: 1m}}", all,
+			[]string{"schedule.every=1s"},
+			Declared{},
+			`x.yaml: schedule[0].cron: "* * * * * *" is due 1s after the tick before, and the host allows no less than 1m0s: write a longer period, such as @every 1m0s, or lower schedule.every to 1s in "acme" in g.yaml`,
+		},
+		"too much": {
+			"", all,
+			[]string{"schedule.parameters=4B"},
+			Declared{},
+			`x.yaml: schedule[0].parameters: has 5 bytes, more than the 4B that the host allows: write fewer, or raise schedule.parameters to 5B in --ceiling`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -214,7 +214,7 @@ func (c *boundedConn) check(size, values int64) error {
 		most, all = maxPush, maxPush
 	}
 	c.bytes, c.count = c.bytes+size, c.count+values
-	is := ""
+	var is string
 	switch {
 	case size > most+c.payload:
 		is = fmt.Sprintf("a value of %d bytes", size)
