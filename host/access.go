@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -17,16 +18,22 @@ type tenantAccess struct {
 	client *queue.Client
 	node   *queue.Node
 	queues *knownQueues
-	calls  *account.Budget // of what calls of handlers move
-	logger hclog.Logger
+	// calls are what calls of handlers send, results what they read and keep until the end of their task.
+	calls, results *account.Budget
+	logger         hclog.Logger
 }
 
 // place names a queue of the tenant.
 func (a *tenantAccess) place(queue string) place { return place{a.client.Tenant(), queue} }
 
-// borrow takes memory for a call, and waits for it until ctx ends. An error wraps service.ErrUnavailable.
-func (a *tenantAccess) borrow(ctx context.Context, bytes int64) (*account.Share, error) {
-	if share := a.calls.Take(ctx, a.client.Tenant(), bytes); share != nil {
+// borrowPatience is how long a call waits for memory.
+const borrowPatience = 10 * time.Second
+
+// borrow takes memory for a call, and waits some seconds for it. An error wraps service.ErrUnavailable.
+func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes int64) (*account.Share, error) {
+	ctx, stop := context.WithTimeout(ctx, borrowPatience)
+	defer stop()
+	if share := from.Take(ctx, a.client.Tenant(), bytes); share != nil {
 		return share, nil
 	}
 	return nil, fmt.Errorf("%w: no memory for %d bytes in time: %w", service.ErrUnavailable, bytes, context.Cause(ctx))

@@ -324,7 +324,7 @@ func (a *admission) evicted(held int64, ends uint64, exhausted bool) {
 	a.wake()
 }
 
-// waitingOf lists the queues of a tenant whose next task does not fit, and what all tasks of the host take.
+// waitingOf lists the queues of a tenant whose next task does not fit, and what is reserved in all.
 func (a *admission) waitingOf(tenant string) (queues []string, used int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -335,7 +335,7 @@ func (a *admission) waitingOf(tenant string) (queues []string, used int64) {
 		}
 	}
 	slices.Sort(queues)
-	return queues, a.used
+	return queues, a.used + a.aside.Reserved()
 }
 
 // retryEviction lets the next measurement evict again: memory may have become idle without a task.

@@ -19,6 +19,7 @@ import (
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -49,7 +50,8 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 			config: config, metrics: m, catalog: &catalog{directory, &config},
 			scheduler: newScheduler(directory.Acquire, config, m.SlotsInUse),
 			workers:   &workers{next: make(chan func())}, services: guest.New(config.Services),
-			calls: config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(8)), int64(len(clients))),
+			calls:   config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(16)), len(clients)),
+			results: config.Account.Open(account.Calls, max(resultCopies*service.MaxBody, config.Account.Part(16)), len(clients)),
 		},
 		tenants: make(map[string]*tenant, len(clients)),
 	}

@@ -22,16 +22,10 @@ type publisher struct {
 	access *tenantAccess
 
 	mu       sync.Mutex
-	accepted []accepted // of this session; guarded by mu
+	accepted []string // of this session; guarded by mu
 
 	topics  atomic.Pointer[[]metrics.TopicSample] // for the metrics
 	counted time.Time                             // when they were read; only the run under way uses it
-}
-
-// accepted is a publication whose tasks are to be made, and how many bytes its payload has.
-type accepted struct {
-	id   string
-	size int64
 }
 
 // copies is how many times its payload a publication takes: read from Redis, for filters to look at, and on its way back.
@@ -50,7 +44,7 @@ func (p *publisher) accept(publications []*queue.Publication) {
 	}
 	p.mu.Lock()
 	for _, publication := range publications {
-		p.accepted = append(p.accepted, accepted{publication.ID, int64(len(publication.Payload))})
+		p.accepted = append(p.accepted, publication.ID)
 	}
 	p.mu.Unlock()
 	p.ask()
@@ -77,11 +71,7 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	for more := true; more && err == nil; {
 		var left []string
 		if left, err = fleet.Unpublished(ctx); err == nil {
-			found := make([]accepted, len(left))
-			for i, id := range left {
-				found[i] = accepted{id, manifest.MaxPublicationBytes} // or less
-			}
-			err = p.publish(ctx, found)
+			err = p.publish(ctx, left)
 		}
 		if err == nil {
 			err = fleet.PostponeUnpublished(ctx, left) // those that cannot be published keep no others from it
@@ -107,15 +97,9 @@ func (p *publisher) count(ctx context.Context) error {
 }
 
 // publish makes tasks until Redis does not serve. One publication that cannot be published does not hold up the others.
-func (p *publisher) publish(ctx context.Context, all []accepted) error {
-	for _, one := range all {
-		id := one.id
-		memory, err := p.access.borrow(ctx, copies*one.size)
-		if err != nil {
-			return err
-		}
-		err = p.access.client.Republish(ctx, id)
-		memory.Give()
+func (p *publisher) publish(ctx context.Context, ids []string) error {
+	for _, id := range ids {
+		err := p.publishOne(ctx, id)
 		switch {
 		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
 			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)
@@ -128,4 +112,18 @@ func (p *publisher) publish(ctx context.Context, all []accepted) error {
 		}
 	}
 	return nil
+}
+
+// publishOne makes the tasks of a publication, once there is memory for its payload.
+func (p *publisher) publishOne(ctx context.Context, id string) error {
+	size, err := p.access.client.PublicationSize(ctx, id)
+	if err != nil {
+		return err
+	}
+	memory, err := p.access.borrow(ctx, p.access.calls, copies*size)
+	if err != nil {
+		return err
+	}
+	defer memory.Give()
+	return p.access.client.Republish(ctx, id)
 }

@@ -53,7 +53,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	e.settlement = settlement(e, r.config.Retry)
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
-	t.result.Give()
+	t.result.end()
 	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
 	switch {
 	case took == 0:

@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"sync"
 
+	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
@@ -29,7 +31,7 @@ func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 func (t *task) AdmitQueue(name string) error { return t.tenant.queues.claim(name) }
 
 func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
-	memory, err := t.tenant.borrow(ctx, int64(child.Size()))
+	memory, err := t.tenant.borrow(ctx, t.tenant.calls, int64(child.Size()))
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +44,7 @@ func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 }
 
 func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
-	memory, err := t.tenant.borrow(ctx, copies*int64(len(p.Payload)))
+	memory, err := t.tenant.borrow(ctx, t.tenant.calls, copies*int64(len(p.Payload)))
 	if err != nil {
 		return err
 	}
@@ -57,17 +59,58 @@ func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
 	return t.tenant.client.AllDependencies(ctx, t.ID)
 }
 
+// resultCopies is how often a result is there while it is read: as text and as bytes.
+const resultCopies = 2
+
 // Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	size, err := t.tenant.client.ResultSize(ctx, id)
-	t.result.Give()
-	if err == nil && size <= most {
-		t.result, err = t.tenant.borrow(ctx, 2*size) // as text and as bytes
-	}
 	if err != nil {
 		return nil, err
 	}
-	return t.tenant.client.Result(ctx, id, most)
+	size = min(size, most) // Result refuses one that is longer
+	t.result.replace(nil)
+	memory, err := t.tenant.borrow(ctx, t.tenant.results, resultCopies*size)
+	if err != nil {
+		return nil, err
+	}
+	if !t.result.replace(memory) {
+		return nil, context.Cause(ctx)
+	}
+	result, err := t.tenant.client.Result(ctx, id, size)
+	t.result.shrink(int64(len(result)))
+	return result, err
+}
+
+// loan is memory that a task has borrowed. A call that outlives its task borrows nothing any more.
+type loan struct {
+	mu    sync.Mutex // guards what follows
+	share *account.Share
+	ended bool
+}
+
+// replace gives back what there is and keeps a share in its place; false if the task has ended, and the share is given back.
+func (l *loan) replace(share *account.Share) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.share.Give()
+	if l.share = share; l.ended {
+		share.Give()
+	}
+	return !l.ended
+}
+
+func (l *loan) shrink(bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.share.Shrink(bytes)
+}
+
+func (l *loan) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.share.Give()
+	l.ended = true
 }
 
 func (t *task) Warn(message string, fields ...any) {

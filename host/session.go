@@ -54,14 +54,15 @@ type common struct {
 	workers   *workers
 	metrics   *metrics.Metrics
 	services  *guest.Services
-	calls     *account.Budget // of what calls of handlers move
+	calls     *account.Budget // of what calls of handlers send
+	results   *account.Budget // of what they read, and keep until the end of their task
 }
 
 // newSession makes a session that drain ends, which closes draining; about is what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	access := &tenantAccess{
-		client: client, node: client.Node(), logger: logger, calls: c.calls,
+		client: client, node: client.Node(), logger: logger, calls: c.calls, results: c.results,
 		queues: &knownQueues{most: c.catalog.maxQueues(tenant), names: make(map[string]int64)},
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -40,7 +39,7 @@ type task struct {
 	log      taskLog
 	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
 	children *guest.Children                      // nil before the task runs, and of commands
-	result   *account.Share                       // for the result of a dependency that the guest reads; of the goroutine of its run
+	result   loan                                 // for the result of a dependency that the guest reads
 	secrets  redact.Secrets                       // that it was given
 	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
 }

@@ -191,7 +191,7 @@ var catalogue = [...]family{
 	},
 	memoryLimit: {
 		"quern_memory_limit_bytes", gauge, "bytes", "",
-		"Memory that running tasks may take on this host, together with what quern_runtime_held_bytes shows; 0 if it is not bounded.",
+		"Memory that running tasks may take on this host, together with what is reserved beside them and what quern_runtime_held_bytes shows; 0 if it is not bounded.",
 	},
 	memoryReserved: {
 		"quern_memory_reserved_bytes", gauge, "bytes", "kind",

@@ -85,14 +85,14 @@ func (h *holdings) release(all []holding) {
 	}
 }
 
-// passing is memory that a load takes for what it reads, until a version holds it.
-type passing struct {
+// loading is memory that a load takes for what it reads, until a version holds it.
+type loading struct {
 	*holdings
 	tenant string
 	given  []func()
 }
 
-func (p *passing) take(bytes int64) bool {
+func (p *loading) take(bytes int64) bool {
 	give := p.hold(p.tenant, bytes)
 	if give != nil {
 		p.given = append(p.given, give)
@@ -100,7 +100,7 @@ func (p *passing) take(bytes int64) bool {
 	return give != nil
 }
 
-func (p *passing) end() {
+func (p *loading) end() {
 	for _, give := range p.given {
 		give()
 	}

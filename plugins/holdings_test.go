@@ -111,3 +111,31 @@ func TestHoldingsBeforeUnpacking(t *testing.T) {
 		t.Errorf("%d times was memory taken, %d bytes are held", p.times, p.of(""))
 	}
 }
+
+// A version needs room for its files once while it is loaded, whether its module is loaded already or not: an update needs room for two.
+func TestHoldingsOfUpdates(t *testing.T) {
+	t.Parallel()
+	p := &purse{each: 1 << 20, used: map[string]int64{}}
+	const files = "capabilities: {files: [{from: data, to: /data}]}\n"
+	f := setup(t, Config{Hold: p.hold}, func(dir string) {
+		mkdir(t, dir+"/acme")
+		write(t, dir+"/acme/plain.wasm", guest(t, 4))
+		write(t, dir+"/acme/data", bytes.Repeat([]byte("c"), 400<<10))
+	})
+	f.write("acme/one.yaml", []byte(files))
+	f.write("acme/one.wasm", guest(t, 4))
+	for crashes := range 2 {
+		f.write("acme/one.yaml", fmt.Appendf(nil, "%smax_crashes: %d\n", files, crashes+1))
+		eventually(t, func() error {
+			v := f.Acquire("acme", "one")
+			if v == nil {
+				return fmt.Errorf("it is not served; %d bytes are held", p.of("acme"))
+			}
+			defer v.Release()
+			if v.Manifest.MaxCrashes != crashes+1 {
+				return fmt.Errorf("the old version serves; %d bytes are held", p.of("acme"))
+			}
+			return nil
+		})
+	}
+}

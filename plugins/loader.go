@@ -110,11 +110,15 @@ type loadResult struct {
 	version     *Version // held once for the receiver; nil if known, or on an error
 	err         error
 	final       bool // err lies in the content: only other content can change it
+	reads       *loading
 }
 
 // load reads, compiles and checks. It takes a turn at reading, and gives it back before it waits for another.
 func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
-	r := loadResult{loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted}
+	r := loadResult{
+		loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted, reads: &loading{holdings: l.held, tenant: o.tenant},
+	}
+	defer r.reads.end()
 	r.found.module = ""
 	if l.share(&r) {
 		return r
@@ -127,10 +131,8 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	defer leave()
 	r.readAt = time.Now()
 	r.trusted.module = cmp.Or(r.trusted.module, l.modules.digest(o.file.fingerprint))
-	reads := &passing{holdings: l.held, tenant: o.tenant}
-	defer reads.end()
 	if len(o.files) > 0 {
-		if r.err = l.readFiles(&r, reads); r.err != nil {
+		if r.err = l.readFiles(&r); r.err != nil {
 			return r
 		}
 	}
@@ -157,7 +159,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		l.finish(&r, m)
 		return r
 	}
-	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, reads.take, leave)
+	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, r.reads.take, leave)
 	if err != nil {
 		_, r.final = errors.AsType[*runtime.RefusedError](err)
 		if r.err = err; errors.Is(err, bundle.ErrNoRoom) {
@@ -165,7 +167,6 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		}
 		return r
 	}
-	reads.end()
 	l.modules.note(m, &r)
 	l.finish(&r, m)
 	return r
@@ -213,10 +214,10 @@ func (l *loader) share(r *loadResult) (done bool) {
 }
 
 // readFiles reads the files that the manifest names.
-func (l *loader) readFiles(r *loadResult, reads *passing) (err error) {
+func (l *loader) readFiles(r *loadResult) (err error) {
 	files := slices.Clone(r.files)
 	for _, f := range files {
-		if !reads.take(f.fingerprint.info.Size()) {
+		if !r.reads.take(f.fingerprint.info.Size()) {
 			return noRoom(r.tenant)
 		}
 	}
@@ -257,6 +258,7 @@ func (l *loader) finish(r *loadResult, m *module) {
 		content: r.found, contents: r.named, module: m, kept: kept(&r.manifest.Capabilities, m),
 		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
 	}
+	r.reads.end() // what it read is the version's from here
 	held, err := l.held.takeVersion(r.tenant, m, &version.contents)
 	if err != nil {
 		l.modules.release(m)

@@ -2,11 +2,13 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/bundle"
 )
 
 // modules holds every compiled module once, however many plugins and versions share its bytes. It
@@ -82,6 +84,9 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 			if err := wait(ctx, m.ready); err != nil {
 				s.release(m)
 				return nil, err
+			}
+			if errors.Is(m.err, bundle.ErrNoRoom) {
+				continue // that was another owner's room
 			}
 			return m, m.err // after which nobody needs to release it
 		}

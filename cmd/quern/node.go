@@ -126,15 +126,15 @@ func newNode(cmd *cobra.Command, env environment, o *hostOptions, redisURL strin
 	return n, nil
 }
 
-// mostSharers is how many tenants share each budget equally: with more of them, so many may use all of it.
-const mostSharers = 4
-
-func (n *node) sharers() int64 { return int64(min(len(n.clients), mostSharers)) }
-
-// holdPlugins takes what plugins of a tenant hold from the account: half of the memory is for it.
+// holdPlugins takes what plugins hold from the account: a quarter of the memory is for those of tenants, and one for those of all.
 func (n *node) holdPlugins() func(tenant string, bytes int64) (give func()) {
-	budget := n.account.Open(account.Plugins, n.account.Part(2), n.sharers())
+	own := n.account.Open(account.Plugins, n.account.Part(4), len(n.clients))
+	common := n.account.Open(account.Plugins, n.account.Part(4), 1)
 	return func(tenant string, bytes int64) func() {
+		budget := own
+		if tenant == "" {
+			budget = common
+		}
 		share := budget.TryTake(tenant, bytes)
 		if share == nil {
 			return nil
@@ -153,8 +153,8 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, queue.MaxWebhookTimeout
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
-	small := n.account.Open(account.Deliveries, n.account.Part(16), n.sharers())
-	large := n.account.Open(account.Deliveries, n.account.Part(6), n.sharers())
+	small := n.account.Open(account.Deliveries, n.account.Part(16), len(n.clients))
+	large := n.account.Open(account.Deliveries, n.account.Part(6), len(n.clients))
 	for _, tenant := range n.clients {
 		grants := n.options.plugins.Grants.Of(tenant.Tenant())
 		var ceiling *egress.Ceiling

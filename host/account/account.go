@@ -59,8 +59,9 @@ func (a *Account) Part(n int64) int64 {
 	return max(1, a.total/n)
 }
 
-// Open begins a budget of a kind: whole bytes in all, of which each of the owners may use an equal part. A kind may have several.
-func (a *Account) Open(kind Kind, whole, owners int64) *Budget {
+// Open begins a budget of a kind: whole bytes in all, of which each of the owners may use an equal part, as in NewBudget. A kind may
+// have several.
+func (a *Account) Open(kind Kind, whole int64, owners int) *Budget {
 	b := NewBudget(whole, owners)
 	b.account = a
 	a.mu.Lock()
@@ -135,10 +136,14 @@ type part struct {
 	users int // shares, and calls that wait for one; guarded by the budget's mu
 }
 
-// NewBudget returns a budget that is of no account, such as for connections. Each of the owners may use an equal part.
-func NewBudget(whole, owners int64) *Budget {
+// mostOwners is how many owners share a budget equally. With more of them, so many may use all of it.
+const mostOwners = 4
+
+// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally; with more of them,
+// any four may use all of it.
+func NewBudget(whole int64, owners int) *Budget {
 	return &Budget{
-		whole: whole, each: max(1, whole/max(1, owners)), all: semaphore.NewWeighted(whole), byOwner: make(map[string]*part),
+		whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), all: semaphore.NewWeighted(whole), byOwner: make(map[string]*part),
 	}
 }
 
@@ -166,7 +171,8 @@ type Share struct {
 	size   int64
 }
 
-// Take waits for a share, until ctx ends: nil then. What is larger than an owner's part takes all of the part: it is used alone.
+// Take waits for a share, until ctx ends: nil then. If size is more than the owner's part, the share takes the whole part, so that
+// nothing else of this owner is held beside it; of the budget it takes its size, or all of it.
 func (b *Budget) Take(ctx context.Context, owner string, size int64) *Share {
 	return b.take(owner, size, func(s *semaphore.Weighted, size int64) bool { return s.Acquire(ctx, size) == nil })
 }
@@ -183,7 +189,6 @@ func (b *Budget) take(owner string, size int64, acquire func(s *semaphore.Weight
 	if b == nil {
 		return &Share{size: size}
 	}
-	size = min(size, b.each)
 	b.mu.Lock()
 	p := b.byOwner[owner]
 	if p == nil {
@@ -193,14 +198,14 @@ func (b *Budget) take(owner string, size int64, acquire func(s *semaphore.Weight
 	p.users++
 	b.mu.Unlock()
 	s := &Share{budget: b, owner: owner, part: p}
-	if acquire(p.used, size) {
-		if acquire(b.all, size) {
+	if acquire(p.used, min(size, b.each)) {
+		if acquire(b.all, min(size, b.whole)) {
 			s.size = size
 			b.used.Add(size)
 			b.account.note(size)
 			return s
 		}
-		p.used.Release(size)
+		p.used.Release(min(size, b.each))
 	}
 	s.Give()
 	return nil
@@ -222,8 +227,8 @@ func (s *Share) Shrink(size int64) {
 	freed := s.size - size
 	s.size = size
 	if b := s.budget; b != nil {
-		b.all.Release(freed)
-		s.part.used.Release(freed)
+		b.all.Release(min(size+freed, b.whole) - min(size, b.whole))
+		s.part.used.Release(min(size+freed, b.each) - min(size, b.each))
 		b.used.Add(-freed)
 		b.account.note(-freed)
 	}

@@ -31,7 +31,7 @@ func (s *service) newBounded(what string, whole int64) bounded {
 }
 
 // owners is how many principals share each bound.
-func (s *service) owners() int64 {
+func (s *service) owners() int {
 	if s.config.Access == nil {
 		return 1
 	}

@@ -30,7 +30,7 @@ type Node struct {
 	Uptime     float64             `json:"uptime_seconds,omitempty"`
 	Address    string              `json:"address,omitempty" doc:"Of the host's metrics."`
 	Memory     int64               `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
-	Reserved   int64               `json:"memory_reserved,omitempty" doc:"Bytes of it that running tasks of all tenants may take now."`
+	Reserved   int64               `json:"memory_reserved,omitempty" doc:"Bytes of it that are reserved now, for running tasks of all tenants and beside them."`
 	WaitsFor   []string            `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
 	Off        []webhook.Off       `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 }

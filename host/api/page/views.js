@@ -285,7 +285,7 @@ export function nodes({ tenant }) {
       { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), " ", n.draining && badge("draining"), n.waits_for_memory && [" ", badge("out of memory", "warning"), h("div", null, "for a task of ", n.waits_for_memory.slice(0, 20).map((q) => [queueLink(tenant, q), " "]))]] },
       { head: "Kind", cell: (n) => `${n.kind} ${n.version ?? ""}` },
       { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : `${count(n.slots_in_use)} of ${count(n.slots)}`) },
-      { head: "Memory", number: true, cell: (n) => (n.memory ? [`${size(n.memory_reserved ?? 0)} of ${size(n.memory)}`, n.waits_for_memory && h("div", null, "taken by running tasks, maybe of other tenants")] : "–") },
+      { head: "Memory", number: true, cell: (n) => (n.memory ? [`${size(n.memory_reserved ?? 0)} of ${size(n.memory)}`, n.waits_for_memory && h("div", null, "reserved, maybe for tasks of other tenants")] : "–") },
       { head: "Queues", cell: (n) => n.queues.slice(0, 20).map((q) => [queueLink(tenant, q), " "]) },
       { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", { class: "held" }, h("span", null, taskLink({ tenant, id }), ` ${q}`), n.kind !== "python" && cancel(tenant, id, `of ${q}, on ${n.listener}`)))) },
       { head: "Lease", cell: (n) => (n.lease_ends ? (n.alive ? `${span(Math.max(0, n.lease_ends - now()))} left` : ["ended ", clock(n.lease_ends)]) : "–") },
