@@ -25,7 +25,7 @@ type Config struct {
 	Guests int
 	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not bounded).
 	Memory int64
-	// Account has what is taken of Memory beside tasks (default: nothing is).
+	// Account has the budgets of the memory that tenants use beside tasks (default: an account of Memory).
 	Account *account.Account
 	// Cache holds memory beside that of the tasks, which counts against Memory as well: the engine (default: none).
 	Cache Cache
@@ -39,8 +39,8 @@ type Config struct {
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
 	MaxCrashes int
-	// MaxQueues bounds the queues of a tenant, which are as many at most when a new one would come about, and the queues in the
-	// metrics, which always show those that are served (default 1,000). Those of a tenant's grants go before it if they are fewer.
+	// MaxQueues is the number of queues of a tenant at which nothing makes a new one (default 1,000); a tenant's grants may lower
+	// it. The metrics show as many queues, and always those that are served.
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
 	Keep time.Duration

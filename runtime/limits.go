@@ -37,7 +37,7 @@ type Limits struct {
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration
 	// CPU bounds the guest's fuel: a nanosecond is one unit, about one instruction, on any machine. The start of a handler that
-	// serves many tasks has an account of its own, of 10 s at least. Default 0, which is none.
+	// serves many tasks has the same limit separately, but at least 10 s. Default 0, which is none.
 	CPU time.Duration
 }
 

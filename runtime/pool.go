@@ -150,8 +150,8 @@ const startWait = time.Minute
 // startCPU is the least fuel that a handler's start gets: an interpreter and what a plugin imports take more than many a task may.
 const startCPU = 10 * time.Second
 
-// startLimits are those of a handler's start. It serves many tasks, and has an account of its own; one that runs for each task
-// has no more than that task.
+// startLimits are those of a handler's start. One that serves many tasks has fuel of its own; one that runs for each task has no
+// more than that task.
 func (p *Pool) startLimits(start *Call) Limits {
 	l := p.limitsOf(start)
 	if l.CPU > 0 && p.resetMode != ResetNew {

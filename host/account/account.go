@@ -1,13 +1,13 @@
 // Package account bounds the memory that tenants and principals make a process hold beside its running tasks: bodies and
-// answers of the API, payloads of webhooks, what plugins carry. One rule holds for all of it: what somebody can make the process
-// hold is taken from an account before it is read or made, and given back when it is gone.
+// answers of the API, payloads of webhooks, what plugins carry. One rule holds for all of it: memory is taken from the account
+// before it is used, and given back afterwards.
 //
 //	Account ─┬─ Budget of a kind ─┬─ part of an owner ── Share, Share, …
 //	         │                    └─ part of an owner ── Share
 //	         └─ Budget of a kind …
 //
-// Who waits for a share comes before those that ask later, so no stream of small shares starves a large one. What must pass large
-// ones has a budget of its own.
+// Shares are given in the order in which they are asked for, so no stream of small ones starves a large one. Small ones that must
+// pass large ones need a budget of their own.
 //
 // A Budget bounds what all owners use together, and what each of them uses, so that one cannot keep out the others. Nothing is
 // taken without a bound on the wait: who asks waits until its context ends, or not at all.

@@ -52,8 +52,8 @@ const (
 	// maxParameters bounds the body of tasks and events, and what is read of one value; maxJSON other bodies.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
-	// maxMemory bounds what bodies and answers take, which counts before they do: what slow clients hold should take none from a
-	// host's tasks beyond it.
+	// maxMemory bounds the memory of bodies and answers, which is reserved before it is used: slow clients take no more from a
+	// host's tasks.
 	maxMemory = 256 << 20
 	// maxRequests bounds the requests that are answered at one time, maxStreams the streams of events that are open, maxWaits the
 	// requests that wait for a task, both of which count as no requests meanwhile, maxSearches the searches, and maxWorked the jobs

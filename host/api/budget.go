@@ -38,7 +38,7 @@ func (s *service) owners() int {
 	return parts
 }
 
-// enter takes the share of one of what a principal does, and refuses it if it does too many at a time, or all together do.
+// enter takes a share of one for a principal, and refuses it if this principal does too many at a time, or all together do.
 func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
 	if s := b.TryTake(who.Name, 1); s != nil {
@@ -56,20 +56,20 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 const (
 	// pageBytes ends the page of a list with the entry with which its JSON has this many bytes.
 	pageBytes = 4 << 20
-	// listCost is what a list takes: what is read of Redis at a time, its entries, and their JSON, which is written once and kept once.
+	// listCost is the memory of a list: what is read from Redis at a time, its entries, their JSON, and the copy kept for the ETag.
 	listCost = 4 * pageBytes
-	// treeCost is the same of a tree.
+	// treeCost is the memory of a tree.
 	treeCost = 5 * queue.TreeBytes
 )
 
-// valueAnswer is what the bytes of a value take: as they are read, as bytes, and until they are sent.
+// valueAnswer is the memory of an answer that is a value: 3 × its bytes (read, decoded, being sent).
 func valueAnswer(size int64) int64 { return 3 * size }
 
-// jsonAnswer is what an answer of JSON takes with these bytes of payloads, whose JSON has some more: as they are read, as bytes, as
-// text; and while they are encoded into a buffer that grows, and kept.
+// jsonAnswer is the memory of an answer with payloads: 3 × their bytes (read, decoded, text) and 4 × their JSON (a growing buffer, and
+// the copy kept for the ETag).
 func jsonAnswer(size, text int64) int64 { return 3*size + 4*text }
 
-// escaped is at most how many bytes texts have as JSON.
+// escaped is how many bytes texts have as JSON, at most.
 func escaped[T string | []byte](texts ...T) (size int64) {
 	for _, text := range texts {
 		size += int64(len(text))
