@@ -431,3 +431,19 @@ func TestConfig(t *testing.T) {
 		})
 	}
 }
+
+// The queue of a webhook is served by hosts alone: a plugin of that name would take its deliveries, manifest or not.
+func TestReservedNames(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Config{}, func(dir string) {
+		mkdir(t, dir+"/acme")
+		write(t, dir+"/webhook.all.wasm", guest(t, 1))
+		write(t, dir+"/acme/webhook.own.wasm", guest(t, 1))
+	})
+	for tenant, name := range map[string]string{"": "webhook.all", "acme": "webhook.own"} {
+		f.awaitRefusal(tenant, name, `the queue "`+name+`" is for the deliveries of webhooks, which hosts send: rename the file`)
+	}
+	if f.runs("acme", "webhook.all")+f.runs("acme", "webhook.own") != "" {
+		t.Error("a plugin serves the queue of a webhook")
+	}
+}

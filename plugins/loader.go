@@ -18,8 +18,12 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// maxReading bounds the bytes of files that are read and decoded at once.
-const maxReading = 256 << 20
+// maxReading bounds what reading and decoding files takes at once, in bytes: about decoding times a module, since its sections are
+// read and rewritten.
+const (
+	maxReading = 256 << 20
+	decoding   = 4
+)
 
 // readAttempts is how often a file that changes under the reader is read again at once.
 const readAttempts = 3
@@ -184,9 +188,9 @@ func (r *loadResult) refuse(err error) bool {
 	return r.final
 }
 
-// weight is how many bytes the load may have to read, as far as the bound of them all goes.
+// weight is about what the load takes while it reads and decodes, in bytes.
 func (o *loadRequest) weight() int64 {
-	weight := o.file.fingerprint.info.Size()
+	weight := decoding * o.file.fingerprint.info.Size()
 	for _, f := range o.files {
 		weight += f.fingerprint.info.Size()
 	}

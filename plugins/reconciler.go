@@ -237,6 +237,8 @@ func (r *reconciler) objection(p id, seen listed) error {
 		return nil
 	case word != nil:
 		return fmt.Errorf("%s: the name %w, and it is to be the name of a queue: rename the file to %s", module, word, manifest.WordRule)
+	case manifest.IsReserved(p.name):
+		return fmt.Errorf("%s: the queue %q is for the deliveries of webhooks, which hosts send: rename the file", module, p.name)
 	case seen.module.problem != nil:
 		return fmt.Errorf("%s: %w", module, seen.module.problem)
 	}

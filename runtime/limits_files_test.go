@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -94,6 +95,14 @@ func cappedFiles() map[string]func(n int) []byte {
 		},
 		"Exports": func(n int) []byte {
 			return runtimetest.Module(types, function, many(runtimetest.ExportSection, n, runtimetest.Export("e", 0, 0)), main)
+		},
+		"Names": func(n int) []byte {
+			exports := [][]byte{runtimetest.Export("_start", runtimetest.FunctionKind, 0)}
+			for n -= len("_start"); n > 0; n -= 60_000 {
+				name := strings.Repeat("n", min(n, 60_000)-8) + fmt.Sprintf("%08d", n)
+				exports = append(exports, runtimetest.Export(name, runtimetest.FunctionKind, 0))
+			}
+			return runtimetest.Module(types, function, runtimetest.Section(runtimetest.ExportSection, exports...), main)
 		},
 		"Globals": func(n int) []byte { return runtimetest.Module(many(globalSection, n, []byte{0x7f, 1, 0x41, 0, 0x0b})) },
 		"Elements": func(n int) []byte {

@@ -98,6 +98,9 @@ func (d *decoder) subscriptions(n node) (all []Subscription) {
 	return all
 }
 
+// IsReserved tells whether a queue is that of a webhook, which hosts serve and no plugin does.
+func IsReserved(queue string) bool { return strings.HasPrefix(queue, webhookQueues) }
+
 // reserved reports names of the queues of webhooks: no plugin serves these, and none may enqueue to them.
 func (d *decoder) reserved(m *Manifest) {
 	names := map[string][]string{"queues": m.Queues, "dead": {m.Dead}}
@@ -106,7 +109,7 @@ func (d *decoder) reserved(m *Manifest) {
 	}
 	for _, path := range slices.Sorted(maps.Keys(names)) {
 		for _, name := range names[path] {
-			if strings.HasPrefix(name, webhookQueues) {
+			if IsReserved(name) {
 				d.report(0, path, Quote(name)+" is for the deliveries of webhooks, which hosts send", "choose a name that does not begin with "+webhookQueues)
 			}
 		}

@@ -66,6 +66,7 @@ type decoder struct {
 	globals         []global
 	importedGlobals int // constant expressions may use only these
 	references      int // elements of segments
+	nameBytes       int // of imports and exports
 	function        int // whose body is read, or outside
 
 	hasDataCount bool
@@ -220,7 +221,7 @@ func (d *decoder) importSection(r *reader) {
 }
 
 func (d *decoder) importOne(r *reader) {
-	i := Import{Module: r.name(), Name: r.name(), Kind: Kind(r.byte())}
+	i := Import{Module: d.name(r), Name: d.name(r), Kind: Kind(r.byte())}
 	if strings.HasPrefix(i.Module, Prefix) {
 		r.fail(fmt.Errorf("it imports from %q: %w", i.Module, ErrReserved))
 	}
@@ -390,8 +391,16 @@ func (d *decoder) exportSection(r *reader) {
 	}
 }
 
+// name reads the name of an import or an export.
+func (d *decoder) name(r *reader) string {
+	name := r.name()
+	d.nameBytes += len(name)
+	r.bound("bytes in the names of imports and exports", uint64(d.nameBytes), d.options.Caps.Names)
+	return name
+}
+
 func (d *decoder) exportOne(r *reader) {
-	e := Export{Name: r.name(), Kind: Kind(r.byte())}
+	e := Export{Name: d.name(r), Kind: Kind(r.byte())}
 	if strings.HasPrefix(e.Name, Prefix) {
 		r.fail(fmt.Errorf("it exports %q: %w", e.Name, ErrReserved))
 	}
