@@ -33,7 +33,7 @@ func TestBoundedReplies(t *testing.T) {
 			fill := "local names = {} for i = 1, 1000 do names[i] = i end for i = 1, 1100 do redis.call('RPUSH', KEYS[1], unpack(names)) end return 1"
 			err := errors.Join(
 				w.rdb.Eval(w.ctx, fill, []string{c.keys.jobs()}).Err(),
-				w.rdb.Set(w.ctx, c.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.keys.schedule("s"), "task", large).Err(),
+				w.rdb.Set(w.ctx, c.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.keys.schedule("connection"), "task", large).Err(),
 				w.rdb.Set(w.ctx, c.keys.sample(), strings.Repeat("x", maxPush), 0).Err(),
 			)
 			if err != nil {
@@ -43,7 +43,7 @@ func TestBoundedReplies(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			for key, call := range map[string]func() error{
 				c.keys.generation():  func() error { return c.rdb.Get(w.ctx, c.keys.generation()).Err() },
-				c.keys.schedule("s"): func() error { return second(c.Schedule(w.ctx, "s")) },
+				c.keys.schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
 				c.keys.jobs():        func() error { return c.rdb.LRange(w.ctx, c.keys.jobs(), 0, -1).Err() },
 				c.keys.pending("q"): func() error { // one of a pipeline, and in a script
 					cmds := c.evalAll(w.ctx, []call{

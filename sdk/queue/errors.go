@@ -54,7 +54,7 @@ var refusals = []string{
 
 // IsUnavailable tells whether Redis cannot be reached, or refuses for now, so that the same call may succeed later.
 func IsUnavailable(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrTooLarge) { // its text may have words of others
 		return false
 	}
 	if text, ok := answered(err); ok {
