@@ -132,6 +132,7 @@ type PublishedTask struct {
 // PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Those of an unfinished
 // publication may not exist yet.
 func (c *Client) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
+	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative places from the end
 	ids, err := c.rdb.LRange(ctx, c.keys.published(id), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read tasks of publication %s: %w", id, err)

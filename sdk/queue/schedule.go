@@ -321,8 +321,8 @@ func (c *Client) Schedules(ctx context.Context) (all []*Schedule, err error) {
 // them six times as long.
 const scheduleBytes = 4 << 20
 
-// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them, and fewer if these are large. next is where the
-// next page begins, "" if there is none.
+// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
+// where the next page begins, "" if there is none.
 func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
 	ids, err := c.scheduleIDs(ctx)
 	if err != nil {
@@ -333,7 +333,7 @@ func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (pag
 		from++
 	}
 	ids = ids[from:]
-	some, err := c.scheduleBlock(ctx, ids[:min(limit, len(ids))])
+	some, err := c.scheduleBlock(ctx, ids[:min(max(1, limit), len(ids))])
 	if err != nil {
 		return nil, "", err
 	}

@@ -386,3 +386,18 @@ func TestRunSchedule(t *testing.T) {
 		t.Errorf("%+v", task)
 	}
 }
+
+// A page has at least one schedule, whatever limit is asked for: who goes on from page to page comes to the end.
+func TestSmallestSchedulePage(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, id := range []string{"a", "b"} {
+			w.put(t, Schedule{ID: id, Queue: "q", Cron: "* * * * *"})
+		}
+		for _, limit := range []int{-1, 0, 1} {
+			page, next, err := w.SchedulePage(w.ctx, "", limit)
+			if err != nil || len(page) != 1 || next != "a" {
+				t.Errorf("limit %d: %d schedules, then %q: %v", limit, len(page), next, err)
+			}
+		}
+	})
+}
