@@ -686,3 +686,28 @@ func TestPublishWhileSubscriptionsChange(t *testing.T) {
 		}
 	})
 }
+
+// A client that has read as many bytes of subscriptions as a tenant may have makes one when others have deleted some.
+func TestSubscribeAfterOthersUnsubscribed(t *testing.T) {
+	w := setup(t)
+	for i := range maxSubscriptions >> 20 {
+		text := fmt.Sprintf(`{"id":"s%d","topic":"t","queue":"q","active":true%s}`, i, strings.Repeat(" ", 1<<20))
+		if err := w.rdb.HSet(w.ctx, w.keys.subscriptions(), fmt.Sprintf("s%d", i), text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := Subscription{ID: "one", Topic: "t", Queue: "q"}
+	if _, err := w.Subscribe(w.ctx, one); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "delete some") {
+		t.Fatal(err)
+	}
+	other := must[*Client](t)(NewFromRedis(w.rdb, w.config))
+	defer other.Close()
+	for _, id := range []string{"s0", "s1"} {
+		if err := other.Unsubscribe(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Subscribe(w.ctx, one); err != nil {
+		t.Error(err)
+	}
+}

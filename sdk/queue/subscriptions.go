@@ -213,14 +213,21 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err != nil || len(text) > maxSubscription {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
 	}
-	all, _, _, err := c.cachedSubscriptions(ctx) // reading them anew for each one would take as long as all others
-	if err != nil {
-		return err
-	}
-	size := len(text)
-	for i := range all {
-		if all[i].ID != s.ID {
-			size += len(all[i].text)
+	size := 0
+	// Reading them anew for each one would take as long as all others; but some that this client knows may be deleted.
+	for _, read := range []func(context.Context) ([]Subscription, string, []string, error){c.cachedSubscriptions, c.readSubscriptions} {
+		all, _, _, err := read(ctx)
+		if err != nil {
+			return err
+		}
+		size = len(text)
+		for i := range all {
+			if all[i].ID != s.ID {
+				size += len(all[i].text)
+			}
+		}
+		if size <= maxSubscriptions {
+			break
 		}
 	}
 	queue := s.Queue
