@@ -155,7 +155,7 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		if err != nil && !told && ctx.Err() == nil && !queue.IsUnavailable(err) {
 			r.logger.Error("webhooks are not delivered: repair the key or the Redis user that the error names; retrying", "error", err)
 		}
-		told = err != nil
+		told = err != nil && (told || !queue.IsUnavailable(err))
 		if err != nil || len(r.queues()) == 0 {
 			queue.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
