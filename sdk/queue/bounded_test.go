@@ -42,9 +42,9 @@ func TestBoundedReplies(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for key, call := range map[string]func() error{
-				c.keys.generation():  func() error { return c.rdb.Get(w.ctx, c.keys.generation()).Err() },
+				c.keys.generation():           func() error { return c.rdb.Get(w.ctx, c.keys.generation()).Err() },
 				c.keys.schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
-				c.keys.jobs():        func() error { return c.rdb.LRange(w.ctx, c.keys.jobs(), 0, -1).Err() },
+				c.keys.jobs():                 func() error { return c.rdb.LRange(w.ctx, c.keys.jobs(), 0, -1).Err() },
 				c.keys.pending("q"): func() error { // one of a pipeline, and in a script
 					cmds := c.evalAll(w.ctx, []call{
 						{script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},
