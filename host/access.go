@@ -61,15 +61,31 @@ func (q *knownQueues) add(name string) {
 	q.names[name] = 0
 }
 
-// claim lets a handler enqueue to a known queue, and to a new one while the tenant has few enough. The new one counts from
-// then on. An error wraps service.ErrLimit.
-func (q *knownQueues) claim(name string) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if _, known := q.names[name]; !known && (q.more || len(q.names) >= q.most) {
+// claim lets a handler enqueue to a queue that exists, and to a new one while the tenant has few enough. The new one counts from
+// then on. An error wraps service.ErrLimit, or service.ErrUnavailable if Redis does not tell whether the queue exists.
+func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name string) error {
+	if q.admits(name) {
+		return nil
+	}
+	exists, err := client.HasQueue(ctx, name) // the poll has seen only some, or did before somebody made it
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	case !exists:
 		return fmt.Errorf("%w: the tenant has %d queues, and the host lets handlers add no more: use one of them, or raise --max-queues",
 			service.ErrLimit, q.most)
 	}
-	q.names[name] = 0
+	q.add(name)
 	return nil
+}
+
+// admits tells whether a queue is known, or may be added, which it then is.
+func (q *knownQueues) admits(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, known := q.names[name]; !known && (q.more || len(q.names) >= q.most) {
+		return false
+	}
+	q.names[name] = 0
+	return true
 }

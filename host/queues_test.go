@@ -34,6 +34,13 @@ func TestChildrenNameFewQueues(t *testing.T) {
 			t.Errorf("log %+v, %v", lines, err)
 		}
 	}
+	// What exists takes tasks, also if no poll has seen it.
+	if err := n.rdb.ZAdd(n.ctx, n.tenant+"_queues", redis.Z{Member: "many.unseen"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if task := n.wait(n.enqueue("breeding", "c1many.unseen")); len(task.Result) != 36 {
+		t.Errorf("%q: %+v", task.Result, task.Failure())
+	}
 }
 
 // However many queues a tenant has in Redis, and has had here, the series of few are kept.

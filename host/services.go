@@ -28,7 +28,9 @@ func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
 	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
 }
 
-func (t *task) AdmitQueue(name string) error { return t.tenant.queues.claim(name) }
+func (t *task) AdmitQueue(ctx context.Context, name string) error {
+	return t.tenant.queues.claim(ctx, t.tenant.client, name)
+}
 
 func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 	memory, err := t.tenant.borrow(ctx, t.tenant.calls, int64(child.Size()))

@@ -123,7 +123,7 @@ func (t numberedChildren) Publish(ctx context.Context, p service.Publication) (s
 func (*localTask) SaveCheckpoint(context.Context, []byte) error { return nil }
 
 // AdmitQueue implements guest.Host.
-func (*localTask) AdmitQueue(string) error { return nil }
+func (*localTask) AdmitQueue(context.Context, string) error { return nil }
 
 // Enqueue implements guest.Host.
 func (t *localTask) Enqueue(_ context.Context, child queue.Child) (string, error) {

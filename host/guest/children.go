@@ -53,7 +53,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	if err := c.take(&child); err != nil {
 		return "", err
 	}
-	if err := t.Host.AdmitQueue(child.Queue); err != nil {
+	if err := t.Host.AdmitQueue(ctx, child.Queue); err != nil {
 		c.giveBack(&child)
 		return "", err
 	}

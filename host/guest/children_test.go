@@ -21,8 +21,8 @@ type answering struct {
 	calls   int
 }
 
-func (a *answering) AdmitQueue(string) error { return a.admit }
-func (a *answering) Warn(string, ...any)     {}
+func (a *answering) AdmitQueue(context.Context, string) error { return a.admit }
+func (a *answering) Warn(string, ...any)                      {}
 
 func (a *answering) Enqueue(ctx context.Context, child queue.Child) (string, error) {
 	a.calls++

@@ -85,7 +85,7 @@ func (accepting) Dependencies(context.Context) ([]queue.Dependency, error) { ret
 func (accepting) Result(context.Context, string, int64) ([]byte, error) { return nil, nil }
 
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
-func (accepting) AdmitQueue(string) error                      { return nil }
+func (accepting) AdmitQueue(context.Context, string) error     { return nil }
 func (accepting) Enqueue(_ context.Context, child queue.Child) (string, error) {
 	return child.ID, nil
 }

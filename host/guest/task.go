@@ -27,8 +27,9 @@ type Task struct {
 type Host interface {
 	// SaveCheckpoint stores the task's checkpoint durably.
 	SaveCheckpoint(ctx context.Context, value []byte) error
-	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may not have a queue of that name.
-	AdmitQueue(name string) error
+	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may not have a queue of that name, and
+	// service.ErrUnavailable if that is not known for now.
+	AdmitQueue(ctx context.Context, name string) error
 	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
 	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
 	// Dependencies are all that the task waited for, and Result is the result of a task, of that many bytes at most.

@@ -238,6 +238,18 @@ func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[st
 	return queues, next, wrap("list queues in "+c.keys.queues(), err)
 }
 
+// HasQueue tells whether the tenant has a queue of this name.
+func (c *Client) HasQueue(ctx context.Context, name string) (bool, error) {
+	if err := ValidQueue(name); err != nil {
+		return false, err
+	}
+	err := c.rdb.ZScore(ctx, c.keys.queues(), name).Err()
+	if isNil(err) {
+		return false, nil
+	}
+	return err == nil, wrap("look for queue "+name, err)
+}
+
 // busiestOf is of how many queues, those with the most listeners, BusiestQueues looks for the busiest.
 const busiestOf = 10_000
 

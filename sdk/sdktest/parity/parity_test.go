@@ -134,7 +134,7 @@ func (idle) Publish(context.Context, *queue.Publication) error { return nil }
 
 func (idle) SaveCheckpoint(context.Context, []byte) error                { return nil }
 func (idle) Warn(string, ...any)                                         {}
-func (idle) AdmitQueue(string) error                                     { return nil }
+func (idle) AdmitQueue(context.Context, string) error                    { return nil }
 func (idle) Enqueue(context.Context, queue.Child) (id string, err error) { return "", nil }
 
 func (idle) Dependencies(context.Context) ([]queue.Dependency, error) {
