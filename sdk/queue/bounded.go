@@ -90,23 +90,6 @@ func alone(client *redis.Client) *redis.Options {
 // payloadBytes is the key of a context: how many more bytes than others a connection that is dialed reads.
 type payloadBytes struct{}
 
-// payloadReader returns what reads a payload of so many bytes, and ends it: a connection of its own for one that is larger than those of
-// a bounded pool read.
-func (s *store) payloadReader(size int64) (redis.UniversalClient, func()) {
-	pool, is := s.rdb.(bounded)
-	if !is || size <= maxValue/2 {
-		return s.rdb, func() {}
-	}
-	options := alone(pool.Client)
-	dial := options.Dialer
-	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dial(context.WithValue(ctx, payloadBytes{}, size), network, address)
-	}
-	client := redis.NewClient(options)
-	client.AddHook(nameKeys{})
-	return client, func() { _ = client.Close() }
-}
-
 // nameKeys is a hook that completes ReplyErrors.
 type nameKeys struct{}
 

@@ -153,3 +153,46 @@ func FuzzScanner(f *testing.F) {
 		}
 	})
 }
+
+// The size of a payload is that of what is read, whatever somebody wrote beside it by hand: a caller gets no more than it asks for.
+func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
+	w, c := setupBounded(t, "")
+	const size, most = 15 << 20, 100
+	text := strings.Repeat("y", size)
+	for id, text := range map[string]string{"plain": text, "marked": bytesMarker + text[len(bytesMarker):]} {
+		err := errors.Join(
+			w.rdb.HSet(w.ctx, c.keys.task(id), "status", "complete", "queue", "q", "parameters", text, "result", text).Err(),
+			w.rdb.HSet(w.ctx, c.keys.bytes(id), "parameters", "z", "result", "z").Err(),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parameters, result, err := c.PayloadSizes(w.ctx, id)
+		if err != nil || parameters != size || result != size || must[int64](t)(c.ResultSize(w.ctx, id)) != size {
+			t.Errorf("%s: sizes %d and %d, %v", id, parameters, result, err)
+		}
+		for name, client := range map[string]*Client{"bounded": c, "other": w.Client} {
+			if value, err := client.Result(w.ctx, id, most); !errors.Is(err, ErrInvalid) || value != nil {
+				t.Errorf("%s, %s: a result of %d bytes, %v", id, name, len(value), err)
+			}
+			if value, err := client.ParametersWithin(w.ctx, id, 0); !errors.Is(err, ErrTooLarge) || value != nil {
+				t.Errorf("%s, %s: parameters of %d bytes, %v", id, name, len(value), err)
+			}
+			if task := must[*Task](t)(client.Task(w.ctx, id)); string(task.Parameters) != text || string(task.Result) != text {
+				t.Errorf("%s, %s: %d and %d bytes", id, name, len(task.Parameters), len(task.Result))
+			}
+		}
+	}
+	// Bytes that no text stands for are nothing.
+	w.rdb.HSet(w.ctx, c.keys.bytes("none"), "result", text)
+	if size, err := c.ResultSize(w.ctx, "none"); err != nil || size != 0 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	must[Published](t)(w.Publish(w.ctx, "orders", []byte("payload"), PublishOptions{ID: "p"}))
+	if _, err := w.PublicationWithin(w.ctx, "p", 6); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if p := must[*Publication](t)(w.PublicationWithin(w.ctx, "p", 7)); string(p.Payload) != "payload" {
+		t.Errorf("%q", p.Payload)
+	}
+}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,8 +134,16 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	all, err := c.AllDependencies(ctx, id)
 	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), pageTasks)
 	page := all[from:min(from+limit, len(all))]
-	if err == nil {
-		err = c.measure(ctx, page)
+	if err != nil {
+		return page, err
+	}
+	ids := make([]string, len(page))
+	for i := range page {
+		ids[i] = page[i].ID
+	}
+	sizes, err := c.sizesOf(ctx, ids, "result")
+	for i, size := range sizes {
+		page[i].Size = size
 	}
 	return page, err
 }
@@ -158,50 +165,6 @@ func (c *Client) AllDependencies(ctx context.Context, id string) ([]Dependency, 
 	}
 	slices.SortFunc(all, func(a, b Dependency) int { return places[a.ID] - places[b.ID] })
 	return all, nil
-}
-
-// measure reads the sizes of results.
-func (c *Client) measure(ctx context.Context, of []Dependency) error {
-	type sizes struct{ text, bytes *redis.IntCmd }
-	cmds, err := pipelined(ctx, &c.store, of, func(p redis.Pipeliner, d Dependency) sizes {
-		return sizes{p.HStrLen(ctx, c.keys.task(d.ID), "result"), p.HStrLen(ctx, c.keys.bytes(d.ID), "result")}
-	})
-	for i, cmd := range cmds {
-		of[i].Size = cmp.Or(cmd.bytes.Val(), cmd.text.Val())
-	}
-	return wrap("read the sizes of results", err)
-}
-
-// ResultSize is how many bytes the result of a task has; 0 if there is none.
-func (c *Client) ResultSize(ctx context.Context, id string) (int64, error) {
-	of := []Dependency{{ID: id}}
-	err := cmp.Or(ValidID(id), c.measure(ctx, of))
-	return of[0].Size, err
-}
-
-// Result reads the result of a task alone: ErrNoTask if it has none, because it is not complete or is deleted, ErrInvalid if it is
-// longer than most bytes.
-func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, error) {
-	if err := ValidID(id); err != nil {
-		return nil, err
-	}
-	of := []Dependency{{ID: id}}
-	if err := c.measure(ctx, of); err != nil {
-		return nil, err
-	}
-	if of[0].Size > most {
-		return nil, fmt.Errorf("%w: the result of task %s has %d bytes, at most %d are read", ErrInvalid, id, of[0].Size, most)
-	}
-	rdb, end := c.payloadReader(of[0].Size)
-	defer end()
-	text, err := rdb.HGet(ctx, c.keys.task(id), "result").Result()
-	if isNil(err) {
-		return nil, fmt.Errorf("result of task %s: %w", id, ErrNoTask)
-	}
-	if err == nil {
-		text, err = c.companion(ctx, rdb, id, "result", text)
-	}
-	return []byte(text), wrap("read result of task "+id, err)
 }
 
 // advanceTasks is how many dependents one script tells: each takes some 20 commands.

@@ -25,7 +25,12 @@ func encodeValue(value []byte) (text string, companion []byte) {
 	return fmt.Sprintf("%s%d:%s", bytesMarker, len(value), hex.EncodeToString(sum[:])), value
 }
 
-func isMarker(text string) bool { return strings.HasPrefix(text, bytesMarker) }
+// maxMarker is longer than any marker, in bytes: more is text.
+const maxMarker = 100
+
+func isMarker(text string) bool {
+	return len(text) <= maxMarker && strings.HasPrefix(text, bytesMarker)
+}
 
 // seconds writes a time as Redis holds it: seconds since the epoch with six decimals; the epoch for an earlier one, "" for none.
 func seconds(t time.Time) string {

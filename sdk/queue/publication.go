@@ -43,47 +43,6 @@ type Publication struct {
 	Subscribers, Tasks, Refused int
 }
 
-// Publication reads a publication: ErrNoPublication if it is not kept (any more).
-func (c *Client) Publication(ctx context.Context, id string) (*Publication, error) {
-	if err := validName("publication", id); err != nil {
-		return nil, err
-	}
-	var size int64
-	if _, is := c.rdb.(bounded); is {
-		var err error
-		if size, err = c.rdb.HStrLen(ctx, c.keys.publication(id), "parameters").Result(); err != nil {
-			return nil, fmt.Errorf("read publication %s: %w", id, err)
-		}
-	}
-	rdb, end := c.payloadReader(size)
-	defer end()
-	hash, err := rdb.HGetAll(ctx, c.keys.publication(id)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read publication %s: %w", id, err)
-	}
-	if len(hash) == 0 {
-		return nil, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
-	}
-	return newPublication(id, hash), nil
-}
-
-// PublicationSize is how many bytes the payload of a publication has: ErrNoPublication if it is not kept (any more).
-func (c *Client) PublicationSize(ctx context.Context, id string) (int64, error) {
-	if err := validName("publication", id); err != nil {
-		return 0, err
-	}
-	var size *redis.IntCmd
-	var exists *redis.IntCmd
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		size, exists = p.HStrLen(ctx, c.keys.publication(id), "parameters"), p.Exists(ctx, c.keys.publication(id))
-		return nil
-	})
-	if err == nil && exists.Val() == 0 {
-		return 0, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
-	}
-	return size.Val(), wrap("read size of publication "+id, err)
-}
-
 // PublicationSummary reads a publication without its payload.
 func (c *Client) PublicationSummary(ctx context.Context, id string) (*Publication, error) {
 	if err := validName("publication", id); err != nil {

@@ -5,11 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Task is a task as it stood when it was read. Fields that the hash does not have are zero.
@@ -127,9 +126,13 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	size, err := c.payloadSize(ctx, id, "parameters", "result")
-	if err != nil {
-		return nil, fmt.Errorf("read task %s: %w", id, err)
+	var size int64
+	if c.measures(math.MaxInt64) {
+		sizes, err := c.sizesOf(ctx, []string{id}, "parameters", "result")
+		if err != nil {
+			return nil, fmt.Errorf("read task %s: %w", id, err)
+		}
+		size = sizes[0] + sizes[1]
 	}
 	rdb, end := c.payloadReader(size)
 	defer end()
@@ -149,111 +152,11 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	}
 	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		if task.Parameters, _, err = c.ownParameters(ctx, task.LiveID, 0); err != nil {
+		if task.Parameters, _, err = c.readPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
 			return nil, err
 		}
 	}
 	return task, nil
-}
-
-// Parameters reads only the parameters of a task: ErrNoTask if there is none. Those of a dead letter are the failed task's.
-func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
-	return c.ParametersWithin(ctx, id, 0)
-}
-
-// ParametersWithin is Parameters for a caller that has room for this many bytes: ErrTooLarge, and nothing is read, if there are more. 0
-// is any number.
-func (c *Client) ParametersWithin(ctx context.Context, id string, most int64) ([]byte, error) {
-	value, found, err := c.ownParameters(ctx, id, most)
-	if found || err != nil {
-		return value, err
-	}
-	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result()
-	if err == nil {
-		value, _, err = c.ownParameters(ctx, live, most)
-		return value, err
-	}
-	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
-	if err == nil && exists == 0 {
-		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
-	}
-	return nil, wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
-}
-
-// PayloadSizes tells how many bytes the parameters and the result have that Task would read, 0 for none.
-func (c *Client) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
-	if err := ValidID(id); err != nil {
-		return 0, 0, err
-	}
-	sizes := func(id string) (own [4]*redis.IntCmd, live *redis.StringCmd, err error) {
-		_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			own = [4]*redis.IntCmd{
-				p.HStrLen(ctx, c.keys.task(id), "parameters"), p.HStrLen(ctx, c.keys.bytes(id), "parameters"),
-				p.HStrLen(ctx, c.keys.task(id), "result"), p.HStrLen(ctx, c.keys.bytes(id), "result"),
-			}
-			live = p.HGet(ctx, c.keys.task(id), "live_id")
-			return nil
-		})
-		return own, live, wrap("read sizes of task "+id, passReplies(err))
-	}
-	own, live, err := sizes(id)
-	if err != nil {
-		return 0, 0, err
-	}
-	parameters, result = cmp.Or(own[1].Val(), own[0].Val()), cmp.Or(own[3].Val(), own[2].Val())
-	if parameters == 0 && live.Val() != "" { // a dead letter has those of the failed task
-		if own, _, err = sizes(live.Val()); err == nil {
-			parameters = cmp.Or(own[1].Val(), own[0].Val())
-		}
-	}
-	return parameters, result, err
-}
-
-// ownParameters reads the parameters in a task's own hash, of at most that many bytes, and tells whether there are any.
-func (c *Client) ownParameters(ctx context.Context, id string, most int64) (value []byte, found bool, err error) {
-	size, err := c.payloadSize(ctx, id, "parameters")
-	if err == nil && most > 0 && size > most {
-		err = fmt.Errorf("%d bytes, more than the %d that there is room for: %w", size, most, ErrTooLarge)
-	}
-	if err != nil {
-		return nil, false, wrap("read parameters of task "+id, err)
-	}
-	rdb, end := c.payloadReader(size)
-	defer end()
-	text, err := rdb.HGet(ctx, c.keys.task(id), "parameters").Result()
-	if isNil(err) {
-		return nil, false, nil
-	}
-	if err == nil {
-		text, err = c.companion(ctx, rdb, id, "parameters", text)
-	}
-	return []byte(text), err == nil, wrap("read parameters of task "+id, err)
-}
-
-// payloadSize asks how many bytes these fields of a task have, with those that they stand for; 0 if no bound depends on it.
-func (c *Client) payloadSize(ctx context.Context, id string, fields ...string) (size int64, err error) {
-	if _, is := c.rdb.(bounded); !is {
-		return 0, nil
-	}
-	cmds, err := pipelined(ctx, &c.store, fields, func(p redis.Pipeliner, field string) [2]*redis.IntCmd {
-		return [2]*redis.IntCmd{p.HStrLen(ctx, c.keys.task(id), field), p.HStrLen(ctx, c.keys.bytes(id), field)}
-	})
-	for _, sizes := range cmds {
-		size += max(sizes[0].Val(), sizes[1].Val())
-	}
-	return size, err
-}
-
-// companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
-func (c *Client) companion(ctx context.Context, rdb redis.UniversalClient, id, field, text string) (string, error) {
-	if !isMarker(text) {
-		return text, nil
-	}
-	value, err := rdb.HGet(ctx, c.keys.bytes(id), field).Result()
-	if isNil(err) {
-		return text, nil
-	}
-	return value, err
 }
 
 // Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.

@@ -282,16 +282,13 @@ local unburied = ''
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
-  if not bad and redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 then
-    redis.call('ZREM', QUEUES, dead)
-    bad = unlisted(dead)
-    if not bad then redis.call('ZADD', QUEUES, 'NX', '0', dead) end
-  end
+  bad = bad or unlisted(dead)
   if bad then
     unburied = bad.err
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
     return
   end
+  redis.call('ZADD', QUEUES, 'NX', '0', dead) -- without a bound nothing has
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
   local letter = LETTER .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
@@ -419,7 +416,7 @@ local function payload(id, h, size, max)
     if not id or not h then return '', 0 end
   end
   local text = size <= max and h[1] -- it may have been read unasked
-  if text and string.sub(text, 1, 12) == 'quern:bytes:' then
+  if text and #text <= 100 and string.sub(text, 1, 12) == 'quern:bytes:' then
     local bytes = companion(id, 'parameters')
     if bytes > max then return false, bytes end
     if bytes > 0 then return redis.call('HGET', BYTES_ .. id, 'parameters'), bytes end
