@@ -87,10 +87,11 @@ func (s *service) describeTasks() {
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/parameters", "show-parameters", "The bytes of a task's parameters"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
-			if err := s.reservePayloads(ctx, in, true, false); err != nil {
+			size, err := s.reservePayload(ctx, in, func(parameters, _ int64) int64 { return parameters })
+			if err != nil {
 				return nil, err
 			}
-			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID)
+			parameters, err := s.tenants[in.Tenant].ParametersWithin(ctx, in.ID, size)
 			return raw(parameters), err
 		})
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
@@ -100,13 +101,14 @@ func (s *service) describeTasks() {
 			if err == nil && task.Status != queue.Complete {
 				err = failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
 			}
-			if err == nil {
-				err = s.reservePayloads(ctx, in, false, true)
-			}
 			if err != nil {
 				return nil, err
 			}
-			result, err := t.Result(ctx, in.ID, maxParameters)
+			size, err := s.reservePayload(ctx, in, func(_, result int64) int64 { return result })
+			if err != nil {
+				return nil, err
+			}
+			result, err := t.Result(ctx, in.ID, size)
 			if errors.Is(err, queue.ErrNoTask) { // it is written by hand, or was retried
 				return raw(nil), nil
 			}
@@ -213,24 +215,17 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 	return &Of[Task]{shape}, nil
 }
 
-// reservePayloads reserves what the wanted payloads of a task take, before they are read, and refuses those that are longer than the
-// API sends.
-func (s *service) reservePayloads(ctx context.Context, in *InTask, parameters, result bool) error {
-	ofParameters, ofResult, err := s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
-	wanted := int64(0)
-	if parameters {
-		wanted = ofParameters
+// reservePayload reserves what one of the payloads of a task takes, before it is read, and refuses one that is longer than the API
+// sends. No more than the size that it returns may be read: another payload may come meanwhile.
+func (s *service) reservePayload(ctx context.Context, in *InTask, wanted func(parameters, result int64) int64) (size int64, err error) {
+	parameters, result, err := s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
+	if err != nil {
+		return 0, err
 	}
-	if result {
-		wanted += ofResult
+	if size = wanted(parameters, result); size > maxParameters {
+		return 0, failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d: read it by Redis with `quern task show %s`", size, maxParameters, in.ID)
 	}
-	if err == nil && wanted > maxParameters {
-		err = failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d: read it by Redis with `quern task show %s`", wanted, maxParameters, in.ID)
-	}
-	if err == nil {
-		err = s.reserve(ctx, valueAnswer(wanted))
-	}
-	return err
+	return size, s.reserve(ctx, valueAnswer(size))
 }
 
 // mostShown bounds the payloads that are a part of their task, both together, as they stand in its JSON.
@@ -253,15 +248,14 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	if err = s.reserve(ctx, others+jsonAnswer(size, min(6*size, mostShown))); err != nil {
 		return nil, 0, 0, err
 	}
-	if shown(parameters) < parameters || shown(result) < result {
-		if task, err = t.Summary(ctx, in.ID); err == nil && shown(parameters) > 0 {
-			task.Parameters, err = t.Parameters(ctx, in.ID)
+	task, err = t.Summary(ctx, in.ID)
+	if err == nil && shown(parameters) == parameters {
+		task.Parameters, err = t.ParametersWithin(ctx, in.ID, parameters)
+	}
+	if err == nil && shown(result) == result && task.Status == queue.Complete {
+		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) { // it is retried meanwhile
+			err = nil
 		}
-		if err == nil && shown(result) > 0 {
-			task.Result, err = t.Result(ctx, in.ID, result)
-		}
-	} else {
-		task, err = t.Task(ctx, in.ID)
 	}
 	if err != nil {
 		return nil, 0, 0, err

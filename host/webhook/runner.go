@@ -411,7 +411,7 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	if d.share = budget.Take(ctx, r.client.Tenant(), cost(d.Size)); d.share == nil {
 		return context.Cause(ctx)
 	}
-	d.Parameters, err = r.client.Parameters(ctx, d.ID)
+	d.Parameters, err = r.client.ParametersWithin(ctx, d.ID, d.Size)
 	return err
 }
 
