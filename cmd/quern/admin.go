@@ -176,7 +176,7 @@ func newAdmin(env environment) *cobra.Command {
 	newChoice(f, &logFormat, "log-format", "text or json", "text", "json")
 	otlpFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rdb, err := connectRedis(cmd, env)
+		rdb, err := connectBy(cmd, env, queue.ConnectBounded) // it serves several tenants
 		if err != nil {
 			return err
 		}

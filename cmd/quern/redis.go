@@ -71,11 +71,16 @@ func tenantOf(cmd *cobra.Command) (string, error) {
 
 // connectRedis connects to the Redis of the setting, or else to that of a `quern dev` that answers, or to the default.
 func connectRedis(cmd *cobra.Command, env environment) (redis.UniversalClient, error) {
+	return connectBy(cmd, env, queue.Connect)
+}
+
+// connectBy is connectRedis by a function such as queue.ConnectBounded.
+func connectBy(cmd *cobra.Command, env environment, connect func(url string) (redis.UniversalClient, error)) (redis.UniversalClient, error) {
 	url, err := findRedis(cmd, env)
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := queue.Connect(url)
+	rdb, err := connect(url)
 	if err != nil {
 		return nil, wrongRedis(cmd, err)
 	}
