@@ -83,6 +83,18 @@ func TestLongBodies(t *testing.T) { //nolint:paralleltest // it measures memory
 	if taken > 16<<20 {
 		t.Errorf("%d MiB were allocated for schedules of 1 MiB", taken>>20)
 	}
+	for _, n := range []int{21_000, 349_000} { // values of any kind, of 64 KiB and of 1 MiB
+		body := `{"topic":"t","queue":"q","filter":{"data":{"/a":[` + strings.Repeat("{},", n) + `{}]}}}`
+		taken := allocated(func() {
+			got := w.do(t, request{method: http.MethodPut, path: "/subscriptions/s", body: []byte(body), header: map[string]string{"Content-Type": "application/json"}})
+			if got.status < 400 {
+				t.Errorf("%d", got.status)
+			}
+		})
+		if taken > 16<<20 {
+			t.Errorf("%d MiB were allocated for a subscription of %d KiB", taken>>20, len(body)>>10)
+		}
+	}
 }
 
 // members are those of an object, with names of their own.

@@ -73,7 +73,13 @@ func jsonAnswer(size, text int64) int64 { return 3*size + 4*text }
 func escaped[T string | []byte](texts ...T) (size int64) {
 	for _, text := range texts {
 		size += int64(len(text))
-		whole := utf8.ValidString(string(text))
+		var whole bool
+		switch text := any(text).(type) { // without a copy
+		case string:
+			whole = utf8.ValidString(text)
+		case []byte:
+			whole = utf8.Valid(text)
+		}
 		for i := range len(text) {
 			switch b := text[i]; {
 			case b < ' ' || b == 0x7f || b >= 0x80 && !whole:

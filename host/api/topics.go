@@ -297,7 +297,7 @@ func (s *service) describePublications() {
 			if err != nil {
 				return nil, err
 			}
-			p, err := t.Client.Publication(ctx, in.ID)
+			p, err := t.PublicationWithin(ctx, in.ID, size)
 			if err != nil {
 				return nil, err
 			}
@@ -325,7 +325,9 @@ func (s *service) describeSubscriptions() {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
 			return shownSubscription(ctx, &one), err
 		})
-	add(s, acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active"),
+	put := acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active")
+	put.maxBody = 64 << 10 // four times what a subscription may have
+	add(s, put,
 		func(ctx context.Context, in *PutSubscription) (*Of[Subscription], error) {
 			wanted, err := in.Body.wanted(in.ID)
 			if err != nil {
@@ -482,7 +484,9 @@ func (t *Reader) publication(ctx context.Context, id string, limit int64) (Publi
 	}
 	read := t.PublicationSummary
 	if shown := size <= limit && t.who.reads(); shown {
-		read = t.Client.Publication
+		read = func(ctx context.Context, id string) (*queue.Publication, error) {
+			return t.PublicationWithin(ctx, id, size)
+		}
 	}
 	p, err := read(ctx, id)
 	if err != nil {
