@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/account"
 )
 
 // refusedPause is between two lines in the log about connections that are too many.
@@ -16,18 +18,14 @@ const refusedPause = time.Minute
 // client opens and leaves idle takes memory and descriptors that others need.
 type connections struct {
 	net.Listener
-	most, each int
-	logger     hclog.Logger
-
-	mu        sync.Mutex // guards what follows
-	open      int
-	byAddress map[string]int // of the addresses that have any
-	told      time.Time      // when the log last had a line about a refusal
+	places *account.Budget
+	logger hclog.Logger
+	told   time.Time // when the log last had a line about a refusal; used by Accept
 }
 
-// Bound bounds the connections of a listener; one address may have half of them.
+// Bound bounds the connections of a listener; one address may have half of them. One goroutine may accept at a time.
 func Bound(listener net.Listener, most int, logger hclog.Logger) net.Listener {
-	return &connections{Listener: listener, most: most, each: most / 2, logger: logger, byAddress: make(map[string]int)}
+	return &connections{Listener: listener, places: account.NewBudget(int64(most), 2), logger: logger}
 }
 
 // Accept waits for a connection that is not too many.
@@ -41,34 +39,14 @@ func (c *connections) Accept() (net.Conn, error) {
 		if host, _, err := net.SplitHostPort(address); err == nil {
 			address = host
 		}
-		if c.admit(address) {
-			return &connection{Conn: conn, closed: sync.OnceFunc(func() { c.leave(address) })}, nil
+		if place := c.places.TryTake(address, 1); place != nil {
+			return &connection{Conn: conn, closed: sync.OnceFunc(place.Give)}, nil
 		}
-		_ = conn.Close()
-	}
-}
-
-func (c *connections) admit(address string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open >= c.most || c.byAddress[address] >= c.each {
 		if time.Since(c.told) > refusedPause {
 			c.told = time.Now()
-			c.logger.Warn("closed a connection: too many are open", "from", address, "open", c.open, "most", c.most, "of_one_address", c.byAddress[address], "most_of_one", c.each)
+			c.logger.Warn("closed a connection: too many are open", "from", address, "most", c.places.Whole(), "most_of_one", c.places.Each())
 		}
-		return false
-	}
-	c.open++
-	c.byAddress[address]++
-	return true
-}
-
-func (c *connections) leave(address string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open--
-	if c.byAddress[address]--; c.byAddress[address] == 0 {
-		delete(c.byAddress, address)
+		_ = conn.Close()
 	}
 }
 
