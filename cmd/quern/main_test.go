@@ -530,6 +530,7 @@ func (s *transcript) String() string {
 		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s( +\d+ +\d+)?$`, "${1}AGE$5"},
 		{`(_pending_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
 		{`"uptime_seconds":\d+`, `"uptime_seconds":UPTIME`},
+		{`"memory_reserved":1\d{8}`, `"memory_reserved":RESERVED`}, // for the task, its snapshot and what its plugin keeps
 		{`(?m)( +)\d+s( +127\.0\.0\.1:\d+)$`, "${1}UPTIME$2"},
 		{`at http://127\.0\.0\.1:\d+`, "at 127.0.0.1:PORT"},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},

@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -16,11 +19,19 @@ import (
 func TestTaskByPrefix(t *testing.T) { overBoth(t, testTaskByPrefix) }
 
 func testTaskByPrefix(t *testing.T, by over) {
-	u := by.user(t, queuetest.Start(t).URL())
+	server := queuetest.Start(t)
+	u := by.user(t, server.URL())
 	const digits = "0123456789012345678901234567890123456789"
 	const one, two, dead, delivery = "0a1b2c3d-0001-4000-8000-000000000000", "0a1b2c3d-0002-4000-8000-000000000000", "dead-" + digits, "pub-" + digits
-	for _, id := range []string{one, two, dead, delivery, "order-1000"} {
+	for _, id := range []string{one, two, "order-1000"} {
 		u.must("enqueue", "mail", "--id", id, "--delay", "1h")
+	}
+	for _, id := range []string{dead, delivery} { // which only failures and publications make
+		rdb := server.Client(t)
+		err := errors.Join(rdb.Copy(t.Context(), "blueque_task_"+one, "blueque_task_"+id, 0, false).Err(), rdb.ZAdd(t.Context(), "blueque_tasks_mail", redis.Z{Member: id}).Err())
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	for prefix, want := range map[string]string{
 		"0a1b2c3d-0001": one, two: two, "dead-0123": dead, "pub-0123": delivery, delivery[:43]: delivery, "order-1000": "order-1000",

@@ -64,6 +64,15 @@ func (p *Principal) rate() float64 { return cmp.Or(p.Rate, defaultRate) }
 // reads tells whether it may see what producers and handlers wrote.
 func (p *Principal) reads() bool { return p.Payloads == nil || *p.Payloads }
 
+// owner is whose part of the budgets it uses: those that see the same tenants alone share one, or the tokens of a tenant could take
+// what all others need.
+func (p *Principal) owner() string {
+	if len(p.Tenants) == 0 {
+		return p.Name
+	}
+	return "tenants " + strings.Join(slices.Sorted(slices.Values(p.Tenants)), " ")
+}
+
 func (p *Principal) sees(tenant string) bool {
 	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
 }
@@ -313,14 +322,29 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 	return nil, errors.New("the token is not known here, or not any more: ask for a new one")
 }
 
+// holder is the principal of a client certificate that the connection began with: it may have expired since.
 func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
+	name := certificate.Subject.CommonName
+	switch {
+	case time.Now().After(certificate.NotAfter):
+		return nil, fmt.Errorf("the client certificate of %q expired at %s: use a new one", name, certificate.NotAfter.Format(time.RFC3339))
+	case certificate.IsCA:
+		return nil, fmt.Errorf("the client certificate of %q is that of an authority: use one that it signed", name)
+	}
+	var found *certificateEntry
 	for i := range f.Certificates {
 		c := &f.Certificates[i]
-		if c.Subject == certificate.Subject.CommonName || slices.Contains(certificate.DNSNames, c.Subject) {
-			return &c.Principal, nil
+		switch is := c.Subject == name || slices.Contains(certificate.DNSNames, c.Subject); {
+		case is && found != nil:
+			return nil, fmt.Errorf("the client certificate of %q is that of two entries, %q and %q: use one with the name of one alone", name, found.Name, c.Name)
+		case is:
+			found = c
 		}
 	}
-	return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens", certificate.Subject.CommonName)
+	if found == nil {
+		return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens", name)
+	}
+	return &found.Principal, nil
 }
 
 // NewToken makes a token, and the lines that stand for it below tokens in the file of --tokens.

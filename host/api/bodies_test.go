@@ -177,7 +177,7 @@ func TestLargeLists(t *testing.T) { //nolint:paralleltest // it measures memory
 	}
 
 	key := strings.Repeat("\x01", 15<<10)
-	specs := make([]queue.Spec, 1000)
+	specs := make([]queue.Spec, 300)
 	specs[0].ID = "root"
 	for i := range specs {
 		if specs[i].Key = key; i > 0 {

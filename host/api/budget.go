@@ -19,8 +19,8 @@ const (
 	slowRate  = 256 << 10
 )
 
-// bounded is something that requests use at a time: all together and each principal, so that one cannot keep out the others.
-// Without tokens there is one principal, who may use everything.
+// bounded is something that requests use at a time: all together and each owner, so that one cannot keep out the others. Without
+// tokens there is one principal, who may use everything.
 type bounded struct {
 	*account.Budget
 	what string // in words
@@ -38,15 +38,17 @@ func (s *service) owners() int {
 	return parts
 }
 
+// take waits for a share for a while: nil if there is none by then.
+func take(ctx context.Context, from *account.Budget, who *Principal, size int64) *account.Share {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return from.Take(ctx, who.owner(), size)
+}
+
 // enter takes a share of one for a principal, and refuses it if this principal does too many at a time, or all together do.
 func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
-	if s := b.TryTake(who.Name, 1); s != nil {
-		return s, nil
-	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if s := b.Take(waiting, who.Name, 1); s != nil {
+	if s := take(ctx, b.Budget, who, 1); s != nil {
 		return s, nil
 	}
 	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",

@@ -114,12 +114,7 @@ func (s *service) traced(ctx huma.Context, next func(huma.Context)) {
 func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)
 	c.memory.Give()
-	if c.memory = s.memory.TryTake(c.Name, min(size, s.memory.Each())); c.memory != nil {
-		return nil
-	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if c.memory = s.memory.Take(waiting, c.Name, size); c.memory == nil {
+	if c.memory = take(ctx, s.memory, c.Principal, size); c.memory == nil {
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "too many large requests and answers at a time: try again"))
 	}
 	return nil

@@ -80,9 +80,14 @@ func TestSlowClients(t *testing.T) {
 // upload begins a request of 16 MiB, and returns the first line of the answer: that the body may come, or what is wrong.
 func upload(t *testing.T, w *world) (net.Conn, string) {
 	t.Helper()
+	return uploadTo(t, w, w.Tenant())
+}
+
+func uploadTo(t *testing.T, w *world, tenant string) (net.Conn, string) {
+	t.Helper()
 	connection := dial(t, w)
 	_, err := fmt.Fprintf(connection, "POST /v1/tenants/%s/queues/q/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n"+
-		"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", w.Tenant(), w.token, 16<<20)
+		"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", tenant, w.token, 16<<20)
 	must(t, err)
 	line, err := bufio.NewReader(connection).ReadString('\n')
 	must(t, err)
@@ -120,6 +125,36 @@ func TestManyLargeBodies(t *testing.T) {
 	w.token = slow
 	if _, line := upload(t, w); !strings.Contains(line, "100 Continue") {
 		t.Errorf("afterwards: %q", line)
+	}
+}
+
+// Tokens of one tenant share a part: however many there are, they keep no other tenant out.
+func TestManyTokensOfATenant(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	tenant := queuetest.Tenant()
+	tokens := make([]string, 2)
+	for i := range tokens {
+		tokens[i] = token(t, path, fmt.Sprint("own", i), api.Operator, tenant)
+	}
+	other := token(t, path, "other", api.Operator)
+	w := setup(t, access(t, path), func(c *api.Config) {
+		client, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: tenant})
+		must(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		c.Clients = append(c.Clients, client)
+	})
+	for i := range tokens {
+		w.token = tokens[i]
+		for range 2 {
+			_, line := uploadTo(t, w, tenant)
+			if fits := i == 0; strings.Contains(line, "100 Continue") != fits {
+				t.Errorf("token %d: %q", i, line)
+			}
+		}
+	}
+	w.token = other
+	if _, line := upload(t, w); !strings.Contains(line, "100 Continue") {
+		t.Errorf("of another: %q", line)
 	}
 }
 

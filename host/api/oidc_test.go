@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -221,7 +222,7 @@ func TestAbsentIssuer(t *testing.T) {
 }
 
 // certify makes a certificate that a parent signed; without one it signs itself.
-func certify(t *testing.T, name string, parent *tls.Certificate) tls.Certificate {
+func certify(t *testing.T, name string, parent *tls.Certificate, change ...func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
@@ -229,6 +230,9 @@ func certify(t *testing.T, name string, parent *tls.Certificate) tls.Certificate
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: parent == nil, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	for _, f := range change {
+		f(template)
 	}
 	signer, by := template, crypto.PrivateKey(key)
 	if parent != nil {
@@ -246,16 +250,17 @@ func TestClientCertificates(t *testing.T) {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(authority.Leaf)
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	must(t, os.WriteFile(path, []byte("certificates: [{name: deploy, subject: deploy.example.com, role: operator}]"), 0o600))
+	must(t, os.WriteFile(path, []byte("certificates: [{name: deploy, subject: deploy.example.com, role: operator}, {name: b, subject: b.example.com, role: admin}]"), 0o600))
 	w := setup(t, access(t, path), func(c *api.Config) {
 		c.TLS = &tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certify(t, "server", &authority)},
 			ClientCAs: trusted, ClientAuth: tls.VerifyClientCertIfGiven,
 		}
 	})
-	ask := func(certificates ...tls.Certificate) (int, error) {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, Certificates: certificates}}
-		defer transport.CloseIdleConnections()
+	connect := func(certificates ...tls.Certificate) *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, Certificates: certificates}}
+	}
+	askBy := func(transport *http.Transport) (int, error) {
 		q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "https://"+w.server.Addr()+"/v1/me", nil)
 		must(t, err)
 		response, err := (&http.Client{Transport: transport}).Do(q)
@@ -263,7 +268,25 @@ func TestClientCertificates(t *testing.T) {
 			return 0, err
 		}
 		defer response.Body.Close()
-		return response.StatusCode, nil
+		_, err = io.Copy(io.Discard, response.Body) // so that the connection is used again
+		return response.StatusCode, err
+	}
+	ask := func(certificates ...tls.Certificate) (int, error) {
+		transport := connect(certificates...)
+		defer transport.CloseIdleConnections()
+		return askBy(transport)
+	}
+	both := certify(t, "deploy.example.com", &authority, func(c *x509.Certificate) { c.DNSNames = []string{"b.example.com"} })
+	if status, err := ask(both); status != http.StatusUnauthorized {
+		t.Errorf("a client with the names of two gets %d, %v", status, err)
+	}
+	short := connect(certify(t, "deploy.example.com", &authority, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(2 * time.Second) }))
+	defer short.CloseIdleConnections()
+	if status, err := askBy(short); status != http.StatusOK {
+		t.Errorf("a client whose certificate expires soon gets %d, %v", status, err)
+	}
+	if !expecttest.Until(w.ctx, func() bool { status, _ := askBy(short); return status == http.StatusUnauthorized }) { // a new connection is refused without one
+		t.Error("a client whose certificate has expired goes on by its connection")
 	}
 	if status, err := ask(certify(t, "deploy.example.com", &authority)); status != http.StatusOK {
 		t.Errorf("a known client gets %d, %v", status, err)
