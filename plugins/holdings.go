@@ -66,6 +66,9 @@ func (h *holdings) takeVersion(tenant string, m *module, c *contents) (all []hol
 			return nil, bundle.ErrNoRoom
 		}
 	}
+	if code, bytes := m.Names(); !take(code, bytes) {
+		return nil, bundle.ErrNoRoom
+	}
 	if !take(m, m.Holds()) || c.size() > 0 && !take(c, c.size()) {
 		return nil, bundle.ErrNoRoom
 	}

@@ -118,6 +118,7 @@ type Module struct {
 	perTask  bool        // a reset does not restore all that it changes: each task needs a new instance, and pays for it
 	price    int64       // of making an instance, in fuel
 	tables   int64       // of an instance, in bytes at most
+	names    int64       // bytes of its names, which the compiler keeps with the code
 	bundled  []*Files    // that the module carries, of each section; other modules may share them
 	files    *Files      // all of them; nil for none
 
@@ -135,7 +136,7 @@ type Module struct {
 func newModule(h *host, d *Decoded, owner string) *Module {
 	info, rewritten := d.info, d.module
 	m := &Module{
-		host: h, code: d.code, owner: owner, name: d.code.compiled.Name(), info: info, bundled: d.files,
+		host: h, code: d.code, owner: owner, name: d.code.compiled.Name(), info: info, bundled: d.files, names: int64(rewritten.NameBytes),
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
 		perTask: whyNew(&rewritten.Outline) != "",
 		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
@@ -206,6 +207,9 @@ func (m *Module) Holds() int64 {
 	}
 	return bytes
 }
+
+// Names is about what the compiler keeps of the module's names, in bytes. Modules with the same code share them: of tells which.
+func (m *Module) Names() (of any, bytes int64) { return m.code, 2 * m.names }
 
 func (m *Module) touch(now time.Time) {
 	m.used.Store(now.UnixNano())

@@ -66,7 +66,6 @@ type decoder struct {
 	globals         []global
 	importedGlobals int // constant expressions may use only these
 	references      int // elements of segments
-	nameBytes       int // of imports and exports
 	function        int // whose body is read, or outside
 
 	hasDataCount bool
@@ -394,8 +393,8 @@ func (d *decoder) exportSection(r *reader) {
 // name reads the name of an import or an export.
 func (d *decoder) name(r *reader) string {
 	name := r.name()
-	d.nameBytes += len(name)
-	r.bound("bytes in the names of imports and exports", uint64(d.nameBytes), d.options.Caps.Names)
+	d.out.NameBytes += len(name)
+	r.bound("bytes in the names of imports and exports", uint64(d.out.NameBytes), d.options.Caps.Names)
 	return name
 }
 

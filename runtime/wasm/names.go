@@ -68,6 +68,7 @@ func (d *decoder) labels() map[uint32]string {
 				label = "(" + label + ")" // ours are left out of stack traces
 			}
 			labels[d.moved(function)] = label
+			d.out.NameBytes += len(label)
 		}
 	}
 	return labels

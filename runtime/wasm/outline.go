@@ -107,6 +107,8 @@ type Outline struct {
 	Exports []Export
 	// Functions counts the functions that the module defines.
 	Functions int
+	// NameBytes is what the names of imports, exports and functions have together, in bytes, as far as they are kept.
+	NameBytes int
 	// Memories and Tables are those that the module defines, with their declared limits.
 	Memories, Tables []Limits
 	// Mutable lists the types of the mutable globals that the module defines, in order. The rewritten module exports
