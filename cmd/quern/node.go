@@ -143,6 +143,9 @@ func (n *node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	}
 }
 
+// leastDeliveries lets each of four tenants deliver some webhooks at a time, however little memory a host has, in bytes.
+const leastDeliveries = 16 << 20
+
 // deliver makes what delivers webhooks. Their requests have connections of their own, which no handler waits for.
 func (n *node) deliver(outside egress.Config, config host.Config) {
 	places := n.options.webhooks
@@ -153,8 +156,8 @@ func (n *node) deliver(outside egress.Config, config host.Config) {
 	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, queue.MaxWebhookTimeout
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
-	small := n.account.Open(account.Deliveries, n.account.Part(16), len(n.clients))
-	large := n.account.Open(account.Deliveries, n.account.Part(6), len(n.clients))
+	small := n.account.Open(account.Deliveries, max(n.account.Part(16), leastDeliveries), len(n.clients))
+	large := n.account.Open(account.Deliveries, max(n.account.Part(6), leastDeliveries), len(n.clients))
 	for _, tenant := range n.clients {
 		grants := n.options.plugins.Grants.Of(tenant.Tenant())
 		var ceiling *egress.Ceiling
