@@ -29,7 +29,7 @@ func TestHostileTenant(t *testing.T) {
 		grantTenant(t, admin, tenant)
 	}
 	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)})
-	host := newUser(t, "redis://127.0.0.1:1/0").spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0", "--lease", "1s", "--poll", "200ms",
+	host := newUser(t, "redis://127.0.0.1:1/0").spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0", "--lease", "30s", "--poll", "200ms",
 		"--tenants", "good,evil", "--tenant-redis", "good="+url("good"), "--tenant-redis", "evil="+url("evil"))
 	address := host.stderr.await(t, regexp.MustCompile(`listening: .*http=(\S+)`))
 	for _, tenant := range []string{"good", "evil"} {
@@ -49,7 +49,7 @@ func TestHostileTenant(t *testing.T) {
 		}
 	}
 	const large = "string.rep('x', 100 * 1024 * 1024)"
-	for i := range 20 {
+	for i := range 3 {
 		evil(fmt.Sprintf("for i = 1, 100000 do redis.call('ZADD', KEYS[1], 0, 'queue-%d-' .. i) end", i), "evil_queues")
 	}
 	evil("redis.call('HSET', KEYS[1], 'field', "+large+")", "evil_subscriptions")

@@ -61,6 +61,7 @@ acme:
 		t.Fatal(err)
 	}
 	c, _ := u.host(dir, "--tenants", "blueque,acme", "--grants", grants, "--ceiling", "limits.log=2KiB,limits.output=2KiB")
+	c.stderr.await(t, regexp.MustCompile(`serving queue: tenant=blueque queue=a\n`))
 	c.stderr.await(t, regexp.MustCompile(`holds a secret, and others than its owner may read it: chmod 600`))
 	c.stderr.await(t, regexp.MustCompile(`the host's grants leave a plugin less than its manifest asks for: plugin=a tenant=acme capabilities=\["http", "kv", "enqueue"\]`))
 
