@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// A tenant whose own Redis user writes values of 100 MB and two million names of queues takes no memory of the host that it shares with
+// A tenant whose own Redis user writes values of 100 MB and 300,000 names of queues takes no memory of the host that it shares with
 // others: it is not served, the log names the key and the remedy, and the others go on.
 func TestHostileTenant(t *testing.T) {
 	t.Parallel()
