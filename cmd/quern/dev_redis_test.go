@@ -59,7 +59,7 @@ func say(t *testing.T, address, text string, answers int) (lines []string) {
 	return lines
 }
 
-// Of the embedded Redis other users of the machine get nothing, and no bytes end the process, of whoever sends them.
+// Other users of the machine get nothing from the embedded Redis, and no bytes that anybody sends end the process.
 func TestDevRedisIsGuarded(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")

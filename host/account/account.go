@@ -59,8 +59,7 @@ func (a *Account) Part(n int64) int64 {
 	return max(1, a.total/n)
 }
 
-// Open begins a budget of a kind: whole bytes in all, of which each of the owners may use an equal part, as in NewBudget. A kind may
-// have several.
+// Open begins a budget of a kind, as NewBudget does. A kind may have several.
 func (a *Account) Open(kind Kind, whole int64, owners int) *Budget {
 	b := NewBudget(whole, owners)
 	b.account = a
