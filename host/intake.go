@@ -180,7 +180,7 @@ func (in *intake) start(ctx context.Context, t *task) {
 	in.workers.run(func() { in.runner.run(ctx, t) })
 }
 
-func (in *intake) giveBack(t *task) { in.runner.giveBack(t) }
+func (in *intake) giveBack(tasks []*task) { in.runner.giveBack(tasks) }
 
 func (in *intake) reservedAhead() *atomic.Int64 { return in.ahead }
 

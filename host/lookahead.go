@@ -129,7 +129,8 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 	return t
 }
 
-// dropLate puts off what waits in vain, and returns when the next task may be late. The caller holds mu.
+// dropLate puts off what waits in vain, and returns when the next task may be late. While a reserve is on its way it puts off
+// nothing: what that brings comes after what waits, and is to go back in front of its queue together with it. The caller holds mu.
 func (s *scheduler) dropLate(now time.Time) (next time.Duration) {
 	next = noPick
 	if s.ahead == 0 {
@@ -138,6 +139,9 @@ func (s *scheduler) dropLate(now time.Time) (next time.Duration) {
 	for _, q := range s.active {
 		if len(q.ahead) == 0 {
 			continue
+		}
+		if _, reserving := q.source.state(now); reserving {
+			continue // there is a pick when it is back
 		}
 		late := now.Sub(q.fed) >= aheadWait
 		if late {
@@ -169,9 +173,10 @@ func (s *scheduler) pickAfter(wait time.Duration) {
 // putOff has the tasks that wait for a slot given back. The caller holds mu.
 func (s *scheduler) putOff(q *served) {
 	for _, t := range q.ahead {
-		t.share = &share{}
-		q.unsettled++
+		t.share, t.returns = &share{}, true
 	}
+	q.unsettled += len(q.ahead)
+	q.returning += len(q.ahead)
 	s.countAhead(q, -len(q.ahead))
 	s.late, q.ahead = append(s.late, q.ahead...), nil
 }

@@ -19,9 +19,9 @@ type source interface {
 	// beginReserve begins a reserve, unless it may not. reserve then asks for what is allocated, and closes or cancels each allocation.
 	beginReserve() bool
 	reserve(ctx context.Context, allocations []*allocation)
-	// start runs a task that has got a slot, and giveBack returns one to its queue that has not got one.
+	// start runs a task that has got a slot, and giveBack returns those to their queues that have not got one.
 	start(ctx context.Context, t *task)
-	giveBack(t *task)
+	giveBack(tasks []*task)
 	// reservedAhead counts its tasks that wait for a slot here; while there are any its settler gathers results.
 	reservedAhead() *atomic.Int64
 }
@@ -58,6 +58,7 @@ type served struct {
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // its tasks that have ended but are not settled in Redis
+	returning int    // of them, those that had no slot: what is reserved before they are back comes after them
 	turn      uint64 // the scheduler's turns when its last one ended: the queue with the lowest number is next
 	inTurn    int    // how many tasks it may still start in its turn
 }
@@ -108,6 +109,7 @@ type slot struct {
 	version *plugins.Version
 	share   *share
 	counts  *metrics.Tasks
+	returns bool // it has none, and goes back to its queue
 }
 
 // plugin names a plugin; tenant is "" for one that serves every tenant.
@@ -154,7 +156,7 @@ func (s *scheduler) candidates(quota *quota, now time.Time) (candidates, reconci
 		}
 		quota.unsettled[q.source] += q.heldBack()
 		may = may && q.wants(now)
-		if q.reservable = may && !q.left; q.reservable || len(q.ahead) > 0 {
+		if q.reservable = may && !q.left && q.returning == 0; q.reservable || len(q.ahead) > 0 {
 			candidates = append(candidates, q)
 		}
 		if may && q.reconcile {

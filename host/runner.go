@@ -91,11 +91,17 @@ func reasonOf(e *ended) string {
 	return ""
 }
 
-// giveBack hands a task to the settler that is to go back to its queue without a run.
-func (r *runner) giveBack(t *task) {
-	t.version.Release()
-	r.settler.put(&ended{task: t, outcome: runtime.Outcome{Kind: runtime.Cancelled, Err: errNoSlot}})
-	r.tasks.ran()
+// giveBack hands tasks to the settler that are to go back to their queues without a run: all at once, so that they keep their order.
+func (r *runner) giveBack(tasks []*task) {
+	list := make([]*ended, len(tasks))
+	for i, t := range tasks {
+		t.version.Release()
+		list[i] = &ended{task: t, outcome: runtime.Outcome{Kind: runtime.Cancelled, Err: errNoSlot}}
+	}
+	r.settler.put(list...)
+	for range tasks {
+		r.tasks.ran()
+	}
 }
 
 // call fetches what is missing and runs the guest.

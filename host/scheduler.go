@@ -87,8 +87,17 @@ func (s *scheduler) end() {
 	late := s.late
 	s.late = nil
 	s.mu.Unlock()
-	for _, t := range late {
-		t.served.source.giveBack(t)
+	giveBack(late)
+}
+
+// giveBack returns tasks that have got no slot to their queues.
+func giveBack(tasks []*task) {
+	bySource := make(map[source][]*task)
+	for _, t := range tasks {
+		bySource[t.served.source] = append(bySource[t.served.source], t)
+	}
+	for from, list := range bySource {
+		from.giveBack(list)
 	}
 }
 
@@ -101,9 +110,7 @@ func (s *scheduler) runOnce(ctx context.Context, run func(func())) bool {
 	for _, t := range now.begun {
 		t.served.source.start(context.WithoutCancel(ctx), t) // tasks end when they are told
 	}
-	for _, t := range now.late {
-		t.served.source.giveBack(t)
-	}
+	giveBack(now.late)
 	bySource := make(map[source][]*allocation)
 	for _, a := range now.allocations {
 		from := a.served.source
@@ -339,6 +346,9 @@ func (s *scheduler) settled(of ...*slot) {
 	s.mu.Lock()
 	for _, one := range of {
 		one.served.unsettled--
+		if one.returns {
+			one.served.returning--
+		}
 	}
 	s.mu.Unlock()
 	s.again()

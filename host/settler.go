@@ -55,15 +55,17 @@ type settler struct {
 	stopped []*ended
 }
 
-// put hands over a task that has ended.
-func (s *settler) put(e *ended) {
+// put hands over tasks that have ended.
+func (s *settler) put(list ...*ended) {
 	s.mu.Lock()
 	if s.lost {
 		s.mu.Unlock()
-		s.done(e, "lost", queue.ErrLost)
+		for _, e := range list {
+			s.done(e, "lost", queue.ErrLost)
+		}
 		return
 	}
-	s.waiting = append(s.waiting, e)
+	s.waiting = append(s.waiting, list...)
 	wake := !s.gathering || s.gathered()
 	s.mu.Unlock()
 	if wake {
