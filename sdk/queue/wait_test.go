@@ -227,8 +227,9 @@ func TestWaitOverARestart(t *testing.T) {
 	node, hold := w.held(t, "q")
 	ended := w.waiting(t, id)
 	w.subscribed(t, w.keys.done(id))
+	eventually(t, "the waiter's note", func() bool { return w.rdb.Del(w.ctx, w.keys.waiters()).Val() == 1 })
 	server.Kill()
-	server.Restart(t)
+	server.Restart(t)                                                    // as one does that has lost the last second: the waiter notes again that it waits
 	w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")}) // perhaps before the waiter is back
 	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("waited for %+v, %v", got.task, got.err)

@@ -88,7 +88,7 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	ticker, renewal := time.NewTicker(ws.store.poll), time.NewTicker(noteEvery)
 	defer ticker.Stop()
 	defer renewal.Stop()
-	subscribed := make(map[string]bool)
+	subscribed := make(map[string]bool) // true once Redis has confirmed it
 	done := ws.store.keys.done("")
 	pause := minPause
 	var noted time.Time // when it was last noted that somebody waits
@@ -102,8 +102,15 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			case *redis.Message:
 				ws.mark(strings.TrimPrefix(message.Channel, done))
 			case *redis.Subscription:
-				if message.Kind == "subscribe" { // what finished before was announced to nobody
-					ws.mark(strings.TrimPrefix(message.Channel, done))
+				if id := strings.TrimPrefix(message.Channel, done); message.Kind == "subscribe" {
+					ws.mark(id) // what finished before was announced to nobody
+					confirmed, is := subscribed[id]
+					if confirmed { // again: perhaps by a server that has lost the note
+						noted = time.Time{}
+					}
+					if is {
+						subscribed[id] = true
+					}
 				}
 			}
 			if ok {
@@ -118,9 +125,10 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		}
 		// Subscribe, note it, then read, then wait: what finishes between the last two is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
-		if time.Since(noted) >= noteEvery { // if Redis refuses it, as a replica does, or one that is full, the poll finds what is complete
-			_ = ws.store.rdb.Set(ctx, ws.store.keys.waiters(), 1, noteFor).Err()
-			noted = time.Now()
+		if time.Since(noted) >= noteEvery {
+			if err := ws.store.rdb.Set(ctx, ws.store.keys.waiters(), 1, noteFor).Err(); !IsUnavailable(err) {
+				noted = time.Now()
+			} // else it is tried again with the next read; while a replica or a full server refuses it, the poll finds what is complete
 		}
 		if ws.read(ctx, all) == nil {
 			pause = minPause
@@ -135,9 +143,9 @@ func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscrib
 	var come, gone []string
 	ws.mu.Lock()
 	for id := range ws.byID {
-		if !subscribed[id] {
+		if _, is := subscribed[id]; !is {
 			come = append(come, ws.store.keys.done(id))
-			subscribed[id] = true
+			subscribed[id] = false
 		}
 	}
 	for id := range subscribed {
