@@ -248,12 +248,13 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
--- unlisted(queue): the error reply if a queue does not exist, and the tenant has as many as it may have. If it may have one more, it is
--- listed from then on, so this is the last check.
+-- unlisted(queue): lists a queue, or returns the error reply if it is new and the tenant may have no more. This is the last check: the
+-- queue is listed from then on.
 local function unlisted(queue)
+  if redis.call('ZADD', QUEUES, 'NX', '0', queue) == 0 then return nil end
   local most = redis.pcall('HGET', LIMITS, '.')
   most = type(most) == 'string' and tonumber(most)
-  if not most or redis.call('ZADD', QUEUES, 'NX', '0', queue) == 0 or redis.call('ZCARD', QUEUES) <= most then return nil end
+  if not most or redis.call('ZCARD', QUEUES) <= most then return nil end
   redis.call('ZREM', QUEUES, queue)
   return redis.error_reply(string.format('MANYQUEUES the tenant may have %d queues', most))
 end
@@ -288,7 +289,6 @@ local function bury(id, clock, dead, run, priority)
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
     return
   end
-  redis.call('ZADD', QUEUES, 'NX', '0', dead) -- without a bound nothing has
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
   local letter = LETTER .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
