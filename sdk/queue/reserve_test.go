@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,33 @@ func TestReserveDropsWhatCannotRun(t *testing.T) {
 			t.Errorf("the index has the task by hand at %v, %v", score, err)
 		}
 	})
+}
+
+// What an operator sees in MONITOR are Blueque's commands: each ID comes by RPOPLPUSH, and goes by LREM.
+func TestCommandsAreThoseOfBlueque(t *testing.T) {
+	t.Parallel()
+	w := setupOwn(t)
+	const tasks = 100
+	must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, make([]Spec, tasks)))
+	node := w.node(t, "q")
+	w.rdb.ConfigResetStat(w.ctx)
+	held := w.reserveMany(t, node, "q", tasks, true)
+	settlements := make([]Settlement, tasks)
+	for i, claim := range held {
+		settlements[i].Claim = claim
+	}
+	must[[]error](t)(node.Settle(w.ctx, "q", settlements))
+	ran := must[string](t)(w.rdb.Info(w.ctx, "commandstats").Result())
+	for _, command := range []string{"rpoplpush", "lrem"} {
+		if want := fmt.Sprintf("cmdstat_%s:calls=%d,", command, tasks); !strings.Contains(ran, want) {
+			t.Errorf("want %q in %s", want, ran)
+		}
+	}
+	for _, other := range []string{"lrange", "ltrim", "lmove"} {
+		if strings.Contains(ran, "cmdstat_"+other+":") {
+			t.Errorf("want no %s: %s", other, ran)
+		}
+	}
 }
 
 // An entry that is left of an earlier time, because the list was too long to search, does not let a task skip its pause.

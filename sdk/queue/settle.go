@@ -149,8 +149,8 @@ func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []Settle
 }
 
 func (n *Node) settleArguments(r *SettleRequest) []any {
-	args := append(make([]any, 0, 6+5*len(r.Settlements)),
-		n.client.clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "), len(r.Settlements))
+	args := append(make([]any, 0, 5+5*len(r.Settlements)),
+		n.client.clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "))
 	for i := range r.Settlements {
 		s := &r.Settlements[i]
 		action, value := string(Complete), s.Result

@@ -64,18 +64,6 @@ local function rejected(by)
   return false
 end
 
--- move(list, n): moves the oldest n IDs of a pending list to the reserved one, and returns them, the oldest first. Begins with
--- LPUSH, which Redis refuses at maxmemory.
-local function move(list, n)
-  local tail, ids = redis.call('LRANGE', list, -n, '-1'), {}
-  for i = #tail, 1, -1 do ids[#ids + 1] = tail[i] end
-  if #ids > 0 then
-    redis.call('LPUSH', KEYS[2], unpack(ids))
-    redis.call('LTRIM', list, '0', -#ids - 1)
-  end
-  return ids
-end
-
 local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock }
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, 12) } end
 written[#written + 1] = 'run'
@@ -156,19 +144,15 @@ local function reserve(id)
   taken = taken + 1
 end
 
--- block(): how many may be moved at once: where tasks expire, which takes eight times as long, no more than there is room for if all
--- of them have.
-local expiring = ARGV[9] ~= '' or redis.call('EXISTS', EXPIRY_ .. queue) == 1
-local function block() return expiring and math.max(4, math.ceil((128 - work) / 8)) or 32 end
 for _, list in ipairs(pendinglists(queue)) do
   while taken < wanted and work < 128 do
-    local ids = move(list, math.min(block(), wanted - taken))
-    if #ids == 0 then
+    local id = redis.call('RPOPLPUSH', list, KEYS[2])
+    if not id then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #PENDING_ + 1, #PENDING_ + 3)) end
       break
     end
-    looked, work = looked + #ids, work + #ids
-    for _, id in ipairs(ids) do reserve(id) end
+    looked, work = looked + 1, work + 1
+    reserve(id)
   end
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end

@@ -3,7 +3,7 @@
 -- A repeated settle finds that this run settled the task, and answers 'ok' again. But if the task is still on the reserved list, because
 -- an error ended the script or a Python client completed the task, a complete task is settled again, and a failed one leaves the list.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces  6 number of tasks
+-- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces
 --         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
 --         error as text, number of further values, and these:
 --         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
@@ -20,31 +20,11 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local started, completed, woken = {}, {}, false -- removed or added together at the end
 
--- remove(id): takes a task off the reserved list, and tells whether it was there. The oldest ones, which mostly end first, are
--- removed together at the end, and those among them that stay are put back; so the first write is a removal of nothing.
-local window, place, first = {}, {}, nil -- the oldest entries, false if removed; where they are; the newest one removed
-if tonumber(ARGV[6]) > 1 then
-  redis.call('SREM', STARTED_TASKS_ .. queue, '')
-  window = redis.call('LRANGE', KEYS[1], -tonumber(ARGV[6]) - 32, '-1')
-  for i, id in ipairs(window) do place[id] = i end
-end
-local function remove(id)
-  local at = place[id]
-  if not at then return redis.call('LREM', KEYS[1], -1, id) > 0 end
-  local is = window[at] == id
-  window[at], first = false, math.min(at, first or at)
-  return is
-end
+-- remove(id): takes a task off the reserved list, where the oldest, which mostly end first, are last; and tells whether it was there.
+local function remove(id) return redis.call('LREM', KEYS[1], -1, id) > 0 end
 
 -- attempts(key, run): how many attempts ended before this run, or false for none.
 local function attempts(key, run) return run ~= '1' and redis.call('HGET', key, 'attempts') end
-
--- listed(id): whether the task is still on the reserved list.
-local function listed(id) -- rare
-  local at = place[id]
-  if at then return window[at] end
-  return redis.call('LPOS', KEYS[1], id)
-end
 
 -- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
 local function complete(id, key, h, text, bytes)
@@ -124,12 +104,12 @@ local function withchildren() -- rare
 end
 
 local ending, children, bear
-local out, at = {}, 7
+local out, at = {}, 6
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
   local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited')
-  if hold == 'done' and h[3] == 'complete' and listed(id) then hold = 'held' end -- a Python client wrote that, or half a settle
+  if hold == 'done' and h[3] == 'complete' and redis.call('LPOS', KEYS[1], id) then hold = 'held' end -- a Python client wrote that, or half a settle
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end
   local refusing = hold == 'held' and has and children(at)
@@ -160,14 +140,6 @@ while at <= #ARGV do
     out[#out + 1] = answer
   end
   at = at + 5 + more
-end
-if first then
-  local stay = {}
-  for i = first, #window do
-    if window[i] then stay[#stay + 1] = window[i] end
-  end
-  redis.call('LTRIM', KEYS[1], '0', first - #window - 2)
-  if #stay > 0 then redis.call('RPUSH', KEYS[1], unpack(stay)) end
 end
 if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
 if bear then bear() end
