@@ -18,6 +18,9 @@ import (
 //
 // What is reserved of the account beside tasks, such as payloads of webhooks, counts as taken: tasks wait until it fits again.
 //
+// Where several tenants are served, one whose tasks run leaves a part of the memory to those that run nothing: these need not wait for
+// the end of a task of another.
+//
 // The evictor frees idle memory of the cache that stands in the way. A task that waits for no older one is admitted even if
 // that is not enough: the cache may hold its own plugin.
 type admission struct {
@@ -28,8 +31,10 @@ type admission struct {
 	// evict has a token when the evictor should measure; never closed.
 	evict chan struct{}
 
-	mu   sync.Mutex // guards the fields below; under it only the locks of plugins and runtime are taken, by PendingSnapshot
-	used int64
+	mu       sync.Mutex // guards the fields below; under it only the locks of plugins and runtime are taken, by PendingSnapshot
+	used     int64
+	byTenant map[string]int64 // what is used, of the tenants that use some
+	shared   bool             // there are several tenants
 	// waiting is the queue whose task does not fit (zero: none), need what that task takes.
 	waiting place
 	need    int64
@@ -58,6 +63,9 @@ type admission struct {
 	snapshots map[*share]snapshotOf
 }
 
+// sparePart is the part of the memory, one of so many, that tenants whose tasks run leave to others.
+const sparePart = 8
+
 // refusedTask is what a queue's task takes for which there is no memory, and the number of the first refusal since its last task.
 type refusedTask struct {
 	bytes  int64
@@ -73,7 +81,7 @@ type snapshotOf struct {
 func newAdmission(total int64, aside *account.Account, logger hclog.Logger, wake func()) *admission {
 	a := &admission{
 		total: total, aside: aside, logger: logger, wake: wake, evict: make(chan struct{}, 1),
-		refused: make(map[place]refusedTask), snapshots: make(map[*share]snapshotOf),
+		byTenant: make(map[string]int64), refused: make(map[place]refusedTask), snapshots: make(map[*share]snapshotOf),
 	}
 	aside.OnFreed(a.freed)
 	return a
@@ -92,11 +100,11 @@ func (a *admission) freed() {
 // taken is what no task can have: the cache, and what is reserved beside tasks. The caller holds mu.
 func (a *admission) taken() int64 { return a.held + a.aside.Reserved() }
 
-// begin begins a pick, and returns which queue waits.
-func (a *admission) begin() (waiting place) {
+// begin begins a pick, and returns which queue waits; shared means that several tenants are served.
+func (a *admission) begin(shared bool) (waiting place) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.shortfall = 0
+	a.shared, a.shortfall = shared, 0
 	return a.waiting
 }
 
@@ -129,14 +137,30 @@ func (a *admission) take(at place, bytes int64) (*share, bool) {
 		return nil, false
 	}
 	delete(a.refused, at)
+	part := &share{tenant: at.tenant, epoch: a.epoch}
+	a.grow(part, bytes)
+	return part, true
+}
+
+// grow adds to a share. The caller holds mu.
+func (a *admission) grow(s *share, bytes int64) {
+	s.bytes += bytes
 	a.used += bytes
-	return &share{bytes: bytes, epoch: a.epoch}, true
+	a.byTenant[s.tenant] += bytes
+}
+
+// bound is what all tasks may take together with what is taken, for a further one of the tenant. The caller holds mu.
+func (a *admission) bound(tenant string) int64 {
+	if a.shared && a.byTenant[tenant] > 0 {
+		return a.total - a.total/sparePart
+	}
+	return a.total
 }
 
 // admits tells whether a task fits, and notes who waits.
 func (a *admission) admits(at place, bytes int64) bool {
-	sum, taken := a.used+bytes, a.taken()
-	fits := sum+taken <= a.total
+	sum, taken, total := a.used+bytes, a.taken(), a.bound(at.tenant)
+	fits := sum+taken <= total
 	if a.waiting == (place{}) && !fits {
 		next, first := at, a.refused[at]
 		for other, task := range a.refused {
@@ -161,13 +185,13 @@ func (a *admission) admits(at place, bytes int64) bool {
 		return true
 	case a.waiting == at:
 		a.need = bytes // its plugin may have changed
-	case fits && a.admitted+bytes+a.need+taken <= a.total:
+	case fits && a.admitted+bytes+a.need+taken <= total:
 		a.admitted += bytes
 		return true
 	default:
 		sum = max(sum, a.admitted+bytes+a.need)
 	}
-	if shortfall := sum + taken - a.total; sum <= a.total && (a.shortfall == 0 || shortfall < a.shortfall) {
+	if shortfall := sum + taken - total; sum <= total && (a.shortfall == 0 || shortfall < a.shortfall) {
 		a.shortfall = shortfall
 	}
 	return false
@@ -220,13 +244,13 @@ func (a *admission) expect(of snapshotOf, part *share) {
 // task waits for that room, for there may never be enough.
 func (a *admission) extend(s *share, most int64) {
 	waits := a.waiting != (place{})
-	free := a.total - a.taken() - a.used
+	total := a.bound(s.tenant)
+	free := total - a.taken() - a.used
 	if waits {
-		free = min(free, a.total-a.taken()-a.admitted-a.need)
+		free = min(free, total-a.taken()-a.admitted-a.need)
 	}
 	s.snapshot = max(0, min(most, free))
-	s.bytes += s.snapshot
-	a.used += s.snapshot
+	a.grow(s, s.snapshot)
 	if waits {
 		a.admitted += s.snapshot
 	}
@@ -253,6 +277,9 @@ func (a *admission) shrink(s *share, bytes int64) {
 	s.bytes -= over
 	s.snapshot = 0
 	a.used -= over
+	if a.byTenant[s.tenant] -= over; a.byTenant[s.tenant] == 0 {
+		delete(a.byTenant, s.tenant)
+	}
 	a.returned += over
 	if a.waiting != (place{}) && s.epoch == a.epoch {
 		a.admitted -= over

@@ -305,10 +305,40 @@ func TestMemoryIsGivenInTurn(t *testing.T) {
 
 func TestMemoryWithoutABound(t *testing.T) {
 	t.Parallel()
-	var m admission
+	m := newAdmission(0, nil, nil, nil)
 	for range 3 {
 		if _, ok := m.take(place{"t", "q"}, 1<<62); !ok {
 			t.Fatal("refused without a bound")
+		}
+	}
+}
+
+// A tenant whose tasks run leaves an eighth of the memory to those that run nothing.
+func TestMemoryIsLeftToTenantsThatRunNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shared       bool
+		second, idle bool // whether a second task of one tenant fits, and then one of another tenant
+	}{{true, false, true}, {false, true, false}} {
+		m := newAdmission(16, nil, nil, nil)
+		m.begin(c.shared)
+		busy, idle := place{"t", "q"}, place{"u", "q"}
+		if _, ok := m.take(busy, 14); !ok {
+			t.Error("14 bytes do not fit in 16")
+		}
+		if _, ok := m.take(busy, 2); ok != c.second {
+			t.Errorf("shared: %t: a second task of the tenant fits: %t", c.shared, ok)
+		}
+		part, ok := m.take(idle, 2)
+		if ok != c.idle {
+			t.Errorf("shared: %t: a task of the other tenant fits: %t", c.shared, ok)
+		}
+		if !ok {
+			continue
+		}
+		m.shrink(part, 0)
+		if _, ok := m.take(idle, 2); !ok {
+			t.Error("what the other tenant gave back it cannot have again")
 		}
 	}
 }

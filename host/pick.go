@@ -95,6 +95,7 @@ func (a *allocation) release() {
 
 // share is what one task may take: memory, and of the places for guests.
 type share struct {
+	tenant   string
 	bytes    int64
 	snapshot int64 // the part for the snapshot that the task brings about
 	epoch    uint64

@@ -149,7 +149,7 @@ func (s *scheduler) allocate(now time.Time) (r round) {
 	if s.refillAt, s.sole = 0, nil; len(candidates) == 1 {
 		s.sole = candidates[0]
 	}
-	if q := s.queues[s.admission.begin()]; q != nil {
+	if q := s.queues[s.admission.begin(len(s.sources) > 1)]; q != nil {
 		if !q.able(now) && len(q.ahead) == 0 {
 			s.admission.forget(q.place) // nobody waits for the memory that it needs
 		}

@@ -56,11 +56,12 @@ const (
 	// host's tasks.
 	maxMemory = 256 << 20
 	// maxRequests bounds the requests that are answered at one time, maxStreams the streams of events that are open, maxWaits the
-	// requests that wait for a task, both of which count as no requests meanwhile, maxSearches the searches, and maxWorked the jobs
-	// that this process works on.
+	// requests that wait for a task, both of which count as no requests meanwhile, maxLists and maxSearches the lists and the searches that are read, so that tasks of a
+	// host find a processor, and maxWorked the jobs that this process works on.
 	maxRequests = 1024
 	maxStreams  = 256
 	maxWaits    = 4096
+	maxLists    = 8
 	maxSearches = 16
 	maxWorked   = 16
 	// maxConnections bounds the connections that are open, half of them for one address, which may be a proxy's: as many as all waits
@@ -104,8 +105,8 @@ type service struct {
 	// strangers bounds the lines in the log about requests of nobody known.
 	strangers *rate.Limiter
 
-	memory                                     *account.Budget
-	requests, streams, waits, searches, worked bounded
+	memory                                            *account.Budget
+	requests, streams, waits, lists, searches, worked bounded
 
 	jobs sync.WaitGroup // the background jobs of this process
 	// living returns a context that ends when the server begins to end: jobs and streams stop then.
@@ -190,7 +191,7 @@ func newService(config Config) *service {
 	s.memory = config.Account.Open(account.Requests, min(maxMemory, config.Account.Part(parts)), s.owners())
 	s.requests = s.newBounded("requests", maxRequests)
 	s.streams, s.waits = s.newBounded("open streams", maxStreams), s.newBounded("requests that wait for tasks", maxWaits)
-	s.searches, s.worked = s.newBounded("searches", maxSearches), s.newBounded("running jobs", maxWorked)
+	s.lists, s.searches, s.worked = s.newBounded("lists", maxLists), s.newBounded("searches", maxSearches), s.newBounded("running jobs", maxWorked)
 	for _, client := range config.Clients {
 		reader := NewReader(client, config.Stores[client.Tenant()])
 		reader.who = nil
@@ -279,6 +280,11 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 			if err := s.reserve(ctx, listCost); err != nil {
 				return nil, err
 			}
+			place, err := s.lists.enter(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer place.Give()
 		}
 		if isRaw {
 			reflect.ValueOf(in).Elem().FieldByIndex(rawBody.Index).SetBytes(callerOf(ctx).body)

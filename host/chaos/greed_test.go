@@ -35,6 +35,9 @@ capabilities: {publish: {topics: [greedy], after: call}}
 	// greedyMemory is what the host gives to all, and mostResident how much its process may have at most.
 	greedyMemory = "512MiB"
 	mostResident = 1 << 30
+	// mostDelay is the p99 of another tenant's tasks that the test takes however fast they are alone: those who send the requests have
+	// the same processors. On two cores the bodies alone, sent to a program that only reads them, brought it to 31 ms.
+	mostDelay = 100 * time.Millisecond
 )
 
 // greed is one way in which a tenant makes a host hold memory. It goes on until ctx ends.
@@ -105,8 +108,8 @@ func TestGreed(t *testing.T) {
 	if resident > mostResident {
 		t.Errorf("want at most %d MiB", mostResident>>20)
 	}
-	if full && percentile(beside, 99) > mostSlower*percentile(alone, 99) {
-		t.Errorf("want at most %d times", mostSlower)
+	if full && percentile(beside, 99) > max(mostDelay, mostSlower*percentile(alone, 99)) {
+		t.Errorf("want at most %d times, or %s", mostSlower, mostDelay)
 	}
 	f.leave()
 }
