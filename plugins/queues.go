@@ -43,9 +43,11 @@ func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 }
 
 func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
-	has, before := m.Declared(), o.declared[p]
-	has.Schedules, has.Subscriptions = max(has.Schedules, before.Schedules), max(has.Subscriptions, before.Subscriptions)
-	o.declared[p], o.sums[p.tenant] = has, o.sums[p.tenant].Plus(before, -1).Plus(has, 1)
+	if has := m.Declared(); has != (manifest.Declared{}) { // as most do not: this runs for each plugin whenever one is loaded
+		before := o.declared[p]
+		has.Schedules, has.Subscriptions = max(has.Schedules, before.Schedules), max(has.Subscriptions, before.Subscriptions)
+		o.declared[p], o.sums[p.tenant] = has, o.sums[p.tenant].Plus(before, -1).Plus(has, 1)
+	}
 	for _, queue := range m.Queues {
 		if at := (tenantQueue{p.tenant, queue}); o.owners[at] == nil {
 			o.owners[at] = p
@@ -68,6 +70,9 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 	most, remedy := o.cfg.mostQueues(p.tenant)
 	sum := o.all[p.tenant] - o.own[p] + len(queues)
 	if most == 0 || sum <= most {
+		if m.Declared() == (manifest.Declared{}) {
+			return nil, nil
+		}
 		return nil, m.CheckDeclared(p.path(o.cfg.Dir, manifest.Suffix), o.others(p), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
 	}
 	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
