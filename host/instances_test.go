@@ -7,7 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -189,4 +193,45 @@ func TestSwapHandlersUnderLoad(t *testing.T) {
 		got := n.engine.Holdings()
 		return got.Idle == 0 && got.Busy == 0 && got.Snapshots == 0
 	})
+}
+
+// Redis hands out an ID that still runs here: the former run is stopped, and the new one waits for its end. Nothing outlasts the host.
+func TestOneRunOfATask(t *testing.T) {
+	t.Parallel()
+	const id = "once"
+	for what, forget := range map[string]func(n *node){
+		"deleted by hand and enqueued anew": func(n *node) {
+			n.rdb.Del(n.ctx, n.tenant+"_task_"+id)
+			n.enqueueAs("a", "0", queue.Options{ID: id})
+		},
+		"forgotten by a server that lost its last second": func(n *node) {
+			_, err := n.rdb.TxPipelined(n.ctx, func(p redis.Pipeliner) error {
+				p.HSet(n.ctx, n.tenant+"_task_"+id, "status", "pending", "run", 0, "parameters", "0")
+				p.LRem(n.ctx, n.tenant+"_reserved_tasks_a_"+n.listener(), 0, id)
+				p.LPush(n.ctx, n.tenant+"_pending_tasks_a", id)
+				p.Publish(n.ctx, n.tenant+"_channel_a", "")
+				return nil
+			})
+			if err != nil {
+				n.t.Error(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			n := start(t, settings{
+				Config: Config{Concurrency: 2, Grace: time.Hour}, hclog: hclog.Info, guests: map[string][]byte{"a": runtimetest.Sleep(t)},
+			})
+			n.enqueueAs("a", "3600000", queue.Options{ID: id})
+			n.eventually("it runs", func() bool { return n.log.has("plugin says", "task_id="+id, "line=ready") })
+			forget(n)
+			if task := n.wait(id); task.Status != queue.Complete {
+				t.Errorf("the task is %s: %s", task.Status, task.Error)
+			}
+			n.counted(1, "quern_tasks_total", "outcome", "lost")
+			if err := n.stop(); err != nil { // though the grace is an hour
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -153,7 +153,10 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 	for i, reservation := range reply.Tasks {
 		a.version.Retain()
 		tasks[i] = &task{Reservation: reservation, slot: of, tenant: in.access, reserved: reply.Clock, taken: now}
-		in.tasks.add(tasks[i])
+		if in.tasks.add(tasks[i]) {
+			in.access.logger.Warn("a task that still runs here was reserved again: its former run is stopped, and its outcome dropped",
+				tasks[i].logged("run", reservation.Run)...)
+		}
 	}
 	begun := in.scheduler.close(a, tasks, reply)
 	switch {

@@ -32,7 +32,9 @@ func (r *runner) run(ctx context.Context, t *task) {
 func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r.tasks.begin(t, stop)
+	if former := r.tasks.begin(t, stop); former != nil {
+		<-former
+	}
 	begun := time.Now()
 	if tracer := r.config.Tracer; tracer != nil {
 		t.span, t.Headers = tracer.Begin(t.traced(r.access, begun))
@@ -64,7 +66,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	next = r.scheduler.ended(&t.slot, e.size(), took, took-e.outcome.GuestTime, now)
 	t.version.Release()
 	r.settler.put(e)
-	r.tasks.ran()
+	r.tasks.ran(t)
 	return next
 }
 
@@ -99,9 +101,7 @@ func (r *runner) giveBack(tasks []*task) {
 		list[i] = &ended{task: t, outcome: runtime.Outcome{Kind: runtime.Cancelled, Err: errNoSlot}}
 	}
 	r.settler.put(list...)
-	for range tasks {
-		r.tasks.ran()
-	}
+	r.tasks.ran(tasks...)
 }
 
 // call fetches what is missing and runs the guest.

@@ -240,6 +240,8 @@ func (s *settler) handleStopped(e *ended) (was bool) {
 		s.mu.Unlock()
 	case errors.Is(err, queue.ErrNoTask):
 		s.done(e, "lost", queue.ErrNoTask)
+	case errors.Is(err, errReplaced):
+		s.done(e, "lost", errReplaced)
 	default:
 		s.done(e, "lost", queue.ErrLost)
 	}
@@ -410,6 +412,8 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 		s.access.logger.Warn("task result refused: another host holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):
 		s.access.logger.Info("task was deleted while it ran", fields...)
+	case errors.Is(err, errReplaced):
+		s.access.logger.Info("former run of a task has ended", fields...)
 	case err != nil:
 		s.access.logger.Error("task could not be settled", append(fields, "error", err)...)
 	case outcome == "failed":

@@ -20,6 +20,7 @@ var (
 	errDrained   = errors.New("the host is ending")          // it goes back to its queue
 	errLeaseLost = errors.New("the host's lease was lost")   // it is dropped: another host runs it by now
 	errCancelled = errors.New("somebody cancelled the task") // it fails
+	errReplaced  = errors.New("its ID was handed out again") // it is dropped: the new run takes its place
 	errNoSlot    = errors.New("no slot was free in time")    // it was reserved ahead, and goes back to its queue
 )
 
@@ -35,6 +36,11 @@ type task struct {
 	// begins. Both are set by the taskSet and guarded by its mu.
 	number uint64
 	stop   context.CancelCauseFunc
+	// former is the run of the same ID that this one replaces and has not waited for yet. Once a run is replaced itself, replaced is
+	// closed when it is over. The taskSet sets these too.
+	former   *task
+	replaced chan struct{}
+	over     bool
 
 	log      taskLog
 	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent

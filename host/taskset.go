@@ -7,7 +7,9 @@ import (
 	"sync"
 )
 
-// taskSet is the tasks of a session, from when they are taken until they are settled.
+// taskSet is the tasks of a session, from when they are taken until they are settled. A task runs once at a time: if Redis hands out
+// an ID again that still runs here, because a replica that lagged has taken over, or somebody deleted the task and enqueued another of
+// its ID, the former run is stopped, and the new one waits for its end.
 type taskSet struct {
 	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
 	tasks map[string]*task
@@ -45,31 +47,60 @@ func (s *taskSet) endReserve() {
 	s.end()
 }
 
-// add adds a task that a reserve has brought which has not ended.
-func (s *taskSet) add(t *task) {
+// add adds a task that a reserve has brought which has not ended, and tells whether it replaces a run of its ID.
+func (s *taskSet) add(t *task) (replaces bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active++
 	s.taken++
 	t.number = s.taken
+	if t.former = s.tasks[t.ID]; t.former != nil {
+		t.former.replace()
+	}
 	s.tasks[t.ID] = t
+	return t.former != nil
 }
 
-// begin lets a task be stopped.
-func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.stop = stop
-	if s.stopped != nil {
-		stop(s.stopped)
+// replace stops a task whose ID was handed out again. The caller holds the set's mu.
+func (t *task) replace() {
+	if t.replaced == nil {
+		t.replaced = make(chan struct{})
+	}
+	switch {
+	case t.over:
+		close(t.replaced)
+	case t.stop != nil:
+		t.stop(errReplaced)
 	}
 }
 
-// ran ends a task's run.
-func (s *taskSet) ran() {
+// begin lets a task be stopped, and returns what is closed when it may run; nil if it may at once.
+func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) (wait <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end()
+	t.stop = stop
+	switch {
+	case t.replaced != nil:
+		stop(errReplaced)
+	case s.stopped != nil:
+		stop(s.stopped)
+	}
+	if t.former != nil {
+		wait, t.former = t.former.replaced, nil
+	}
+	return wait
+}
+
+// ran ends the run of tasks.
+func (s *taskSet) ran(tasks ...*task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range tasks {
+		if t.over = true; t.replaced != nil {
+			close(t.replaced)
+		}
+		s.end()
+	}
 }
 
 func (s *taskSet) end() {
@@ -79,12 +110,16 @@ func (s *taskSet) end() {
 	}
 }
 
-// remove removes tasks that are settled.
+// remove removes tasks that are settled. One that went back without a run leaves the former run that it was to wait for.
 func (s *taskSet) remove(tasks ...*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range tasks {
-		if s.tasks[t.ID] == t {
+		switch {
+		case s.tasks[t.ID] != t:
+		case t.former != nil && !t.former.over:
+			s.tasks[t.ID] = t.former
+		default:
 			delete(s.tasks, t.ID)
 		}
 	}

@@ -130,6 +130,7 @@ type delivery struct {
 	queue.Reservation
 	queue string
 	stop  context.CancelCauseFunc
+	over  chan struct{} // closed when it is settled, or lost
 	skew  time.Duration // by how much Redis's clock is ahead
 	share *account.Share
 	span  *trace.Span // nil without a tracer

@@ -23,11 +23,13 @@ const (
 	reservePause = time.Second
 )
 
-// errDrained is the cause with which deliveries end that outlast the grace period, and errLost when the lease is lost.
+// errDrained is the cause with which deliveries end that outlast the grace period, errLost when the lease is lost, and errReplaced when
+// Redis hands out their task again: after a failover to a replica that lagged, or because there is another one of its ID.
 var (
-	errDrained = errors.New("the runner ends")
-	errLost    = errors.New("the lease is lost")
-	errDrain   = errors.New("somebody drains the listener")
+	errDrained  = errors.New("the runner ends")
+	errLost     = errors.New("the lease is lost")
+	errReplaced = errors.New("its ID was handed out again")
+	errDrain    = errors.New("somebody drains the listener")
 )
 
 // session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Its loop alone takes tasks.
@@ -374,7 +376,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 	s.Runner.mu.Unlock()
 	for _, task := range reply.Tasks {
 		ctx, stop := context.WithCancelCause(living)
-		d := &delivery{Reservation: task, queue: name, stop: stop, skew: time.Until(reply.Clock)}
+		d := &delivery{Reservation: task, queue: name, stop: stop, over: make(chan struct{}), skew: time.Until(reply.Clock)}
 		wait := time.Duration(0)
 		if since := task.Since(); !since.IsZero() {
 			wait = reply.Clock.Sub(since)
@@ -388,13 +390,19 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
 		d.share = s.paidFor(name)
+		former := s.running[task.ID]
 		s.running[task.ID] = d
 		s.destination(h.destination).name(task.ID)
 		counts := s.config.Metrics.Tasks(s.client.Tenant(), s.show(name), PluginName)
 		s.Runner.mu.Unlock()
 		counts.Started(traceID, wait)
 		s.work.Go(func() {
+			defer close(d.over)
 			defer stop(nil)
+			if former != nil {
+				former.stop(errReplaced)
+				<-former.over
+			}
 			begun := time.Now()
 			settlement := s.deliver(ctx, d, h)
 			d.Parameters = nil
@@ -403,7 +411,9 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			outcome, reason := s.settle(living, ctx, d, settlement)
 			d.span.Settled(outcome, reason)
 			s.Runner.mu.Lock()
-			delete(s.running, d.ID)
+			if s.running[d.ID] == d {
+				delete(s.running, d.ID)
+			}
 			s.Runner.mu.Unlock()
 			d.share.Give()
 			counts.Done(outcome, reason, traceID, time.Since(begun))
@@ -418,7 +428,7 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 	back := settlement.Failure == nil && settlement.Result == nil
 	told := false
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, maxJoinPause) {
-		if errors.Is(context.Cause(run), errLost) || living.Err() != nil {
+		if why := context.Cause(run); errors.Is(why, errLost) || errors.Is(why, errReplaced) || living.Err() != nil {
 			return "lost", ""
 		}
 		var errs []error

@@ -186,11 +186,15 @@ func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, dra
 type Claim struct {
 	ID   string
 	Run  int64
-	born string // from bornAt; "" if it is not known
+	born string // from bornAt, and of a reserve that started the task also from startedAt; "" if it is not known
 }
 
 // bornAt tells a task from others of its ID, by the text of its created field.
 func bornAt(created string) string { return "@" + created }
+
+// startedAt tells a reserve that started a task from others of its run, by the text of Redis's clock: a server that has lost its last
+// second counts the same run again.
+func startedAt(clock string) string { return "@" + clock }
 
 // proof is the run as scripts take it.
 func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.born }

@@ -139,7 +139,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
 		}
 		for i, reply := range n.client.evalAll(ctx, calls[from:to]) {
-			replies[from+i] = readReserveReply(reply, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
+			replies[from+i] = readReserveReply(reply, requests[from+i].Start, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
 		}
 		from = to
 	}
@@ -176,25 +176,28 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 		args = append(args, id)
 	}
 	reply := newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...).on(ctx, n.client.rdb)
-	return readReserveReply(reply, fmt.Sprintf("adopt from %q", request.Queue))
+	return readReserveReply(reply, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
 }
 
 // startAs is the process that starts the tasks, "" if they are only reserved.
 func (n *Node) startAs(r ReserveRequest) string { return optional(r.Start, strconv.Itoa(n.pid)) }
 
-// readReserveReply reads what reserve.lua and adopt.lua return.
-func readReserveReply(answer *redis.Cmd, what string) ReserveReply {
+// readReserveReply reads what reserve.lua and adopt.lua return; started means that the tasks are.
+func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
 	reply, err := answer.Result()
 	if redis.HasErrorPrefix(err, "LEASELOST") {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	v := valuesOf(reply)
-	r := ReserveReply{
-		Tasks: make([]Reservation, 0, len(v.left)/rowValues), Dropped: v.count(), Clock: v.time(), NextETA: v.eta(),
-		Passed: v.count(), Quarantined: v.flag(), DeadError: v.text(),
-	}
+	r := ReserveReply{Tasks: make([]Reservation, 0, len(v.left)/rowValues), Dropped: v.count()}
+	clock := v.text()
+	r.Clock, r.NextETA, r.Passed, r.Quarantined, r.DeadError = parseSeconds(clock), v.eta(), v.count(), v.flag(), v.text()
 	for err = cmp.Or(err, v.err()); err == nil && v.more(); err = v.err() {
-		r.Tasks = append(r.Tasks, readReservation(&v))
+		task := readReservation(&v)
+		if started {
+			task.born += startedAt(clock)
+		}
+		r.Tasks = append(r.Tasks, task)
 	}
 	if err != nil {
 		return ReserveReply{Err: fmt.Errorf("%s: %w", what, err)}

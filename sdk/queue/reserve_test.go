@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -185,5 +186,31 @@ func TestAdoptWritesWhatRunsIt(t *testing.T) {
 			t.Errorf("digest %s, but another version runs it", task.Digest)
 		}
 		w.depth(t, "q", map[Status]int64{Started: 1})
+	})
+}
+
+// A server that has lost its last second hands out the same run of a task again, to the same listener: only the later one holds it.
+func TestClaimsOfOneRunDiffer(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		node := w.node(t, "q")
+		former := w.reserveMany(t, node, "q", 1, true)[0]
+		w.rdb.HSet(w.ctx, w.keys.task(id), "status", "pending", "run", 0)
+		w.rdb.LRem(w.ctx, w.keys.reserved("q", node.id), 0, id)
+		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+		later := w.reserveMany(t, node, "q", 1, true)[0]
+		if later.Run != former.Run {
+			t.Fatalf("run %d, then %d, want the same", former.Run, later.Run)
+		}
+		for range 2 { // before the later one has ended, and after
+			errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: former, Result: []byte("former")}})
+			if err != nil || !errors.Is(errs[0], ErrLost) {
+				t.Errorf("the former one: %v, %v, want %v", errs, err, ErrLost)
+			}
+			if err := node.Start(w.ctx, "q", former); !errors.Is(err, ErrLost) {
+				t.Errorf("the former one starts: %v", err)
+			}
+			w.settle(t, node, "q", Settlement{Claim: later, Result: []byte("later")})
+		}
 	})
 }

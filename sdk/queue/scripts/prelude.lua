@@ -51,15 +51,20 @@ local function duty(key, listener, ms)
 end
 
 -- holder(key, listener, run, field, ...): whether the hash says that the listener's run holds the task: 'held',
--- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, status and created
--- and of the further fields. The caller then proves the list with LREM or LPOS. The run is "RUN@CREATED", for an ID may be
--- enqueued anew and then begins with run 1 again; or "RUN" from who does not know when the task was created.
+-- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, status, created and started_at
+-- and of the further fields. The caller then proves the list with LREM or LPOS. The run is "RUN@CREATED@STARTED": an ID may be
+-- enqueued anew and then begins with run 1 again, and a server that lost its last second counts the same run again. A listener that
+-- only reserved has "RUN@CREATED", and one that does not know when the task was created "RUN".
 local function holder(key, listener, run, ...)
-  local h = redis.pcall('HMGET', key, 'node', 'run', 'status', 'created', ...)
+  local h = redis.pcall('HMGET', key, 'node', 'run', 'status', 'created', 'started_at', ...)
   if h.err then return 'gone' end -- the key has another type: the task is gone
   if not h[1] and redis.call('EXISTS', key) == 0 then return 'gone' end
   local is = h[2] or ''
-  local its = h[1] == listener and (run == is or run == is .. '@' .. (h[4] or ''))
+  local its = h[1] == listener
+  if its and run ~= is then
+    local born = is .. '@' .. (h[4] or '')
+    its = run == born .. '@' .. (h[5] or '') or run == born
+  end
   if its and h[3] == 'complete' then return 'done', h end
   if its and h[3] ~= 'failed' then return 'held', h end
   local settled = redis.call('HGET', key, 'settled')

@@ -31,18 +31,18 @@ local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
   local before = attempts(key, h[2])
   if before then redis.call('HSET', key, 'attempts', following(before)) end
-  if h[7] then noteend(id, 2) end
+  if h[8] then noteend(id, 2) end
   if bytes ~= '' then redis.pcall('HSET', BYTES_ .. id, 'result', bytes) end
   completed[#completed + 1] = id
   local live = string.sub(id, 1, #LETTER) == LETTER and redis.call('HGET', key, 'live_id')
   if live and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' and redis.call('HGET', TASK_ .. live, 'dead_id') == id then
     redis.call('HSET', TASK_ .. live, 'handled', id) -- unless it was retried meanwhile, or has a later letter
   end
-  if h[5] then
+  if h[6] then
     redis.call('HDEL', key, 'checkpoint')
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
   end
-  if h[6] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[6]) end
+  if h[7] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[7]) end
 end
 
 -- otherwise(): a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its next run unless it was
