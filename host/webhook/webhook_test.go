@@ -640,6 +640,41 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// A delivery that Redis hands out again while it runs, after a failover to a replica that lagged, is stopped before the new one begins.
+func TestOneRunOfADelivery(t *testing.T) {
+	w := setup(t, func(c *webhook.Config) { c.Grace = time.Hour })
+	var running atomic.Int32
+	w.answers(func(_ http.ResponseWriter, r request) {
+		if running.Add(1) > 1 {
+			t.Error("two requests at a time")
+		}
+		defer running.Add(-1)
+		if len(w.seen()) == 1 {
+			<-r.Context().Done()
+		}
+	})
+	w.subscribe("s", queue.Webhook{}, queue.Retry{})
+	w.publish("a")
+	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
+	ids, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	check(t, err)
+	task, err := w.Task(w.ctx, ids[0].ID)
+	check(t, err)
+	prefix := w.Tenant() + "_"
+	_, err = queuetest.Shared(t).Client(t).TxPipelined(w.ctx, func(p redis.Pipeliner) error {
+		p.HSet(w.ctx, prefix+"task_"+task.ID, "status", "pending", "run", 0)
+		p.LRem(w.ctx, prefix+"reserved_tasks_webhook.s_"+task.Node, 0, task.ID)
+		p.LPush(w.ctx, prefix+"pending_tasks_webhook.s", task.ID)
+		p.Publish(w.ctx, prefix+"channel_webhook.s", "")
+		return nil
+	})
+	check(t, err)
+	if task, err := w.Wait(w.ctx, task.ID); err != nil || task.Status != queue.Complete || len(w.seen()) != 2 {
+		t.Errorf("%+v, %v, after %d requests", task, err, len(w.seen()))
+	}
+	w.stop() // though the grace is an hour
+}
+
 // A request belongs to the trace of its task; with a tracer to its own span there.
 func TestDeliveryTrace(t *testing.T) {
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
