@@ -178,6 +178,15 @@ func (f *Fleet) Advance(ctx context.Context) (Block, error) {
 	return block, wrap("advance dependents", err)
 }
 
+// advanceAll tells all of them.
+func (f *Fleet) advanceAll(ctx context.Context) error {
+	for {
+		if block, err := f.Advance(ctx); err != nil || !block.More {
+			return err
+		}
+	}
+}
+
 const (
 	// recheckTasks is how many dependencies one script looks at, and recheckBlocks how many scripts a Recheck runs.
 	recheckTasks  = 300

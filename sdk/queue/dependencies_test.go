@@ -393,3 +393,67 @@ func TestTimesOfADependent(t *testing.T) {
 		w.run(t, node, "delayed", "", nil)
 	})
 }
+
+// What waits for a task gets its result, however many there are, also if somebody deletes or purges the task at once, or a Python
+// listener completed it and told nobody.
+func TestNoneMissesAResult(t *testing.T) {
+	t.Parallel()
+	const dependents = 1500
+	for what, forget := range map[string]func(w *world, t *testing.T, id string) error{
+		"delete": func(w *world, _ *testing.T, id string) error { return w.Queue("q").Delete(w.ctx, id) },
+		"purge": func(w *world, _ *testing.T, _ string) error {
+			_, err := w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})
+			return err
+		},
+		"delete after a Python listener": func(w *world, t *testing.T, id string) error {
+			w.rdb.ZRem(w.ctx, w.keys.ended(), id) // which notes nothing
+			return w.Queue("q").Delete(w.ctx, id)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := setup(t)
+			id := w.enqueue(t, "q", "", Options{})
+			waits := must[[]Receipt](t)(w.Queue("waits").EnqueueMany(w.ctx, slices.Repeat([]Spec{{Options: Options{After: []string{id}}}}, dependents)))
+			node, hold := w.held(t, "q")
+			w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("result")})
+			if err := forget(w, t, id); err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range []int{0, 1, dependents / 2, dependents - 1} {
+				if task := must[*Task](t)(w.Task(w.ctx, waits[one].ID)); task.Status != Pending || string(task.Parameters) != "result" {
+					t.Errorf("task %d is %s with the parameters %q", one, task.Status, task.Parameters)
+				}
+			}
+			if _, err := w.Task(w.ctx, id); !errors.Is(err, ErrNoTask) {
+				t.Errorf("the task: %v, want it gone", err)
+			}
+		})
+	}
+}
+
+// What waits for a task that is deleted and enqueued again waits for the new one.
+func TestWaitsForTheTaskThatExists(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		former := w.enqueue(t, "q", "", Options{ID: "fixed"})
+		early := w.enqueue(t, "waits", "", Options{After: []string{former}})
+		node, hold := w.held(t, "q")
+		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("former")})
+		w.rdb.Del(w.ctx, w.keys.task(former)) // as Blueque's client does; ours tells what waits
+		again := w.enqueue(t, "q", "", Options{ID: "fixed"})
+		late := w.enqueue(t, "waits", "", Options{After: []string{again}})
+		w.advance(t)
+		for _, id := range []string{early, late} {
+			if task := must[*Task](t)(w.Task(w.ctx, id)); task.Status != Scheduled {
+				t.Errorf("it is %s before what it waits for has run", task.Status)
+			}
+		}
+		hold = w.reserveMany(t, node, "q", 1, true)[0]
+		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("later")})
+		w.advance(t)
+		for _, id := range []string{early, late} {
+			if task := must[*Task](t)(w.Task(w.ctx, id)); task.Status != Pending || string(task.Parameters) != "later" {
+				t.Errorf("it is %s with the parameters %q", task.Status, task.Parameters)
+			}
+		}
+	})
+}

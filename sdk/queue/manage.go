@@ -149,10 +149,18 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 	return waiting, failed, wrap(fmt.Sprintf("count dead letters of %q", q.name), err)
 }
 
-// Delete removes a finished task with log and history. ErrStatus if it is not finished, ErrNoTask if the queue has none.
+// Delete removes a finished task with log and history. Tasks that wait for it are told of its end first, and get its result if that is
+// to be their parameters. ErrStatus if it is not finished, ErrNoTask if the queue has none.
 func (q *Queue) Delete(ctx context.Context, id string) error {
-	answer, err := q.change(ctx, "delete", id, q.name, id)
-	return cmp.Or(err, verdict(answer, id))
+	for {
+		answer, err := q.change(ctx, "delete", id, q.name, id)
+		if err != nil || answer != "telling" {
+			return cmp.Or(err, verdict(answer, id))
+		}
+		if err := q.client.Fleet().advanceAll(ctx); err != nil {
+			return wrap("delete task "+id, err)
+		}
+	}
 }
 
 func (q *Queue) change(ctx context.Context, script, id string, args ...any) (answer any, err error) {

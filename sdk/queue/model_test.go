@@ -369,15 +369,21 @@ func (m *model) delete(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
+	m.tellFirst([]string{id})
 	m.forget(id)
 }
 
-func (m *model) forget(id string) {
-	if !m.tasks[id].awaited {
-		delete(m.waiting, id) // they came when it had ended
-	} else if _, noted := m.ended[id]; !noted {
-		m.note(id, map[Status]int{Complete: 2, Failed: 1}[m.tasks[id].status])
+// tellFirst tells what waits what became of others, if one of these is to be forgotten, and tells whether it did.
+func (m *model) tellFirst(ids []string) bool {
+	if !slices.ContainsFunc(ids, func(id string) bool { return m.ended[id] != 0 }) {
+		return false
 	}
+	m.advanceModel()
+	return true
+}
+
+func (m *model) forget(id string) {
+	delete(m.waiting, id)
 	delete(m.tasks, id)
 	m.deleted = append(m.deleted, id)
 	is := func(other string) bool { return other == id }
@@ -388,12 +394,17 @@ func (m *model) forget(id string) {
 func (m *model) purge(r *rapid.T) {
 	keep := rapid.IntRange(1, 12).Draw(r, "keep")
 	n, err := m.queue(r).Purge(m.w.ctx, PurgeOptions{Keep: int64(keep)})
-	gone := slices.Clone(m.complete[:max(0, len(m.complete)-keep)])
-	gone = append(gone, m.failed[:max(0, len(m.failed)-keep)]...)
-	if err != nil || n != len(gone) {
-		r.Fatalf("forgot %d, %v, want %v", n, err, gone)
+	forgot := 0
+	for _, list := range []*[]string{&m.complete, &m.failed} {
+		over := func() []string { return slices.Clone((*list)[:max(0, len(*list)-keep)]) }
+		for m.tellFirst(over()) { // then there may be more
+		}
+		for _, id := range over() {
+			m.forget(id)
+			forgot++
+		}
 	}
-	for _, id := range gone {
-		m.forget(id)
+	if err != nil || n != forgot {
+		r.Fatalf("forgot %d, %v, want %d", n, err, forgot)
 	}
 }

@@ -107,7 +107,11 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 			v := valuesOf(reply)
 			total += v.count()
 			passed, done = v.text(), v.flag()
-			if err = cmp.Or(err, v.err()); err != nil {
+			untold := v.flag()
+			if err = cmp.Or(err, v.err()); err == nil && untold {
+				err = q.client.Fleet().advanceAll(ctx)
+			}
+			if err != nil {
 				return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
 			}
 			if options.Most > 0 && total >= options.Most {

@@ -19,8 +19,13 @@ while left > 0 do
   for _, other in ipairs(dependents) do tell(other, id, state, clock) end
   if #dependents == left then
     redis.call('ZADD', KEYS[1], string.format('%d', -4 * (told + left) - code), id)
-  elseif redis.call('EXISTS', TASK_ .. id) == 0 then
-    redis.call('UNLINK', CHILDREN_ .. id)
+  else
+    local is = endof(id)
+    if is == 'gone' then
+      redis.call('UNLINK', CHILDREN_ .. id)
+    elseif is ~= '' then
+      redis.call('HSET', TASK_ .. id, 'awaited', TOLD)
+    end
   end
   looked = looked + #dependents
   left = left - #dependents - 1

@@ -40,8 +40,12 @@ local function batch(queue, clock, instead)
   return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
 end
 
--- clear(id): removes what another client left when it deleted a task of an ID that is chosen again.
-local function clear(id) redis.pcall('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id) end
+-- clear(id): removes what another client left when it deleted a task of an ID that is chosen again. What waited for that one, and was
+-- not told of its end, waits for the new one.
+local function clear(id)
+  redis.pcall('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id)
+  if redis.pcall('EXISTS', CHILDREN_ .. id) == 1 then redis.pcall('ZREM', ENDED, id) end
+end
 
 -- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
 -- It is made once a batch, for making it declares all that options need.

@@ -2,22 +2,25 @@
 -- because searching would take Redis too long.
 -- KEYS    1 task hash
 -- ARGV    1 queue  2 id
--- RETURNS 'ok', 'gone' (no such task in this queue), or the status that forbids it
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'telling' (first those that wait for it are to be told of its end, or they would
+--         miss its result), or the status that forbids it
 local queue, id = ARGV[1], ARGV[2]
 local bad = mistyped(COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', KEYS[1], 'hash',
-  KEYS_ .. queue, 'zset', STATS_ .. queue, 'hash')
+  KEYS_ .. queue, 'zset', STATS_ .. queue, 'hash', ENDED, 'zset')
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
 if status ~= 'complete' and status ~= 'failed' then return status end
+redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: first a removal, for what follows may have to write
+local h = redis.call('HMGET', KEYS[1], 'awaited', unpack(OWNED))
+if telling(id, table.remove(h, 1), status) then return 'telling' end
 local list = (status == 'complete' and COMPLETE_TASKS_ or FAILED_TASKS_) .. queue
-redis.call('ZREM', TASKS_ .. queue, id) -- first a removal: what follows may have to write
 if redis.call('LLEN', list) <= SEARCHED then
   redis.call('LREM', list, 1, id)
 else
   count(STATS_ .. queue, 'stale:' .. status)
 end
-forget(queue, { id }, { redis.call('HMGET', KEYS[1], unpack(OWNED)) }, status)
+forget(queue, { id }, { h })
 announce(DONE_ .. id)
 return 'ok'

@@ -462,24 +462,30 @@ local function endow(id, d, other)
   if companion(other, 'result') > 0 then redis.pcall('HSET', BYTES_ .. id, 'parameters', redis.call('HGET', BYTES_ .. other, 'result')) end
 end
 
--- The fields that forget needs of each task, in order.
-local OWNED = { 'key', 'dead_id', 'awaited' }
+-- TOLD is what the field awaited holds when all that wait for a finished task know what became of it.
+local TOLD = '2'
 
--- forget(queue, ids, owned, status): removes tasks that finished so and their data, except their entries in lists. owned has
--- their OWNED fields. A dead letter takes over the payload that it refers to. Dependents that nobody told yet get the result that
--- is to be their parameters, the last 1,000 of them, and are told; then its list of them is removed.
-local function forget(queue, ids, owned, status)
+-- telling(id, awaited, status): whether tasks that wait for a finished one, whose field awaited it is, are still to be told what became
+-- of it. If nobody has noted its end, because a Python listener wrote it, it is noted.
+local function telling(id, awaited, status)
+  if not awaited then return false end
+  if redis.call('ZSCORE', ENDED, id) then return true end
+  if awaited == TOLD then return false end
+  noteend(id, status == 'complete' and 2 or 1)
+  return true
+end
+
+-- The fields that forget needs of each task, in order.
+local OWNED = { 'key', 'dead_id' }
+
+-- forget(queue, ids, owned): removes finished tasks that no other has to be told of, and their data, except their entries in lists.
+-- owned has their OWNED fields. A dead letter takes over the payload that it refers to.
+local function forget(queue, ids, owned)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then inherit(id, h[2]) end
-    local dependents = h[3] and status == 'complete' and redis.pcall('LRANGE', CHILDREN_ .. id, -1000, -1) or {}
-    for _, other in ipairs(dependents) do
-      local d = dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
-      if d and d.state == 'blocked' and redis.pcall('HEXISTS', AFTER_ .. other, id) == 1 then endow(other, d, id) end
-    end
-    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, h[3] and key or CHILDREN_ .. id)
-    if h[3] then redis.pcall('ZADD', ENDED, 'NX', status == 'complete' and -2 or -1, id) end
+    redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, CHILDREN_ .. id)
   end
   for from = 1, #ids, 1000 do
     redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))

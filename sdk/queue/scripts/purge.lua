@@ -6,10 +6,11 @@
 --         7 "1" to forget the tasks of other clients too  8 entries at the old end to pass over, or ""
 --         in a first block: those that an earlier purge passed over. With * behind them, whatever else is to stay is passed over
 --         too, because most entries of the list are stale
--- RETURNS {tasks forgotten, what the next block has as 8, 1 if there is no more to do}
+-- RETURNS {tasks forgotten, what the next block has as 8, 1 if there is no more to do, 1 if before the next block those that wait for a
+--         task are to be told of its end}
 local queue, status = ARGV[2], ARGV[3]
 local mark = PURGED_ .. queue
-local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash', STATS_ .. queue, 'hash')
+local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash', STATS_ .. queue, 'hash', ENDED, 'zset')
 if bad then return bad end
 
 redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
@@ -25,10 +26,10 @@ if not passed then
 end
 local surplus = keep and stand - keep - passed or 0
 local ids = redis.call('LRANGE', KEYS[1], -passed - tonumber(ARGV[4]), -passed - 1)
-local gone, forgotten, owned, stay, ended, looked, removed = {}, {}, {}, 0, 0, 0, 0
+local gone, forgotten, owned, stay, ended, looked, removed, untold = {}, {}, {}, 0, 0, 0, 0, 0
 for i = #ids, 1, -1 do
   local id = ids[i]
-  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'updated', 'run', 'foreign', 'stale', unpack(OWNED))
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'updated', 'run', 'foreign', 'stale', 'awaited', unpack(OWNED))
   local dangling = h.err or h[1] ~= status
   local outdated = status == 'failed' and not h.err and (tonumber(h[5] or '') or 0) > 0 -- of an earlier attempt
   local old = age and not dangling and tonumber(moment(h[2], '0')) < clock - age
@@ -37,17 +38,22 @@ for i = #ids, 1, -1 do
     ended = 1
     break
   end
+  local ours = h[3] and not h[4] or ARGV[7] == '1'
+  if not (dangling or outdated or stays) and ours and telling(id, h[6], status) then
+    untold = 1
+    break
+  end
   looked = looked + 1
   if outdated or dangling then
     if outdated then redis.pcall('HINCRBY', TASK_ .. id, 'stale', -1) end
     gone[#gone + 1] = i
     removed = removed + 1
-  elseif stays or (not h[3] or h[4]) and ARGV[7] ~= '1' then
+  elseif stays or not ours then
     stay = stay + 1
   else
     gone[#gone + 1] = i
     forgotten[#forgotten + 1] = id
-    owned[#owned + 1] = { h[6], h[7], h[8] }
+    owned[#owned + 1] = { h[7], h[8] }
   end
   if not dangling and not outdated or removed > stale then surplus = surplus - 1 end
 end
@@ -58,7 +64,7 @@ elseif #gone > 0 then
   for _, i in ipairs(gone) do redis.call('LSET', KEYS[1], i - #ids - 1 - passed, '') end
   redis.call('LREM', KEYS[1], -#gone, '')
 end
-forget(queue, forgotten, owned, status)
+forget(queue, forgotten, owned)
 if #ids < tonumber(ARGV[4]) and looked == #ids then
   ended = 1
   redis.call('HDEL', STATS_ .. queue, 'stale:' .. status) -- none is left, except among the entries that were passed over unseen
@@ -73,4 +79,4 @@ elseif stay > 0 and not whole then
   redis.call('HSET', mark, status, passed .. ' ' .. redis.call('LINDEX', KEYS[1], -passed))
   if new then redis.call('EXPIRE', mark, 3600) end -- then look at all again: some tasks may be gone
 end
-return { #forgotten, passed .. (whole and '*' or ''), ended }
+return { #forgotten, passed .. (whole and '*' or ''), ended, untold }
