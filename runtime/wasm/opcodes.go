@@ -86,7 +86,8 @@ const (
 	vectorMaxF32     = 233
 	vectorMinF64     = 244 // f64x2.min
 	vectorMaxF64     = 245
-	vectorConvertU   = 255 // f64x2.convert_low_i32x4_u
+	vectorConvertF32 = 251 // f32x4.convert_i32x4_u
+	vectorConvertF64 = 255 // f64x2.convert_low_i32x4_u
 )
 
 // immediate is what follows an opcode of one byte.

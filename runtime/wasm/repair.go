@@ -15,7 +15,8 @@ import (
 //	v128.bitselect                  a register that the code has changed is evicted,   v128.and, andnot, or
 //	f32.copysign, f64.copysign      for the next operand, and comes back as it was     of the bits as integers
 //	min and max of f32x4 and f64x2  before: the allocator does not know that most      on fresh operands
-//	i64x2.mul, i8x16.popcnt         instructions change their second operand           on fresh operands
+//	i64x2.mul, i8x16.popcnt,        instructions change their second operand           on fresh operands
+//	f32x4.convert_i32x4_u
 //	f64x2.convert_low_i32x4_u       a constant, loaded twice into one register, is     on a fresh operand
 //	                                evicted, and comes back as the other one
 //	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    on a fresh operand
@@ -165,7 +166,7 @@ func (b *body) repairVector(n uint32) (done bool) {
 	case vectorReplaceF64:
 		b.count(2)
 		b.code = append(b.code, opF64ToI64, opVector, vectorReplaceI64, b.r.byte())
-	case vectorConvertU, vectorPopcnt:
+	case vectorConvertF32, vectorConvertF64, vectorPopcnt:
 		b.count(4)
 		b.fresh()
 		b.vectors(n)

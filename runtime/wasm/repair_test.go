@@ -26,6 +26,7 @@ func BenchmarkRepair(b *testing.B) {
 		{"F64x2Max", "v128", `(f64x2.max (local.get $x) (local.get $y))`},
 		{"I64x2Mul", "v128", `(i64x2.mul (local.get $x) (local.get $y))`},
 		{"I8x16Popcnt", "v128", `(i8x16.popcnt (local.get $x))`},
+		{"F32x4ConvertI32x4U", "v128", `(f32x4.convert_i32x4_u (local.get $x))`},
 		{"F64x2ConvertLowI32x4U", "v128", `(f64x2.convert_low_i32x4_u (local.get $x))`},
 		{"F64ConvertI64U", "f64", `(f64.convert_i64_u (i64.reinterpret_f64 (local.get $x)))`},
 		{"F64x2ReplaceLane", "v128", `(f64x2.replace_lane 0 (local.get $x) (f64.const 1))`},

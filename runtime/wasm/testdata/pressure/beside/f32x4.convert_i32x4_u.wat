@@ -1,0 +1,50 @@
+;; A random program, reduced: with charges for fuel and the repair of its selects, wazero's compiler for amd64 gets it wrong.
+(module (func $mix (param v128 v128 i64 f64) (result v128) (v128.const i64x2 1 1))
+(func (export "f") (param i32) (result i64) (local $f32 f32) (local $f64 f64) (local $v128 v128) (local $n0 i32) (local $n1 i32) (local $sum i64) (local i32 i32 i32 i64 i64 f32 f32 f32 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 v128 v128)
+(local.set 13 (f32.convert_i32_s (i32.const 1)))
+(local.set 22 (f64.convert_i32_s (i32.const 1)))
+(local.set 23 (f64.convert_i32_s (i32.const 1)))
+(local.set 24 (f64.convert_i32_s (i32.const 1)))
+(local.set 25 (f64.convert_i32_s (i32.const 1)))
+(if (i32.const 1) (then
+(if (local.get 8) (then
+(local.set 15 (f64.const 1))
+(local.set 16 (f64x2.extract_lane 0 (local.get 27)))
+(local.set 20 (f64.const 1))))
+(local.set 19 (f64.const 1))))
+(local.set $n0 (i32.const 3))
+(loop $l0
+(local.set 18 (local.get 19)) (br_if $l0 (local.tee $n0 (i32.sub (local.get $n0) (i32.const 1)))))
+(local.set 26 (select (local.get 27) (local.get 27) (f64.lt (local.get 20) (f64.const 1))))
+(local.set 21 (f64.div (f64.const 1) (local.get 16)))
+(local.set 19 (f64.div (select (local.get 18) (local.get 22) (f32.lt (local.get 13) (f32.const 1))) (local.get 24)))
+(local.set 27 (call $mix (local.get 26) (v128.const i64x2 1 1) (i64.const 1) (f64.div (f64.const 1) (local.get 25))))
+(local.set $n0 (i32.const 3))
+(loop $l0
+(local.set $n1 (i32.const 3))
+(loop $l1 (br_if $l1 (local.tee $n1 (i32.sub (local.get $n1) (i32.const 1))))) (br_if $l0 (local.tee $n0 (i32.sub (local.get $n0) (i32.const 1)))))
+(local.set 20 (f64.div (f64.const 1) (local.get 15)))
+(local.set $n0 (i32.const 3))
+(loop $l0 (br_if $l0 (local.tee $n0 (i32.sub (local.get $n0) (i32.const 1)))))
+(local.set 24 (local.get 21))
+(if (i32.const 1) (then
+(local.set $n1 (i32.const 3))
+(loop $l1
+(local.set 19 (f64.convert_i32_s (i32x4.extract_lane 1 (select (local.get 27) (local.get 26) (i32.const 1))))) (br_if $l1 (local.tee $n1 (i32.sub (local.get $n1) (i32.const 1)))))) (else
+(local.set 24 (f64.const 1))
+(local.set $n1 (i32.const 3))
+(loop $l1
+(local.set 27 (v128.const i64x2 1 1))
+(local.set 20 (f64.const 1))
+(local.set 22 (local.get 23)) (br_if $l1 (local.tee $n1 (i32.sub (local.get $n1) (i32.const 1)))))
+(local.set 16 (f64.const 1))))
+(if (i32.const 0)
+(local.set 19 (f64.const 1))
+(local.set 26 (f32x4.convert_i32x4_u (local.get 27))))
+(local.set $sum (i64.reinterpret_f64 (local.get 16)))
+(local.set $sum (i64.add (local.get $sum) (i64.reinterpret_f64 (local.get 19))))
+(local.set $sum (i64.add (local.get $sum) (i64.reinterpret_f64 (local.get 20))))
+(local.set $sum (i64.add (local.get $sum) (i64.reinterpret_f64 (local.get 22))))
+(local.set $sum (i64.add (local.get $sum) (i64.reinterpret_f64 (local.get 24))))
+(local.set $sum (i64.add (local.get $sum) (i64x2.extract_lane 0 (local.get 26))))
+(local.set $sum (i64.add (local.get $sum) (i64x2.extract_lane 0 (local.get 27)))) (local.get $sum)))
