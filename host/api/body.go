@@ -72,6 +72,10 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Type %.100q: send application/json", ctx.Header("Content-Type"))
 		return
 	}
+	if coding := ctx.Header("Content-Encoding"); coding != "" && coding != "identity" {
+		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Encoding %.100q: send the body as it is, without a coding", coding)
+		return
+	}
 	most := op.MaxBodyBytes - 1
 	size := r.ContentLength
 	if size < 0 || size > most { // what is too large is read to its end without being kept

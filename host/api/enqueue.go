@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -297,31 +299,51 @@ type event struct {
 	Data, DataBase64 json.RawMessage
 	json             json.RawMessage
 	headers          map[string]string // its attributes
+	lost             error             // tells which of them is not among the headers; nil if all are
 }
 
 // attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
-// their own names. One that no header can have, because it is long or has control characters, is in the parameters alone.
-func attributes(members map[string]json.RawMessage) map[string]string {
-	headers, size := make(map[string]string, len(members)), 0
+// their own names. lost tells of the first one that no header can have, because it is long or has control characters: a task has it in
+// its parameters, a publication nowhere.
+func attributes(members map[string]json.RawMessage) (headers map[string]string, lost, err error) {
+	headers = make(map[string]string, len(members))
+	size := 0
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := string(members[name])
-		if strings.HasPrefix(value, `"`) {
+		if name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null" {
+			continue
+		}
+		if strings.Trim(name, attributeLetters) != "" || name == "" {
+			return nil, nil, fmt.Errorf("attribute %.100q: names have a-z and 0-9 only", name)
+		}
+		switch value[0] {
+		case '"':
 			_ = json.Unmarshal(members[name], &value) // the whole was read
+		case '{', '[':
+			return nil, nil, fmt.Errorf("attribute %.100q is an object or a list: write text, a number or a truth value, or put it into the data", name)
+		}
+		if _, err := time.Parse(time.RFC3339, value); name == "time" && err != nil {
+			return nil, nil, fmt.Errorf("attribute \"time\" is %.100q: write it as in 2006-01-02T15:04:05Z (RFC 3339)", value)
 		}
 		header := "ce-" + name
 		if name == queue.HeaderTracestate {
 			header = name
 		}
 		added := len(header) + len(value)
-		switch {
-		case name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null":
-		case len(headers) == queue.MaxHeaders || size+added > queue.MaxHeaderBytes || queue.ValidHeader(header, value) != nil:
-		default:
+		var wrong error
+		if len(headers) == queue.MaxHeaders || size+added > queue.MaxHeaderBytes {
+			wrong = fmt.Errorf("it is too much: use at most %d of %d bytes together, and put the rest into the data", queue.MaxHeaders, queue.MaxHeaderBytes)
+		} else if wrong = queue.ValidHeader(header, value); wrong == nil {
 			headers[header], size = value, size+added
+			continue
 		}
+		lost = cmp.Or(lost, fmt.Errorf("attribute %.100q: %w", name, wrong))
 	}
-	return headers
+	return headers, lost, nil
 }
+
+// attributeLetters are those of the names of attributes.
+const attributeLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 // readEvent reads the JSON of an event.
 func readEvent(whole json.RawMessage) (e event, err error) {
@@ -367,8 +389,8 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	if e.DataBase64 != nil && e.DataBase64[0] != '"' {
 		return e, errors.New("data_base64: it is no text")
 	}
-	e.headers = attributes(members)
-	return e, nil
+	e.headers, e.lost, err = attributes(members)
+	return e, err
 }
 
 // elements are those of a JSON array, as they stand in it: at most so many.
@@ -463,7 +485,7 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 			return nil, fmt.Errorf("header %q: send it as the body", name)
 		case attribute == "datacontenttype":
 			return nil, fmt.Errorf("header %q: send it as Content-Type", name)
-		case err != nil || strings.Trim(attribute, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+		case err != nil || strings.Trim(attribute, attributeLetters) != "":
 			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
 		}
 		whole[attribute] = value

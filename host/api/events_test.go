@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2"
@@ -136,6 +137,27 @@ func TestWrongEvents(t *testing.T) {
 	} {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/events", body: []byte(wrong.body), header: map[string]string{"Content-Type": wrong.kind}})
 		refused(t, a, http.StatusBadRequest, wrong.words)
+	}
+	const good = `{"specversion": "1.0", "id": "1", "source": "s", "type": "t", `
+	inParameters := map[string]bool{`"subject": "a\nb"}`: true, `"ext": "` + strings.Repeat("x", 9000) + `"}`: true} // of a task
+	for member, words := range map[string]string{
+		`"MyExt": "x"}`: "MyExt", `"my-ext": "x"}`: "my-ext", `"": "x"}`: "names have", `"subject": "a\nb"}`: "subject",
+		`"time": "yesterday"}`: "RFC 3339", `"list": [1]}`: "list", `"ext": "` + strings.Repeat("x", 9000) + `"}`: "ext",
+	} {
+		for _, path := range []string{"queues/q/events", "topics/t/events"} {
+			if inParameters[member] && path != "topics/t/events" {
+				continue
+			}
+			a := w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte(good + member), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
+			refused(t, a, http.StatusBadRequest, words)
+		}
+	}
+	upper := []byte(`{"specversion": "1.0", "ID": "1", "Source": "s", "Type": "t"}`)
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/topics/t/events", body: upper, header: map[string]string{"Content-Type": "application/cloudevents+json"}}),
+		http.StatusBadRequest, "names have")
+	for _, path := range []string{"queues/q/tasks", "queues/q/events", "queues/q/tasks/batch", "topics/t/publications"} {
+		a := w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte("{}"), header: map[string]string{"Content-Type": "application/json", "Content-Encoding": "gzip"}})
+		refused(t, a, http.StatusUnsupportedMediaType, "Content-Encoding")
 	}
 	for header, words := range map[string]string{"ce-data": "as the body", "ce-datacontenttype": "as Content-Type", "ce-a-b": "a-z and 0-9"} {
 		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/events", header: map[string]string{header: "x"}}), http.StatusBadRequest, words)

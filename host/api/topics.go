@@ -225,6 +225,11 @@ func (s *service) describeTopics() {
 			if err != nil {
 				return nil, failed(http.StatusBadRequest, "%v", err)
 			}
+			for i := range events { // before the first is published
+				if lost := events[i].lost; lost != nil {
+					return nil, failed(http.StatusBadRequest, "event %d: %v", i, lost)
+				}
+			}
 			t := s.tenants[in.Tenant]
 			out := &ListOf[Published]{}
 			for i := range events {
