@@ -112,7 +112,7 @@ type EnqueueRaw struct {
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
 	Header         []string `query:"header,explode" maxItems:"33" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
-	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least."`
+	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least. A key that comes again with another body is refused with 422."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
 
@@ -262,6 +262,10 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 		write = q.EnqueueOnce
 	}
 	receipts, err := write(ctx, specs)
+	if i := slices.IndexFunc(receipts, func(r queue.Receipt) bool { return r.Taken }); key != "" && err == nil && i >= 0 {
+		return nil, typed("idempotency-key", failed(http.StatusUnprocessableEntity,
+			"task %d: the Idempotency-Key came before with another body, as task %s: send the same body, or another key", i, receipts[i].ID))
+	}
 	return receiptShapes(t, q, receipts, who), err
 }
 

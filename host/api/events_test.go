@@ -185,6 +185,13 @@ func TestIdempotencyKey(t *testing.T) {
 	if first.Existed || !again.Existed || again.ID != first.ID || other.Existed || elsewhere.Existed || elsewhere.ID == first.ID {
 		t.Errorf("%+v, %+v, %+v, %+v", first, again, other, elsewhere)
 	}
+	for _, gone := range []bool{false, true} { // also when the task is
+		if gone {
+			w.rdb.Del(w.ctx, w.Tenant()+"_task_"+first.ID)
+		}
+		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("y"), header: map[string]string{"Idempotency-Key": "k"}})
+		refused(t, a, http.StatusUnprocessableEntity, "urn:quern:problem:idempotency-key")
+	}
 	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks?id=x", header: map[string]string{"Idempotency-Key": "k"}})
 	refused(t, a, http.StatusBadRequest, "leave one of them out")
 

@@ -34,7 +34,7 @@ func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	case http.StatusRequestEntityTooLarge:
 		model.Type, model.Detail = typePrefix+"too-large", fmt.Sprintf("the body is larger than %s: send less at a time", units.FormatSize(ctx.Operation().MaxBodyBytes-1))
 	case http.StatusUnprocessableEntity:
-		model.Type = typePrefix + "invalid"
+		model.Type = cmp.Or(model.Type, typePrefix+"invalid")
 	}
 	if more := len(model.Errors) - most; more > 0 {
 		model.Errors = append(model.Errors[:most:most], &huma.ErrorDetail{Message: fmt.Sprintf("and %d more", more)})

@@ -24,7 +24,8 @@ func (q *Queue) OnceID(words ...string) string {
 }
 
 // EnqueueOnce is EnqueueMany for specs that all have IDs; ErrInvalid otherwise. It enqueues none that it enqueued within OnceLife, or of which the task
-// exists. It may be repeated; two at the same time double nothing as long as the task exists.
+// exists; the receipt has Taken if that one had other parameters. It may be repeated; two at the same time double nothing as long as
+// the task exists.
 func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	c := q.client
 	for _, s := range specs {
@@ -32,19 +33,25 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 			return nil, err
 		}
 	}
-	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.IntCmd {
-		return p.Exists(ctx, c.keys.once(s.ID))
+	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
+		return p.Get(ctx, c.keys.once(s.ID))
 	})
-	if err != nil {
+	if err != nil && !isNil(err) {
 		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
 	}
 	receipts := make([]Receipt, len(specs))
 	var fresh []Spec
 	var at []int // their places in specs
 	for i, spec := range specs {
-		if receipts[i] = (Receipt{ID: spec.ID, Existed: true}); seen[i].Val() == 0 {
+		mark, err := seen[i].Result() // empty: from an earlier version
+		switch {
+		case isNil(err):
 			fresh, at = append(fresh, spec), append(at, i)
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
 		}
+		receipts[i] = Receipt{ID: spec.ID, Existed: true, Taken: mark != "" && mark != onceMark(spec.Parameters)}
 	}
 	written, err := q.EnqueueMany(ctx, fresh)
 	for i, receipt := range written {
@@ -55,7 +62,13 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
 	_, err = pipelined(ctx, &c.store, fresh, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
-		return p.Set(ctx, c.keys.once(s.ID), "", OnceLife)
+		return p.Set(ctx, c.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
 	})
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
+}
+
+// onceMark tells parameters from others.
+func onceMark(parameters []byte) string {
+	sum := sha256.Sum256(parameters)
+	return hex.EncodeToString(sum[:16])
 }
