@@ -253,15 +253,19 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
--- unlisted(queue): lists a queue, or returns the error reply if it is new and the tenant may have no more. This is the last check: the
--- queue is listed from then on.
-local function unlisted(queue)
-  if redis.call('ZADD', QUEUES, 'NX', '0', queue) == 0 then return nil end
+-- surplus(queue): the error reply if a queue that was just listed is one more than the tenant may have; then it is listed no more.
+local function surplus(queue)
   local most = redis.pcall('HGET', LIMITS, '.')
   most = type(most) == 'string' and tonumber(most)
   if not most or redis.call('ZCARD', QUEUES) <= most then return nil end
   redis.call('ZREM', QUEUES, queue)
   return redis.error_reply(string.format('MANYQUEUES the tenant may have %d queues', most))
+end
+
+-- unlisted(queue): the error reply if a queue does not exist, and the tenant has as many as it may have. If it may have one more, it is
+-- listed from then on, so this is the last check.
+local function unlisted(queue)
+  return redis.pcall('HEXISTS', LIMITS, '.') == 1 and redis.call('ZADD', QUEUES, 'NX', '0', queue) == 1 and surplus(queue) or nil
 end
 
 -- The ID of a dead letter begins so.
@@ -288,7 +292,7 @@ local unburied = ''
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
-  bad = bad or unlisted(dead)
+  bad = bad or redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 and surplus(dead)
   if bad then
     unburied = bad.err
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
