@@ -79,7 +79,7 @@ func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name stri
 	return nil
 }
 
-// admits tells whether a queue is known or may be added, and adds it in that case.
+// admits adds a queue if there is room for it, and returns whether it is known now.
 func (q *knownQueues) admits(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

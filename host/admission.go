@@ -63,7 +63,7 @@ type admission struct {
 	snapshots map[*share]snapshotOf
 }
 
-// sparePart is the part of the memory, one of so many, that tenants whose tasks run leave to others.
+// A tenant whose tasks run leaves 1/sparePart of the memory to others.
 const sparePart = 8
 
 // refusedTask is what a queue's task takes for which there is no memory, and the number of the first refusal since its last task.

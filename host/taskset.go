@@ -47,7 +47,7 @@ func (s *taskSet) endReserve() {
 	s.end()
 }
 
-// add adds a task that a reserve has brought which has not ended, and tells whether it replaces a run of its ID.
+// add adds a task that a reserve has brought. replaces means that its ID still runs here.
 func (s *taskSet) add(t *task) (replaces bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,9 +55,10 @@ const (
 	// maxMemory bounds the memory of bodies and answers, which is reserved before it is used: slow clients take no more from a
 	// host's tasks.
 	maxMemory = 256 << 20
-	// maxRequests bounds the requests that are answered at one time, maxStreams the streams of events that are open, maxWaits the
-	// requests that wait for a task, both of which count as no requests meanwhile, maxLists and maxSearches the lists and the searches that are read, so that tasks of a
-	// host find a processor, and maxWorked the jobs that this process works on.
+	// maxRequests bounds the requests that are answered at one time. A stream of events (maxStreams) and a request that waits for a
+	// task (maxWaits) count apart from these.
+	// maxLists bounds the lists that are read at one time, so that a host's tasks find a processor, and maxSearches the searches.
+	// maxWorked bounds the jobs that this process works on.
 	maxRequests = 1024
 	maxStreams  = 256
 	maxWaits    = 4096

@@ -373,7 +373,7 @@ func (m *model) delete(r *rapid.T) {
 	m.forget(id)
 }
 
-// tellFirst tells what waits what became of others, if one of these is to be forgotten, and tells whether it did.
+// tellFirst tells all dependents of ended tasks, if those of one of ids have not been told, and returns whether it did.
 func (m *model) tellFirst(ids []string) bool {
 	if !slices.ContainsFunc(ids, func(id string) bool { return m.ended[id] != 0 }) {
 		return false
