@@ -32,7 +32,8 @@ func (r *runner) run(ctx context.Context, t *task) {
 func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	if former := r.tasks.begin(t, stop); former != nil {
+	r.tasks.begin(t, stop)
+	for former := r.tasks.waitsFor(t); former != nil; former = r.tasks.waitsFor(t) {
 		<-former
 	}
 	begun := time.Now()

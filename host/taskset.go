@@ -63,19 +63,19 @@ func (s *taskSet) add(t *task) (replaces bool) {
 
 // replace stops a task whose ID was handed out again. The caller holds the set's mu.
 func (t *task) replace() {
+	if t.over {
+		return
+	}
 	if t.replaced == nil {
 		t.replaced = make(chan struct{})
 	}
-	switch {
-	case t.over:
-		close(t.replaced)
-	case t.stop != nil:
+	if t.stop != nil {
 		t.stop(errReplaced)
 	}
 }
 
-// begin lets a task be stopped, and returns what is closed when it may run; nil if it may at once.
-func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) (wait <-chan struct{}) {
+// begin lets a task be stopped.
+func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.stop = stop
@@ -85,10 +85,24 @@ func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) (wait <-chan stru
 	case s.stopped != nil:
 		stop(s.stopped)
 	}
-	if t.former != nil {
-		wait, t.former = t.former.replaced, nil
+}
+
+// waitsFor is closed when the run ends that t has to wait for next; nil if it may run. A run that went back without having begun has
+// waited for nobody: the one before it counts.
+func (s *taskSet) waitsFor(t *task) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.skipEnded(); t.former == nil {
+		return nil
 	}
-	return wait
+	return t.former.replaced
+}
+
+// skipEnded makes former the last run of the same ID that has not ended. The caller holds the set's mu.
+func (t *task) skipEnded() {
+	for t.former != nil && t.former.over {
+		t.former = t.former.former
+	}
 }
 
 // ran ends the run of tasks.
@@ -115,9 +129,10 @@ func (s *taskSet) remove(tasks ...*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range tasks {
+		t.skipEnded()
 		switch {
 		case s.tasks[t.ID] != t:
-		case t.former != nil && !t.former.over:
+		case t.former != nil:
 			s.tasks[t.ID] = t.former
 		default:
 			delete(s.tasks, t.ID)

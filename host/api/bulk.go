@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,8 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/sdk/queue"
@@ -19,9 +18,9 @@ import (
 type NewBulk struct {
 	InTenant
 	Body struct {
-		Action Action `json:"action" enum:"cancel,retry,delete"`
-		Filter Filter `json:"filter" doc:"Must say something. A retry takes failed tasks, without cancelled ones unless the reason is cancelled; a cancel those that are not finished, a delete those that are."`
-		Start  bool   `json:"start,omitempty" doc:"Begin when the tasks are counted; else the job waits to be started."`
+		Action queue.Change `json:"action" enum:"cancel,retry,delete"`
+		Filter Filter       `json:"filter" doc:"Must say something. A retry takes failed tasks, without cancelled ones unless the reason is cancelled, and waiting dead letters; a cancel those that are not finished, a delete those that are."`
+		Start  bool         `json:"start,omitempty" doc:"Begin when the tasks are counted; else the job waits to be started."`
 	}
 }
 
@@ -29,7 +28,7 @@ type NewBulk struct {
 type Job struct {
 	ID          string                 `json:"id"`
 	Tenant      string                 `json:"tenant"`
-	Action      Action                 `json:"action"`
+	Action      queue.Change           `json:"action"`
 	Filter      Filter                 `json:"filter"`
 	By          string                 `json:"by"`
 	Created     float64                `json:"created"`
@@ -40,13 +39,13 @@ type Job struct {
 	Error       string                 `json:"error,omitempty"`
 	Items       int64                  `json:"items" doc:"Tasks; final once they are counted."`
 	Ended       int64                  `json:"ended" doc:"Tasks that have their end."`
-	Ends        map[queue.JobEnd]int64 `json:"ends" doc:"By end: done, refused (its status did not allow it any more), gone, failed."`
+	Ends        map[queue.JobEnd]int64 `json:"ends" doc:"By end: done, changed (it did not pass the filter any more), refused (the text says why), gone, failed."`
 }
 
 // JobItem is a task of a job.
 type JobItem struct {
 	ID   string       `json:"id"`
-	End  queue.JobEnd `json:"end,omitempty" enum:"done,refused,gone,failed" doc:"Missing: it has none yet."`
+	End  queue.JobEnd `json:"end,omitempty" enum:"done,changed,refused,gone,failed" doc:"Missing: it has none yet."`
 	Text string       `json:"text,omitempty" doc:"Why."`
 }
 
@@ -71,7 +70,7 @@ func jobShape(tenant string, j *queue.Job, who *Principal) Job {
 		filter.Error = "hidden"
 	}
 	return Job{
-		ID: j.ID, Tenant: tenant, Action: Action(j.Action), Filter: filter, By: j.By, Created: stamp(j.Created),
+		ID: j.ID, Tenant: tenant, Action: queue.Change(j.Action), Filter: filter, By: j.By, Created: stamp(j.Created),
 		State: j.State, Interrupted: busy && !j.Claimed, Stopping: busy && j.Claimed && j.Stop, More: j.More, Error: j.Error,
 		Items: j.Items, Ended: j.Ended, Ends: j.Ends,
 	}
@@ -105,7 +104,7 @@ func (s *service) describeBulk() {
 			list, err := s.tenants[in.Tenant].JobItems(ctx, in.Job, in.Offset, in.Limit)
 			shapes := make([]JobItem, len(list))
 			for i, item := range list {
-				shapes[i] = JobItem(item)
+				shapes[i] = JobItem{item.ID, item.End, item.Text}
 			}
 			return listed(shapes, err)
 		})
@@ -124,7 +123,7 @@ func (s *service) describeBulk() {
 			}
 			return s.showJob(ctx, *in)
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/stop", "stop-job", "Stop a job after its present task"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/stop", "stop-job", "Stop a job after the tasks that it works on: up to 200"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) {
 			if _, err := s.showJob(ctx, *in); err != nil {
 				return nil, err
@@ -137,8 +136,8 @@ func (s *service) describeBulk() {
 }
 
 // mayAct asks for the role that the action on a single task needs.
-func mayAct(ctx context.Context, action Action) error {
-	if who := principal(ctx); action == Delete && who.Role != Admin {
+func mayAct(ctx context.Context, action queue.Change) error {
+	if who := principal(ctx); action == queue.ChangeDelete && who.Role != Admin {
 		return failed(http.StatusForbidden, "%s is a %s: deleting needs the role %s", who.Name, who.Role, Admin)
 	}
 	return nil
@@ -248,7 +247,6 @@ type runner struct {
 	claim    *queue.JobWork
 	id       string
 	counting bool
-	looked   time.Time // when look asked Redis
 	logged   func(message, operation string, err error) (reference string)
 	reserve  func(ctx context.Context) *account.Share // waits for what a search takes; nil if ctx ends
 }
@@ -274,7 +272,7 @@ func (r *runner) run(ctx context.Context) error {
 	if err := r.claim.Become(ctx, queue.JobRunning, false, ""); err != nil {
 		return err
 	}
-	return r.act(ctx, Action(job.Action), job.Ended)
+	return r.act(ctx, job)
 }
 
 // mostPasses is how often a count goes through the tasks.
@@ -283,17 +281,11 @@ const mostPasses = 5
 // count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
 // it finds no new ones.
 func (r *runner) count(ctx context.Context, job *queue.Job) error {
-	var f Filter
-	if err := json.Unmarshal([]byte(job.Filter), &f); err != nil {
+	f, err := jobFilter(job)
+	if err != nil {
 		return err
 	}
-	if err := f.check(everyone); err != nil { // its maker was asked
-		return err
-	}
-	action := Action(job.Action)
-	if action == Again && f.Status == "" {
-		f.Status = string(queue.Failed)
-	}
+	action := queue.Change(job.Action)
 	if err := r.claim.Forget(ctx); err != nil { // of a count that was interrupted
 		return err
 	}
@@ -302,21 +294,21 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	for range mostPasses {
 		known := len(seen)
 		for from := (&place{}); from != nil && !more; {
-			var ids []string
+			var found []queue.JobItem
 			memory := r.reserve(ctx)
 			if memory == nil {
 				return ctx.Err()
 			}
-			next, _, err := r.t.search(ctx, &f, *from, func(task *queue.Task) bool {
-				if !seen[task.ID] && suits(action, &f, task) {
+			next, _, err := r.t.search(ctx, f, *from, func(task *queue.Task) bool {
+				if !seen[task.ID] && suits(action, f, task) {
 					seen[task.ID] = true
-					ids = append(ids, task.ID)
+					found = append(found, queue.JobItem{ID: task.ID, Created: task.Created})
 				}
 				more = len(seen) >= queue.MaxJobItems
 				return !more
 			})
 			memory.Give()
-			for page := range slices.Chunk(ids, jobPage) {
+			for page := range slices.Chunk(found, jobPage) {
 				if err == nil {
 					err = r.claim.Add(ctx, page)
 				}
@@ -336,23 +328,52 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	return r.claim.Become(ctx, queue.JobCounted, more, "")
 }
 
+// jobFilter is the filter of a job. A retry without a status looks through failed tasks alone, unless letters may wait.
+func jobFilter(job *queue.Job) (*Filter, error) {
+	f := &Filter{}
+	err := json.Unmarshal([]byte(job.Filter), f)
+	if err == nil {
+		err = f.check(everyone) // its maker was asked
+	}
+	if queue.Change(job.Action) == queue.ChangeRetry && f.Status == "" && !f.DeadLetters {
+		f.Status = string(queue.Failed)
+	}
+	return f, err
+}
+
 // suits tells whether the status of a task allows the action.
-func suits(action Action, f *Filter, task *queue.Task) bool {
+func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	switch action {
-	case Cancel:
+	case queue.ChangeCancel:
 		return !task.Status.Finished()
-	case Again:
+	case queue.ChangeRetry:
+		if task.LiveID != "" && (task.Status == queue.Pending || task.Status == queue.Scheduled) {
+			return true
+		}
 		return task.Status == queue.Failed && (f.Reason != "" || task.Failure().Reason != queue.ReasonCancelled)
 	}
 	return task.Status.Finished()
 }
 
-// jobPage is how many tasks a runner reads at a time.
+// jobPage is how many tasks a runner reads and changes at a time. Of as many it is not known, if its process dies, whether it changed
+// them: the next one finds them changed.
 const jobPage = 200
 
-// act does the action to the tasks from a place on.
-func (r *runner) act(ctx context.Context, action Action, from int64) error {
-	for {
+// act does the action to the tasks that have no end yet.
+func (r *runner) act(ctx context.Context, job *queue.Job) error {
+	f, err := jobFilter(job)
+	if err != nil {
+		return err
+	}
+	for from := job.Ended; ; {
+		if err := r.claim.Keep(ctx); err != nil {
+			return err
+		}
+		if stop, err := r.claim.Stopped(ctx); err != nil {
+			return err
+		} else if stop {
+			return r.claim.Become(ctx, queue.JobStopped, false, "")
+		}
 		items, err := r.t.JobItems(ctx, r.id, from, jobPage)
 		if err != nil {
 			return err
@@ -360,48 +381,85 @@ func (r *runner) act(ctx context.Context, action Action, from int64) error {
 		if len(items) == 0 {
 			return r.claim.Become(ctx, queue.JobDone, false, "")
 		}
-		for _, item := range items {
-			if stop, err := r.look(ctx); err != nil {
-				return err
-			} else if stop {
-				return r.claim.Become(ctx, queue.JobStopped, false, "")
-			}
-			end, text := queue.JobItemDone, ""
-			within, done := r.claim.Within(ctx)
-			_, ended, err := r.t.change(within, action, item.ID)
-			done()
-			if !ended && err == nil {
-				text = "its host stops it"
-			}
-			var refused huma.StatusError
-			switch {
-			case queue.IsUnavailable(err), ctx.Err() != nil:
-				return err // its end stays open
-			case errors.Is(err, queue.ErrNoTask):
-				end = queue.JobItemGone
-			case errors.Is(err, queue.ErrLetterStays):
-				text = err.Error()
-			case errors.As(err, &refused):
-				end, text = queue.JobItemRefused, err.Error()
-			case err != nil:
-				end, text = queue.JobItemFailed, "internal error: the log of the process that worked on it says why, reference "+r.logged("a task of a job failed", "job "+r.id, err)
-			}
-			if err := r.claim.End(ctx, from, end, text); err != nil {
-				return err
-			}
-			from++
+		memory := r.reserve(ctx)
+		if memory == nil {
+			return ctx.Err()
 		}
+		within, done := r.claim.Within(ctx)
+		n, err := r.change(within, queue.Change(job.Action), f, items, mostReads)
+		done()
+		memory.Give()
+		if err := cmp.Or(r.claim.End(ctx, from, items[:n]), err); err != nil {
+			return err
+		}
+		from += int64(n)
 	}
 }
 
-// look keeps the claim, and tells whether the job is to stop. It asks Redis once a second, and the first time.
-func (r *runner) look(ctx context.Context) (stop bool, err error) {
-	if time.Since(r.looked) < time.Second {
-		return false, nil
+// mostReads is how often a task is read that changes between its read and the action.
+const mostReads = 3
+
+// change does the action to those of the tasks that still pass the filter, and gives all of them their ends: up to one that Redis could
+// not be asked about, and no more tasks than can be read at a time. It returns how many have theirs.
+func (r *runner) change(ctx context.Context, action queue.Change, f *Filter, items []queue.JobItem, reads int) (n int, err error) {
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = item.ID
 	}
-	r.looked = time.Now()
-	if err := r.claim.Keep(ctx); err != nil {
-		return false, err
+	tasks, n, err := r.t.Summaries(ctx, ids, pageBytes)
+	if err != nil {
+		return 0, err
 	}
-	return r.claim.Stopped(ctx)
+	read := make(map[string]*queue.Task, len(tasks))
+	for _, task := range tasks {
+		read[task.ID] = task
+	}
+	var changes []*queue.Task
+	var of []int
+	for i := range items[:n] {
+		item := &items[i]
+		switch task := read[item.ID]; {
+		case task == nil:
+			item.End = queue.JobItemGone
+		case !item.Of(task):
+			item.End, item.Text = queue.JobItemChanged, "another task has its ID"
+		case !f.passes(task) || !suits(action, f, task):
+			item.End, item.Text = queue.JobItemChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
+		default:
+			changes, of = append(changes, task), append(of, i)
+		}
+	}
+	for k, changed := range r.t.ChangeAll(ctx, action, changes) {
+		switch i := of[k]; {
+		case queue.IsUnavailable(changed.Err), ctx.Err() != nil:
+			return i, cmp.Or(changed.Err, ctx.Err()) // the ends from here on stay open
+		case errors.Is(changed.Err, queue.ErrChanged) && reads > 1:
+			if _, err := r.change(ctx, action, f, items[i:i+1], reads-1); err != nil {
+				return i, err
+			}
+		default:
+			items[i].End, items[i].Text = r.end(changed)
+		}
+	}
+	return n, nil
+}
+
+// end is the end of a task that was to be changed.
+func (r *runner) end(changed queue.Changed) (end queue.JobEnd, text string) {
+	err := changed.Err
+	switch {
+	case err == nil && changed.Stopping:
+		return queue.JobItemDone, "its host stops it"
+	case err == nil:
+		return queue.JobItemDone, ""
+	case errors.Is(err, queue.ErrLetterStays):
+		return queue.JobItemDone, err.Error()
+	case errors.Is(err, queue.ErrNoTask):
+		return queue.JobItemGone, ""
+	case errors.Is(err, queue.ErrChanged):
+		return queue.JobItemChanged, "it changed again and again"
+	case errors.Is(err, queue.ErrStatus):
+		return queue.JobItemRefused, err.Error()
+	}
+	return queue.JobItemFailed, "internal error: the log of the process that worked on it says why, reference " + r.logged("a task of a job failed", "job "+r.id, err)
 }

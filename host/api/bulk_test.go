@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -148,7 +149,7 @@ func TestBulk(t *testing.T) {
 	must(t, w.Queue("mail").Retry(w.ctx, failed[2]))
 	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	job = awaitJob(t, w, job.ID, queue.JobDone)
-	if job.Ended != 5 || job.Ends[queue.JobItemDone] != 3 || job.Ends[queue.JobItemGone] != 1 || job.Ends[queue.JobItemRefused] != 1 || job.Interrupted {
+	if job.Ended != 5 || job.Ends[queue.JobItemDone] != 3 || job.Ends[queue.JobItemGone] != 1 || job.Ends[queue.JobItemChanged] != 1 || job.Interrupted {
 		t.Errorf("done: %+v", job)
 	}
 	items := get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items?offset=1&limit=2")
@@ -158,11 +159,11 @@ func TestBulk(t *testing.T) {
 	ends := map[string]queue.JobEnd{}
 	for _, item := range get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items").Items {
 		ends[item.ID] = item.End
-		if item.End == queue.JobItemRefused && !strings.Contains(item.Text, "is pending") {
-			t.Errorf("refused without a reason: %+v", item)
+		if item.End == queue.JobItemChanged && !strings.Contains(item.Text, "is pending") {
+			t.Errorf("changed without a reason: %+v", item)
 		}
 	}
-	if ends[failed[0]] != queue.JobItemDone || ends[failed[1]] != queue.JobItemGone || ends[failed[2]] != queue.JobItemRefused {
+	if ends[failed[0]] != queue.JobItemDone || ends[failed[1]] != queue.JobItemGone || ends[failed[2]] != queue.JobItemChanged {
 		t.Errorf("ends %v", ends)
 	}
 
@@ -183,6 +184,65 @@ func TestBulk(t *testing.T) {
 		if ttl := w.rdb.TTL(w.ctx, key).Val(); ttl <= 0 {
 			t.Errorf("%s lives for ever", key)
 		}
+	}
+}
+
+// A job leaves alone what does not pass its filter any more when its turn comes, and another task of the same ID.
+func TestBulkOfChangedTasks(t *testing.T) {
+	w := setup(t)
+	counted := func(action string, filter map[string]any, items int64) string {
+		job := awaitJob(t, w, makeJob(t, w, action, filter, false).ID, queue.JobCounted)
+		if job.Items != items {
+			t.Fatalf("%s: counted %d tasks, want %d", action, job.Items, items)
+		}
+		return job.ID
+	}
+	done, same := w.fail(t, "q", "1"), w.fail(t, "q", "2")
+	deletes := counted("delete", map[string]any{"status": "failed"}, 2)
+	old := w.enqueue(t, "q", "old", queue.Options{ID: "renewed"})
+	cancels := counted("cancel", map[string]any{"queue": "q"}, 1)
+
+	_, err := w.Queue("q").Cancel(w.ctx, old)
+	must(t, err)
+	must(t, w.Queue("q").Delete(w.ctx, old))
+	must(t, w.Queue("q").Retry(w.ctx, done))
+	w.settle(t, "q", queue.Settlement{Result: []byte("precious")})
+	w.enqueue(t, "q", "new", queue.Options{ID: "renewed"})
+	for id, want := range map[string]map[queue.JobEnd]int64{
+		deletes: {queue.JobItemChanged: 1, queue.JobItemDone: 1}, cancels: {queue.JobItemChanged: 1},
+	} {
+		post[api.Job](t, w, "/jobs/"+id+"/start", nil, http.StatusOK)
+		if job := awaitJob(t, w, id, queue.JobDone); !maps.Equal(job.Ends, want) {
+			t.Errorf("%s: %v, want %v", job.Action, job.Ends, want)
+		}
+	}
+	if task := get[api.Task](t, w, "/tasks/"+done); task.Status != queue.Complete {
+		t.Errorf("%+v", task)
+	}
+	if task := get[api.Task](t, w, "/tasks/renewed"); task.Status != queue.Pending {
+		t.Errorf("%+v", task)
+	}
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + same}), http.StatusNotFound, "no")
+}
+
+// A retry of dead letters takes those that wait as well as those that failed.
+func TestRetryOfWaitingLetters(t *testing.T) {
+	w := setup(t)
+	const tasks = 3
+	for range tasks {
+		w.enqueue(t, "q", "p", queue.Options{Dead: "letters"})
+		w.settle(t, "q", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
+	}
+	w.settle(t, "letters", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
+	job := awaitJob(t, w, makeJob(t, w, "retry", map[string]any{"queue": "letters", "dead_letters": true}, true).ID, queue.JobDone)
+	if job.Ends[queue.JobItemDone] != tasks {
+		t.Errorf("%+v, want %d done", job, tasks)
+	}
+	if pending := ids(t, w, "/tasks?queue=q&status=pending"); len(pending) != tasks {
+		t.Errorf("%d tasks wait, want %d", len(pending), tasks)
+	}
+	if left := ids(t, w, "/tasks?queue=letters"); len(left) != 0 {
+		t.Errorf("letters %v are left", left)
 	}
 }
 
@@ -251,10 +311,10 @@ func TestInterruptedBulk(t *testing.T) {
 	must(t, w.JobStart(w.ctx, job.ID))
 	claim, err := w.WorkOn(w.ctx, job.ID)
 	must(t, err)
-	must(t, claim.Add(w.ctx, []string{a, b}))
+	must(t, claim.Add(w.ctx, []queue.JobItem{{ID: a}, {ID: b}}))
 	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
 	must(t, w.Queue("q").Retry(w.ctx, a))
-	must(t, claim.End(w.ctx, 0, queue.JobItemDone, ""))
+	must(t, claim.End(w.ctx, 0, []queue.JobItem{{End: queue.JobItemDone}}))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}

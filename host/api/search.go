@@ -86,7 +86,12 @@ func (f *Filter) Narrows() bool {
 		f.Since > 0 || f.Until > 0 || f.EndedSince > 0 || f.EndedUntil > 0 || f.DeadLetters
 }
 
-// Selects tells whether a task passes; queue, status and key are the list's business.
+// passes tells whether a task passes, wherever it was found.
+func (f *Filter) passes(t *queue.Task) bool {
+	return (f.Queue == "" || t.Queue == f.Queue) && (f.Status == "" || string(t.Status) == f.Status) && (f.Key == "" || t.Key == f.Key) && f.Selects(t)
+}
+
+// Selects is passes for a task of a list that is made for the filter's queue, status and key.
 func (f *Filter) Selects(t *queue.Task) bool {
 	for name, value := range f.labels {
 		if is, ok := t.Labels[name]; !ok || is != value {

@@ -132,23 +132,22 @@ func (s *service) describeTasks() {
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
-			_, ended, err := s.tenants[in.Tenant].change(ctx, Cancel, in.ID)
+			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeCancel, in.ID)
 			out := &Cancelled{}
-			out.Body.ID, out.Body.Ended = in.ID, ended
-			return out, err
+			out.Body.ID, out.Body.Ended = in.ID, !one.Stopping
+			return out, refusal(one.Err)
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*Of[Task], error) {
-			retried, _, err := s.tenants[in.Tenant].change(ctx, Again, in.ID)
-			if err != nil {
-				return nil, err
+			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeRetry, in.ID)
+			if one.Err != nil {
+				return nil, refusal(one.Err)
 			}
-			return s.showTask(ctx, &ShowTask{InTask: InTask{in.InTenant, retried}})
+			return s.showTask(ctx, &ShowTask{InTask: InTask{in.InTenant, one.Task.ID}})
 		})
 	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
-			_, _, err := s.tenants[in.Tenant].change(ctx, Delete, in.ID)
-			return nil, err
+			return nil, refusal(s.tenants[in.Tenant].Change(ctx, queue.ChangeDelete, in.ID).Err)
 		})
 }
 
@@ -297,46 +296,13 @@ func (t *tenant) lines(ctx context.Context, id string, after int64) ([]LogLine, 
 	return lines, err
 }
 
-// Action is what is done to tasks.
-type Action string
-
-// The actions.
-const (
-	Cancel Action = "cancel"
-	Again  Action = "retry"
-	Delete Action = "delete"
-)
-
-// change does an action to one task, and returns the task that it changed: for the retry of a dead letter that which it stands
-// for. ended is false for one that a host is still stopping.
-func (t *tenant) change(ctx context.Context, action Action, id string) (changed string, ended bool, err error) {
-	task, err := t.Summary(ctx, id)
-	if err != nil {
-		return id, false, err
-	}
-	q := t.Queue(task.Queue)
-	ended = true
-	switch action {
-	case Cancel:
-		ended, err = q.Cancel(ctx, id)
-	case Again:
-		var retried *queue.Task
-		if retried, err = t.Retry(ctx, id); retried != nil {
-			task = retried
-		}
-	case Delete:
-		err = q.Delete(ctx, id)
-	}
+// refusal is the problem of a change that a task does not take.
+func refusal(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrUnique):
-		err = typed("not-unique", failed(http.StatusConflict, "%v", err))
+		return typed("not-unique", failed(http.StatusConflict, "%v", err))
 	case errors.Is(err, queue.ErrStatus):
-		allowed := map[Action]string{
-			Cancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
-			Again:  "only failed tasks can be retried",
-			Delete: "only complete and failed tasks can be deleted",
-		}
-		err = typed("status", failed(http.StatusConflict, "task %s is %s: %s", task.ID, task.Status, allowed[action]))
+		return typed("status", failed(http.StatusConflict, "%v", err))
 	}
-	return task.ID, ended, err
+	return err
 }

@@ -358,8 +358,8 @@ func administer(t *testing.T, w *world) {
 	job := must[*Job](t)(w.NewJob(ctx, "retry", "{}", "ada"))
 	work := must[*JobWork](t)(w.WorkOn(ctx, job.ID))
 	for _, err := range []error{
-		w.Audit(ctx, AuditEntry{Who: "ada"}), w.JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []string{"a"}),
-		work.End(ctx, 0, JobItemGone, ""), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
+		w.Audit(ctx, AuditEntry{Who: "ada"}), w.JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []JobItem{{ID: "a"}}),
+		work.End(ctx, 0, []JobItem{{End: JobItemGone}}), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
 	} {
 		if err != nil {
 			t.Error(err)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,18 +91,18 @@ func (q *Queue) Await(ctx context.Context, id string, after ...string) error {
 func (q *Queue) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
 func (q *Queue) await(ctx context.Context, id string, after []string, closes bool) error {
-	if err := (&Options{ID: id, After: after}).validateAfter(); err != nil {
+	if err := cmp.Or(ValidQueue(q.name), ValidID(id), (&Options{ID: id, After: after}).validateAfter()); err != nil {
 		return err
 	}
 	for first := true; first || len(after) > 0; first = false {
 		n := min(len(after), blockDependencies)
 		last := closes && n == len(after)
-		answer, err := q.change(ctx, "await", id, named(after[:n], q.client.clock, q.name, id, optional(last, "1"))...)
-		if err = dependencyError(err); err == nil {
+		answer, err := q.client.eval(ctx, newCall("await", q.client.keys.task(id), named(after[:n], q.client.clock, q.name, id, optional(last, "1"))...))
+		if err == nil {
 			err = verdict(answer, id)
 		}
 		if err != nil {
-			return err
+			return dependencyError(wrap("await task "+id, err))
 		}
 		after = after[n:]
 	}

@@ -21,6 +21,7 @@ var (
 	ErrDraining  = errors.New("the listener is draining")                // it takes nothing more
 	ErrInvalid   = errors.New("invalid")                                 // an argument; the text names what is accepted
 	ErrStatus    = errors.New("not possible in this status")
+	ErrChanged   = errors.New("it has changed since it was read") // and stays as it is
 	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
 	// ErrManyQueues refuses a queue that does not exist yet: see Client.SetMaxQueues.

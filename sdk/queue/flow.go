@@ -31,6 +31,7 @@ func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (done Fl
 			return done, err
 		}
 		tasks, finished, err := c.unfinished(ctx, ids)
+		again = false
 		if err != nil {
 			return done, err
 		}
@@ -38,32 +39,35 @@ func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (done Fl
 		done.Finished = finished - done.Cancelled
 		done.Running, done.Python = nil, nil
 		for page := range slices.Chunk(tasks, pageTasks) {
-			if err := c.cancelPage(ctx, page, &done); err != nil {
+			changed, err := c.cancelPage(ctx, page, &done)
+			if err != nil {
 				return done, fmt.Errorf("cancel the flow of task %s: %w", id, err)
 			}
+			again = again || changed
 		}
-		again = done.Cancelled > before
+		again = again || done.Cancelled > before
 	}
 	return done, nil
 }
 
 // flowTask is what a cancel needs to know of a task.
 type flowTask struct {
-	id, queue string
-	order     int // blocked ones come first, then those that wait, then those that run
+	id, queue, state string
+	order            int // blocked ones come first, then those that wait, then those that run
 }
 
 // unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
 func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(id), "status", "queue", "after")
+		return p.HMGet(ctx, c.keys.task(id), "status", "queue", "after", "created", "run", "updated")
 	})
 	for i, cmd := range cmds {
 		hash := cmd.Val()
-		if len(hash) != 3 || hash[0] == nil && hash[1] == nil {
+		if len(hash) != 6 || hash[0] == nil && hash[1] == nil {
 			continue // it is gone
 		}
-		task := flowTask{id: ids[i], queue: asString(hash[1]), order: 2}
+		task := flowTask{id: ids[i], queue: asString(hash[1]), order: 2,
+			state: stateOf(asString(hash[3]), asString(hash[4]), Status(asString(hash[0])), asString(hash[5]))}
 		switch status := Status(asString(hash[0])); {
 		case status.Finished():
 			finished++
@@ -81,15 +85,15 @@ func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask,
 	return left, finished, wrap("read the tasks of a flow", err)
 }
 
-// cancelPage cancels tasks in one round trip.
-func (c *Client) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) error {
+// cancelPage cancels tasks in one round trip; changed tells whether some were not any more as they were read, and are left alone.
+func (c *Client) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]call, len(tasks))
 	for i, t := range tasks {
-		calls[i] = newCall("cancel", c.keys.task(t.id), c.clock, t.queue, t.id, 0)
+		calls[i] = newCall("cancel", c.keys.task(t.id), c.clock, t.queue, t.id, t.state)
 	}
 	for i, reply := range c.evalAll(ctx, calls) {
 		if err := reply.Err(); err != nil {
-			return err
+			return changed, err
 		}
 		switch reply.Val() {
 		case "ok":
@@ -98,11 +102,11 @@ func (c *Client) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCan
 			done.Running = append(done.Running, tasks[i].id)
 		case "python":
 			done.Python = append(done.Python, tasks[i].id)
-		default: // it has ended meanwhile
-			done.Finished++
+		default: // it has ended, or another one has its ID
+			changed = true
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // flow lists the IDs of a task and of all that wait for it, directly or not; if whole is set, of all that are connected.

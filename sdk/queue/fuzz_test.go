@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -90,10 +91,13 @@ func FuzzDamaged(f *testing.F) {
 			if err == nil {
 				return
 			}
-			for _, known := range []string{"WRONGTYPE", ErrLost.Error(), ErrNoTask.Error(), ErrStatus.Error(), ErrLeaseLost.Error(), ErrInvalid.Error(), ErrNoNode.Error(), ErrQueueFull.Error()} {
-				if strings.Contains(err.Error(), known) {
+			for _, known := range []error{ErrLost, ErrNoTask, ErrStatus, ErrLeaseLost, ErrInvalid, ErrNoNode, ErrQueueFull} {
+				if errors.Is(err, known) {
 					return
 				}
+			}
+			if strings.Contains(err.Error(), "WRONGTYPE") {
+				return
 			}
 			t.Errorf("%s: %v", what, err)
 		}

@@ -39,9 +39,10 @@ const (
 // JobEnd is what became of one task of a job.
 type JobEnd string
 
-// The ends of a task: changed, in a status that does not allow it, gone, or an error.
+// The ends of a task: done, not any more as the job found it, refused for another reason, gone, or an error.
 const (
 	JobItemDone    JobEnd = "done"
+	JobItemChanged JobEnd = "changed"
 	JobItemRefused JobEnd = "refused"
 	JobItemGone    JobEnd = "gone"
 	JobItemFailed  JobEnd = "failed"
@@ -67,9 +68,15 @@ type Job struct {
 
 // JobItem is one task of a job; End is "" while it has none.
 type JobItem struct {
-	ID   string
-	End  JobEnd
-	Text string // why
+	ID      string
+	Created time.Time // of the task that was counted; zero in a job of an older version
+	End     JobEnd
+	Text    string // why
+}
+
+// Of tells whether this task is the one that the job counted: another one may have its ID by now.
+func (i *JobItem) Of(task *Task) bool {
+	return task.ID == i.ID && (i.Created.IsZero() || i.Created.Equal(task.Created))
 }
 
 // NewJob makes a job in the state counting.
@@ -159,7 +166,7 @@ func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 			Claimed: cmd.claim.Val() > 0, Start: hash["start"] != "", Stop: hash["stop"] != "", More: hash["more"] != "", Error: hash["error"],
 			Created: parseSeconds(hash["created"]), Items: cmd.items.Val(), Ended: cmd.ends.Val(), Ends: make(map[JobEnd]int64),
 		}
-		for _, end := range []JobEnd{JobItemDone, JobItemRefused, JobItemGone, JobItemFailed} {
+		for _, end := range []JobEnd{JobItemDone, JobItemChanged, JobItemRefused, JobItemGone, JobItemFailed} {
 			if n := asInt(hash[string(end)]); n > 0 {
 				j.Ends[end] = n
 			}
@@ -181,8 +188,9 @@ func (c *Client) JobItems(ctx context.Context, id string, offset, limit int64) (
 		return nil, fmt.Errorf("read tasks of job %s: %w", id, err)
 	}
 	items := make([]JobItem, len(ids.Val()))
-	for i, task := range ids.Val() {
-		items[i].ID = task
+	for i, entry := range ids.Val() {
+		task, created, _ := strings.Cut(entry, " ")
+		items[i].ID, items[i].Created = task, parseSeconds(created)
 		if i < len(ends.Val()) {
 			end, text, _ := strings.Cut(ends.Val()[i], " ")
 			items[i].End, items[i].Text = JobEnd(end), text
@@ -272,13 +280,19 @@ func (w *JobWork) Stopped(ctx context.Context) (bool, error) {
 }
 
 // Add adds tasks, up to 1,000 at a time, to a job that is counting.
-func (w *JobWork) Add(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
+func (w *JobWork) Add(ctx context.Context, items []JobItem) error {
+	if len(items) == 0 {
 		return nil
 	}
-	err := w.write(ctx, named(ids, "add", w.items)...)
+	entries := make([]string, len(items))
+	for i, item := range items {
+		if entries[i] = item.ID; !item.Created.IsZero() {
+			entries[i] += " " + seconds(item.Created)
+		}
+	}
+	err := w.write(ctx, named(entries, "add", w.items)...)
 	if err == nil {
-		w.items += len(ids)
+		w.items += len(items)
 	}
 	return err
 }
@@ -289,9 +303,16 @@ func (w *JobWork) Forget(ctx context.Context) error {
 	return w.write(ctx, "forget")
 }
 
-// End writes the end of a task; before is how many have theirs.
-func (w *JobWork) End(ctx context.Context, before int64, end JobEnd, text string) error {
-	return w.write(ctx, "end", before, string(end), head(validText(text), jobText))
+// End writes the ends of the next tasks, up to 1,000 at a time; before is how many have theirs.
+func (w *JobWork) End(ctx context.Context, before int64, items []JobItem) error {
+	if len(items) == 0 {
+		return nil
+	}
+	ends := make([]string, len(items))
+	for i, item := range items {
+		ends[i] = string(item.End) + " " + head(validText(item.Text), jobText)
+	}
+	return w.write(ctx, named(ends, "end", before)...)
 }
 
 // Become writes the job's state, and what is wrong if it stops by itself.

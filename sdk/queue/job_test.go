@@ -21,9 +21,9 @@ func TestJobs(t *testing.T) {
 			t.Error("two work on a job")
 		}
 		for _, err := range []error{
-			work.Add(w.ctx, nil), work.Add(w.ctx, []string{"old"}), work.Forget(w.ctx), work.Add(w.ctx, []string{"a", "b"}), work.Add(w.ctx, []string{"c"}),
+			work.Add(w.ctx, nil), work.Add(w.ctx, []JobItem{{ID: "old"}}), work.Forget(w.ctx), work.Add(w.ctx, []JobItem{{ID: "a"}, {ID: "b"}}), work.Add(w.ctx, []JobItem{{ID: "c"}}),
 			work.Become(w.ctx, JobCounted, true, ""), w.JobStart(w.ctx, job.ID), work.Become(w.ctx, JobRunning, false, ""),
-			work.End(w.ctx, 0, JobItemDone, ""), work.End(w.ctx, 0, JobItemDone, "repeated, because the answer was lost"), work.End(w.ctx, 1, JobItemFailed, "two\nlines \xff"),
+			work.End(w.ctx, 0, []JobItem{{End: JobItemDone}}), work.End(w.ctx, 0, []JobItem{{End: JobItemDone, Text: "repeated, because the answer was lost"}}), work.End(w.ctx, 1, []JobItem{{End: JobItemFailed, Text: "two\nlines \xff"}}),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -35,7 +35,7 @@ func TestJobs(t *testing.T) {
 			t.Errorf("half done: %+v", got)
 		}
 		items := must[[]JobItem](t)(w.JobItems(w.ctx, job.ID, 1, 10))
-		if !slices.Equal(items, []JobItem{{"b", JobItemFailed, "two\nlines \ufffd"}, {ID: "c"}}) {
+		if !slices.Equal(items, []JobItem{{ID: "b", End: JobItemFailed, Text: "two\nlines \ufffd"}, {ID: "c"}}) {
 			t.Errorf("%q", items)
 		}
 		if stop := must[bool](t)(work.Stopped(w.ctx)); stop {
@@ -96,17 +96,17 @@ func TestLostClaim(t *testing.T) {
 	w := setup(t)
 	job := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
 	late := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
-	if err := late.Add(w.ctx, []string{"a", "b"}); err != nil {
+	if err := late.Add(w.ctx, []JobItem{{ID: "a"}, {ID: "b"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.rdb.Del(w.ctx, w.keys.duty(jobDuty(job.ID))) // as if it had expired
 	next := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
-	if err := next.End(w.ctx, 0, JobItemDone, ""); err != nil {
+	if err := next.End(w.ctx, 0, []JobItem{{End: JobItemDone}}); err != nil {
 		t.Fatal(err)
 	}
 	late.claimed, next.claimed = time.Time{}, time.Time{}
 	for what, err := range map[string]error{
-		"keep": late.Keep(w.ctx), "add": late.Add(w.ctx, []string{"c"}), "end": late.End(w.ctx, 1, JobItemFailed, ""),
+		"keep": late.Keep(w.ctx), "add": late.Add(w.ctx, []JobItem{{ID: "c"}}), "end": late.End(w.ctx, 1, []JobItem{{End: JobItemFailed}}),
 		"become": late.Become(w.ctx, JobDone, false, ""), "forget": late.Forget(w.ctx),
 	} {
 		if !errors.Is(err, ErrClaimLost) {
@@ -129,7 +129,7 @@ func TestTooManyJobs(t *testing.T) {
 	w := setup(t)
 	oldest := must[*Job](t)(w.NewJob(w.ctx, "retry", "{}", "ada"))
 	work := must[*JobWork](t)(w.WorkOn(w.ctx, oldest.ID))
-	if err := work.Add(w.ctx, []string{"a"}); err != nil {
+	if err := work.Add(w.ctx, []JobItem{{ID: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	for range jobCount {
@@ -141,7 +141,7 @@ func TestTooManyJobs(t *testing.T) {
 	if n := w.rdb.Exists(w.ctx, w.keys.job(oldest.ID), w.keys.jobItems(oldest.ID)).Val(); n != 0 {
 		t.Errorf("%d keys of the oldest are left", n)
 	}
-	if err := work.Add(w.ctx, []string{"b"}); !errors.Is(err, ErrClaimLost) {
+	if err := work.Add(w.ctx, []JobItem{{ID: "b"}}); !errors.Is(err, ErrClaimLost) {
 		t.Errorf("%v, want ErrClaimLost", err)
 	}
 }

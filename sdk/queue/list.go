@@ -288,6 +288,13 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	return tasks[0], nil
 }
 
+// Summaries reads tasks without their parameters and results: of the first IDs, up to the task with which they have this many bytes.
+// read is how many IDs those are; tasks that are gone are left out.
+func (c *Client) Summaries(ctx context.Context, ids []string, bytes int) (tasks []*Task, read int, err error) {
+	tasks, read, _, err = c.someSummaries(ctx, "", "", ids, bytes)
+	return tasks, read, err
+}
+
 // summaryFields are the fields of a task in a list: without parameters and result.
 var summaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",

@@ -185,7 +185,7 @@ func TestPurgeOfStaleEntries(t *testing.T) {
 		}
 		w.finishAs(t, "q", "p0", "c1", "c2", "c3", "c4", "c5")
 		for _, id := range []string{"c2", "c4", "c5"} {
-			must[any](t)(w.eval(w.ctx, unsearched("delete", w.keys.task(id), "q", id)))
+			must[any](t)(w.eval(w.ctx, unsearched("delete", w.keys.task(id), "", "q", id, "")))
 		}
 		purge(3, false, 0, 3, "c5 c4 c3 c2 c1 p0")
 		purge(2, true, 0, 3, "c5 c4 c3 c2 c1 p0") // the oldest one is another client's
@@ -255,7 +255,7 @@ func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
 		}
 		for i, newCall := range []func(script, key string, args ...any) call{unsearched, newCall} {
 			fail()
-			must[any](t)(w.eval(w.ctx, newCall("retry", w.keys.task(id), "", "q", id)))
+			must[any](t)(w.eval(w.ctx, newCall("retry", w.keys.task(id), "", "q", id, "")))
 			if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); int(n) != 1-i {
 				t.Errorf("after retry %d the list has %d entries", i, n)
 			}

@@ -84,8 +84,6 @@ func verdict(answer any, id string) error {
 		return fmt.Errorf("task %s: %w", id, ErrNoTask)
 	case "cancelled":
 		return fmt.Errorf("task %s has failed: %w", id, ErrCancelled)
-	case "dependency":
-		return fmt.Errorf("task %s waits for a task that failed: retry that one, and this one waits again: %w", id, ErrStatus)
 	case "closed":
 		return fmt.Errorf("task %s takes no more dependencies: %w", id, ErrStatus)
 	case "lost":

@@ -65,6 +65,7 @@ type Task struct {
 	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
 	CancelAsked     bool   // the task runs and is to be stopped
 	CheckpointSize  int64  // bytes of its checkpoint, until it is complete
+	state           string // from stateOf
 }
 
 // digestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
@@ -101,6 +102,7 @@ func newTask(id string, hash map[string]string) *Task {
 		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
+	t.state = stateOf(hash["created"], hash["run"], t.Status, hash["updated"])
 	if t.Status.Finished() {
 		t.FinishedAt = t.Updated
 	}
@@ -119,6 +121,14 @@ func newTask(id string, hash map[string]string) *Task {
 		t.Result = []byte(text)
 	}
 	return t
+}
+
+// stateOf is the state of a task as altered in prelude.lua compares it, of the texts in its hash.
+func stateOf(created, run string, status Status, updated string) string {
+	if status == Reserved || status == Started {
+		updated = "" // progress moves it
+	}
+	return created + " " + run + " " + string(status) + " " + updated
 }
 
 // Task reads a task: ErrNoTask if there is none.

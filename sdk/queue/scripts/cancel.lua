@@ -2,21 +2,22 @@
 -- only the hash fails, and reserve later drops the ID. A running task is marked for its host to stop it. A task
 -- that nobody holds fails, whatever its hash says.
 -- KEYS    1 task hash
--- ARGV    1 clock override  2 queue  3 id  4 '1' to leave a running task alone
--- RETURNS 'ok', 'asked' (it runs, and is marked), 'gone' (no such task in this queue), 'python' (a
---         listener holds it that knows no marks), or the status that forbids it
+-- ARGV    1 clock override  2 queue  3 id  4 its state as altered compares it  5 '1' to leave a running task alone
+-- RETURNS 'ok', 'asked' (it runs, and is marked), 'gone' (no such task in this queue), 'changed' (it has another state), 'python'
+--         (a listener holds it that knows no marks), or the status that forbids it
 local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', KEYS[1], 'hash',
   EXPIRY_ .. queue, 'zset', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
+if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local h = redis.call('HMGET', KEYS[1], 'status', 'node', 'priority')
 local status = h[1] or 'pending'
 local clock = now(ARGV[1])
 local list = RESERVED_TASKS_ .. queue .. '_' .. (h[2] or '')
 if (status == 'reserved' or status == 'started') and type(redis.pcall('LPOS', list, id)) == 'number' then
-  if ARGV[4] == '1' then return status end
+  if ARGV[5] == '1' then return status end
   if not string.find(h[2] or '', '~%x%x%x%x%x%x%x%x_%d+$') then return 'python' end
   redis.call('HSET', KEYS[1], 'cancel', clock)
   announce(CONTROL)
@@ -26,6 +27,6 @@ if status == 'complete' or status == 'failed' then return status end
 redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
 redis.call('ZREM', BLOCKED_ .. queue, id)
 list = pendinglist(queue, h[3])
-if mistyped(list, 'list') == nil and redis.call('LLEN', list) <= SEARCHED then redis.call('LREM', list, 0, id) end
+if mistyped(list, 'list') == nil and redis.call('LLEN', list) <= SEARCHED then redis.call('LREM', list, 1, id) end
 fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran'))
 return 'ok'

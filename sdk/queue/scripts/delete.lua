@@ -1,15 +1,16 @@
 -- Deletes a finished task and its data. In a long list of finished tasks its entry stays until purge meets it, as a stale one,
 -- because searching would take Redis too long.
 -- KEYS    1 task hash
--- ARGV    1 queue  2 id
--- RETURNS 'ok', 'gone' (no such task in this queue), 'telling' (first those that wait for it are to be told of its end, or they would
+-- ARGV    1 clock override, not used  2 queue  3 id  4 its state as altered compares it
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (it has another state), 'telling' (first those that wait for it are to be told of its end, or they would
 --         miss its result), or the status that forbids it
-local queue, id = ARGV[1], ARGV[2]
+local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', KEYS[1], 'hash',
   KEYS_ .. queue, 'zset', STATS_ .. queue, 'hash', ENDED, 'zset')
 if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
+if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
 if status ~= 'complete' and status ~= 'failed' then return status end
 redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: first a removal, for what follows may have to write

@@ -1,8 +1,8 @@
 -- Writes to a job, if the caller still works on it. A write that is repeated, because its answer was lost, changes nothing.
 -- KEYS    1 duty of the job
 -- ARGV    1 listener  2 job  3 seconds for which it is kept  4 what:
---         'forget': all its tasks; 'add': 5 number of tasks before these, 6... tasks;
---         'end': 5 number of ended tasks before this, 6 end, 7 text; 'become': 5 state, 6 "1" for more, 7 error
+--         'forget': all its tasks; 'add': 5 number of tasks before these, 6... "ID CREATED" of each;
+--         'end': 5 number of ended tasks before these, 6... "END TEXT" of each; 'become': 5 state, 6 "1" for more, 7 error
 -- RETURNS 1, or 0 if the caller does not work on it any more, or the job is gone
 local job, items, ends = JOB_ .. ARGV[2], JOB_ITEMS_ .. ARGV[2], JOB_ENDS_ .. ARGV[2]
 local bad = mistyped(job, 'hash', items, 'list', ends, 'list')
@@ -16,8 +16,8 @@ if what == 'forget' then
 elseif what == 'add' and redis.call('LLEN', items) == before then
   redis.call('RPUSH', items, unpack(ARGV, 6))
 elseif what == 'end' and redis.call('LLEN', ends) == before then
-  redis.call('RPUSH', ends, ARGV[6] .. ' ' .. ARGV[7])
-  redis.call('HINCRBY', job, ARGV[6], 1)
+  redis.call('RPUSH', ends, unpack(ARGV, 6))
+  for i = 6, #ARGV do redis.call('HINCRBY', job, string.match(ARGV[i], '^%l+'), 1) end
 elseif what == 'become' then
   redis.call('HSET', job, 'state', ARGV[5])
   if ARGV[6] ~= '' then redis.call('HSET', job, 'more', ARGV[6]) end

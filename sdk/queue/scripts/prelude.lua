@@ -175,6 +175,15 @@ local function exists(queue, id)
   return not is or is == '' or is == queue
 end
 
+-- altered(key, state): whether a task is not any more as its reader saw it: "CREATED RUN STATUS UPDATED", without the last, which
+-- progress moves, while it is held. "" is any state.
+local function altered(key, state)
+  if state == '' then return false end
+  local h = redis.call('HMGET', key, 'created', 'run', 'status', 'updated')
+  local held = h[3] == 'reserved' or h[3] == 'started'
+  return state ~= (h[1] or '') .. ' ' .. (h[2] or '') .. ' ' .. (h[3] or '') .. ' ' .. (held and '' or h[4] or '')
+end
+
 -- companion(id, field): the size of a field in the task's companion hash; 0 if that has another type.
 local function companion(id, field)
   local bytes = redis.pcall('HSTRLEN', BYTES_ .. id, field)

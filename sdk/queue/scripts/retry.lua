@@ -1,8 +1,9 @@
 -- Retries a task that failed for good, on request: its counts and its age start anew. In a long list of failed
 -- tasks its entry stays; purge passes over as many entries as `stale` counts.
 -- KEYS    1 task hash
--- ARGV    1 clock override  2 queue  3 id
--- RETURNS 'ok', 'gone' (no such task in this queue), 'dependency' (it cannot run unless a task that it waits for is retried),
+-- ARGV    1 clock override  2 queue  3 id  4 its state as altered compares it
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (it has another state), 'dependency ID failed' or
+--         'dependency ID gone' (it cannot run unless that task is done),
 --         or the status that forbids it; the error UNIQUE if another task holds its uniqueness by now
 local queue, id = ARGV[2], ARGV[3]
 local key = KEYS[1]
@@ -10,13 +11,42 @@ local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'l
   EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
+-- blamed(d): looks again at dependencies that did not end well, and returns the first because of which the task would fail again, and
+-- how it ended. Some may have been enqueued anew since they were deleted. It looks at 100, and goes on there the next time.
+local function blamed(d)
+  local places, looked = redis.call('HGETALL', AFTER_ .. id), 0
+  for i = 1, #places, 2 do
+    local other, index, was = places[i], string.match(places[i + 1], '^(%d+) ?(%l*)$')
+    if index and was ~= '' and was ~= 'complete' then
+      local state = endof(other)
+      if state ~= was then
+        counted(d, was, state)
+        redis.call('HSET', AFTER_ .. id, other, state == '' and index or index .. ' ' .. state)
+        redis.call('HSET', key, 'after', noted(d))
+        if state == '' then
+          redis.pcall('RPUSH', CHILDREN_ .. other, id)
+          redis.call('HSET', TASK_ .. other, 'awaited', '1')
+        end
+      end
+      looked = looked + 1
+      if decide(d) ~= 'fail' then return nil end
+      if state ~= '' and state ~= 'complete' and d.when ~= 'any' or looked == 100 then return other, state end
+    end
+  end
+  return places[1] or '-', 'failed'
+end
+
 if not exists(queue, id) then return 'gone' end
+if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after', 'updated', 'run')
+  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
 local d = h[11] and dependencies(h[11])
 if d and d.state == 'released' then d = nil end
-if d and decide(d) == 'fail' then return 'dependency' end
+if d and decide(d) == 'fail' then
+  local other, state = blamed(d)
+  if other then return 'dependency ' .. other .. ' ' .. state end
+end
 local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
@@ -25,9 +55,13 @@ if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- otherwise it never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
-  local stale = redis.call('LREM', FAILED_TASKS_ .. queue, 0, id) - 1
-  if stale > 0 then count(STATS_ .. queue, 'stale:failed', -stale) end
-  redis.call('HDEL', key, 'stale')
+  if h[14] then
+    local stale = redis.call('LREM', FAILED_TASKS_ .. queue, 0, id) - 1
+    if stale > 0 then count(STATS_ .. queue, 'stale:failed', -stale) end
+    redis.call('HDEL', key, 'stale')
+  else -- the first one found is all: a job begins with the first ones
+    redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
+  end
 else
   count(key, 'stale')
   count(STATS_ .. queue, 'stale:failed')

@@ -1,0 +1,298 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1" //nolint:gosec // as Redis's own sha1hex, not a protection
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Change is what operators do to tasks.
+type Change string
+
+// The changes of Queue.Cancel, Client.Retry and Queue.Delete.
+const (
+	ChangeCancel Change = "cancel"
+	ChangeRetry  Change = "retry"
+	ChangeDelete Change = "delete"
+)
+
+// Changed is what became of a task that was to be changed.
+type Changed struct {
+	Task     *Task // as it was read before; of the retry of a dead letter the task that the letter stands for, while that exists
+	Stopping bool  // who runs it is told to stop, soon: Wait tells when
+	Err      error
+}
+
+// Change changes one task: see Queue.Cancel, Client.Retry and Queue.Delete.
+func (c *Client) Change(ctx context.Context, change Change, id string) (changed Changed) {
+	task, err := c.Summary(ctx, id)
+	if err != nil {
+		return Changed{Err: err}
+	}
+	return c.changeAll(ctx, change, []*Task{task}, anyhow)[0]
+}
+
+// ChangeAll makes the same change to many tasks, each as Summary or a list read it: ErrChanged for one that is not like that any more,
+// which it leaves alone. It takes a few round trips.
+func (c *Client) ChangeAll(ctx context.Context, change Change, tasks []*Task) []Changed {
+	return c.changeAll(ctx, change, tasks, (*Task).as)
+}
+
+func (c *Client) changeAll(ctx context.Context, change Change, tasks []*Task, as func(*Task) string) []Changed {
+	list := make([]Changed, len(tasks))
+	for i, task := range tasks {
+		list[i].Task = task
+	}
+	if change == ChangeRetry {
+		c.retryAll(ctx, list, as)
+	} else {
+		c.each(ctx, change, list, as)
+	}
+	return list
+}
+
+// as is the state of a task that was read, as scripts compare it; anyhow lets them change it in any state.
+func (t *Task) as() string { return t.state }
+func anyhow(*Task) string  { return "" }
+
+// each runs the script of a change for each task of a list, in a state, that has no error yet.
+func (c *Client) each(ctx context.Context, change Change, list []Changed, as func(*Task) string, options ...any) {
+	var open []*Changed
+	for i := range list {
+		if one := &list[i]; one.Err == nil {
+			open = append(open, one)
+		}
+	}
+	for len(open) > 0 {
+		calls := make([]call, len(open))
+		for i, one := range open {
+			calls[i] = newCall(string(change), c.keys.task(one.Task.ID), append([]any{c.clock, one.Task.Queue, one.Task.ID, as(one.Task)}, options...)...)
+		}
+		var telling []*Changed
+		for i, reply := range c.evalAll(ctx, calls) {
+			one := open[i]
+			answer, err := reply.Result()
+			if err == nil && answer == "telling" {
+				telling = append(telling, one)
+				continue
+			}
+			one.Stopping, one.Err = err == nil && answer == "asked", outcome(change, one.Task.ID, answer, err)
+		}
+		if open = telling; len(open) == 0 {
+			return
+		}
+		if err := c.Fleet().advanceAll(ctx); err != nil {
+			for _, one := range open {
+				one.Err = fmt.Errorf("%s task %s: %w", change, one.Task.ID, err)
+			}
+			return
+		}
+	}
+}
+
+// outcome is the error of a change that Redis answered so.
+func outcome(change Change, id string, answer any, err error) error {
+	text, _ := answered(err)
+	if unique, ok := strings.CutPrefix(text, "UNIQUE "); ok {
+		return fmt.Errorf("%s: %w", unique, ErrUnique)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s task %s: %w", change, id, err)
+	case answer == "asked":
+		return nil
+	case answer == "changed":
+		return fmt.Errorf("task %s: %w", id, ErrChanged)
+	case answer == "python":
+		return refusal(fmt.Sprintf("task %s is held by a Python listener, which cannot be told to stop", id))
+	case answer == "ok" || answer == "gone":
+		return verdict(answer, id)
+	}
+	text = asString(answer)
+	if other, state, _ := strings.Cut(strings.TrimPrefix(text, "dependency "), " "); state == "gone" {
+		return refusal(fmt.Sprintf("task %s waits for task %s, which does not exist any more: enqueue both anew", id, other))
+	} else if state != "" {
+		return refusal(fmt.Sprintf("task %s waits for task %s, which failed: retry that one, and this one waits again", id, other))
+	}
+	return refusal(fmt.Sprintf("task %s is %s: %s", id, text, changeable[change]))
+}
+
+// changeable says which tasks a change takes.
+var changeable = map[Change]string{
+	ChangeCancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
+	ChangeRetry:  "only failed tasks can be retried",
+	ChangeDelete: "only complete and failed tasks can be deleted",
+}
+
+// refusal is an ErrStatus in its own words.
+type refusal string
+
+func (r refusal) Error() string        { return string(r) }
+func (r refusal) Is(target error) bool { return target == ErrStatus }
+
+// Cancel ends a task for good, with the reason cancelled. A task that waits (pending or scheduled) has failed when Cancel
+// returns done. One that a Quern host or a worker of this package runs is stopped there, soon: Wait tells when. ErrStatus if
+// the task is finished, or a Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
+func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
+	one := q.change(ctx, ChangeCancel, id)
+	return one.Err == nil && !one.Stopping, one.Err
+}
+
+// Retry makes a task that failed for good wait again, and counts its attempts, crashes and age anew. Its dead letters stay. ErrStatus if
+// it has not failed, and ErrUnique, which is one, if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
+func (q *Queue) Retry(ctx context.Context, id string) error {
+	return q.change(ctx, ChangeRetry, id).Err
+}
+
+// Delete removes a finished task with log and history. Tasks that wait for it are told of its end first, and get its result if that is
+// to be their parameters. ErrStatus if it is not finished, ErrNoTask if the queue has none.
+func (q *Queue) Delete(ctx context.Context, id string) error {
+	return q.change(ctx, ChangeDelete, id).Err
+}
+
+// change runs the script of a change for a task of this queue.
+func (q *Queue) change(ctx context.Context, change Change, id string) Changed {
+	list := []Changed{{Task: &Task{ID: id, Queue: q.name}, Err: errors.Join(ValidQueue(q.name), ValidID(id))}}
+	q.client.each(ctx, change, list, anyhow)
+	return list[0]
+}
+
+// Retry is Queue.Retry as an operator means it. Of a dead letter it retries the failed task that the letter stands for, while that
+// exists; and it deletes the letters of the task that wait or failed, since nobody needs to handle them any more: ErrLetterStays if it
+// cannot, although the task is retried. It returns the task that it retried or refused to retry, as Summary read it before.
+func (c *Client) Retry(ctx context.Context, id string) (*Task, error) {
+	one := c.Change(ctx, ChangeRetry, id)
+	return one.Task, one.Err
+}
+
+func (c *Client) retryAll(ctx context.Context, list []Changed, as func(*Task) string) {
+	origins, err := c.origins(ctx, list)
+	var letters [][]string
+	if err == nil {
+		letters, err = c.letters(ctx, list) // while the tasks still tell them
+	}
+	if err != nil {
+		for i := range list {
+			list[i].Err = fmt.Errorf("retry task %s: %w", list[i].Task.ID, err)
+		}
+		return
+	}
+	c.each(ctx, ChangeRetry, list, func(t *Task) string {
+		if origins[t] { // which may have changed since its letter was read
+			return ""
+		}
+		return as(t)
+	})
+	c.clear(ctx, list, letters)
+}
+
+// origins puts into the places of dead letters the tasks for which they stand, while these exist.
+func (c *Client) origins(ctx context.Context, list []Changed) (origins map[*Task]bool, err error) {
+	var ids []string
+	for _, one := range list {
+		if one.Task.LiveID != "" {
+			ids = append(ids, one.Task.LiveID)
+		}
+	}
+	tasks, err := c.summaries(ctx, "", "", ids)
+	origins = make(map[*Task]bool, len(tasks))
+	of := make(map[string]*Task, len(tasks))
+	for _, task := range tasks {
+		of[task.ID], origins[task] = task, true
+	}
+	for i := range list {
+		list[i].Task = cmp.Or(of[list[i].Task.LiveID], list[i].Task)
+	}
+	return origins, err
+}
+
+// maxLetters is the length of the longest chain of dead letters.
+const maxLetters = 5
+
+// letters lists the dead letters of tasks. Each names the one that was made when it failed itself.
+func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]string, err error) {
+	letters = make([][]string, len(list))
+	var buried []int
+	for i, one := range list {
+		if one.Task.DeadID != "" {
+			buried = append(buried, i)
+		}
+	}
+	hashes, err := pipelined(ctx, &c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
+		return p.HMGet(ctx, c.keys.task(list[i].Task.ID), "dead_id", "run", "retried_at", "created")
+	})
+	next, last := make([]string, len(list)), make([]string, len(list))
+	for n, hash := range hashes {
+		if h := hash.Val(); len(h) == 4 && h[0] != nil {
+			i := buried[n]
+			sum := sha1.Sum([]byte(list[i].Task.ID + " " + asString(h[1]) + " " + asString(h[2]) + " " + asString(h[3]))) //nolint:gosec // as PROTOCOL.md names letters
+			next[i], last[i] = "dead-"+hex.EncodeToString(sum[:]), asString(h[0])
+		}
+	}
+	for range maxLetters {
+		buried = slices.DeleteFunc(buried, func(i int) bool { return next[i] == "" })
+		for _, i := range buried {
+			letters[i] = append(letters[i], next[i])
+		}
+		if err != nil || len(buried) == 0 {
+			break
+		}
+		var names []*redis.StringCmd
+		names, err = pipelined(ctx, &c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
+			return p.HGet(ctx, c.keys.task(next[i]), "dead_id")
+		})
+		for n, name := range names {
+			next[buried[n]] = name.Val()
+		}
+	}
+	for i := range letters {
+		if last[i] != "" && !slices.Contains(letters[i], last[i]) { // one between them is deleted
+			letters[i] = append(letters[i], last[i])
+		}
+	}
+	return letters, err
+}
+
+// clear deletes the dead letters of the tasks that were retried, unless they run or were handled.
+func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) {
+	of := make(map[string]int)
+	var ids []string
+	for i, some := range letters {
+		for _, id := range some {
+			if list[i].Err == nil {
+				of[id], ids = i, append(ids, id)
+			}
+		}
+	}
+	tasks, err := c.summaries(ctx, "", "", ids)
+	if err != nil {
+		for _, i := range of {
+			list[i].Err = fmt.Errorf("task %s is retried, but %w: %w", list[i].Task.ID, ErrLetterStays, err)
+		}
+		return
+	}
+	var waiting, failed []Changed
+	for _, task := range tasks {
+		if one := (Changed{Task: task}); task.Status == Failed {
+			failed = append(failed, one)
+		} else {
+			waiting = append(waiting, one)
+		}
+	}
+	c.each(ctx, ChangeCancel, waiting, anyhow, "1")
+	failed = append(failed, waiting...)
+	c.each(ctx, ChangeDelete, failed, anyhow) // those that were cancelled
+	for _, one := range failed {
+		i := of[one.Task.ID]
+		if one.Err != nil && list[i].Err == nil && !errors.Is(one.Err, ErrStatus) && !errors.Is(one.Err, ErrNoTask) { // changed by somebody else
+			list[i].Err = fmt.Errorf("task %s is retried, but %w: %w", list[i].Task.ID, ErrLetterStays, one.Err)
+		}
+	}
+}
