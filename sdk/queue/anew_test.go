@@ -28,7 +28,7 @@ func TestAnIDEnqueuedAnewIsAnotherTask(t *testing.T) {
 		errs := must[[]error](t)(node.Settle(w.ctx, "q", []Settlement{first}))
 		released := must[[]error](t)(node.Release(w.ctx, "q", []Claim{old}))
 		for what, err := range map[string]error{
-			"settle": errs[0], "release": released[0], "start": node.Start(w.ctx, "q", old),
+			"settle": errs[0], "release": released[0], "start": second(node.Start(w.ctx, "q", old)),
 			"progress":   node.Progress(w.ctx, []ProgressReport{{Claim: old, Queue: "q"}})[0],
 			"checkpoint": node.Checkpoint(w.ctx, "q", old, []byte("old")),
 			"log":        node.AppendLogs(w.ctx, []LogBatch{{Claim: old, Lines: []string{"old"}}})[0],

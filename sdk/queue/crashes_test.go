@@ -97,7 +97,7 @@ func TestTermsOfAnOlderManifest(t *testing.T) {
 			},
 			"start": func(node *Node, queue string) error {
 				got := w.reserve(t, node, queue, false)
-				return node.Start(w.ctx, queue, Claim{ID: got.ID, Run: got.Run})
+				return second(node.Start(w.ctx, queue, Claim{ID: got.ID, Run: got.Run}))
 			},
 			"adopt": func(node *Node, queue string) error {
 				got := w.reserve(t, node, queue, false)

@@ -431,6 +431,83 @@ func TestNoneMissesAResult(t *testing.T) {
 	}
 }
 
+// A task whose parameters were to be a result that is deleted does not run without.
+func TestNoneRunsWithoutItsInput(t *testing.T) {
+	for what, late := range map[string]func(t *testing.T, w *world, id string){
+		"open": func(t *testing.T, w *world, id string) {
+			must[any](t)(nil, w.Queue("q").Close(w.ctx, id))
+		},
+		"retried": func(t *testing.T, w *world, id string) {
+			must[any](t)(nil, w.Queue("q").Retry(w.ctx, id))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, w *world) {
+				end := func(failure *Failure) {
+					t.Helper()
+					node, hold := w.held(t, "a")
+					w.settle(t, node, "a", Settlement{Claim: hold, Result: []byte("result"), Failure: failure})
+					w.advance(t)
+				}
+				w.enqueue(t, "a", "", Options{ID: "a"})
+				options := Options{After: []string{"a"}, Open: what == "open", Unique: &Unique{Key: "one"}}
+				id := w.enqueue(t, "q", "", options)
+				if what == "retried" { // it failed, and cannot wait again, because another one has its uniqueness
+					end(&Failure{})
+					w.enqueue(t, "q", "other", Options{ID: "other", Unique: &Unique{Key: "one"}})
+					must[any](t)(nil, w.Queue("a").Retry(w.ctx, "a"))
+				}
+				end(nil)
+				must[any](t)(nil, w.Queue("a").Delete(w.ctx, "a"))
+				if what == "retried" {
+					node, hold := w.held(t, "q")
+					w.settle(t, node, "q", Settlement{Claim: hold})
+				}
+				late(t, w, id)
+				if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonDependency || !strings.Contains(task.Error, "task a, which was to be its parameters, is deleted") {
+					t.Errorf("it is %s: %s", task.Status, task.Error)
+				}
+			})
+		})
+	}
+}
+
+// Who waits for a task that was told its end, and then ran again, learns the new end, whoever wrote it.
+func TestToldAgain(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		python := func(id string) {
+			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "complete", "result", "of python")
+			w.rdb.LRem(w.ctx, w.keys.pending("q"), 0, id)
+			w.rdb.LPush(w.ctx, w.keys.complete("q"), id)
+		}
+		w.enqueue(t, "q", "", Options{ID: "a"})
+		w.enqueue(t, "q", "", Options{ID: "b", After: []string{"a"}})
+		c := w.enqueue(t, "waits", "", Options{After: []string{"b"}})
+		w.failNext(t, "q")
+		w.advance(t)
+		must[any](t)(nil, w.Queue("q").Retry(w.ctx, "a"))
+		node, hold := w.held(t, "q")
+		w.settle(t, node, "q", Settlement{Claim: hold})
+		w.advance(t)
+		python("b")
+		must[any](t)(nil, w.Queue("q").Delete(w.ctx, "b"))
+		if task := w.task(t, c); task.Status != Pending || string(task.Parameters) != "of python" {
+			t.Errorf("after b: %s with %q", task.Status, task.Parameters)
+		}
+
+		w.enqueue(t, "q", "", Options{ID: "fixed"})
+		late := w.enqueue(t, "waits", "", Options{After: []string{"fixed"}})
+		w.rdb.Del(w.ctx, w.keys.task("fixed"), w.keys.pending("q"))
+		w.enqueue(t, "q", "", Options{ID: "fixed"})
+		node, hold = w.held(t, "q")
+		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("of the new one")})
+		must[any](t)(nil, w.Queue("q").Delete(w.ctx, "fixed"))
+		if task := w.task(t, late); task.Status != Pending || string(task.Parameters) != "of the new one" {
+			t.Errorf("after fixed: %s with %q", task.Status, task.Parameters)
+		}
+	})
+}
+
 // What waits for a task that is deleted and enqueued again waits for the new one.
 func TestWaitsForTheTaskThatExists(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -33,9 +33,9 @@
 //
 // # Holding a task
 //
-// A listener holds a task while the ID is in its reserved list and the hash names the listener and the run of its Claim. The
-// script of every change proves that: a lost claim gets ErrLost and changes nothing. The hash then says which run settled the
-// task, so that a repeat of it returns the same answer.
+// A listener holds a task while the ID is in its reserved list and the hash names the listener and the run of its Claim,
+// and the moments at which it was created and started. The script of every change proves that: a lost claim gets ErrLost and changes
+// nothing. The hash then says which run settled the task, so that a repeat of it returns the same answer.
 //
 // A listener lives while its lease runs. When that is over Fleet.Reclaim takes its tasks: those that had not started go to the
 // front of their queue as if nothing had been, those that had started count a crash.

@@ -72,7 +72,7 @@ func (n *Node) FleetStats(ctx context.Context, most int, own []string) (map[stri
 	return counted, c.count(ctx, missing, counted)
 }
 
-// sampled are at most that many queues: those with listeners first, then by name.
+// sampled are at most that many queues: those with listeners first, of these the ones with the fewest, then the others by name.
 func (c *Client) sampled(ctx context.Context, most int64) (names []string, err error) {
 	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
 		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {

@@ -25,7 +25,7 @@ var (
 	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
 	// ErrManyQueues refuses a queue that does not exist yet: see Client.SetMaxQueues.
-	ErrManyQueues = errors.New("the tenant has as many queues as it may have")
+	ErrManyQueues = errors.New("too many queues")
 	// ErrDependency: a task cannot wait for one that does not exist, or still takes dependencies itself. Nothing was enqueued.
 	ErrDependency     = errors.New("unusable dependency")
 	ErrDamaged        = errors.New("a key of the queue is of another type") // the queue takes no tasks

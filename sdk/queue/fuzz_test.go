@@ -111,7 +111,7 @@ func FuzzDamaged(f *testing.F) {
 		if ids, err := node.Held(w.ctx, "q"); err == nil && len(ids) > 0 {
 			ok("adopt", node.Adopt(w.ctx, ReserveRequest{Queue: "q"}, ids).Err)
 		}
-		ok("start", node.Start(w.ctx, "q", hold))
+		ok("start", second(node.Start(w.ctx, "q", hold)))
 		ok("progress", node.Progress(w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}})[0])
 		ok("checkpoint", node.Checkpoint(w.ctx, "q", hold, []byte("x")))
 		ok("log", node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"x"}}})[0])

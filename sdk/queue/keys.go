@@ -114,8 +114,8 @@ func ValidQueue(name string) error { return validName("queue", name) }
 // WebhookQueues begins the names of the queues whose tasks are deliveries of webhooks.
 const WebhookQueues = "webhook."
 
-// ReservedQueue tells whether a queue takes only the tasks that publications make: a delivery is signed, so that whoever could enqueue
-// one could forge it.
+// ReservedQueue tells whether a queue takes only the tasks that publications make: deliveries are signed, so a producer
+// that could enqueue one could forge it.
 func ReservedQueue(queue string) bool { return strings.HasPrefix(queue, WebhookQueues) }
 
 // ValidTarget checks the name of a queue that tasks or dead letters are to come to: a valid one that is not a ReservedQueue.

@@ -56,6 +56,15 @@ func TestMaxQueues(t *testing.T) {
 		}
 
 		w.enqueue(t, "a", "", Options{Delay: time.Hour})
+		// Queues that only subscriptions name are forgotten, because nothing is in them; they count nevertheless.
+		w.rdb.ZRem(w.ctx, w.keys.queues(), "b", "webhook.hook")
+		for i, fits := range []bool{true, true, false} {
+			name := fmt.Sprint("quiet", i)
+			_, err := w.Subscribe(w.ctx, Subscription{ID: name, Topic: "t", Queue: name})
+			if w.rdb.ZRem(w.ctx, w.keys.queues(), name); (err == nil) != fits || err != nil && !errors.Is(err, ErrManyQueues) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 		if _, err := w.ChangeSubscription(w.ctx, "hook", func(s *Subscription) error { s.Active = false; return nil }); err != nil {
 			t.Error(err)
 		}

@@ -69,7 +69,8 @@ func (m *model) adopt(r *rapid.T) {
 
 func (m *model) start(r *rapid.T) {
 	_, task := m.some(r, func(task *modelTask) bool { return task.status == Reserved })
-	if err := task.node.Start(m.w.ctx, "q", task.hold); err != nil {
+	var err error
+	if task.hold, err = task.node.Start(m.w.ctx, "q", task.hold); err != nil {
 		r.Fatal(err)
 	}
 	task.status = Started
@@ -123,7 +124,7 @@ func (m *model) settle(r *rapid.T) {
 	default:
 		m.back(id, delay, false)
 	}
-	mark := node.id + " " + task.hold.proof()
+	mark := settler(node.id, task.hold)
 	if task.status != Complete { // whose own fields say which run it was
 		task.mark = mark
 	}
@@ -162,7 +163,7 @@ func (m *model) stale(r *rapid.T) {
 	}
 	hold := Claim{ID: id, Run: run, born: task.hold.born}
 	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Claim: hold, Result: []byte("stolen")}})
-	done := task.settledBy(node.id + " " + hold.proof())
+	done := task.settledBy(settler(node.id, hold))
 	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
 		r.Fatal(settled, err)
 	}
@@ -170,7 +171,7 @@ func (m *model) stale(r *rapid.T) {
 	if err != nil || !errors.Is(released[0], ErrLost) {
 		r.Fatal(released, err)
 	}
-	if err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
+	if _, err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
 		r.Fatal(err)
 	}
 	if errs := node.Progress(m.w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}}); !errors.Is(errs[0], ErrLost) {

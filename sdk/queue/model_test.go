@@ -80,7 +80,17 @@ func (t *modelTask) held() bool { return t.status == Reserved || t.status == Sta
 
 // settledBy tells whether the run with this mark settled the task, and it did not run since.
 func (t *modelTask) settledBy(mark string) bool {
-	return mark == t.mark || t.status == Complete && t.node != nil && mark == t.node.id+" "+t.hold.proof()
+	return mark == t.mark || t.status == Complete && t.node != nil && mark == settler(t.node.id, t.hold)
+}
+
+// settler is the mark of a run as scripts write it.
+func settler(listener string, claim Claim) string {
+	run, times, _ := strings.Cut(claim.proof(), "@")
+	created, started, ok := strings.Cut(times, "@")
+	if !ok {
+		started = created
+	}
+	return listener + " " + run + "@" + started
 }
 
 func (t *modelTask) waiting() bool { return t.status == Pending || t.status == Scheduled }

@@ -54,14 +54,17 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 		receipts[i] = Receipt{ID: spec.ID, Existed: true, Taken: mark != "" && mark != onceMark(spec.Parameters)}
 	}
 	written, err := q.EnqueueMany(ctx, fresh)
+	var marked []Spec // what has another body is not the one to remember
 	for i, receipt := range written {
-		receipts[at[i]] = receipt
+		if receipts[at[i]] = receipt; !receipt.Taken {
+			marked = append(marked, fresh[i])
+		}
 	}
 	if err != nil {
 		return receipts, err
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
-	_, err = pipelined(ctx, &c.store, fresh, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
+	_, err = pipelined(ctx, &c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
 		return p.Set(ctx, c.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
 	})
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)

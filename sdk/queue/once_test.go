@@ -31,6 +31,22 @@ func TestEnqueueOnce(t *testing.T) {
 	})
 }
 
+// Another body under the ID of a task does not become the one that is remembered.
+func TestOnceRemembersTheTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.enqueue(t, "q", "one", Options{ID: "k"}) // whose producer died before it was remembered
+		for _, c := range []struct {
+			body  string
+			taken bool
+		}{{"two", true}, {"two", true}, {"one", false}, {"two", true}} {
+			got := must[[]Receipt](t)(w.Queue("q").EnqueueOnce(w.ctx, []Spec{{Parameters: []byte(c.body), Options: Options{ID: "k"}}}))
+			if got[0].Taken != c.taken || !c.taken && !got[0].Existed {
+				t.Errorf("%s: %+v, want taken %t", c.body, got[0], c.taken)
+			}
+		}
+	})
+}
+
 // What was refused is not remembered: it may be sent again.
 func TestRefusedIsNotOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

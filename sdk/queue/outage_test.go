@@ -110,10 +110,10 @@ func TestStartAfterALostReply(t *testing.T) {
 	got := w.reserve(t, node, "q", false)
 	hold := Claim{ID: got.ID, Run: got.Run}
 	proxy.CutReplies(1, got.ID)
-	if err := node.Start(w.ctx, "q", hold); !IsUnavailable(err) || proxy.Cuts() != 1 {
+	if _, err := node.Start(w.ctx, "q", hold); !IsUnavailable(err) || proxy.Cuts() != 1 {
 		t.Fatalf("%v, %d replies cut", err, proxy.Cuts())
 	}
-	if err := node.Start(w.ctx, "q", hold); err != nil {
+	if _, err := node.Start(w.ctx, "q", hold); err != nil {
 		t.Errorf("the repeat: %v", err)
 	}
 	past.depth(t, "q", map[Status]int64{Started: 1})

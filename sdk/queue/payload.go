@@ -137,8 +137,8 @@ func (c *Client) measures(most int64) bool {
 	return is || most < math.MaxInt64
 }
 
-// sizesOf asks how many bytes readPayload reads of these fields of tasks, or at most maxMarker more: all of the first ID, then those of the next; 0 for
-// none.
+// sizesOf are the sizes of these fields, by task and then by field, as readPayload would read them or up to maxMarker more; 0 for a
+// missing one, and for all of them with an error.
 func (c *Client) sizesOf(ctx context.Context, ids []string, fields ...string) ([]int64, error) {
 	type field struct{ id, name string }
 	asked := make([]field, 0, len(ids)*len(fields))

@@ -26,9 +26,11 @@ func (c *Client) Processor(task *Task) *Processor {
 // Start marks the task as started by a process (0: this one) and returns its parameters.
 func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
 	p.pid = cmp.Or(pid, os.Getpid()) // that in the hash may be of an earlier run
-	if err := p.node().Start(ctx, p.task.Queue, p.claim()); err != nil {
+	claim, err := p.node().Start(ctx, p.task.Queue, p.claim())
+	if err != nil {
 		return nil, err
 	}
+	p.task.born = claim.born
 	return p.task.Parameters, nil
 }
 

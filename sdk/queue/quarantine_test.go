@@ -259,7 +259,7 @@ func TestWorkersWithoutPluginAreNotQuarantined(t *testing.T) {
 		"started after its reserve": func(w *world, node *Node, id string) ReserveReply {
 			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if batch.Err == nil && len(batch.Tasks) == 1 {
-				batch.Err = node.Start(w.ctx, "q", batch.Tasks[0].Claim())
+				_, batch.Err = node.Start(w.ctx, "q", batch.Tasks[0].Claim())
 			}
 			w.rdb.HSet(w.ctx, w.keys.task(id), "on_crash", "fail")
 			return batch

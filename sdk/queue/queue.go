@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // searched is the longest list that is searched for an ID: more would take Redis milliseconds.
@@ -79,7 +80,8 @@ func (c *Client) MaxQueues(ctx context.Context) (int, error) {
 
 // manyQueues is a script's error MANYQUEUES.
 func manyQueues(err error) error {
-	return fmt.Errorf("%w: %w: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, err)
+	text, _ := answered(err)
+	return fmt.Errorf("%w: %s: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
 }
 
 // Limits are those of the tenant's queues that have one.

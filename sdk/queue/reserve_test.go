@@ -207,10 +207,37 @@ func TestClaimsOfOneRunDiffer(t *testing.T) {
 			if err != nil || !errors.Is(errs[0], ErrLost) {
 				t.Errorf("the former one: %v, %v, want %v", errs, err, ErrLost)
 			}
-			if err := node.Start(w.ctx, "q", former); !errors.Is(err, ErrLost) {
+			if _, err := node.Start(w.ctx, "q", former); !errors.Is(err, ErrLost) {
 				t.Errorf("the former one starts: %v", err)
 			}
 			w.settle(t, node, "q", Settlement{Claim: later, Result: []byte("later")})
+		}
+	})
+}
+
+// The same for workers in Go, whose tasks start after they are reserved.
+func TestProcessorsOfOneRunDiffer(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", Options{})
+		listener := must[*Listener](t)(w.Listener(w.ctx, "q"))
+		var processors []*Processor
+		for range 2 {
+			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "pending", "run", 0)
+			w.rdb.HDel(w.ctx, w.keys.task(id), "started_at")
+			w.rdb.Del(w.ctx, w.keys.reserved("q", listener.ID()), w.keys.pending("q"))
+			w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+			w.at(float64(1 + len(processors)))
+			processor := w.Processor(must[*Task](t)(listener.TryListen(w.ctx)))
+			for range 2 { // the answer may be lost
+				must[[]byte](t)(processor.Start(w.ctx, 0))
+			}
+			processors = append(processors, processor)
+		}
+		if err := processors[0].Complete(w.ctx, []byte("former")); !errors.Is(err, ErrLost) {
+			t.Errorf("the former one: %v, want %v", err, ErrLost)
+		}
+		if err := processors[1].Complete(w.ctx, []byte("later")); err != nil || string(w.task(t, id).Result) != "later" {
+			t.Errorf("%v, %q", err, w.task(t, id).Result)
 		}
 	})
 }

@@ -206,10 +206,22 @@ func verdicts(answer *redis.Cmd, script, queue string, n int, id func(int) strin
 	return errs, nil
 }
 
-// Start marks a task that was reserved without ReserveRequest.Start: ErrLost or ErrNoTask if it is not held.
-func (n *Node) Start(ctx context.Context, queue string, claim Claim) error {
-	return n.report(ctx, "start", []string{claim.ID}, newCall("start", n.client.keys.reserved(queue, n.id),
-		n.client.clock, queue, n.id, claim.ID, claim.proof(), n.pid))[0]
+// Start marks a task that was reserved without ReserveRequest.Start, and returns the claim that it has from then on: ErrLost or
+// ErrNoTask if it is not held.
+func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, error) {
+	answer, err := n.client.eval(ctx, newCall("start", n.client.keys.reserved(queue, n.id),
+		n.client.clock, queue, n.id, claim.ID, claim.proof(), n.pid))
+	if err != nil {
+		return claim, wrap("start task "+claim.ID, err)
+	}
+	clock, ok := strings.CutPrefix(asString(answer), "ok ")
+	if !ok {
+		return claim, verdict(answer, claim.ID)
+	}
+	if born := strings.SplitN(claim.born, "@", 3); len(born) > 1 {
+		claim.born = bornAt(born[1]) + startedAt(clock)
+	}
+	return claim, nil
 }
 
 // report runs scripts together that answer for one task each.

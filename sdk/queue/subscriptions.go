@@ -213,26 +213,37 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err != nil || len(text) > maxSubscription {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
 	}
-	size := 0
+	queue, most := s.Queue, 0
+	if old, _ := parseSubscription(s.ID, s.text); old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
+		queue = ""
+	} else if most, err = c.MaxQueues(ctx); err != nil {
+		return err
+	}
 	// Reading them anew for each one would take as long as all others; but some that this client knows may be deleted.
-	for _, read := range []func(context.Context) ([]Subscription, string, []string, error){c.cachedSubscriptions, c.readSubscriptions} {
+	reads := []func(context.Context) ([]Subscription, string, []string, error){c.cachedSubscriptions, c.readSubscriptions}
+	if most > 0 {
+		reads = reads[1:] // of which there are few
+	}
+	size, queues := 0, map[string]bool{}
+	for _, read := range reads {
 		all, _, _, err := read(ctx)
 		if err != nil {
 			return err
 		}
-		size = len(text)
+		size, queues = len(text), map[string]bool{s.Queue: true}
 		for i := range all {
 			if all[i].ID != s.ID {
 				size += len(all[i].text)
+				queues[all[i].Queue] = true
 			}
 		}
 		if size <= maxSubscriptions {
 			break
 		}
 	}
-	queue := s.Queue
-	if old, _ := parseSubscription(s.ID, s.text); old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
-		queue = ""
+	if most > 0 && len(queues) > most { // of empty ones the list of queues knows nothing after a while
+		return fmt.Errorf("subscription %s: %w: those of the tenant have %d, and it may have %d queues: use one of them, or raise --max-queues of the hosts",
+			s.ID, ErrManyQueues, len(queues), most)
 	}
 	if size > maxSubscriptions {
 		return fmt.Errorf("%w: with subscription %s those of the tenant have %d bytes: at most %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)

@@ -102,6 +102,9 @@ func newTask(id string, hash map[string]string) *Task {
 		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
+	if t.Status == Started {
+		t.born += startedAt(hash["started_at"])
+	}
 	t.state = stateOf(hash["created"], hash["run"], t.Status, hash["updated"])
 	if t.Status.Finished() {
 		t.FinishedAt = t.Updated

@@ -44,7 +44,10 @@ end
 -- not told of its end, waits for the new one.
 local function clear(id)
   redis.pcall('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id)
-  if redis.pcall('EXISTS', CHILDREN_ .. id) == 1 then redis.pcall('ZREM', ENDED, id) end
+  if redis.pcall('EXISTS', CHILDREN_ .. id) == 1 then
+    redis.pcall('ZREM', ENDED, id)
+    redis.call('HSET', TASK_ .. id, 'awaited', '1')
+  end
 end
 
 -- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
@@ -134,7 +137,7 @@ local function depend(id, names, d, instead)
       d.of = d.of + 1
       counted(d, '', state)
       if state ~= 'gone' then redis.pcall('RPUSH', CHILDREN_ .. other, id) end
-      if state == '' and not is[2] then redis.call('HSET', TASK_ .. other, 'awaited', '1') end
+      if state == '' and is[2] ~= '1' then redis.call('HSET', TASK_ .. other, 'awaited', '1') end
       if state ~= '' and state ~= 'complete' then why = culprit(other, state) end
     end
   end

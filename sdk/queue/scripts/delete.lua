@@ -15,7 +15,7 @@ local status = redis.call('HGET', KEYS[1], 'status') or 'pending'
 if status ~= 'complete' and status ~= 'failed' then return status end
 redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: first a removal, for what follows may have to write
 local h = redis.call('HMGET', KEYS[1], 'awaited', unpack(OWNED))
-if telling(id, table.remove(h, 1), status) then return 'telling' end
+if noteuntold(id, table.remove(h, 1), status) then return 'telling' end
 local list = (status == 'complete' and COMPLETE_TASKS_ or FAILED_TASKS_) .. queue
 if redis.call('LLEN', list) <= SEARCHED then
   redis.call('LREM', list, 1, id)

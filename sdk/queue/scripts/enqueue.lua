@@ -1,9 +1,9 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
--- RETURNS a word for each task, with a space between or behind (a list takes Redis longer): new, old or taken (as existing has it), or = and
---         the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, MANYQUEUES if it is new and the tenant may have no more, or DEPENDENCY if one
---         is to wait for a task that does not exist, or is open
+-- RETURNS a word for each task, with a space between or behind (a list takes Redis longer): new, old or taken (as existing has it), or
+--         = and the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, MANYQUEUES if it is
+--         new and the tenant may have no more, or DEPENDENCY if one is to wait for a task that does not exist, or is open
 local queue = ARGV[2]
 
 -- full(limit): the error reply if the queue would become longer than it may.
@@ -52,7 +52,14 @@ local function longway(limit, plain, clock) -- rare
     end
     at = beyond(at)
   end
-  bad = bad or unlisted(queue)
+  at = 3
+  while not bad and at <= #ARGV do
+    if redis.call('EXISTS', TASK_ .. ARGV[at]) == 0 then -- only a new task makes the queue
+      bad = unlisted(queue)
+      break
+    end
+    at = beyond(at)
+  end
   if bad then return bad end
   local tasks, written = batch(queue, clock), {}
   at = 3

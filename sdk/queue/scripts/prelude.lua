@@ -50,6 +50,10 @@ local function duty(key, listener, ms)
   return (left < 0 or left > ms) and entrust(key, listener, ms)
 end
 
+-- settler(listener, run): what the field settled has of a run that did not end its task: "LISTENER RUN@STARTED", for Redis keeps no field
+-- of more than 64 bytes in little memory.
+local function settler(listener, run) return listener .. ' ' .. (string.gsub(run, '@[^@]*@', '@')) end
+
 -- holder(key, listener, run, field, ...): whether the hash says that the listener's run holds the task: 'held',
 -- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, status, created and started_at
 -- and of the further fields. The caller then proves the list with LREM or LPOS. The run is "RUN@CREATED@STARTED": an ID may be
@@ -63,12 +67,12 @@ local function holder(key, listener, run, ...)
   local its = h[1] == listener
   if its and run ~= is then
     local born = is .. '@' .. (h[4] or '')
-    its = run == born .. '@' .. (h[5] or '') or run == born
+    its = run == born .. '@' .. (h[5] or '') or run == born and h[3] ~= 'started'
   end
   if its and h[3] == 'complete' then return 'done', h end
   if its and h[3] ~= 'failed' then return 'held', h end
   local settled = redis.call('HGET', key, 'settled')
-  if settled and (settled == listener .. ' ' .. run or its and settled == is) then return 'done', h end
+  if settled and (settled == settler(listener, run) or its and settled == is) then return 'done', h end
   return its and 'held' or 'lost', h
 end
 
@@ -301,12 +305,6 @@ local unburied = ''
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
-  bad = bad or redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 and surplus(dead)
-  if bad then
-    unburied = bad.err
-    redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
-    return
-  end
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
   -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
   local letter = LETTER .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
@@ -314,6 +312,12 @@ local function bury(id, clock, dead, run, priority)
   local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first task, also if a letter failed
   if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- the task that took over the payload
   if letters >= 5 then return end
+  bad = bad or redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 and surplus(dead)
+  if bad then
+    unburied = bad.err
+    redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
+    return
+  end
   redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
     'run', '0', 'live_id', live, 'letters', letters + 1)
   if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
@@ -354,6 +358,12 @@ end
 local function noteend(id, code)
   redis.pcall('ZADD', ENDED, -code, id)
   announce(ENDED)
+end
+
+-- reopened(id): has those wait again that were told the end of a finished task.
+local function reopened(id)
+  redis.call('HSET', TASK_ .. id, 'awaited', '1')
+  noteend(id, 3)
 end
 
 -- fail(queue, id, clock, reason, text, ...): fails a task for good that nobody holds any more. Further arguments are
@@ -465,22 +475,24 @@ local function dependencies(text)
   return state and { state = state, when = when, of = tonumber(of), ends = tonumber(ends), failures = tonumber(failures) }
 end
 
--- endow(id, d, other): gives a task without parameters the result of its only dependency.
-local function endow(id, d, other)
+-- endow(id, other): gives a task without parameters the result of its only dependency, and tells whether it has what it needs.
+local function endow(id, other)
   local key = TASK_ .. id
-  if d.of ~= 1 or not other or redis.call('HSTRLEN', key, 'parameters') > 0 or redis.call('HEXISTS', key, 'live_id') == 1 then return end
-  local result = redis.pcall('HGET', TASK_ .. other, 'result')
-  if type(result) ~= 'string' then return end
+  if redis.call('HSTRLEN', key, 'parameters') > 0 or redis.call('HEXISTS', key, 'live_id') == 1 then return true end
+  local h = other and redis.pcall('HMGET', TASK_ .. other, 'status', 'result') or {}
+  local result = h[2]
+  if not result then return h[1] == 'complete' end -- which Python may leave without one
   redis.call('HSET', key, 'parameters', result)
   if companion(other, 'result') > 0 then redis.pcall('HSET', BYTES_ .. id, 'parameters', redis.call('HGET', BYTES_ .. other, 'result')) end
+  return true
 end
 
 -- TOLD is what the field awaited holds when all that wait for a finished task know what became of it.
 local TOLD = '2'
 
--- telling(id, awaited, status): whether tasks that wait for a finished one, whose field awaited it is, are still to be told what became
--- of it. If nobody has noted its end, because a Python listener wrote it, it is noted.
-local function telling(id, awaited, status)
+-- noteuntold(id, awaited, status): notes the end of a finished task whose field awaited is this, if nobody has, because a Python listener
+-- wrote it; and tells whether tasks that wait for it are still to be told.
+local function noteuntold(id, awaited, status)
   if not awaited then return false end
   if redis.call('ZSCORE', ENDED, id) then return true end
   if awaited == TOLD then return false end
@@ -560,7 +572,13 @@ end
 local function release(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
-  if d.of == 1 then endow(id, d, redis.call('HKEYS', AFTER_ .. id)[1]) end
+  if d.of == 1 then
+    local other, place = unpack(redis.call('HGETALL', AFTER_ .. id))
+    if not endow(id, other) and place and string.find(place, ' complete$') then
+      other = string.gsub(other, '["\\]', '\\%0')
+      return fail(queue, id, clock, 'dependency', describe('dependency', 'the result of task ' .. other .. ', which was to be its parameters, is deleted'))
+    end
+  end
   local due = moment(h[2], clock)
   local later = tonumber(due) > tonumber(clock)
   if not later then due = clock end
@@ -620,7 +638,7 @@ local function revive(queue, id, clock, d)
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', UNIQUE_LIFE) end
   setexpiry(queue, id, clock, nil, h[3])
-  if h[4] then noteend(id, 3) end
+  if h[4] then reopened(id) end
   resolve(queue, id, clock, d, '')
 end
 

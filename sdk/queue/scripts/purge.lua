@@ -39,7 +39,7 @@ for i = #ids, 1, -1 do
     break
   end
   local ours = h[3] and not h[4] or ARGV[7] == '1'
-  if not (dangling or outdated or stays) and ours and telling(id, h[6], status) then
+  if not (dangling or outdated or stays) and ours and noteuntold(id, h[6], status) then
     untold = 1
     break
   end

@@ -78,10 +78,7 @@ if deadline and tonumber(deadline) <= tonumber(clock) then
   deadline = nil
 end
 setexpiry(queue, id, clock, not d and h[4], deadline)
-if h[10] then -- what failed for it waits again
-  redis.call('HSET', key, 'awaited', '1')
-  noteend(id, 3)
-end
+if h[10] then reopened(id) end
 if d then
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   resolve(queue, id, clock, d, '')

@@ -9,8 +9,8 @@
 --         until then hosts fire none of its ticks, so that what it missed is known when the plugin is back
 --         the others work whoever owns it, if the owner is ""
 -- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
---         the error MANYQUEUES if its queue is new and the tenant may have no more; full if there are as many as there may be; owned and its owner if that is another one; overtaken if another
---         sync has begun
+--         the error MANYQUEUES if its queue is new and the tenant may have no more; full if there are as many as there may be; owned and
+--         its owner if that is another one; overtaken if another sync has begun
 local id, owner, what = ARGV[2], ARGV[3], ARGV[4]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash', QUEUES, 'zset')

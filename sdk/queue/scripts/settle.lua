@@ -64,7 +64,7 @@ local function otherwise() -- rare
       by[#by + 1] = listener
       redis.call('HSET', key, 'rejected_by', table.concat(by, ' ', math.max(1, #by - 15)))
     end
-    local waits, listed = back(queue, id, clock, more, 'LPUSH', action, text, 'settled', listener .. ' ' .. run, 'last_error', text,
+    local waits, listed = back(queue, id, clock, more, 'LPUSH', action, text, 'settled', settler(listener, run), 'last_error', text,
       'last_action', action)
     woken = woken or listed
     return waits and 'ok' or 'cancelled'

@@ -7,7 +7,7 @@
 --         8 seconds after which a tick is looked at again that cannot be fired now  9 queue  10 overlap: skip, queue or allow
 --         then the task, as batch.lua has it
 -- RETURNS fired; planned; skipped: the task of the tick before has not finished; busy, the same if the tick waits for it;
---         full: the queue takes no more, the tick waits; early: it has not come; changed: read the schedule again
+--         full: the queue takes no more, or the tenant no new queue: the tick waits; early: it has not come; changed: read the schedule again
 local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[7], ARGV[9]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash')
