@@ -243,7 +243,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		return size
 	}
 	size := shown(parameters) + shown(result)
-	const others = 256 << 10 // errors and the history
+	const others = 4 << 20 // 22 failures of 17 KiB: read, decoded, and their JSON
 	if err = s.reserve(ctx, others+jsonAnswer(size, min(6*size, mostShown))); err != nil {
 		return nil, 0, 0, err
 	}

@@ -16,7 +16,9 @@ import (
 
 // What a bounded connection reads at most: far more than Quern itself makes Redis answer. Payloads may be larger: see payloadReader.
 const (
-	maxValue   = 16 << 20 // bytes of one value
+	maxValue   = 2 << 20  // bytes of one value
+	maxReply   = 8 << 20  // bytes of one reply
+	maxFields  = 1 << 17  // how many values it has
 	maxReplies = 64 << 20 // bytes of the replies to what was sent together
 	maxValues  = 1 << 20  // how many values these have
 	maxPush    = 64 << 10 // bytes of a message of Pub/Sub, which are empty
@@ -136,14 +138,19 @@ func nameKey(cmd redis.Cmder, err error) error {
 // boundedConn ends when a reply is too large. One goroutine may write while another reads.
 type boundedConn struct {
 	net.Conn
-	payload      int64        // how many bytes more
-	sent         scanner      // used by Write
-	asked        atomic.Int64 // requests without a reply
-	got          scanner      // used by Read, as is the rest
-	replies      int          // since all requests had theirs
-	bytes, count int64        // of these replies, and the one that comes
-	wrong        error        // why it has ended
+	payload   int64        // how many bytes more
+	sent      scanner      // used by Write
+	asked     atomic.Int64 // requests without a reply
+	got       scanner      // used by Read, as is the rest
+	one, many extent       // of the reply that comes, and of it and all since all requests had theirs
+	replies   int          // how many these are
+	wrong     error        // why it has ended
 }
+
+// extent is how large replies are.
+type extent struct{ bytes, values int64 }
+
+func (e *extent) add(bytes, values int64) { e.bytes, e.values = e.bytes+bytes, e.values+values }
 
 // boundedSystemConn is one whose socket go-redis looks at before it uses it.
 type boundedSystemConn struct {
@@ -185,26 +192,32 @@ func (c *boundedConn) replied() {
 	if c.asked.Load() > 0 {
 		c.asked.Add(-1)
 	}
+	c.one = extent{}
 	if c.replies++; c.asked.Load() == 0 {
-		c.replies, c.bytes, c.count = 0, 0, 0
+		c.replies, c.many = 0, extent{}
 	}
 }
 
 // check counts a value of so many bytes, or a list of so many values.
 func (c *boundedConn) check(size, values int64) error {
-	most, all := int64(maxValue), int64(maxReplies)
+	most, whole := int64(maxValue), int64(maxReply)
 	if c.asked.Load() == 0 {
-		most, all = maxPush, maxPush
+		most, whole = maxPush, maxPush
 	}
-	c.bytes, c.count = c.bytes+size, c.count+values
+	c.one.add(size, values)
+	c.many.add(size, values)
 	var is string
 	switch {
 	case size > most+c.payload:
 		is = fmt.Sprintf("a value of %d bytes", size)
-	case c.bytes > all+c.payload:
-		is = fmt.Sprintf("%d bytes", c.bytes)
-	case c.count > maxValues:
-		is = fmt.Sprintf("%d values", c.count)
+	case c.one.bytes > whole+c.payload:
+		is = fmt.Sprintf("%d bytes", c.one.bytes)
+	case c.one.values > maxFields:
+		is = fmt.Sprintf("%d values", c.one.values)
+	case c.many.bytes > maxReplies+c.payload:
+		is = fmt.Sprintf("%d bytes", c.many.bytes)
+	case c.many.values > maxValues:
+		is = fmt.Sprintf("%d values", c.many.values)
 	default:
 		return nil
 	}

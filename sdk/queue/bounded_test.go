@@ -34,6 +34,12 @@ func TestBoundedReplies(t *testing.T) {
 			err := errors.Join(
 				w.rdb.Eval(w.ctx, fill, []string{c.keys.jobs()}).Err(),
 				w.rdb.Set(w.ctx, c.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.keys.schedule("connection"), "task", large).Err(),
+				w.rdb.HSet(w.ctx, c.keys.topics(), func() (texts []string) {
+					for i := range maxReply/maxValue + 1 {
+						texts = append(texts, fmt.Sprint(i), strings.Repeat("x", maxValue))
+					}
+					return texts
+				}()).Err(),
 				w.rdb.Set(w.ctx, c.keys.sample(), strings.Repeat("x", maxPush), 0).Err(),
 			)
 			if err != nil {
@@ -45,6 +51,7 @@ func TestBoundedReplies(t *testing.T) {
 				c.keys.generation():           func() error { return c.rdb.Get(w.ctx, c.keys.generation()).Err() },
 				c.keys.schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
 				c.keys.jobs():                 func() error { return c.rdb.LRange(w.ctx, c.keys.jobs(), 0, -1).Err() },
+				c.keys.topics():               func() error { return c.rdb.HGetAll(w.ctx, c.keys.topics()).Err() },
 				c.keys.pending("q"): func() error { // one of a pipeline, and in a script
 					cmds := c.evalAll(w.ctx, []call{
 						{script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},

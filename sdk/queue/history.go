@@ -18,9 +18,12 @@ type Attempt struct {
 	Failure        *Failure // why it failed; nil if it did not, or its host died
 }
 
+// keptAttempts is how many runs before the last one record in prelude.lua keeps.
+const keptAttempts = 20
+
 // History reads the last runs of a task that have ended, at most 21, oldest first.
 func (c *Client) History(ctx context.Context, task *Task) ([]Attempt, error) {
-	entries, err := c.rdb.LRange(ctx, c.keys.attempts(task.ID), 0, -1).Result()
+	entries, err := c.rdb.LRange(ctx, c.keys.attempts(task.ID), -2*keptAttempts, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read attempts of task %s: %w", task.ID, err)
 	}
@@ -78,7 +81,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	entries, err := c.rdb.LRange(ctx, c.keys.log(id), 0, -1).Result()
+	entries, err := c.rdb.LRange(ctx, c.keys.log(id), -logLines, -1).Result()
 	var lines []LogLine
 	for _, entry := range entries {
 		number, rest, _ := strings.Cut(entry, " ")

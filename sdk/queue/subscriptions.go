@@ -82,7 +82,7 @@ func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, erro
 	}
 	texts, size := make(map[string]string), 0
 	for cursor := uint64(0); ; {
-		found, next, err := c.rdb.HScan(ctx, key, cursor, "", pageTasks).Result()
+		found, next, err := c.rdb.HScan(ctx, key, cursor, "", largeItems).Result()
 		if err != nil {
 			return nil, err
 		}

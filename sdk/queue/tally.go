@@ -187,10 +187,15 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 		return nil, err
 	}
 	var list []VersionTally
+	places := make(map[string]int)
 	for ago := range int64(keptHours) {
-		counts, err := c.rdb.HGetAll(ctx, c.keys.hour(strconv.FormatInt(now.Unix()/3600-ago, 10))).Result()
+		hour := strconv.FormatInt(now.Unix()/3600-ago, 10)
+		counts, err := c.rdb.HGetAll(ctx, c.keys.hour(hour)).Result()
 		if err != nil {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
+		}
+		if len(counts) > 2*tallyFields {
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.keys.hour(hour), len(counts), ErrTooLarge)
 		}
 		for field, n := range counts {
 			what, version, _ := strings.Cut(field, " ")
@@ -198,9 +203,10 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 			if !ok {
 				continue
 			}
-			i := slices.IndexFunc(list, func(v VersionTally) bool { return v.Plugin == plugin && v.Digest == digest })
-			if i < 0 {
+			i, known := places[version]
+			if !known {
 				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest})
+				places[version] = i
 			}
 			switch what {
 			case "complete":
