@@ -31,12 +31,15 @@ const borrowPatience = 10 * time.Second
 
 // borrow takes memory for a call, and waits some seconds for it. An error wraps service.ErrUnavailable.
 func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes int64) (*account.Share, error) {
-	ctx, stop := context.WithTimeout(ctx, borrowPatience)
+	patient, stop := context.WithTimeout(ctx, borrowPatience)
 	defer stop()
-	if share := from.Take(ctx, a.client.Tenant(), bytes); share != nil {
+	if share := from.Take(patient, a.client.Tenant(), bytes); share != nil {
 		return share, nil
 	}
-	return nil, fmt.Errorf("%w: no memory for %d bytes in time: %w", service.ErrUnavailable, bytes, context.Cause(ctx))
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: no memory for %d bytes: %w", service.ErrUnavailable, bytes, context.Cause(ctx))
+	}
+	return nil, fmt.Errorf("%w: no memory for %d bytes within %s", service.ErrUnavailable, bytes, borrowPatience)
 }
 
 // knownQueues are the tenant's queues: those of the last poll, and those that its tasks have enqueued to since.

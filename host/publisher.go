@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -101,6 +102,8 @@ func (p *publisher) publish(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		err := p.publishOne(ctx, id)
 		switch {
+		case errors.Is(err, service.ErrUnavailable) && ctx.Err() == nil: // of memory: the duty tries it again
+			continue
 		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
 			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:

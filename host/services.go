@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/quern-project/quern/host/account"
@@ -61,8 +62,12 @@ func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
 	return t.tenant.client.AllDependencies(ctx, t.ID)
 }
 
-// resultCopies is how often a result is there while it is read: as text and as bytes.
-const resultCopies = 2
+// resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows nothing, so that
+// it does not wait for the large one that another task keeps.
+const (
+	resultCopies = 2
+	smallResult  = 64 << 10
+)
 
 // Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
@@ -72,12 +77,14 @@ func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error
 	}
 	size = min(size, most) // Result refuses one that is longer
 	t.result.replace(nil)
-	memory, err := t.tenant.borrow(ctx, t.tenant.results, resultCopies*size)
-	if err != nil {
-		return nil, err
-	}
-	if !t.result.replace(memory) {
-		return nil, context.Cause(ctx)
+	if size > smallResult {
+		memory, err := t.tenant.borrow(ctx, t.tenant.results, resultCopies*size)
+		if err != nil {
+			return nil, err
+		}
+		if !t.result.replace(memory) {
+			return nil, fmt.Errorf("%w: the task has ended", service.ErrUnavailable)
+		}
 	}
 	result, err := t.tenant.client.Result(ctx, id, size)
 	t.result.shrink(int64(len(result)))

@@ -274,8 +274,8 @@ func (l *loader) finish(r *loadResult, m *module) {
 	version.pools = l.modules.sharePools(m, found)
 	version.release = func(m *module) {
 		l.modules.releasePools(m, found)
-		l.held.release(held)
 		l.modules.release(m)
+		l.held.release(held) // when it is gone
 		l.open.Done()
 	}
 	version.holders.Store(1)

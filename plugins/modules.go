@@ -81,12 +81,13 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 			return m, s.compile(ctx, m, owner, binary, take, leave)
 		case !closing:
 			leave()
+			binary = nil // who waits holds no bytes
 			if err := wait(ctx, m.ready); err != nil {
 				s.release(m)
 				return nil, err
 			}
 			if errors.Is(m.err, bundle.ErrNoRoom) {
-				continue // that was another owner's room
+				return nil, errUnstable // that was another owner's room: it is loaded again
 			}
 			return m, m.err // after which nobody needs to release it
 		}

@@ -6,11 +6,11 @@
 //	         │                    └─ part of an owner ── Share
 //	         └─ Budget of a kind …
 //
-// Shares are given in the order in which they are asked for, so no stream of small ones starves a large one. Small ones that must
+// Take gives shares in the order in which they are asked for, so no stream of small ones starves a large one. Small ones that must
 // pass large ones need a budget of their own.
 //
-// A Budget bounds what all owners use together, and what each of them uses, so that one cannot keep out the others. Nothing is
-// taken without a bound on the wait: who asks waits until its context ends, or not at all.
+// A Budget bounds what all owners use together, and what each of them uses, so that one cannot keep out the others: who asks waits
+// until its context ends, or not at all.
 //
 // The memory of running tasks is host's admission, which counts what is reserved here as taken.
 package account
@@ -122,6 +122,7 @@ func (a *Account) note(bytes int64) {
 type Budget struct {
 	account     *Account // nil: it stands alone
 	whole, each int64
+	own, shared int64 // what each owner has to itself, and what they share
 	all         *semaphore.Weighted
 	used        atomic.Int64
 
@@ -132,18 +133,23 @@ type Budget struct {
 // part is what one owner uses.
 type part struct {
 	used  *semaphore.Weighted
-	users int // shares, and calls that wait for one; guarded by the budget's mu
+	own   *semaphore.Weighted // of what it has to itself
+	users int                 // shares, and calls that wait for one; guarded by the budget's mu
 }
 
-// mostOwners is how many owners share a budget equally. With more of them, so many may use all of it.
+// mostOwners is how many owners share a budget equally. With more of them, so many may use what they share.
 const mostOwners = 4
 
-// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally; with more of them,
-// any four may use all of it.
+// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally. Of more, each has its
+// part of one half to itself, and any four may use the other half.
 func NewBudget(whole int64, owners int) *Budget {
-	return &Budget{
-		whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), all: semaphore.NewWeighted(whole), byOwner: make(map[string]*part),
+	b := &Budget{whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), byOwner: make(map[string]*part)}
+	if owners > mostOwners {
+		b.own = whole / 2 / int64(owners)
 	}
+	b.shared = whole - b.own*int64(owners)
+	b.all = semaphore.NewWeighted(b.shared)
+	return b
 }
 
 // Whole is what all owners may use together.
@@ -167,11 +173,12 @@ type Share struct {
 	budget *Budget
 	owner  string
 	part   *part
+	own    bool // it is a part of what the owner has to itself
 	size   int64
 }
 
 // Take waits for a share, until ctx ends: nil then. If size is more than the owner's part, the share takes the whole part, so that
-// nothing else of this owner is held beside it; of the budget it takes its size, or all of it.
+// nothing else of this owner is held beside it; of what owners share it takes its size, or all of it.
 func (b *Budget) Take(ctx context.Context, owner string, size int64) *Share {
 	return b.take(owner, size, func(s *semaphore.Weighted, size int64) bool { return s.Acquire(ctx, size) == nil })
 }
@@ -191,14 +198,15 @@ func (b *Budget) take(owner string, size int64, acquire func(s *semaphore.Weight
 	b.mu.Lock()
 	p := b.byOwner[owner]
 	if p == nil {
-		p = &part{used: semaphore.NewWeighted(b.each)}
+		p = &part{used: semaphore.NewWeighted(b.each), own: semaphore.NewWeighted(b.own)}
 		b.byOwner[owner] = p
 	}
 	p.users++
 	b.mu.Unlock()
 	s := &Share{budget: b, owner: owner, part: p}
 	if acquire(p.used, min(size, b.each)) {
-		if acquire(b.all, min(size, b.whole)) {
+		s.own = size <= b.own && p.own.TryAcquire(size)
+		if s.own || acquire(b.all, min(size, b.shared)) {
 			s.size = size
 			b.used.Add(size)
 			b.account.note(size)
@@ -226,7 +234,11 @@ func (s *Share) Shrink(size int64) {
 	freed := s.size - size
 	s.size = size
 	if b := s.budget; b != nil {
-		b.all.Release(min(size+freed, b.whole) - min(size, b.whole))
+		if s.own {
+			s.part.own.Release(freed)
+		} else {
+			b.all.Release(min(size+freed, b.shared) - min(size, b.shared))
+		}
 		s.part.used.Release(min(size+freed, b.each) - min(size, b.each))
 		b.used.Add(-freed)
 		b.account.note(-freed)

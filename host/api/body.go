@@ -310,6 +310,7 @@ func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 	}
 	here, n := len(c.path), 0
 	var there []string
+	free := make(map[string]bool) // names of the client's own
 	for more := c.enter('}'); more; n++ {
 		written, err := c.name()
 		if err != nil {
@@ -321,12 +322,13 @@ func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 		}
 		c.path = append(append(c.path, '.'), written[:min(len(written), 200)]...)
 		switch {
-		case slices.Contains(there, name):
+		case slices.Contains(there, name), free[string(written)]:
 			err = c.end("it is there twice: leave one of them out")
 		case property != nil:
 			there = append(there, name)
 			err = c.member(property, slices.Contains(schema.Required, name))
 		case others != nil:
+			free[string(written)] = true
 			err = c.value(others)
 		case schema.AdditionalProperties == false:
 			if _, err = c.walker.value(); err == nil {

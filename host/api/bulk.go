@@ -209,7 +209,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		place.Give()
 		return err
 	}
-	who := principal(ctx).Name
+	who := principal(ctx).owner()
 	s.jobs.Go(func() {
 		defer place.Give()
 		ctx := s.living()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -249,24 +250,50 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 		}
 	}
 	if key != "" {
+		id := func(of string) string {
+			if who == everyone {
+				return q.OnceID("idempotency", key, of)
+			}
+			return q.OnceID("idempotency", key, of, who.Name) // who uses another's key by chance has a task of its own
+		}
 		for i := range specs {
 			if specs[i].ID != "" {
 				return nil, failed(http.StatusBadRequest, "both an Idempotency-Key and the id %q: an id makes a task unique by itself, leave one of them out", specs[i].ID)
 			}
-			words := []string{"idempotency", key, fmt.Sprint(i)}
-			if who != everyone { // who uses another's key by chance has a task of its own
-				words = append(words, who.Name)
-			}
-			specs[i].ID = q.OnceID(words...)
+		}
+		same, err := q.SameOnce(ctx, id("all"), contentOf(specs))
+		if err != nil {
+			return nil, err
+		}
+		if !same {
+			return nil, typed("idempotency-key", failed(http.StatusUnprocessableEntity,
+				"the Idempotency-Key came before with another body or other options: send the same again, or another key"))
+		}
+		for i := range specs {
+			specs[i].ID = id(fmt.Sprint(i))
 		}
 		write = q.EnqueueOnce
 	}
 	receipts, err := write(ctx, specs)
-	if i := slices.IndexFunc(receipts, func(r queue.Receipt) bool { return r.Taken }); key != "" && err == nil && i >= 0 {
-		return nil, typed("idempotency-key", failed(http.StatusUnprocessableEntity,
-			"task %d: the Idempotency-Key came before with another body, as task %s: send the same body, or another key", i, receipts[i].ID))
-	}
 	return receiptShapes(t, q, receipts, who), err
+}
+
+// contentOf are tasks without what tells one request from its repetition.
+func contentOf(specs []queue.Spec) []byte {
+	sum := sha256.New()
+	for _, spec := range specs {
+		spec.Traceparent, spec.Headers = "", others(spec.Headers)
+		_ = json.NewEncoder(sum).Encode(spec) // a hash takes all, and a spec can be written
+	}
+	return sum.Sum(nil)
+}
+
+// others are the headers without those of a trace, of which each request has its own.
+func others(headers map[string]string) map[string]string {
+	headers = maps.Clone(headers)
+	delete(headers, queue.HeaderTraceparent)
+	delete(headers, queue.HeaderTracestate)
+	return headers
 }
 
 // receiptShapes shows receipts. Who may not see parameters is not told whether those of a task that existed are the same.
@@ -367,6 +394,9 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 		value, err := w.value()
 		if err != nil {
 			return e, err
+		}
+		if _, twice := members[string(name)]; twice {
+			return e, fmt.Errorf("%.100q is there twice: leave one of them out", name)
 		}
 		if members[string(name)] = value; len(members) > mostMembers {
 			return e, fmt.Errorf("it has more than %d members: put them into its data", mostMembers)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -312,7 +313,7 @@ func (s *service) describeStore() {
 	}
 	add(s, revealing("/tenants/{tenant}/kv/{bucket}/{key}", "show-value", "The bytes of a value"),
 		func(ctx context.Context, in *inKey) (*Bytes, error) {
-			if err := s.reserve(ctx, maxParameters); err != nil {
+			if err := s.reserve(ctx, valueAnswer(kv.MaxValue)); err != nil {
 				return nil, err
 			}
 			value, err := s.tenants[in.Tenant].Store.Get(ctx, in.Bucket, in.Key)

@@ -61,8 +61,8 @@ type Subscription struct {
 
 // SubscriptionFilter is the filter of a subscription.
 type SubscriptionFilter struct {
-	Attributes map[string]string `json:"attributes,omitempty" doc:"Patterns with at most one * by the attribute's name."`
-	Data       map[string]any    `json:"data,omitempty" doc:"JSON values by the JSON pointer to them in the payload."`
+	Attributes map[string]string          `json:"attributes,omitempty" doc:"Patterns with at most one * by the attribute's name."`
+	Data       map[string]json.RawMessage `json:"data,omitempty" doc:"JSON values by the JSON pointer to them in the payload."`
 }
 
 // Webhook is how publications are delivered to an URL.

@@ -170,3 +170,23 @@ func TestPublishEvents(t *testing.T) {
 		t.Errorf("%+v", topic)
 	}
 }
+
+// Numbers in filters keep their digits, also when the subscription is changed afterwards.
+func TestNumbersOfFilters(t *testing.T) {
+	w := setup(t)
+	const filter = `{"data":{"/customer":9007199254740993,"/rate":0.10000000000000000555}}`
+	put := w.do(t, request{
+		method: http.MethodPut, path: "/subscriptions/exact", body: []byte(`{"topic":"orders","queue":"q","filter":` + filter + `}`),
+		header: map[string]string{"Content-Type": "application/json"},
+	})
+	shown := []answer{put, w.do(t, request{method: http.MethodPost, path: "/subscriptions/exact/pause"}), w.do(t, request{method: http.MethodGet, path: "/subscriptions/exact"})}
+	for _, got := range shown {
+		if got.status != http.StatusOK || !strings.Contains(string(got.body), `"filter":`+filter) {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	s, err := w.Subscription(w.ctx, "exact")
+	if must(t, err); s.Matches("orders", nil, []byte(`{"customer":9007199254740992,"rate":0.10000000000000000555}`)) {
+		t.Error("it matches another number")
+	}
+}

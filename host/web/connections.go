@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -36,8 +37,8 @@ func (c *connections) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := conn.RemoteAddr().String()
-		if host, _, err := net.SplitHostPort(address); err == nil {
-			address = host
+		if from, err := netip.ParseAddrPort(address); err == nil {
+			address = clientOf(from.Addr().Unmap())
 		}
 		if place := c.places.TryTake(address, 1); place != nil {
 			return &connection{Conn: conn, closed: sync.OnceFunc(place.Give)}, nil
@@ -48,6 +49,14 @@ func (c *connections) Accept() (net.Conn, error) {
 		}
 		_ = conn.Close()
 	}
+}
+
+// clientOf is the address that counts for a client: of IPv6 the network, of which one client has all 2⁶⁴ addresses.
+func clientOf(address netip.Addr) string {
+	if network, err := address.Prefix(64); err == nil && address.Is6() {
+		return network.String()
+	}
+	return address.String()
 }
 
 // connection gives its place back when it is closed.

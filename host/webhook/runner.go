@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -276,7 +277,7 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	return places
 }
 
-// paidFor is the memory of one of the places that were taken for a queue; of tasks that were held already it has none.
+// paidFor is the memory of one of the places that were taken for a queue; nil if a task that was held already found none.
 func (r *Runner) paidFor(name string) *account.Share {
 	shares := r.paid[name]
 	if len(shares) == 0 {
@@ -303,13 +304,16 @@ func (r *Runner) free(name string, places int) {
 	}
 }
 
+// mostWhy is how many bytes of an error, which may have a server's own words, are logged and published.
+const mostWhy = 400
+
 // ended gives the place of a delivery back, and tells of a destination that was switched off or on by it.
 func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.destinations[name]
 	r.open--
-	until := d.until
+	until, why := d.until, redact.Shorten(why, mostWhy)
 	off, on := d.end(id, well, sick, why, time.Now())
 	switch {
 	case off:

@@ -361,10 +361,15 @@ func (s *session) audit(ctx, living context.Context) {
 	}
 }
 
-// adopted takes places for tasks that are held already, whether there are some or not.
+// adopted takes places for tasks that are held already, whether there are some or not, and of their memory what there is.
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
+	for range n {
+		if share := s.config.Small.TryTake(s.client.Tenant(), placeBytes); share != nil {
+			s.paid[name] = append(s.paid[name], share)
+		}
+	}
 	s.destination(s.hooks[name].destination).open += n
 	s.open += n
 }
@@ -451,7 +456,11 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 				told = true
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
-			queue.Sleep(living, pause)
+			if run.Err() == nil { // it may be replaced, and the next one waits for this
+				queue.Sleep(run, pause)
+			} else {
+				queue.Sleep(living, pause)
+			}
 		case back:
 			return "released", ""
 		case settlement.Failure == nil:

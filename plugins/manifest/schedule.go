@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,40 +126,6 @@ const scheduleRule = "letters, digits, ., _ and -, 100 at most"
 // isSchedule reports whether a text may be the ID of a schedule.
 func isSchedule(id string) bool {
 	return id != "" && len(id) <= maxScheduleID && strings.Trim(id[:1], "._-") != "" && isSecret("_"+id)
-}
-
-// asJSON is a value as JSON has it: what YAML takes for a time is the text that was written.
-func asJSON(n node) (value any, text []byte, err error) {
-	var times func(n *yaml.Node)
-	times = func(n *yaml.Node) {
-		if n.ShortTag() == "!!timestamp" {
-			n.Tag = "!!str"
-		}
-		for _, inner := range n.Content {
-			times(inner)
-		}
-	}
-	times(n.Node)
-	if err = n.Decode(&value); err == nil {
-		text, err = json.Marshal(value)
-	}
-	return value, text, err
-}
-
-// payload reads the parameters of a task.
-func (d *decoder) payload(n node) []byte {
-	text := []byte(n.Value)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-		var err error
-		if _, text, err = asJSON(n); err != nil {
-			d.wrong(n, "cannot be written as JSON", "write a text, or a mapping with texts as keys")
-			return nil
-		}
-	}
-	if len(text) > maxTaskPayload {
-		d.wrong(n, fmt.Sprintf("has %d bytes", len(text)), fmt.Sprintf("write at most %d", maxTaskPayload))
-	}
-	return text
 }
 
 // schedules reads a list of schedules; those of a file have names and queues of their own.

@@ -27,13 +27,37 @@ schedule:
 			Name: "sweep", Queue: "mail.bulk", Cron: "@every 90s", Timezone: "Europe/Berlin", Parameters: []byte("007"), Missed: MissedAll, MaxMissed: 3,
 			Window: time.Hour, Overlap: OverlapSkip, Priority: new(int), Timeout: time.Minute, MaxAttempts: Unlimited, MaxAge: 24 * time.Hour,
 		},
-		{Name: "number", Queue: "mail", Cron: "@daily", Parameters: []byte("1.5")},
+		{Name: "number", Queue: "mail", Cron: "@daily", Parameters: []byte("1.50")},
 	}
 	if !reflect.DeepEqual(m.Schedule, want) {
 		t.Errorf("got  %+v\nwant %+v", m.Schedule, want)
 	}
 	if a, b := want[0].ID("mail"), want[1].ID("mail"); a != "mail" || b != "mail.sweep" {
 		t.Errorf("IDs %s, %s", a, b)
+	}
+}
+
+// What is written in YAML becomes JSON without the loss of a digit, and a text or bytes as parameters stay what they are.
+func TestParametersAsWritten(t *testing.T) {
+	t.Parallel()
+	for yaml, want := range map[string]string{
+		"12345678901234567891234": "12345678901234567891234", "9007199254740993.0": "9007199254740993.0", "1e400": "1e400", "0.10000000000000000555": "0.10000000000000000555",
+		"[1e400, 1E5, -0.0, 0x1f, 1_000, .5, +7]": "[1e400,1E5,-0.0,31,1000,0.5,7]", `["1e400", '7', 0o17]`: `["1e400","7",15]`,
+		"2024-01-01": "2024-01-01", "[2024-01-01]": `["2024-01-01"]`, "{2024-01-01: 1}": `{"2024-01-01":1}`, "!!binary /9g=": "\xff\xd8",
+		"[true, null, ~, \"\\u00e9<\"]": `[true,null,null,"é\u003c"]`, "hello": "hello", "true": "true",
+	} {
+		m, err := Parse("mail.yaml", []byte("schedule: [{cron: \"@daily\", parameters: "+yaml+"}]"))
+		if err != nil || string(m.Schedule[0].Parameters) != want {
+			t.Errorf("%s: %v, %+v; want %q", yaml, err, m.Schedule, want)
+		}
+	}
+	for yaml, want := range map[string]string{
+		".inf": `has the number ".inf"`, "[.nan]": `has the number ".nan"`, "[!!binary /9g=]": "has bytes", "{1: x}": `has the key "1"`, "[!mine x]": `has the tag "!mine"`,
+		"99999999999999999999_0": "99999999999999999999_0",
+	} {
+		if _, err := Parse("mail.yaml", []byte("schedule: [{cron: \"@daily\", parameters: "+yaml+"}]")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", yaml, err, want)
+		}
 	}
 }
 

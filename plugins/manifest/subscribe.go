@@ -1,10 +1,14 @@
 package manifest
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the plugin.
@@ -71,16 +75,28 @@ func (d *decoder) attributes(n node) map[string]string {
 func (d *decoder) pointers(n node) map[string]any {
 	data := map[string]any{}
 	d.entries(n, func(name string, keyNode, value node) {
-		switch is, _, err := asJSON(value); {
+		switch is, err := valueOf(value.Node); {
 		case name != "" && name[0] != '/':
 			d.bad(keyNode, "is no JSON pointer", "write one such as /customer/country")
 		case err != nil:
-			d.wrong(value, "is no JSON value", "write a text, a number, true or false, or lists and mappings with texts as keys of these")
+			d.wrong(value, "is no JSON value: it "+err.Error(), "write a text, a number, true or false, or lists and mappings with texts as keys of these")
 		default:
 			data[name] = is
 		}
 	})
 	return data
+}
+
+// valueOf is a value as encoding/json decodes it, with all digits of its numbers.
+func valueOf(n *yaml.Node) (value any, err error) {
+	text, err := asJSON(n)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	err = decoder.Decode(&value)
+	return value, err
 }
 
 func (d *decoder) subscriptions(n node) (all []Subscription) {

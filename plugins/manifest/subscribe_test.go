@@ -28,7 +28,7 @@ subscribe:
 		`subscribe: [{topic: a, filter: {attributes: {a: ""}}}]`:    `x.yaml:1: subscribe[0].filter.attributes.a: is empty: write a text, or * for any`,
 		`subscribe: [{topic: a, filter: {attributes: {a: "*b*"}}}]`: `x.yaml:1: subscribe[0].filter.attributes.a: "*b*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
 		"subscribe: [{topic: a, filter: {data: {a: 1}}}]":           `x.yaml:1: subscribe[0].filter.data.a: "a" is no JSON pointer: write one such as /customer/country`,
-		"subscribe: [{topic: a, filter: {data: {/a: .nan}}}]":       `x.yaml:1: subscribe[0].filter.data./a: is no JSON value: write a text, a number, true or false, or lists and mappings with texts as keys of these`,
+		"subscribe: [{topic: a, filter: {data: {/a: .nan}}}]":       `x.yaml:1: subscribe[0].filter.data./a: is no JSON value: it has the number ".nan", for which JSON has no form: write a text, a number, true or false, or lists and mappings with texts as keys of these`,
 		"queues: [a, webhook.x]":                                    `x.yaml: queues: "webhook.x" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,
 		"dead: webhook.x":                                           `x.yaml: dead: "webhook.x" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,
 		`capabilities: {enqueue: {queues: [a, "webhook.*"]}}`:       `x.yaml: capabilities.enqueue.queues: "webhook.*" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,

@@ -244,7 +244,7 @@ func transportError(err error, maxHeader int) error {
 
 // printable is the text of an error for the log: it may contain what a server wrote.
 func printable(err error) string {
-	const most = 20 << 10 // bytes: the runtime cuts it far below, when it has replaced secrets
+	const most = 20 << 10 // bytes: who shows it cuts it far below, the runtime when it has replaced secrets
 	s := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -70,6 +70,17 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
 
+// SameOnce remembers for OnceLife what an ID stands for, such as all of a request, and tells whether it stood for the same before, if it
+// did for anything.
+func (q *Queue) SameOnce(ctx context.Context, id string, what []byte) (bool, error) {
+	key, mark := q.client.keys.once(id), onceMark(what)
+	if err := q.client.rdb.SetNX(ctx, key, mark, OnceLife).Err(); err != nil {
+		return false, wrap("remember "+id, err)
+	}
+	is, err := q.client.rdb.Get(ctx, key).Result()
+	return is == mark, wrap("read what "+id+" is", err)
+}
+
 // onceMark tells parameters from others.
 func onceMark(parameters []byte) string {
 	sum := sha256.Sum256(parameters)
