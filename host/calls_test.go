@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // What a task keeps of a result takes no memory from what it sends, and what a task has borrowed ends with it, also if its call goes on.
 func TestCallsBorrow(t *testing.T) {
 	n := start(t, settings{idle: true})
-	if err := n.rdb.HSet(n.ctx, n.tenant+"_task_x", "status", "complete", "queue", "q", "result", "r").Err(); err != nil {
+	large := strings.Repeat("r", smallResult+1)
+	if err := n.rdb.HSet(n.ctx, n.tenant+"_task_x", "status", "complete", "queue", "q", "result", large).Err(); err != nil {
 		t.Fatal(err)
 	}
 	memory := account.New(64 << 20)
@@ -21,11 +23,11 @@ func TestCallsBorrow(t *testing.T) {
 		client: n.client, calls: memory.Open(account.Calls, leastCalls, 1), results: memory.Open(account.Calls, 1<<20, 1),
 	}
 	one := &task{tenant: access}
-	if result, err := one.Result(n.ctx, "x", 100); err != nil || string(result) != "r" {
-		t.Fatalf("%q, %v", result, err)
+	if result, err := one.Result(n.ctx, "x", 1<<20); err != nil || string(result) != large {
+		t.Fatalf("%d bytes, %v", len(result), err)
 	}
-	if memory.Reserved() != 1 {
-		t.Errorf("%d bytes are reserved for a result of 1", memory.Reserved())
+	if memory.Reserved() != int64(len(large)) {
+		t.Errorf("%d bytes are reserved for a result of %d", memory.Reserved(), len(large))
 	}
 	ctx, stop := context.WithTimeout(n.ctx, time.Minute)
 	defer stop()
@@ -33,7 +35,7 @@ func TestCallsBorrow(t *testing.T) {
 		t.Error(err)
 	}
 	one.result.end()
-	if _, err := one.Result(n.ctx, "x", 100); memory.Reserved() != 0 {
+	if _, err := one.Result(n.ctx, "x", 1<<20); memory.Reserved() != 0 {
 		t.Errorf("%d bytes are reserved for a task that has ended, %v", memory.Reserved(), err)
 	}
 }

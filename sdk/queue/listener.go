@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -159,8 +160,8 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 			return nil, reply.Err
 		}
 		for _, task := range reply.Tasks {
-			if l.given[task.ID] == task.Claim() {
-				given[task.ID] = task.Claim()
+			if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.born, claim.born) { // it may have started
+				given[task.ID] = claim
 			} else {
 				unknown = append(unknown, task)
 			}

@@ -130,12 +130,36 @@ func (m *model) resolve(id string, task *modelTask) {
 		m.totals["complete"]++
 		m.note(id, 2)
 	case "run":
+		if len(task.deps) == 1 && task.ends[task.deps[0]] == "complete" {
+			if other := m.tasks[task.deps[0]]; other == nil || other.status != Complete { // its result was to be the parameters
+				m.fail(id, ReasonDependency)
+				return
+			}
+		}
 		task.phase = "released"
 		task.bornAt(max(m.now, task.eta))
 		if task.eta > m.now {
 			m.scheduled[id] = task.eta
 		} else {
 			m.back(id, 0, false)
+		}
+	}
+}
+
+// lookAgain looks at what a task waited for, and that did not end well.
+func (m *model) lookAgain(id string, task *modelTask) {
+	for _, dep := range task.deps {
+		if is := task.ends[dep]; is == "" || is == "complete" {
+			continue
+		}
+		switch other := m.tasks[dep]; {
+		case other == nil:
+			task.ends[dep] = "gone"
+		case other.status.Finished():
+			task.ends[dep] = string(other.status)
+		default:
+			delete(task.ends, dep)
+			m.waiting[dep], other.awaited = append(m.waiting[dep], id), true
 		}
 	}
 }

@@ -346,6 +346,9 @@ func (m *model) recount(r *rapid.T) {
 func (m *model) retry(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
 	err := m.queue(r).Retry(m.w.ctx, id)
+	if task.status == Failed && task.phase == "blocked" && task.decide() == "fail" {
+		m.lookAgain(id, task)
+	}
 	if task.status != Failed || task.phase == "blocked" && task.decide() == "fail" {
 		if !errors.Is(err, ErrStatus) {
 			r.Fatalf("retried %s: %v", task.status, err)

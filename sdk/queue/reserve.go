@@ -222,6 +222,8 @@ func readReservation(v *values) (r Reservation) {
 		switch field, text := v.text(), v.text(); field {
 		case "created":
 			r.born, r.Created = bornAt(text), parseSeconds(text)
+		case "started_at":
+			r.born += startedAt(text)
 		case "eta":
 			r.ETA = parseSeconds(text)
 		case "retried_at":

@@ -6,7 +6,8 @@
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""  5 most bytes of parameters a task
 --         6 most bytes together  7 number of further values, then these: field, value, ... of its version and
 --         what its manifest decides (only with a process ID), then the IDs
--- RETURNS dropped, clock, "", 0, 0, "", then what reserve answers of each task
+-- RETURNS dropped, clock, "", 0, 0, "", then what reserve answers of each task; without a process ID also started_at of one that is
+--         started
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set')
 if bad then return bad end
@@ -35,7 +36,12 @@ for i = 8 + extra, #ARGV do
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))
     end
+    local n = #out + 5
     room = room - take(out, id, h[3] or '0', h, size, max)
+    if pid == '' and status == 'started' then -- the claim has when
+      out[#out + 1], out[#out + 2] = 'started_at', redis.call('HGET', key, 'started_at') or ''
+      out[n] = out[n] + 2
+    end
   end
 end
 out[1] = dropped

@@ -11,29 +11,28 @@ local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'l
   EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
--- blamed(d): looks again at dependencies that did not end well, and returns the first because of which the task would fail again, and
--- how it ended. Some may have been enqueued anew since they were deleted. It looks at 100, and goes on there the next time.
+-- blamed(d): looks again at up to 100 dependencies that did not end well, for some may have been enqueued anew since they were deleted. If
+-- the task would fail again, it returns one of those to blame, and how that ended.
 local function blamed(d)
-  local places, looked = redis.call('HGETALL', AFTER_ .. id), 0
+  local places, looked, culprit, how = redis.call('HGETALL', AFTER_ .. id), 0, '-', 'failed'
   for i = 1, #places, 2 do
     local other, index, was = places[i], string.match(places[i + 1], '^(%d+) ?(%l*)$')
-    if index and was ~= '' and was ~= 'complete' then
+    if index and was ~= '' and was ~= 'complete' and looked < 100 then
       local state = endof(other)
       if state ~= was then
         counted(d, was, state)
         redis.call('HSET', AFTER_ .. id, other, state == '' and index or index .. ' ' .. state)
-        redis.call('HSET', key, 'after', noted(d))
         if state == '' then
           redis.pcall('RPUSH', CHILDREN_ .. other, id)
           redis.call('HSET', TASK_ .. other, 'awaited', '1')
         end
       end
       looked = looked + 1
-      if decide(d) ~= 'fail' then return nil end
-      if state ~= '' and state ~= 'complete' and d.when ~= 'any' or looked == 100 then return other, state end
+      if state ~= '' and state ~= 'complete' then culprit, how = other, state end
     end
   end
-  return places[1] or '-', 'failed'
+  redis.call('HSET', key, 'after', noted(d))
+  if decide(d) == 'fail' then return culprit, how end
 end
 
 if not exists(queue, id) then return 'gone' end
