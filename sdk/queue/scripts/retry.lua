@@ -11,28 +11,36 @@ local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'l
   EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
--- blamed(d): looks again at up to 100 dependencies that did not end well, for some may have been enqueued anew since they were deleted. If
--- the task would fail again, it returns one of those to blame, and how that ended.
-local function blamed(d)
-  local places, looked, culprit, how = redis.call('HGETALL', AFTER_ .. id), 0, '-', 'failed'
-  for i = 1, #places, 2 do
-    local other, index, was = places[i], string.match(places[i + 1], '^(%d+) ?(%l*)$')
-    if index and was ~= '' and was ~= 'complete' and looked < 100 then
-      local state = endof(other)
-      if state ~= was then
-        counted(d, was, state)
-        redis.call('HSET', AFTER_ .. id, other, state == '' and index or index .. ' ' .. state)
-        if state == '' then
-          redis.pcall('RPUSH', CHILDREN_ .. other, id)
-          redis.call('HSET', TASK_ .. other, 'awaited', '1')
+-- dependent(after): of a task that waits again for others: a function (clock) that lets it; else nil, and why it cannot run if it cannot.
+-- It looks again at up to 100 dependencies that did not end well, for some may have been enqueued anew since they were deleted.
+local function dependent(after) -- rare
+  local d = dependencies(after)
+  if not d or d.state == 'released' then return nil end
+  if decide(d) == 'fail' then
+    local places, looked, culprit = redis.call('HGETALL', AFTER_ .. id), 0, '- failed'
+    for i = 1, #places, 2 do
+      local other, index, was = places[i], string.match(places[i + 1], '^(%d+) ?(%l*)$')
+      if index and was ~= '' and was ~= 'complete' and looked < 100 then
+        local state = endof(other)
+        if state ~= was then
+          counted(d, was, state)
+          redis.call('HSET', AFTER_ .. id, other, state == '' and index or index .. ' ' .. state)
+          if state == '' then
+            redis.pcall('RPUSH', CHILDREN_ .. other, id)
+            redis.call('HSET', TASK_ .. other, 'awaited', '1')
+          end
         end
+        looked = looked + 1
+        if state ~= '' and state ~= 'complete' then culprit = other .. ' ' .. state end
       end
-      looked = looked + 1
-      if state ~= '' and state ~= 'complete' then culprit, how = other, state end
     end
+    redis.call('HSET', key, 'after', noted(d))
+    if decide(d) == 'fail' then return nil, 'dependency ' .. culprit end
   end
-  redis.call('HSET', key, 'after', noted(d))
-  if decide(d) == 'fail' then return culprit, how end
+  return function(clock)
+    redis.call('ZADD', BLOCKED_ .. queue, clock, id)
+    resolve(queue, id, clock, d, '')
+  end
 end
 
 if not exists(queue, id) then return 'gone' end
@@ -40,12 +48,9 @@ if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
   'dead_id', 'awaited', 'after', 'updated', 'run', 'stale')
 if h[1] ~= 'failed' then return h[1] or 'pending' end
-local d = h[11] and dependencies(h[11])
-if d and d.state == 'released' then d = nil end
-if d and decide(d) == 'fail' then
-  local other, state = blamed(d)
-  if other then return 'dependency ' .. other .. ' ' .. state end
-end
+local wait, refusal
+if h[11] then wait, refusal = dependent(h[11]) end
+if refusal then return refusal end
 local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
@@ -68,7 +73,7 @@ end
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel', -- finished_at is 0.1.0's
   'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
-redis.call('HSET', key, 'status', d and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
+redis.call('HSET', key, 'status', wait and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
 if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- it has more fields now
 local deadline = moment(h[5])
@@ -76,11 +81,10 @@ if deadline and tonumber(deadline) <= tonumber(clock) then
   redis.call('HDEL', key, 'deadline')
   deadline = nil
 end
-setexpiry(queue, id, clock, not d and h[4], deadline)
+setexpiry(queue, id, clock, not wait and h[4], deadline)
 if h[10] then reopened(id) end
-if d then
-  redis.call('ZADD', BLOCKED_ .. queue, clock, id)
-  resolve(queue, id, clock, d, '')
+if wait then
+  wait(clock)
   return 'ok'
 end
 push(queue, id, h[3], 'LPUSH')
