@@ -247,13 +247,16 @@ func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
 	return verdict{}
 }
 
-// retryAfter reads the header of that name, within bounds.
+// retryAfter reads the header of that name, within bounds. A date in it is told by the clock that wrote the answer's own date.
 func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration, named bool) {
 	text := http.Header(headers).Get("Retry-After")
 	delay = standardDelay
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		delay, named = time.Duration(min(max(seconds, 0), mostDelay.Seconds())*float64(time.Second)), true
 	} else if at, err := http.ParseTime(text); err == nil {
+		if theirs, err := http.ParseTime(http.Header(headers).Get("Date")); err == nil {
+			now = theirs
+		}
 		delay, named = at.Sub(now), true
 	}
 	return min(max(delay, leastDelay), mostDelay), named

@@ -314,6 +314,31 @@ func TestHeldDestination(t *testing.T) {
 	}
 }
 
+// A date in Retry-After is read by the clock of the server, which may be another one than the host's.
+func TestRetryAfterDate(t *testing.T) {
+	w := setup(t, nil)
+	theirs := time.Now().Add(-30 * 24 * time.Hour)
+	w.answers(func(rw http.ResponseWriter, _ request) {
+		rw.Header().Set("Date", theirs.UTC().Format(http.TimeFormat))
+		rw.Header().Set("Retry-After", theirs.Add(30*time.Minute).UTC().Format(http.TimeFormat))
+		rw.WriteHeader(http.StatusTooManyRequests)
+	})
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("x")
+	var wait time.Duration
+	w.eventually("it is put off", func() bool {
+		tasks, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Status: queue.Scheduled})
+		if err != nil || len(tasks) != 1 {
+			return false
+		}
+		wait = tasks[0].ETA.Sub(tasks[0].Updated)
+		return true
+	})
+	if wait < 29*time.Minute || wait > 31*time.Minute {
+		t.Errorf("it waits %s, want 30 minutes", wait)
+	}
+}
+
 // What becomes of a delivery follows from the status.
 func TestAnswers(t *testing.T) {
 	w := setup(t, nil)
