@@ -81,7 +81,6 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 			return m, s.compile(ctx, m, owner, binary, take, leave)
 		case !closing:
 			leave()
-			binary = nil // who waits holds no bytes
 			if err := wait(ctx, m.ready); err != nil {
 				s.release(m)
 				return nil, err

@@ -433,42 +433,52 @@ func TestNoneMissesAResult(t *testing.T) {
 
 // A task whose parameters were to be a result that is deleted does not run without.
 func TestNoneRunsWithoutItsInput(t *testing.T) {
-	for what, late := range map[string]func(t *testing.T, w *world, id string){
-		"open": func(t *testing.T, w *world, id string) {
-			must[any](t)(nil, w.Queue("q").Close(w.ctx, id))
-		},
-		"retried": func(t *testing.T, w *world, id string) {
-			must[any](t)(nil, w.Queue("q").Retry(w.ctx, id))
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			everywhere(t, func(t *testing.T, w *world) {
-				end := func(failure *Failure) {
-					t.Helper()
-					node, hold := w.held(t, "a")
-					w.settle(t, node, "a", Settlement{Claim: hold, Result: []byte("result"), Failure: failure})
-					w.advance(t)
-				}
-				w.enqueue(t, "a", "", Options{ID: "a"})
-				options := Options{After: []string{"a"}, Open: what == "open", Unique: &Unique{Key: "one"}}
-				id := w.enqueue(t, "q", "", options)
-				if what == "retried" { // it failed, and cannot wait again, because another one has its uniqueness
-					end(&Failure{})
-					w.enqueue(t, "q", "other", Options{ID: "other", Unique: &Unique{Key: "one"}})
-					must[any](t)(nil, w.Queue("a").Retry(w.ctx, "a"))
-				}
-				end(nil)
-				must[any](t)(nil, w.Queue("a").Delete(w.ctx, "a"))
-				if what == "retried" {
-					node, hold := w.held(t, "q")
-					w.settle(t, node, "q", Settlement{Claim: hold})
-				}
-				late(t, w, id)
-				if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonDependency || !strings.Contains(task.Error, "task a, which was to be its parameters, is deleted") {
-					t.Errorf("it is %s: %s", task.Status, task.Error)
-				}
-			})
-		})
+	everywhere(t, func(t *testing.T, w *world) {
+		for what, late := range map[string]func(id string) error{
+			"open":    func(id string) error { return w.Queue("q").Close(w.ctx, id) },
+			"retried": func(id string) error { return w.Queue("q").Retry(w.ctx, id) },
+		} {
+			first := what + "-first"
+			end := func(failure *Failure) {
+				t.Helper()
+				node, hold := w.held(t, "a")
+				w.settle(t, node, "a", Settlement{Claim: hold, Result: []byte("result"), Failure: failure})
+				w.advance(t)
+			}
+			w.enqueue(t, "a", "", Options{ID: first})
+			id := w.enqueue(t, "q", "", Options{After: []string{first}, Open: what == "open", Unique: &Unique{Key: what}})
+			if what == "retried" { // it failed, and cannot wait again, because another one has its uniqueness
+				end(&Failure{})
+				w.enqueue(t, "q", "other", Options{ID: "other", Unique: &Unique{Key: what}})
+				w.retry(t, "a", first)
+			}
+			end(nil)
+			w.delete(t, "a", first)
+			if what == "retried" {
+				node, hold := w.held(t, "q")
+				w.settle(t, node, "q", Settlement{Claim: hold})
+			}
+			if err := late(id); err != nil {
+				t.Fatal(err)
+			}
+			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonDependency || !strings.Contains(task.Error, "task "+first+", which was to be its parameters, is deleted") {
+				t.Errorf("%s: it is %s: %s", what, task.Status, task.Error)
+			}
+		}
+	})
+}
+
+func (w *world) retry(t *testing.T, queue, id string) {
+	t.Helper()
+	if err := w.Queue(queue).Retry(w.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) delete(t *testing.T, queue, id string) {
+	t.Helper()
+	if err := w.Queue(queue).Delete(w.ctx, id); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -485,12 +495,12 @@ func TestToldAgain(t *testing.T) {
 		c := w.enqueue(t, "waits", "", Options{After: []string{"b"}})
 		w.failNext(t, "q")
 		w.advance(t)
-		must[any](t)(nil, w.Queue("q").Retry(w.ctx, "a"))
+		w.retry(t, "q", "a")
 		node, hold := w.held(t, "q")
 		w.settle(t, node, "q", Settlement{Claim: hold})
 		w.advance(t)
 		python("b")
-		must[any](t)(nil, w.Queue("q").Delete(w.ctx, "b"))
+		w.delete(t, "q", "b")
 		if task := w.task(t, c); task.Status != Pending || string(task.Parameters) != "of python" {
 			t.Errorf("after b: %s with %q", task.Status, task.Parameters)
 		}
@@ -501,7 +511,7 @@ func TestToldAgain(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "fixed"})
 		node, hold = w.held(t, "q")
 		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("of the new one")})
-		must[any](t)(nil, w.Queue("q").Delete(w.ctx, "fixed"))
+		w.delete(t, "q", "fixed")
 		if task := w.task(t, late); task.Status != Pending || string(task.Parameters) != "of the new one" {
 			t.Errorf("after fixed: %s with %q", task.Status, task.Parameters)
 		}

@@ -66,9 +66,11 @@ func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask,
 		if len(hash) != 6 || hash[0] == nil && hash[1] == nil {
 			continue // it is gone
 		}
-		task := flowTask{id: ids[i], queue: asString(hash[1]), order: 2,
-			state: stateOf(asString(hash[3]), asString(hash[4]), Status(asString(hash[0])), asString(hash[5]))}
-		switch status := Status(asString(hash[0])); {
+		status := Status(asString(hash[0]))
+		task := flowTask{
+			id: ids[i], queue: asString(hash[1]), order: 2, state: stateOf(asString(hash[3]), asString(hash[4]), status, asString(hash[5])),
+		}
+		switch {
 		case status.Finished():
 			finished++
 			continue
