@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
@@ -20,8 +19,8 @@ const lineRule = `write one JSON object a line, such as {"parameters": {"to": "a
 
 // parseLine makes a task of a line and the flags' options, which say what the line leaves out. Its error says what to write instead.
 func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) {
-	if !utf8.Valid(line) {
-		return spec, errors.New("not UTF-8: write bytes as parameters_base64")
+	if err := api.CheckUnicode(line); err != nil {
+		return spec, err
 	}
 	if !bytes.HasPrefix(line, []byte("{")) {
 		return spec, errors.New("no JSON object: " + lineRule)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"slices"
@@ -16,6 +15,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/danielgtaylor/huma/v2/validation"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
@@ -68,7 +69,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	if media := op.RequestBody.Content["application/json"]; media != nil {
 		schema = media.Schema
 	}
-	if schema != nil && !saysJSON(ctx.Header("Content-Type")) {
+	if schema != nil && !queue.IsJSON(ctx.Header("Content-Type")) {
 		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Type %.100q: send application/json", ctx.Header("Content-Type"))
 		return
 	}
@@ -121,6 +122,10 @@ func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) 
 		s.refuse(ctx, http.StatusBadRequest, "request body is required: send JSON")
 		return false
 	}
+	if err := CheckUnicode(body); err != nil {
+		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
+		return false
+	}
 	check := &bodyCheck{walker: walker{text: body}, service: s, schemas: s.api.OpenAPI().Components.Schemas, path: []byte("body"), free: huma.NewPathBuffer(nil, 0)}
 	err := check.value(schema)
 	if err == nil && check.next() != 0 {
@@ -162,12 +167,6 @@ func readBody(body io.Reader, declared, most int64) ([]byte, error) {
 		err = errTooLarge
 	}
 	return whole, err
-}
-
-// saysJSON tells whether a type is that of JSON; none is.
-func saysJSON(contentType string) bool {
-	media, _, err := mime.ParseMediaType(contentType)
-	return contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }
 
 // decodeBody decodes the body of a request, which has been checked, and lets go of it.

@@ -381,6 +381,9 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	if !json.Valid(whole) {
 		return e, errors.New("it is no JSON: write an object")
 	}
+	if err := CheckUnicode(whole); err != nil {
+		return e, err
+	}
 	w := &walker{text: whole}
 	if w.next() != '{' {
 		return e, errors.New("it is no object")
@@ -530,9 +533,9 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 	if contentType != "" {
 		whole["datacontenttype"] = contentType
 	}
-	switch isJSON := media == "application/json" || strings.HasSuffix(media, "+json"); {
+	switch {
 	case len(body) == 0:
-	case isJSON && json.Valid(body):
+	case media != "" && queue.IsJSON(media) && json.Valid(body):
 		whole["data"] = json.RawMessage(body)
 	case strings.HasPrefix(media, "text/") && utf8.Valid(body):
 		whole["data"] = string(body)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -263,17 +264,16 @@ func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
 			o.Attributes[attribute] = value
 		}
 	}
-	payload := []byte(e.Data)
-	var err error
-	if e.DataBase64 != nil {
-		payload = nil
-		err = json.Unmarshal(e.DataBase64, &payload)
-	} else if strings.HasPrefix(string(e.Data), `"`) {
+	var payload []byte
+	switch {
+	case e.DataBase64 != nil:
+		return payload, o, json.Unmarshal(e.DataBase64, &payload)
+	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSON(o.Attributes["datacontenttype"]):
 		var text string
-		err = json.Unmarshal(e.Data, &text)
-		payload = []byte(text)
+		err := json.Unmarshal(e.Data, &text)
+		return []byte(text), o, err
 	}
-	return payload, o, err
+	return e.Data, o, nil // as it was written: a JSON text is one for who gets it, too
 }
 
 func (s *service) describePublications() {

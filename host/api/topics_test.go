@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -188,5 +189,50 @@ func TestNumbersOfFilters(t *testing.T) {
 	s, err := w.Subscription(w.ctx, "exact")
 	if must(t, err); s.Matches("orders", nil, []byte(`{"customer":9007199254740992,"rate":0.10000000000000000555}`)) {
 		t.Error("it matches another number")
+	}
+}
+
+// The data of an event is what a subscriber gets: a JSON text stays one.
+func TestDataOfEvents(t *testing.T) {
+	w := setup(t)
+	n := 0
+	for data, want := range map[string]string{
+		`"data":"123"`: `"123"`, `"data":""`: `""`, `"data":123`: "123", `"data":null`: "null", `"data":{"a": 1.0}`: `{"a": 1.0}`,
+		`"datacontenttype":"application/vnd.shop+json","data":"x"`: `"x"`, `"datacontenttype":"text/plain","data":"123"`: "123",
+		`"datacontenttype":"text/plain","data":""`: "", `"data_base64":"/9g="`: "\xff\xd8", `"datacontenttype":"text/xml"`: "",
+	} {
+		n++
+		body := fmt.Sprintf(`{"specversion":"1.0","type":"made","source":"/shop","id":"%d",%s}`, n, data)
+		got := w.do(t, request{method: http.MethodPost, path: "/topics/orders/events", body: []byte(body), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
+		items := decode[api.List[api.Published]](t, got, http.StatusOK).Items
+		p, err := w.Publication(w.ctx, items[0].ID)
+		if must(t, err); string(p.Payload) != want {
+			t.Errorf("%s: %q, want %q", data, p.Payload, want)
+		}
+	}
+}
+
+// What is no Unicode is refused in any JSON, and not replaced.
+func TestNoUnicode(t *testing.T) {
+	w := setup(t)
+	for _, c := range []struct{ method, path, kind, body string }{
+		{http.MethodPost, "/queues/q/tasks/batch", "application/json", `{"tasks":[{"parameters":"%s"}]}`},
+		{http.MethodPost, "/queues/q/tasks/batch", "application/json", `{"tasks":[{"parameters":{"a":["%s"]}}]}`},
+		{http.MethodPost, "/queues/q/events", "application/cloudevents+json", `{"specversion":"1.0","type":"t","source":"/s","id":"1","data":"%s"}`},
+		{http.MethodPost, "/topics/t/events", "application/cloudevents-batch+json", `[{"specversion":"1.0","type":"t","source":"/s","id":"%s"}]`},
+		{http.MethodPut, "/subscriptions/s", "application/json", `{"topic":"%s","queue":"q"}`},
+		{http.MethodPut, "/schedules?owner=o", "application/json", `{"schedules":[{"id":"s","queue":"q","cron":"@daily","parameters":"%s"}]}`},
+		{http.MethodPost, "/jobs", "application/json", `{"action":"cancel","filter":{"key":"%s"}}`},
+	} {
+		for _, text := range []string{"\xff", `\ud800`, `\udc00`, `\ud800\ud800`, `\ud83dx`} {
+			got := w.do(t, request{method: c.method, path: c.path, body: []byte(strings.ReplaceAll(c.body, "%s", text)), header: map[string]string{"Content-Type": c.kind}})
+			refused(t, got, http.StatusBadRequest, "not UTF-8")
+		}
+	}
+	got := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte(`{"tasks":[{"parameters":"\ud83d\ude00 \\ud800 \u00e9"}]}`), header: map[string]string{"Content-Type": "application/json"}})
+	id := decode[api.List[api.Receipt]](t, got, http.StatusOK).Items[0].ID
+	parameters, err := w.Parameters(w.ctx, id)
+	if must(t, err); string(parameters) != "😀 \\ud800 é" {
+		t.Errorf("%q", parameters)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -146,15 +145,14 @@ func (p *parcel) cloudEvent() []byte {
 	event["specversion"] = "1.0"
 	kind := p.contentType()
 	event["datacontenttype"] = kind
-	media, _, _ := mime.ParseMediaType(kind)
-	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
+	isJSON := queue.IsJSON(kind)
 	text, _ := json.Marshal(event) // of texts
 	switch {
-	case len(p.payload) == 0:
+	case len(p.payload) == 0 && (isJSON || p.headers[contentAttribute] == ""):
 		return text
 	case isJSON && json.Valid(p.payload):
 		return withMember(text, "data", len(p.payload), func(event []byte) []byte { return append(event, p.payload...) })
-	case escaped(p.payload) <= 2*len(p.payload):
+	case !isJSON && (len(p.payload) == 0 || escaped(p.payload) <= 2*len(p.payload)): // a JSON text would be another value
 		return withMember(text, "data", escaped(p.payload), func(event []byte) []byte { return appendText(event, p.payload) })
 	}
 	return withMember(text, "data_base64", 2+base64.StdEncoding.EncodedLen(len(p.payload)), func(event []byte) []byte {

@@ -246,6 +246,28 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
+// The data of a structured event is the payload that was published, of its own type.
+func TestDataOfEvents(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("structured", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
+	for _, c := range []struct{ contentType, payload, want string }{
+		{"", `"123"`, `"data":"123"`}, {"", `""`, `"data":""`}, {"", "123", `"data":123`}, {"application/json", `"x"`, `"data":"x"`},
+		{"text/plain", "123", `"data":"123"`}, {"text/plain", "", `"data":""`}, {"text/plain", "\xff", `"data_base64":"/w=="`}, {"application/json", "{", `"data_base64":"ew=="`},
+	} {
+		attributes := map[string]string{}
+		if c.contentType != "" {
+			attributes["datacontenttype"] = c.contentType
+		}
+		before := len(w.seen())
+		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: attributes})
+		check(t, err)
+		w.eventually("it is sent", func() bool { return len(w.seen()) == before+1 })
+		if body := string(w.seen()[before].body); !strings.HasSuffix(body, ","+c.want+"}") {
+			t.Errorf("%q of type %q: %s, want %s", c.payload, c.contentType, body, c.want)
+		}
+	}
+}
+
 // Structured or binary, the event is one for the SDK of CloudEvents, with the attributes that were published.
 func TestCloudEvent(t *testing.T) {
 	w := setup(t, nil)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"mime"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,12 @@ const (
 	PublicationDone       PublicationState = "published"
 	PublicationDropped    PublicationState = "dropped" // nobody subscribed to it
 )
+
+// IsJSON tells whether a content type is that of JSON. None is, as in CloudEvents.
+func IsJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}
 
 // Publication is what was published to a topic.
 type Publication struct {

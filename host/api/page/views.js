@@ -267,7 +267,7 @@ export function dead({ tenant, search: asked }) {
     show: (list) => [
       h("p", null, "Each stands for a task that failed for good, in the queue that its plugin names. A retry of a letter that failed retries the task that it stands for."),
       list.items.length > 0 && acts(
-        button("operator", "Retry all failed letters", () => bulk(tenant, "retry", { dead_letters: true })),
+        button("operator", "Retry all letters", () => bulk(tenant, "retry", { dead_letters: true })),
         button("operator", "Cancel all waiting letters", dangerous(() => bulk(tenant, "cancel", { dead_letters: true })))),
       taskList(list, [
         { head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) },
