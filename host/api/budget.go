@@ -51,8 +51,12 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	if s := take(ctx, b.Budget, who, 1); s != nil {
 		return s, nil
 	}
+	whose := who.Name
+	if len(who.Tenants) > 0 {
+		whose += " and all who see the same tenants"
+	}
 	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",
-		b.what, b.Each(), who.Name, b.Whole()))
+		b.what, b.Each(), whose, b.Whole()))
 }
 
 const (

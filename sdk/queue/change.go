@@ -66,7 +66,11 @@ func anyhow(*Task) string  { return "" }
 func (c *Client) each(ctx context.Context, change Change, list []Changed, as func(*Task) string, options ...any) {
 	var open []*Changed
 	for i := range list {
-		if one := &list[i]; one.Err == nil {
+		one := &list[i]
+		if one.Err == nil {
+			one.Err = errors.Join(ValidQueue(one.Task.Queue), ValidID(one.Task.ID)) // a hash written by hand may name no queue
+		}
+		if one.Err == nil {
 			open = append(open, one)
 		}
 	}
@@ -159,7 +163,7 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 
 // change runs the script of a change for a task of this queue.
 func (q *Queue) change(ctx context.Context, change Change, id string) Changed {
-	list := []Changed{{Task: &Task{ID: id, Queue: q.name}, Err: errors.Join(ValidQueue(q.name), ValidID(id))}}
+	list := []Changed{{Task: &Task{ID: id, Queue: q.name}}}
 	q.client.each(ctx, change, list, anyhow)
 	return list[0]
 }

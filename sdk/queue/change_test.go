@@ -69,6 +69,21 @@ func TestChangeAll(t *testing.T) {
 	})
 }
 
+// A hash that names no queue belongs to none: nothing changes it.
+func TestChangeOfATaskWithoutAQueue(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.rdb.HSet(w.ctx, w.keys.task("bare"), "status", "failed", "created", "1")
+		for _, change := range []Change{ChangeCancel, ChangeRetry, ChangeDelete} {
+			if one := w.Change(w.ctx, change, "bare"); !errors.Is(one.Err, ErrInvalid) {
+				t.Errorf("%s: %v", change, one.Err)
+			}
+		}
+		if fields := w.rdb.HLen(w.ctx, w.keys.task("bare")).Val(); fields != 2 {
+			t.Errorf("it has %d fields", fields)
+		}
+	})
+}
+
 // failNext runs the queue's next task, which fails.
 func (w *world) failNext(t testing.TB, queue string) {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and for
@@ -79,6 +80,8 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	if within != nil {
 		options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
 		options.Dialer = within(redis.NewDialer(options))
+		// A push between replies would count as one of them.
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	return redis.NewClient(options), nil
 }
