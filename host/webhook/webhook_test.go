@@ -251,8 +251,14 @@ func TestDataOfEvents(t *testing.T) {
 	w := setup(t, nil)
 	w.subscribe("structured", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
 	for _, c := range []struct{ contentType, payload, want string }{
-		{"", `"123"`, `"data":"123"`}, {"", `""`, `"data":""`}, {"", "123", `"data":123`}, {"application/json", `"x"`, `"data":"x"`},
-		{"text/plain", "123", `"data":"123"`}, {"text/plain", "", `"data":""`}, {"text/plain", "\xff", `"data_base64":"/w=="`}, {"application/json", "{", `"data_base64":"ew=="`},
+		{"", `"123"`, `"data":"123"`},
+		{"", `""`, `"data":""`},
+		{"", "123", `"data":123`},
+		{"application/json", `"x"`, `"data":"x"`},
+		{"text/plain", "123", `"data":"123"`},
+		{"text/plain", "", `"data":""`},
+		{"text/plain", "\xff", `"data_base64":"/w=="`},
+		{"application/json", "{", `"data_base64":"ew=="`},
 	} {
 		attributes := map[string]string{}
 		if c.contentType != "" {

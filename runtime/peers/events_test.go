@@ -255,7 +255,9 @@ func quernEvents(b *testing.B, h *hooks) events {
 	b.Cleanup(func() { _ = client.Close() })
 	retry := queue.Retry{MaxAttempts: eventAttempts, Backoff: queue.Linear, Base: eventInterval, Jitter: new(bool)}
 	for _, s := range []queue.Subscription{
-		{ID: "index", Queue: "index"}, {ID: "mail", Queue: "mail"}, {ID: "bills", Queue: "bills", Dead: "bills.dead"},
+		{ID: "index", Queue: "index"},
+		{ID: "mail", Queue: "mail"},
+		{ID: "bills", Queue: "bills", Dead: "bills.dead"},
 		{ID: "hook", Webhook: &queue.Webhook{URL: h.URL + "/quern", Secrets: []string{queue.WebhookSecrets + "hook"}}},
 	} {
 		s.Topic, s.Retry = "orders", retry
