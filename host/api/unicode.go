@@ -7,13 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// errNoUnicode is the error of JSON with texts that are none: decoded, each such byte or half would become U+FFFD.
-var errNoUnicode = errors.New("it has a text that is not UTF-8, or half a surrogate pair: write bytes in base64, such as parameters_base64")
+// JSON with such a text is refused: decoded, each byte that is not UTF-8, and each half of a surrogate pair, would become U+FFFD.
+var (
+	errNoUTF8     = errors.New("not UTF-8: write bytes as parameters_base64")
+	errHalfOfPair = errors.New(`half a surrogate pair (\ud800 to \udfff), which is not UTF-8: write both halves, or bytes as parameters_base64`)
+)
 
 // CheckUnicode refuses JSON with bytes that are not UTF-8, and escapes of half a surrogate pair.
 func CheckUnicode(text []byte) error {
 	if !utf8.Valid(text) {
-		return errNoUnicode
+		return errNoUTF8
 	}
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' { // which JSON has in texts alone
@@ -26,7 +29,7 @@ func CheckUnicode(text []byte) error {
 		case unit < 0xdc00 && i+5 < len(text) && text[i+5] == '\\' && utf16.DecodeRune(unit, escapedUnit(text, i+6)) != utf8.RuneError:
 			i += 10
 		default:
-			return errNoUnicode
+			return errHalfOfPair
 		}
 	}
 	return nil
