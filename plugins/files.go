@@ -159,7 +159,7 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 
 // readSettled reads a file for somebody who does not come back when it is complete.
 func readSettled(f file, most int64) (content, error) {
-	read, err := readStable(f.root, f.path, most, nil)
+	read, err := readStable(f.root, f.path, most, f.fingerprint.size(), nil)
 	if isUnstable(err) {
 		err = &manifest.Fault{What: "it changed while it was read", Remedy: "try again when it is complete"}
 	}

@@ -78,7 +78,7 @@ func (l *loader) readManifests(ctx context.Context, tenant string, requests []ma
 
 func (l *loader) readManifest(o manifestRequest) manifestFile {
 	path, now := o.path(l.cfg.Dir, manifest.Suffix), time.Now()
-	read, err := readStable(o.file.root, o.file.path, manifest.MaxSize, nil)
+	read, err := readStable(o.file.root, o.file.path, manifest.MaxSize, o.file.fingerprint.size(), nil)
 	if err != nil {
 		return manifestFile{err: fmt.Errorf("%s: %w", path, err)}
 	}
@@ -238,7 +238,7 @@ func (l *loader) readFiles(r *loadResult) (err error) {
 // read reads a file, into the buffer if that is large enough.
 func (l *loader) read(f file, most int64, buffer []byte) (read content, err error) {
 	for range readAttempts {
-		if read, err = readStable(f.root, f.path, most, buffer); !errors.Is(err, errUnstable) {
+		if read, err = readStable(f.root, f.path, most, f.fingerprint.size(), buffer); !errors.Is(err, errUnstable) {
 			return read, err
 		}
 	}

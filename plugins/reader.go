@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -26,6 +27,14 @@ func isUnstable(err error) bool { return errors.Is(err, errUnstable) || errors.I
 type fingerprint struct {
 	info    fs.FileInfo
 	changed time.Time // of the inode; zero where the platform does not say
+}
+
+// size is that of the file when it was found; any if that is not known.
+func (s fingerprint) size() int64 {
+	if s.info == nil {
+		return math.MaxInt64
+	}
+	return s.info.Size()
 }
 
 // same reports whether both are of the same file in the same state, as far as that can be told.
@@ -67,9 +76,10 @@ func (c *comparison) Write(p []byte) (int, error) {
 
 // readStable reads the regular file name inside the folder root. It never waits for the other end of
 // a pipe and never opens a device: what the name stands for is looked at before and after opening,
-// and no link can lead it out of root. A file that changes while it is read is errUnstable.
+// and no link can lead it out of root. A file that changes while it is read is errUnstable, and so is one that has become larger than
+// when it was found, for which its reader has memory.
 // The data lies in the buffer if that is large enough.
-func readStable(root, name string, most int64, buffer []byte) (content, error) {
+func readStable(root, name string, most, found int64, buffer []byte) (content, error) {
 	folder, err := os.OpenRoot(root)
 	if err != nil {
 		return content{}, err
@@ -92,6 +102,9 @@ func readStable(root, name string, most int64, buffer []byte) (content, error) {
 	}
 	if err := manifest.CheckFile(info, most); err != nil {
 		return content{}, err
+	}
+	if info.Size() > found {
+		return content{}, errUnstable
 	}
 	if buffer == nil || int64(cap(buffer)) < info.Size() {
 		buffer = make([]byte, info.Size())

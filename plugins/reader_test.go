@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +29,7 @@ func TestReadStable(t *testing.T) {
 	})
 	whole, unstable := 0, 0
 	for began := time.Now(); time.Since(began) < patience && (whole < 100 || unstable == 0); {
-		read, err := readStable(dir, "x", 1<<20, nil)
+		read, err := readStable(dir, "x", 1<<20, math.MaxInt64, nil)
 		switch {
 		case errors.Is(err, errUnstable):
 			unstable++
@@ -61,7 +63,7 @@ func TestReadStableErrors(t *testing.T) {
 		"../outside": "path escapes from parent",
 		"none":       "no such file or directory",
 	} {
-		if _, err := readStable(dir+"/inside", name, 10, nil); err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
+		if _, err := readStable(dir+"/inside", name, 10, math.MaxInt64, nil); err == nil || !bytes.Contains([]byte(err.Error()), []byte(want)) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -107,5 +109,20 @@ func TestTrust(t *testing.T) {
 	}
 	if tr.note(fingerprint{}, now); !tr.settled || !tr.covers(fingerprint{}) || tr.covers(old) {
 		t.Error("a missing file")
+	}
+}
+
+// A file that has become larger than when it was found is not read: its reader has no memory for it.
+func TestReadOfAFileThatGrew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x"), make([]byte, 11), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if read, err := readStable(dir, "x", 100, 10, nil); !errors.Is(err, errUnstable) {
+		t.Errorf("%d bytes, %v", len(read.data), err)
+	}
+	if read, err := readStable(dir, "x", 100, 11, nil); err != nil || len(read.data) != 11 {
+		t.Errorf("%d bytes, %v", len(read.data), err)
 	}
 }

@@ -71,7 +71,7 @@ func TestSwappedFolders(t *testing.T) {
 			if info := theirs[strings.Fields(name)[0]]; os.SameFile(f.fingerprint.info, info) {
 				t.Fatalf("%s is taken for that of b", name)
 			}
-			content, err := readStable(f.root, f.path, 100, nil)
+			content, err := readStable(f.root, f.path, 100, f.fingerprint.size(), nil)
 			switch {
 			case err != nil:
 				refused++
