@@ -405,9 +405,15 @@ func (l *limiters) allow(who *Principal) bool {
 	return limiter.Allow()
 }
 
+// operationOf is what add has made the operation of.
+func operationOf(ctx huma.Context) operation {
+	o, _ := ctx.Operation().Metadata["operation"].(operation)
+	return o
+}
+
 // authorize asks whether the principal may do the operation in the tenant, and records what changes something.
 func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
-	o, _ := ctx.Operation().Metadata["operation"].(operation)
+	o := operationOf(ctx)
 	who := principal(ctx.Context())
 	tenant := ctx.Param("tenant")
 	acts := ctx.Method() != http.MethodGet && ctx.Method() != http.MethodHead

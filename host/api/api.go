@@ -230,6 +230,7 @@ type operation struct {
 	method, path, name string // name is the operation's in the audit log and the schema
 	summary            string
 	maxBody            int64 // default maxJSON
+	copies             int64 // how often its body is in memory, unless that is JSON with a schema; default 2
 	stream             bool
 	payloads           bool // it shows what producers and handlers wrote
 	traffic            bool // producers do it all the time: it is not in the audit log
@@ -257,6 +258,7 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	if o.maxBody == 0 {
 		o.maxBody = maxJSON
 	}
+	o.copies = max(o.copies, 2)
 	op := huma.Operation{
 		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary, Metadata: map[string]any{"operation": o},
 		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: -1, SkipValidateBody: true, // boundBody reads and checks bodies

@@ -34,10 +34,11 @@ const (
 	mostErrors  = 20
 )
 
-// bodyCost is what is reserved for a body of this many bytes before it is read; schema is that of JSON, nil for other bodies.
-func (s *service) bodyCost(size int64, schema *huma.Schema) int64 {
+// bodyCost is what is reserved for a body of this many bytes before it is read; schema is that of JSON, nil for other bodies, which the
+// operation has so many copies of.
+func (s *service) bodyCost(size int64, schema *huma.Schema, copies int64) int64 {
 	if schema == nil {
-		return 2 * size
+		return copies * size
 	}
 	objects := int64(0)
 	for _, property := range s.resolved(schema).Properties {
@@ -83,7 +84,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		size = most
 	}
 	if size > 0 && r.ContentLength <= most {
-		if cost := s.bodyCost(size, schema); cost > smallCost {
+		if cost := s.bodyCost(size, schema, operationOf(ctx).copies); cost > smallCost {
 			if err := s.reserve(ctx.Context(), cost); err != nil {
 				s.refuse(ctx, http.StatusServiceUnavailable, "%v", err)
 				return

@@ -253,7 +253,9 @@ func (s *service) describeTopics() {
 
 // topicPath is an operation that publishes.
 func topicPath(path, name, summary string) operation {
-	return enqueueing("/tenants/{tenant}/topics/{topic}/"+path, name, summary)
+	o := enqueueing("/tenants/{tenant}/topics/{topic}/"+path, name, summary)
+	o.copies = 4 // the body, what filters read of it, and its way to Redis
+	return o
 }
 
 // publication is the payload and the options of an event that is published.
