@@ -122,7 +122,7 @@ func (a *Account) note(bytes int64) {
 type Budget struct {
 	account     *Account // nil: it stands alone
 	whole, each int64
-	own, shared int64 // what each owner has to itself, and what they share
+	own, shared int64 // what each owner alone may use, and what all may
 	all         *semaphore.Weighted
 	used        atomic.Int64
 
@@ -133,15 +133,15 @@ type Budget struct {
 // part is what one owner uses.
 type part struct {
 	used  *semaphore.Weighted
-	own   *semaphore.Weighted // of what it has to itself
+	own   *semaphore.Weighted // the part that it alone may use: Budget.own
 	users int                 // shares, and calls that wait for one; guarded by the budget's mu
 }
 
-// mostOwners is how many owners share a budget equally. With more of them, so many may use what they share.
+// mostOwners bounds the parts of a budget: one owner may use a quarter of it, however many others there are.
 const mostOwners = 4
 
-// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally. Of more, each has its
-// part of one half to itself, and any four may use the other half.
+// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally. Of more, one half
+// is divided: each alone may use its part. The other half is for all; four can use it up.
 func NewBudget(whole int64, owners int) *Budget {
 	b := &Budget{whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), byOwner: make(map[string]*part)}
 	if owners > mostOwners {
@@ -173,7 +173,7 @@ type Share struct {
 	budget *Budget
 	owner  string
 	part   *part
-	own    bool // it is a part of what the owner has to itself
+	own    bool // it comes from what the owner alone may use
 	size   int64
 }
 

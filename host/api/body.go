@@ -34,8 +34,8 @@ const (
 	mostErrors  = 20
 )
 
-// bodyCost is what is reserved for a body of this many bytes before it is read; schema is that of JSON, nil for other bodies, which the
-// operation has so many copies of.
+// bodyCost is what is reserved for a body of this many bytes before it is read; schema is that of JSON. Without one
+// the operation holds this many copies of the body.
 func (s *service) bodyCost(size int64, schema *huma.Schema, copies int64) int64 {
 	if schema == nil {
 		return copies * size

@@ -356,8 +356,8 @@ func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	return task.Status.Finished()
 }
 
-// jobPage is how many tasks a runner reads and changes at a time, and it works on two pages at once. If its process dies, the next one
-// does not know of so many whether they were changed: it finds them changed.
+// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes their ends when both are
+// done. If its process dies before, those tasks have no ends: the next process finds them changed, and calls them that.
 const jobPage = 200
 
 // act does the action to the tasks that have no end yet.
@@ -367,9 +367,6 @@ func (r *runner) act(ctx context.Context, job *queue.Job) error {
 		return err
 	}
 	for from := job.Ended; ; {
-		if err := r.claim.Keep(ctx); err != nil {
-			return err
-		}
 		if stop, err := r.claim.Stopped(ctx); err != nil {
 			return err
 		} else if stop {
@@ -385,6 +382,10 @@ func (r *runner) act(ctx context.Context, job *queue.Job) error {
 		memory := r.reserve(ctx)
 		if memory == nil {
 			return ctx.Err()
+		}
+		if err := r.claim.Keep(ctx); err != nil { // after the wait for memory
+			memory.Give()
+			return err
 		}
 		within, done := r.claim.Within(ctx)
 		n, err := r.changeHalves(within, queue.Change(job.Action), f, items)

@@ -278,18 +278,18 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 	return receiptShapes(t, q, receipts, who), err
 }
 
-// contentOf are tasks without what tells one request from its repetition.
+// contentOf is a digest of tasks, the same for a request and its repetition.
 func contentOf(specs []queue.Spec) []byte {
 	sum := sha256.New()
 	for _, spec := range specs {
-		spec.Traceparent, spec.Headers = "", others(spec.Headers)
+		spec.Traceparent, spec.Headers = "", untraced(spec.Headers)
 		_ = json.NewEncoder(sum).Encode(spec) // a hash takes all, and a spec can be written
 	}
 	return sum.Sum(nil)
 }
 
-// others are the headers without those of a trace, of which each request has its own.
-func others(headers map[string]string) map[string]string {
+// untraced are the headers without those of a trace: a repeated request has another trace.
+func untraced(headers map[string]string) map[string]string {
 	headers = maps.Clone(headers)
 	delete(headers, queue.HeaderTraceparent)
 	delete(headers, queue.HeaderTracestate)

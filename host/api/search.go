@@ -86,7 +86,7 @@ func (f *Filter) Narrows() bool {
 		f.Since > 0 || f.Until > 0 || f.EndedSince > 0 || f.EndedUntil > 0 || f.DeadLetters
 }
 
-// passes tells whether a task passes, wherever it was found.
+// passes reports whether a task passes the whole filter.
 func (f *Filter) passes(t *queue.Task) bool {
 	return (f.Queue == "" || t.Queue == f.Queue) && (f.Status == "" || string(t.Status) == f.Status) && (f.Key == "" || t.Key == f.Key) && f.Selects(t)
 }

@@ -35,7 +35,7 @@ func CheckUnicode(text []byte) error {
 	return nil
 }
 
-// escapedUnit is the UTF-16 unit of the escape uXXXX at i; 0 for another one.
+// escapedUnit returns the UTF-16 unit of the escape at i, such as ud800; 0 if it is another escape, such as n.
 func escapedUnit(text []byte, i int) rune {
 	if i+5 > len(text) || text[i] != 'u' {
 		return 0

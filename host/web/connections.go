@@ -51,7 +51,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// clientOf is the address that counts for a client: of IPv6 the network, of which one client has all 2⁶⁴ addresses.
+// clientOf is what counts as one client: an address of IPv4, or a /64 network of IPv6, whose 2⁶⁴ addresses one client may have.
 func clientOf(address netip.Addr) string {
 	if network, err := address.Prefix(64); err == nil && address.Is6() {
 		return network.String()

@@ -482,7 +482,7 @@ func (w *world) delete(t *testing.T, queue, id string) {
 	}
 }
 
-// Who waits for a task that was told its end, and then ran again, learns the new end, whoever wrote it.
+// A task ends, runs again and ends in another way: what waits for it learns the second end, also one that a Python listener wrote.
 func TestToldAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		python := func(id string) {
