@@ -267,7 +267,7 @@ QUERN_HANDLER int32_t handle(void) {
 	quern_output_write(answer + 4, 13); // {"status":NNN
 	return quern_output_write(answer + behind, n - behind);
 }`)
-	manifest := fmt.Sprintf("capabilities: {http: [{host: %q, methods: [GET]}]}", web.URL)
+	manifest := fmt.Sprintf("capabilities: {http: [{host: %q, methods: [GET]}, {host: 'http://127.0.0.1:1', methods: [GET]}]}", web.URL)
 	for name, tt := range map[string]struct {
 		networks []netip.Prefix
 		head     string
@@ -279,6 +279,7 @@ QUERN_HANDLER int32_t handle(void) {
 		"DeniedNetwork": {nil, `{"url":"URL/hello"}`, "", -3},
 		"DeniedMethod":  {loopback, `{"method":"POST","url":"URL/hello"}`, "", -3},
 		"DeniedHost":    {loopback, `{"url":"http://127.0.0.2/hello"}`, "", -3},
+		"Unavailable":   {loopback, `{"url":"http://127.0.0.1:1/hello"}`, "", -9},
 		"Invalid":       {loopback, `{"uri":"URL/hello"}`, "", -1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -294,6 +295,10 @@ QUERN_HANDLER int32_t handle(void) {
 			}
 			if f := task.Failure(); tt.code != 0 && (f.ExitCode == nil || *f.ExitCode != tt.code) {
 				t.Errorf("failed with %+v, want %d", f, tt.code)
+			}
+			lines, err := n.client.Log(n.ctx, task.ID, 0) // which is the tenant's: it has no socket
+			if told := "quern_v1.http: GET http://127.0.0.1:1: unavailable: connect: connection refused"; name == "Unavailable" && (err != nil || len(lines) != 1 || lines[0].Text != told) {
+				t.Errorf("the log is %+v, %v, want %s", lines, err, told)
 			}
 		})
 	}

@@ -2,11 +2,9 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -151,13 +149,10 @@ const maxDenials = 10
 
 // Refused implements abi.Host. It reports each reason once.
 func (r *run) Refused(function string, err error) (told string) {
-	words := err.Error()
-	r.Spend(len(words) * secretPrice)
+	words, told := err.Error(), service.Told(err)
+	r.Spend((len(words) + len(told)) * secretPrice)
 	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // it may quote the guest
-	told = text
-	if errors.Is(err, service.ErrUnavailable) && !strings.HasPrefix(function, "http") { // it may contain addresses and paths of the host
-		told = service.ErrUnavailable.Error() + ": the host's log says more"
-	}
+	told = redact.Shorten(r.secrets.Text([]byte(told)), maxHeadline)
 	module := abi.ModuleName
 	if r.module.info.Kind == Extism {
 		module = abi.ExtismModule

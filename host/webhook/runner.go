@@ -378,8 +378,12 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		return r.failed(d, s, queue.Failure{Message: err.Error()}, true)
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
-		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), err.Error())
-		return r.failed(d, s, queue.Failure{Message: err.Error()}, denied)
+		told := service.Told(err)
+		if told != err.Error() {
+			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID, "error", redact.Shorten(err.Error(), mostWhy))
+		}
+		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), told)
+		return r.failed(d, s, queue.Failure{Message: told}, denied)
 	}
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}

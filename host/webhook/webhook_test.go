@@ -576,7 +576,7 @@ func TestErrDelivery(t *testing.T) {
 	}
 	w.publish("x")
 	for id, want := range map[string]string{
-		"private": "--allow-networks", "missing": "there is none", "bad": "openssl rand -base64 32", "refused": "connection refused",
+		"private": "--allow-networks", "missing": "there is none", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
 	} {
 		if task := w.task(id); task.Status != queue.Failed || !strings.Contains(task.Error, want) {
 			t.Errorf("%s: %s %s, want %q", id, task.Status, task.Error, want)

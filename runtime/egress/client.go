@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -132,11 +131,10 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	case ctx.Err() != nil:
 		return service.Response{}, ctx.Err()
 	case errors.Is(err, service.ErrDenied), errors.Is(err, service.ErrTooBig):
-		return service.Response{}, fmt.Errorf("%s %s: %w", r.Method, t, err)
 	case errors.Is(own.Err(), context.DeadlineExceeded):
-		return service.Response{}, fmt.Errorf("%s %s: %w: no answer within %s", r.Method, t, service.ErrUnavailable, most)
+		err = fmt.Errorf("no answer within %s", most)
 	}
-	return service.Response{}, fmt.Errorf("%s %s: %w: %s", r.Method, t, service.ErrUnavailable, printable(err))
+	return service.Response{}, failure(r.Method+" "+t.String(), t, err)
 }
 
 // check turns the guest's request into one that is granted.
@@ -240,16 +238,4 @@ func transportError(err error, maxHeader int) error {
 		return fmt.Errorf("%w: the answer's headers have more than %d bytes", service.ErrTooBig, maxHeader)
 	}
 	return err
-}
-
-// printable is the text of an error for the log: it may contain what a server wrote.
-func printable(err error) string {
-	const most = 20 << 10 // bytes: who shows it cuts it far below, the runtime when it has replaced secrets
-	s := strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, err.Error())
-	return strings.ToValidUTF8(s[:min(len(s), most)], "?")
 }

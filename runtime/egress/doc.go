@@ -49,5 +49,6 @@
 // ErrInvalid (a malformed request), ErrDenied and ErrTooBig would be the same the next time. Everything that goes wrong
 // between the host and the answer's last byte, including the timeout of one request, is ErrUnavailable. Requests with
 // idempotent methods, or with an Idempotency-Key, are sent again if their connection turns out to be closed. Errors are
-// for the host's log: they name hosts, addresses and networks, which a guest need not see, but no paths, queries or headers.
+// for the host's log: they name hosts, addresses and networks, but no paths, queries or headers. service.Told is what a
+// tenant learns of one: no address that is not in the URL or loopback, no name server, no proxy.
 package egress

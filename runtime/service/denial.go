@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 )
 
@@ -49,4 +50,29 @@ func (d *Denial) Remedy() string {
 		return "the operator can allow the address with --allow-networks " + d.Add
 	}
 	return fmt.Sprintf("add capabilities: {%s}", d.Add)
+}
+
+// Confidential is an error of which tenants learn a part: its text names addresses of the host's networks.
+type Confidential struct {
+	Err  error  // for the host's log
+	Told string // for tenants
+}
+
+// Error returns the text for the host's log.
+func (c *Confidential) Error() string { return c.Err.Error() }
+
+// Unwrap returns Err.
+func (c *Confidential) Unwrap() error { return c.Err }
+
+// Told returns what a tenant learns of an error of a service. Of one that is unavailable that is nothing, unless it is
+// Confidential: the text may name addresses and paths of the host.
+func Told(err error) string {
+	var c *Confidential
+	switch {
+	case errors.As(err, &c):
+		return c.Told
+	case errors.Is(err, ErrUnavailable):
+		return ErrUnavailable.Error() + ": the host's log says more"
+	}
+	return err.Error()
 }

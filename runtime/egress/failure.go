@@ -1,0 +1,62 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"unicode"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// failure is the error of a request that was sent to a target and has no answer because of err. Tenants learn of it no
+// address that they did not write, no name server and no proxy.
+func failure(request string, t target, err error) error {
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		whole := fmt.Errorf("%s: %w", request, refused)
+		if t.addr.IsValid() || refused.addr.IsLoopback() {
+			return whole
+		}
+		return &service.Confidential{Err: whole, Told: fmt.Sprintf(
+			"%s: %v: the name leads to an address that is not open: the host's log names it, and what the operator can add", request, service.ErrDenied)}
+	case errors.Is(err, service.ErrTooBig):
+		return fmt.Errorf("%s: %w", request, err)
+	}
+	return &service.Confidential{
+		Err:  fmt.Errorf("%s: %w: %s", request, service.ErrUnavailable, printable(err.Error())),
+		Told: fmt.Sprintf("%s: %v: %s", request, service.ErrUnavailable, printable(reason(err))),
+	}
+}
+
+// reason is what tenants learn of an error of the transport.
+func reason(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "proxyconnect" {
+		return "the operator's proxy cannot be reached"
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		if dns.IsNotFound {
+			return "no such host"
+		}
+		return "the name cannot be resolved"
+	}
+	for errors.As(err, &op) { // whose text has the addresses of both ends
+		err = op.Err
+	}
+	return err.Error()
+}
+
+// printable is the text of an error for the log: it may contain what a server wrote.
+func printable(s string) string {
+	const most = 20 << 10 // bytes: who shows it cuts it far below, the runtime when it has replaced secrets
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+	return strings.ToValidUTF8(s[:min(len(s), most)], "?")
+}
