@@ -110,6 +110,8 @@ func newTopicPublish(env environment) *cobra.Command {
 			return err
 		}
 		switch {
+		case published.Taken:
+			note(cmd, "publication %s exists with another payload or other attributes, so nothing was published: choose another --id", published.ID)
 		case published.Existed:
 			note(cmd, "publication %s exists, nothing was published", published.ID)
 		case published.Subscribers == 0:

@@ -206,7 +206,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 	if err == nil {
 		claim, err = t.WorkOn(ctx, id)
 	}
-	if err != nil || claim == nil {
+	if err != nil {
 		place.Give()
 		return err
 	}
@@ -214,6 +214,9 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 	s.jobs.Go(func() {
 		defer place.Give()
 		ctx := s.living()
+		if claim == nil {
+			claim = inherit(ctx, t, id)
+		}
 		for claim != nil && ctx.Err() == nil {
 			r := &runner{t: t, claim: claim, id: id, logged: s.logged, reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) }}
 			s.leave(ctx, r, r.run(ctx))
@@ -224,6 +227,23 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 			}
 		}
 	})
+	return nil
+}
+
+// inherit claims a job that another process has claimed, if that one is dead or ends its work; nil if it lives.
+func inherit(ctx context.Context, t *tenant, id string) *queue.JobWork {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for until := time.Now().Add(queue.JobClaim + time.Second); time.Now().Before(until); {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if claim, err := t.WorkOn(ctx, id); err == nil && claim != nil {
+			return claim
+		}
+	}
 	return nil
 }
 
@@ -301,11 +321,13 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 				return ctx.Err()
 			}
 			next, _, err := r.t.search(ctx, f, *from, func(task *queue.Task) bool {
-				if !seen[task.ID] && suits(action, f, task) {
+				if seen[task.ID] || !suits(action, f, task) {
+					return true
+				}
+				if more = len(seen) == queue.MaxJobItems; !more {
 					seen[task.ID] = true
 					found = append(found, queue.JobItem{ID: task.ID, Created: task.Created})
 				}
-				more = len(seen) >= queue.MaxJobItems
 				return !more
 			})
 			memory.Give()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -341,6 +342,42 @@ func TestInterruptedBulk(t *testing.T) {
 	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	if got := awaitJob(t, w, job.ID, queue.JobDone); got.Ended != 2 || got.Ends[queue.JobItemDone] != 2 {
 		t.Errorf("continued: %+v", got)
+	}
+}
+
+// A job that is started while the claim of a dead process lasts is worked on when that ends.
+func TestStartOfAJobOfTheDead(t *testing.T) {
+	w := setup(t)
+	id := w.fail(t, "q", "1")
+	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, false)
+	job = awaitJob(t, w, job.ID, queue.JobCounted)
+	expecttest.Until(w.ctx, func() bool { // as soon as the process that counted leaves it
+		claim, err := w.WorkOn(w.ctx, job.ID)
+		return err == nil && claim != nil
+	})
+	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
+	must(t, w.rdb.PExpire(w.ctx, w.Tenant()+"_duty_job_"+job.ID, time.Millisecond).Err())
+	if got := awaitJob(t, w, job.ID, queue.JobDone); got.Ends[queue.JobItemDone] != 1 {
+		t.Errorf("%+v", got)
+	}
+	if task, err := w.Task(w.ctx, id); err != nil || task.Status != queue.Pending {
+		t.Errorf("%+v, %v", task, err)
+	}
+}
+
+// A job has at most MaxJobItems tasks, and says whether there are more.
+func TestLargestJob(t *testing.T) {
+	w := setup(t)
+	for range queue.MaxJobItems / 1000 {
+		_, err := w.Queue("q").EnqueueMany(w.ctx, make([]queue.Spec, 1000))
+		must(t, err)
+	}
+	for _, more := range []bool{false, true} {
+		job := makeJob(t, w, "cancel", map[string]any{"queue": "q"}, false)
+		if job = awaitJob(t, w, job.ID, queue.JobCounted); job.Items != queue.MaxJobItems || job.More != more {
+			t.Errorf("%d tasks, more: %v, want %v", job.Items, job.More, more)
+		}
+		w.enqueue(t, "q", "x", queue.Options{})
 	}
 }
 

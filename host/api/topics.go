@@ -134,7 +134,7 @@ type Publication struct {
 	Created       float64           `json:"created"`
 	Subscribers   int               `json:"subscribers" doc:"Subscriptions that matched."`
 	Tasks         int               `json:"tasks" doc:"How many of them have their task."`
-	Refused       int               `json:"refused,omitempty" doc:"Those of which the queue takes no tasks."`
+	Refused       int               `json:"refused,omitempty" doc:"Those that get no task: they were deleted meanwhile, or their queue takes none."`
 	Attributes    map[string]string `json:"attributes,omitempty"`
 	Parent        string            `json:"parent,omitempty"`
 	Traceparent   string            `json:"traceparent,omitempty"`
@@ -173,6 +173,7 @@ type Published struct {
 	Tenant      string `json:"tenant"`
 	Topic       string `json:"topic"`
 	Existed     bool   `json:"existed" doc:"It was published before, and nothing is published now."`
+	Taken       bool   `json:"taken,omitempty" doc:"What existed has another payload or other attributes. Missing for who may not see parameters."`
 	Subscribers int    `json:"subscribers" doc:"0: it is dropped."`
 	Damaged     int    `json:"damaged,omitempty" doc:"Subscriptions that cannot be read, and got no task: see the doctor."`
 }
@@ -217,7 +218,7 @@ func (s *service) describeTopics() {
 			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate, Attributes: attributes}
 			in.publish(&o)
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
-			return &Of[Published]{publishedShape(in.Tenant, in.Topic, published)}, err
+			return &Of[Published]{publishedShape(in.Tenant, in.Topic, published, principal(ctx))}, err
 		})
 	add(s, topicPath("events", "publish-events", "Publish CloudEvents 1.0, structured, binary or batched: each source and id once, as long as the publication is kept. "+
 		"The tasks' parameters are the event's data, and their headers its attributes"),
@@ -243,7 +244,7 @@ func (s *service) describeTopics() {
 				if err != nil {
 					return nil, err
 				}
-				out.Body.Items = append(out.Body.Items, publishedShape(in.Tenant, in.Topic, published))
+				out.Body.Items = append(out.Body.Items, publishedShape(in.Tenant, in.Topic, published, principal(ctx)))
 			}
 			return out, nil
 		})
@@ -535,8 +536,8 @@ func publicationShape(tenant string, p *queue.Publication, who *Principal) Publi
 	return shape
 }
 
-func publishedShape(tenant, topic string, p queue.Published) Published {
-	return Published{p.ID, tenant, topic, p.Existed, p.Subscribers, p.Damaged}
+func publishedShape(tenant, topic string, p queue.Published, who *Principal) Published {
+	return Published{p.ID, tenant, topic, p.Existed, p.Taken && who.reads(), p.Subscribers, p.Damaged}
 }
 
 // subscriptionShape and Subscription convert by way of the JSON, which has the same names. Paths and headers of webhooks often have

@@ -347,10 +347,10 @@ func (r *Runner) off() (list []Off) {
 // deliver sends the request of a task and says how the task ends.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
-	id, published := queue.DeliveryID(d.ID, h.subscription.ID, d.Headers)
-	if h.subscription.Webhook != nil && !published { // it was written by hand, or by an older version: nobody published its payload
+	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
+	if h.subscription.Webhook != nil && !published { // it was written by hand, or an earlier subscription of this ID waited for it
 		r.ended(d.ID, h.destination, false, false, "")
-		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true)
+		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, or one of an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true)
 	}
 	var unread error
 	if d.Large && h.subscription.Webhook != nil {
@@ -398,6 +398,9 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		return r.failed(d, s, failure, true)
 	case v.later > 0:
 		r.hold(d.queue, now.Add(v.later))
+		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil { // this host keeps to it all the same
+			r.logger.Warn("other hosts do not know that a server asked for a pause", "subscription", h.subscription.ID, "for", v.later, "error", err)
+		}
 	}
 	if v.later > 0 && d.Reschedules < policy.Reschedules() {
 		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -797,6 +798,61 @@ func TestNoForgedDelivery(t *testing.T) {
 		if string(r.body) != "real" || r.Header.Get("Webhook-Id") != genuine {
 			t.Errorf("%s %s", r.Header.Get("Webhook-Id"), r.body)
 		}
+	}
+}
+
+// A pause that a server asks of one host holds in the fleet, until the subscription has another server.
+func TestHeldInTheFleet(t *testing.T) {
+	w := setup(t, nil)
+	w.answers(func(rw http.ResponseWriter, _ request) {
+		rw.Header().Set("Retry-After", "3600")
+		rw.WriteHeader(http.StatusTooManyRequests)
+	})
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("first")
+	depth := func(status queue.Status) int64 {
+		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		check(t, err)
+		return stats.Depth[status]
+	}
+	w.eventually("it was put off", func() bool { return depth(queue.Scheduled) == 1 })
+	w.stop()
+	w.publish("second")
+	w.start(nil) // another host
+	well := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer well.Close()
+	w.subscribe("well", queue.Webhook{URL: well.URL}, fast)
+	w.publish("third")
+	if task := w.task("well"); task.Status != queue.Complete || len(w.seen()) != 1 || depth(queue.Pending) != 2 {
+		t.Errorf("%s; %d requests, %d wait", task.Status, len(w.seen()), depth(queue.Pending))
+	}
+	_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Webhook.URL = well.URL; return nil })
+	check(t, err)
+	w.eventually("they are delivered elsewhere", func() bool { return depth(queue.Complete) == 2 })
+}
+
+// What waits for a subscription that was deleted is not delivered to another one of its ID, wherever that sends.
+func TestReusedSubscription(t *testing.T) {
+	w := idle(t)
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+	w.publish("of the first")
+	check(t, w.Unsubscribe(w.ctx, "s"))
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/second"}, fast)
+	w.publish("of the second")
+	w.start(nil)
+	tasks, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	check(t, err)
+	ends := map[string]queue.Status{}
+	for _, task := range tasks {
+		task, err := w.Wait(w.ctx, task.ID)
+		check(t, err)
+		ends[string(task.Parameters)] = task.Status
+	}
+	if want := map[string]queue.Status{"of the first": queue.Failed, "of the second": queue.Complete}; !maps.Equal(ends, want) {
+		t.Errorf("deliveries ended as %v, want %v", ends, want)
+	}
+	if seen := w.seen(); len(seen) != 1 || string(seen[0].body) != "of the second" {
+		t.Errorf("sent: %+v", seen)
 	}
 }
 

@@ -301,9 +301,13 @@ func TestListenersOfBothShareAQueue(t *testing.T) {
 	eventually(t, "the last task", func() bool { return must[int64](t)(q.Count(w.ctx, Complete)) >= tasks })
 	w.depth(t, "q", map[Status]int64{Complete: tasks})
 
-	mu.Lock()
-	defer mu.Unlock()
-	done := slices.Concat(ours, pythons[0].Worked(), pythons[1].Worked())
+	var done []string
+	eventually(t, "Python to say what it has run", func() bool { // which it says after the task is complete
+		mu.Lock()
+		defer mu.Unlock()
+		done = slices.Concat(ours, pythons[0].Worked(), pythons[1].Worked())
+		return len(done) >= tasks
+	})
 	slices.Sort(done)
 	slices.Sort(ids)
 	if !slices.Equal(done, ids) {

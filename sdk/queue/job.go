@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// jobLife is how long a job is kept after its last change, jobCount how many of a tenant, jobClaim how long a process that
-	// died counts as working on it.
-	jobLife  = 7 * 24 * time.Hour
-	jobCount = 100
-	jobClaim = 15 * time.Second
 	// MaxJobItems is the most tasks of one job.
 	MaxJobItems = 100_000
-	jobText     = 400
+	// JobClaim is how long a process that died counts as working on a job.
+	JobClaim = 15 * time.Second
+
+	// jobLife is how long a job is kept after its last change, jobCount how many of a tenant.
+	jobLife  = 7 * 24 * time.Hour
+	jobCount = 100
+	jobText  = 400
 )
 
 // ErrNoJob is the error of a job that does not exist, or not any more.
@@ -238,7 +239,7 @@ type JobWork struct {
 // WorkOn claims a job; nil if another process works on it.
 func (c *Client) WorkOn(ctx context.Context, id string) (*JobWork, error) {
 	w := &JobWork{client: c, node: c.Node(), id: id, claimed: time.Now()}
-	mine, err := w.node.TakeDuty(ctx, jobDuty(id), jobClaim)
+	mine, err := w.node.TakeDuty(ctx, jobDuty(id), JobClaim)
 	if err != nil || !mine {
 		return nil, err
 	}
@@ -247,11 +248,11 @@ func (c *Client) WorkOn(ctx context.Context, id string) (*JobWork, error) {
 
 // Keep renews the claim when it is due: ErrClaimLost if another process has it.
 func (w *JobWork) Keep(ctx context.Context) error {
-	if time.Since(w.claimed) < jobClaim/5 {
+	if time.Since(w.claimed) < JobClaim/5 {
 		return nil
 	}
 	now := time.Now()
-	mine, err := w.node.KeepDuty(ctx, jobDuty(w.id), jobClaim)
+	mine, err := w.node.KeepDuty(ctx, jobDuty(w.id), JobClaim)
 	if err == nil && !mine {
 		err = ErrClaimLost
 	}
@@ -267,7 +268,7 @@ const claimRest = 2 * time.Second
 // Within is a context for one change of a job's task, after Keep. It ends before the claim may: a process that is held up for
 // longer sends nothing more, since another one may work on the job by then.
 func (w *JobWork) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, w.claimed.Add(jobClaim-claimRest))
+	return context.WithDeadline(ctx, w.claimed.Add(JobClaim-claimRest))
 }
 
 // Leave gives up the claim.

@@ -83,7 +83,7 @@ func TestChangeEndsWithinTheClaim(t *testing.T) {
 	if !ok || left <= 0 || time.Until(deadline) >= left {
 		t.Errorf("a change may take %s of the %s that the claim lasts", time.Until(deadline), left)
 	}
-	work.claimed = time.Now().Add(-jobClaim) // as after a long halt of the process
+	work.claimed = time.Now().Add(-JobClaim) // as after a long halt of the process
 	if ctx, done := work.Within(w.ctx); ctx.Err() == nil {
 		t.Error("a change begins after the end of the claim")
 	} else {

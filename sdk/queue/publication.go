@@ -45,9 +45,11 @@ type Publication struct {
 	Depth       int    // as in Options
 	Traceparent string
 	Tracestate  string
-	// Subscribers is how many subscriptions matched, Tasks how many of them have their task, and Refused those of which the queue
-	// takes none.
+	// Subscribers is how many subscriptions matched, Tasks how many of them have got their task, and Refused those that get none:
+	// they were deleted meanwhile, or their queue takes none.
 	Subscribers, Tasks, Refused int
+
+	turns int // how many have had their turn: Tasks and Refused
 }
 
 // PublicationSummary reads a publication without its payload.
@@ -70,13 +72,14 @@ func newPublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
 		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"], Tracestate: hash["tracestate"],
-		Subscribers: int(asInt(hash["subscribers"])), Tasks: int(asInt(hash["tasks"])), Refused: int(asInt(hash["refused"])),
+		Subscribers: int(asInt(hash["subscribers"])), Refused: int(asInt(hash["refused"])), turns: int(asInt(hash["tasks"])),
 	}
+	p.Tasks = max(0, p.turns-p.Refused)
 	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged ones are none
 	switch {
 	case hash["subscribers"] == "":
 		p.State = PublicationAccepted
-	case p.Tasks < p.Subscribers:
+	case p.turns < p.Subscribers:
 		p.State = PublicationUnfinished
 	case p.Subscribers == 0:
 		p.State = PublicationDropped

@@ -29,6 +29,7 @@ const (
 	HeaderTopic        = "quern-topic"
 	HeaderPublication  = "quern-publication"
 	HeaderSubscription = "quern-subscription"
+	HeaderSubscribed   = "quern-subscribed" // when the subscription was made, in seconds: another one may have its ID later
 	HeaderAttribute    = "ce-"
 )
 
@@ -73,6 +74,8 @@ type Published struct {
 	ID string
 	// Existed: nothing was published, because a publication of that ID is kept.
 	Existed bool
+	// Taken: what existed has another payload or other attributes.
+	Taken bool
 	// Subscribers is how many subscriptions matched when it was published: 0 means that it is dropped. Each has its task.
 	Subscribers int
 	// Damaged is how many subscriptions could not be read then, and have no task: see the error of Subscriptions.
@@ -130,9 +133,10 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 			return out, fmt.Errorf("%w: it was published to topic %q: choose another ID", ErrExists, answer.topic)
 		case "old", "accepted":
 			out.Existed = out.Existed || p.State == ""
+			out.Taken = out.Taken || answer.other
 		}
 		out.Subscribers, out.Damaged = answer.subscribers, max(out.Damaged, answer.damaged)
-		if answer.word != "accepted" && answer.tasks >= answer.subscribers {
+		if answer.word != "accepted" && answer.turns >= answer.subscribers {
 			return out, lacking
 		}
 		if p, err = c.Publication(ctx, p.ID); err != nil { // also what others have done meanwhile
@@ -144,8 +148,9 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 // publishAnswer is that of publish.lua.
 type publishAnswer struct {
 	word, topic        string
-	subscribers, tasks int
-	damaged            int // subscriptions, when the subscribers were chosen
+	subscribers, turns int
+	other              bool // what is kept has another payload or other attributes
+	damaged            int  // subscriptions, when the subscribers were chosen
 }
 
 // publishBlock runs publish.lua for the next subscribers. While they are not chosen it chooses them anew until they are those of
@@ -210,13 +215,13 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 	for i := range all {
 		byID[all[i].ID] = &all[i]
 	}
-	out := chosen{before: p.Tasks, total: p.Subscribers}
-	ids, err := c.rdb.LRange(ctx, c.keys.published(p.ID), int64(p.Tasks), int64(p.Tasks+most-1)).Result()
+	out := chosen{before: p.turns, total: p.Subscribers}
+	ids, err := c.rdb.LRange(ctx, c.keys.published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
 	for _, id := range ids {
 		out.next = append(out.next, byID[id])
 	}
 	if err == nil && len(ids) == 0 { // the list is damaged
-		out.next = make([]*Subscription, p.Subscribers-p.Tasks)
+		out.next = make([]*Subscription, p.Subscribers-p.turns)
 	}
 	return out, generation, err
 }
@@ -263,12 +268,12 @@ func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishA
 		return publishAnswer{}, err
 	}
 	var a publishAnswer
-	words := append(strings.Fields(text), "", "")
+	words := append(strings.Fields(text), "", "", "")
 	if a.word = words[0]; a.word == "elsewhere" {
 		a.topic = words[1]
 		return a, nil
 	}
-	a.subscribers, a.tasks = int(asInt(words[1])), int(asInt(words[2]))
+	a.subscribers, a.turns, a.other = int(asInt(words[1])), int(asInt(words[2])), words[3] == "other"
 	if (a.word == "new" || a.word == "old") && got < wanted {
 		return a, &NotReplicatedError{IDs: []string{id}, Wanted: wanted, Got: got, Err: waited}
 	}
@@ -303,7 +308,7 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
-	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID}
+	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: seconds(s.CreatedAt)}
 	for name, value := range p.Attributes {
 		spec.Headers[HeaderAttribute+name] = value
 	}
@@ -319,12 +324,13 @@ func PublishedID(publication, subscription string) string {
 }
 
 // DeliveryID is the ID by which a receiver knows a delivery: that of the publication's first task for the subscription, whichever of
-// its tasks delivers it. False if the task is none that Publish or Replay made for this subscription: no producer can choose such an ID.
-func DeliveryID(task, subscription string, headers map[string]string) (string, bool) {
-	if headers[HeaderSubscription] != subscription {
+// its tasks delivers it. False if the task is none that Publish or Replay made for this subscription, such as one for an earlier
+// subscription of its ID. No producer can choose such an ID.
+func (s *Subscription) DeliveryID(task string, headers map[string]string) (string, bool) {
+	if made, ok := headers[HeaderSubscribed]; headers[HeaderSubscription] != s.ID || ok && made != seconds(s.CreatedAt) { // older versions do not say it
 		return "", false
 	}
-	id := PublishedID(headers[HeaderPublication], subscription)
+	id := PublishedID(headers[HeaderPublication], s.ID)
 	return id, task == id || strings.HasPrefix(task, id+"-")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // searched is the longest list that is searched for an ID: more would take Redis milliseconds.
@@ -40,6 +41,23 @@ func (q *Queue) Resume(ctx context.Context) error {
 	// If this is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
 	_ = q.client.rdb.Publish(ctx, q.client.keys.channel(q.name), "").Err()
 	return nil
+}
+
+// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because who serves it asked for that; 0
+// ends an earlier hold. What runs goes on.
+func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
+	if err := ValidQueue(q.name); err != nil {
+		return err
+	}
+	stats := q.client.keys.stats(q.name)
+	if wait <= 0 {
+		return wrap("end the hold of queue "+q.name, q.client.rdb.HDel(ctx, stats, "held").Err())
+	}
+	now, err := q.client.now(ctx)
+	if err == nil {
+		err = q.client.rdb.HSet(ctx, stats, "held", seconds(now.Add(wait))).Err()
+	}
+	return wrap("hold queue "+q.name, err)
 }
 
 // SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are refused.

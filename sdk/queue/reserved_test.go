@@ -52,18 +52,31 @@ func TestReserved(t *testing.T) {
 			must[string](t)(q.Enqueue(w.ctx, nil, Options{ID: id})) // which stand for nothing
 		}
 
+		hook, other := must[Subscription](t)(w.Subscription(w.ctx, "hook")), Subscription{ID: "other"}
 		w.publish(t, "orders", "a", PublishOptions{ID: "p"})
 		again := must[Replayed](t)(w.Replay(w.ctx, "hook", time.Unix(1, 0), false))
 		for _, id := range append(again.Tasks, delivery) {
 			task := must[*Task](t)(w.Task(w.ctx, id))
-			if is, ok := DeliveryID(task.ID, "hook", task.Headers); !ok || is != delivery || task.Queue != hooks {
+			if is, ok := hook.DeliveryID(task.ID, task.Headers); !ok || is != delivery || task.Queue != hooks {
 				t.Errorf("delivery %s is %s, %v", id, is, ok)
 			}
-			if _, ok := DeliveryID(task.ID, "other", task.Headers); ok {
+			if _, ok := other.DeliveryID(task.ID, task.Headers); ok {
 				t.Errorf("%s passes for a delivery of another subscription", id)
 			}
-			if _, ok := DeliveryID("hand", "hook", task.Headers); ok {
+			if _, ok := hook.DeliveryID("hand", task.Headers); ok {
 				t.Errorf("a task with the headers of %s passes for a delivery", id)
+			}
+		}
+
+		if err := w.Unsubscribe(w.ctx, "hook"); err != nil {
+			t.Fatal(err)
+		}
+		anew := must[Subscription](t)(w.Subscribe(w.ctx, Subscription{ID: "hook", Topic: "orders", Webhook: hook.Webhook}))
+		anew = must[Subscription](t)(w.Subscription(w.ctx, anew.ID))
+		w.publish(t, "orders", "b", PublishOptions{ID: "later"})
+		for id, want := range map[string]bool{delivery: false, again.Tasks[0]: false, PublishedID("later", "hook"): true} {
+			if _, ok := anew.DeliveryID(id, must[*Task](t)(w.Task(w.ctx, id)).Headers); ok != want {
+				t.Errorf("that %s passes for a delivery of a later subscription: %v, want %v", id, ok, want)
 			}
 		}
 	})

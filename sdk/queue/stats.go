@@ -113,6 +113,7 @@ func readStats(reply any) Stats {
 		delete(s.Totals, stale)
 	}
 	delete(s.Totals, "large") // see reserve.lua
+	delete(s.Totals, "held")
 	s.Limit = v.number()
 	s.Blocked = v.number()
 	if v.err() != nil {

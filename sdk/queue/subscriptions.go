@@ -214,7 +214,13 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 		return fmt.Errorf("%w: subscription %s of %d bytes: at most %d", ErrInvalid, s.ID, len(text), maxSubscription)
 	}
 	queue, most := s.Queue, 0
-	if old, _ := parseSubscription(s.ID, s.text); old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
+	old, _ := parseSubscription(s.ID, s.text)
+	if s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL) { // another server has asked for no pause
+		if err := c.Queue(s.Queue).Hold(ctx, 0); err != nil {
+			return err
+		}
+	}
+	if old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
 		queue = ""
 	} else if most, err = c.MaxQueues(ctx); err != nil {
 		return err

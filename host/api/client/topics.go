@@ -51,7 +51,7 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 		payload = []byte{}
 	}
 	err := c.do(ctx, call{method: http.MethodPost, path: []string{"topics", topic, "publications"}, query: query, body: payload, into: &shape})
-	return queue.Published{ID: o.ID, Existed: shape.Existed, Subscribers: shape.Subscribers, Damaged: shape.Damaged}, err
+	return queue.Published{ID: o.ID, Existed: shape.Existed, Taken: shape.Taken, Subscribers: shape.Subscribers, Damaged: shape.Damaged}, err
 }
 
 // Subscriptions lists the subscriptions, by ID.

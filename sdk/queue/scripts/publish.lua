@@ -7,18 +7,27 @@
 --         7 what stands for the parameters in a task, if it is not UTF-8 text, or ""  8... the publication, as accept has it
 --         if they are chosen now, the ID of each subscription; then each task: queue, and what batch.lua has, without parameters; "bytes", if 7
 --         is not "", is the first of its values, without the bytes
--- RETURNS new, or old (nothing was written), then the number of subscribers and how many have their tasks; or, and nothing was
---         written: accepted (it is kept, without subscribers), stale (the subscriptions have changed), gone, or elsewhere and
---         the topic that the ID was published to; the error QUEUEFULL
+-- RETURNS new, or, and nothing was written: old, accepted (it is kept, without subscribers); each with the number of subscribers
+--         and how many have had their turn, and other if it is new to the caller, who has another payload or attributes. Or, and
+--         nothing was written: stale (the subscriptions have changed), gone, or elsewhere and the topic that the ID was published
+--         to; the error QUEUEFULL
 local clock, topic, from, to, id = now(ARGV[1]), ARGV[2], ARGV[5], ARGV[6], ARGV[8]
 local bad = unpublishable(id, topic)
 if bad then return bad end
 
-local h = redis.call('HMGET', KEYS[1], 'topic', 'subscribers', 'tasks', 'parameters')
+local h = redis.call('HMGET', KEYS[1], 'topic', 'subscribers', 'tasks', 'parameters', 'attributes')
 if h[1] and h[1] ~= topic then return 'elsewhere ' .. h[1] end
 if not h[1] and from ~= '' then return 'gone' end
-if h[2] and h[3] ~= from then return 'old ' .. h[2] .. ' ' .. (h[3] or '0') end
-if h[1] and from == '' then return 'accepted' end
+local other = ''
+if h[1] and from == '' then
+  local attributes = false
+  for i = 11, beyond(8) - 1, 2 do
+    if ARGV[i] == 'attributes' then attributes = ARGV[i + 1] end
+  end
+  if h[4] ~= ARGV[9] or h[5] ~= attributes then other = ' other' end
+end
+if h[2] and h[3] ~= from then return 'old ' .. h[2] .. ' ' .. (h[3] or '0') .. other end
+if h[1] and from == '' then return 'accepted 0 0' .. other end
 local choice = from == '' or from == '-'
 if choice and (redis.call('GET', GENERATION) or '0') ~= ARGV[3] then return 'stale' end
 
@@ -51,13 +60,12 @@ if not h[1] then
 end
 
 local parameters = h[4] or ARGV[9]
-local refused, new = 0, 0
+local taken, new = 0, 0
 at = first
 while at <= #ARGV do
   local b = queues[ARGV[at]]
-  if b.bad then -- of a publication that was accepted before: the others get theirs
-    refused = refused + 1
-  else
+  if not b.bad then -- else the publication was accepted before: the others get theirs
+    taken = taken + 1
     if ARGV[7] == '' then
       ARGV[at + 2] = parameters
     else
@@ -68,6 +76,7 @@ while at <= #ARGV do
   at = beyond(at + 1)
 end
 redis.call('HSET', KEYS[1], 'subscribers', ARGV[4], 'tasks', to)
+local refused = tonumber(to) - (tonumber(from) or 0) - taken -- a subscription that was deleted meanwhile has none either
 if refused > 0 then count(KEYS[1], 'refused', refused) end
 if choice then
   local ids = beyond(8)

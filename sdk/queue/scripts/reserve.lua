@@ -1,5 +1,5 @@
 -- Reserves tasks of one queue for a listener, highest priority first, and starts them if a process ID is given
--- (for free slots). Takes nothing from a paused queue or for a quarantined version of a plugin, and no more than
+-- (for free slots). Takes nothing from a paused or held queue or for a quarantined version of a plugin, and no more than
 -- the plugin's limit in the fleet. An ID whose task is missing, damaged, finished, already held or not yet due is
 -- dropped and counted; an expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
@@ -29,6 +29,8 @@ local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[
 if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '' } end
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
 if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '' } end
+local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held')) -- ask: this queue had large parameters, so ask for their size
+if (tonumber(held or '0') or 0) > tonumber(clock) then return { 0, clock, eta, 0, 0, '' } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of a reserved task; above a limit the caller comes again
 
@@ -68,7 +70,6 @@ local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'res
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, 12) } end
 written[#written + 1] = 'run'
 local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local ask = redis.call('HGET', STATS_ .. queue, 'large') -- whether to ask for the size of parameters: this queue had large ones
 local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '' }, 0, {}, 0, 0
 
 -- otherwise(): a function (id, key, expired) that removes a task from the list again, which fails if it has expired, and else waits. It
