@@ -104,21 +104,21 @@ func (t *ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 	tenant, fleet := t.access.client.Tenant(), t.access.client.Fleet()
 	p := planTicks(rule, s, now)
 	if len(p.fire) == 0 {
-		end, err := fleet.Tick(ctx, s, time.Time{}, p.missed, p.next)
+		end, err := fleet.Tick(ctx, s, time.Time{}, p.passed, p.next)
 		if err == nil && end == queue.TickPlanned {
-			t.metrics.ScheduleTicks(tenant, "missed", p.missed)
+			t.count(s, p.passed)
 		}
 		return err
 	}
 	for i, tick := range p.fire {
-		next, missed := p.next, 0
+		next, passed := p.next, queue.PassedTicks{}
 		if i+1 < len(p.fire) {
 			next = p.fire[i+1]
 		}
 		if i == 0 {
-			missed = p.missed
+			passed = p.passed
 		}
-		end, err := fleet.Tick(ctx, s, tick, missed, next)
+		end, err := fleet.Tick(ctx, s, tick, passed, next)
 		if err != nil {
 			return err
 		}
@@ -135,34 +135,48 @@ func (t *ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 			return nil
 		}
 		t.metrics.ScheduleTicks(tenant, string(end), 1)
-		t.metrics.ScheduleTicks(tenant, "missed", missed)
-		if missed > 0 {
-			t.access.logger.Warn("passed over ticks that came while no host was there", "schedule", s.ID, "ticks", missed)
-		}
+		t.count(s, passed)
 	}
 	return nil
 }
 
+// count counts ticks that were passed over.
+func (t *ticker) count(s *queue.Schedule, passed queue.PassedTicks) {
+	tenant := t.access.client.Tenant()
+	t.metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
+	t.metrics.ScheduleTicks(tenant, "missed", passed.Missed)
+	if passed.Missed > 0 {
+		t.access.logger.Warn("passed over ticks that came while no host was there", "schedule", s.ID, "ticks", passed.Missed)
+	}
+}
+
 // plan is what a schedule has to do.
 type plan struct {
-	fire   []time.Time // ticks to fire now, in order
-	missed int         // ticks before these that are passed over; at least, if there are very many
-	next   time.Time   // the first tick that is to come
+	fire   []time.Time       // ticks to fire now, in order
+	passed queue.PassedTicks // before these; at least so many, if there are very many
+	next   time.Time         // the first tick that is to come
 }
 
 // planTicks tells what to do with the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those
-// before it have been missed. One that waits is never too old.
+// before it are passed over. One that waits is never too old.
 func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 	most := 1
 	if s.Missed == queue.MissedAll {
 		most = max(1, s.MaxMissed)
 	}
 	var p plan
+	var seen time.Time // until then a host was there, and let a tick wait
+	if !s.Waits.IsZero() {
+		seen = s.Waits.Add(punctual)
+	}
 	due, tick := 0, s.Next
 	if tick.IsZero() {
 		tick = rule.Next(s.Since)
 	}
 	for ; !tick.IsZero() && !tick.After(now); tick = rule.Next(tick) {
+		if !tick.After(seen) {
+			p.passed.Skipped++
+		}
 		if due++; due == walkTicks {
 			const day = 24 * time.Hour
 			if later := rule.Skip(tick, now.Add(-day)); later.After(tick) {
@@ -184,7 +198,12 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 	if due > 0 && len(p.fire) == 0 && !s.Waits.IsZero() && !s.Waits.After(now) {
 		p.fire = []time.Time{s.Waits} // it was not missed: a host was there
 	}
-	p.missed = due - len(p.fire)
+	for _, tick := range p.fire {
+		if !tick.After(seen) {
+			p.passed.Skipped--
+		}
+	}
+	p.passed.Missed = due - len(p.fire) - p.passed.Skipped
 	return p
 }
 

@@ -298,6 +298,28 @@ func TestManyDependenciesAndDependents(t *testing.T) {
 	})
 }
 
+// What waits for a task that has ended needs no telling: the list of those that waited ends, however long the task is kept.
+func TestDependentsOfAFinishedTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{ID: "first"})
+		w.run(t, node, "first", "result", nil)
+		listed := slices.Repeat([]any{"x"}, listedChildren-1)
+		if err := w.rdb.RPush(w.ctx, w.keys.children("first"), listed...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			w.enqueue(t, "q", "", Options{ID: id, After: []string{"first"}})
+			if task := w.reserve(t, node, "q", true); task.ID != id || string(task.Parameters) != "result" {
+				t.Errorf("%s has %q", task.ID, task.Parameters)
+			}
+		}
+		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.keys.children("first")).Result()); n != listedChildren {
+			t.Errorf("%d are listed", n)
+		}
+	})
+}
+
 // A failure fails what waits for it, and that what waits for that. A retry by hand of the cause lets all wait again.
 func TestRetryOfADependency(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -76,6 +76,9 @@ func (k keys) expiry(queue string) string          { return k.key("expiry", queu
 func (k keys) keyed(queue string) string           { return k.key("keys", queue) }
 func (k keys) unique(queue, hash string) string    { return k.key("unique", queue, hash) }
 
+// listedChildren is how many children of a task, and dependents that come after its end, are listed.
+const listedChildren = 10_000
+
 // luaNames declares bounds that Go and the scripts share, and the keys' names for the scripts, in capitals and without the tenant:
 // PENDING_TASKS_ for NS_pending_tasks_Q. A script takes its tenant, NS, from its first key: a tenant's name has no underscore.
 var luaNames = func() string {
@@ -94,7 +97,7 @@ var luaNames = func() string {
 		key = strings.Replace(key, "__", "_", 1) // before two parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
-	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\n", searched, int64(uniqueLife.Seconds()))
+	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", searched, int64(uniqueLife.Seconds()), listedChildren)
 }()
 
 // ValidTenant checks the name of a tenant: 1 to 32 of a–z 0–9 and -, or such a word in braces (a Redis Cluster hash tag). An

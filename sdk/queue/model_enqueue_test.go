@@ -153,7 +153,7 @@ func (m *model) tick(r *rapid.T) {
 	}
 	late := read(other)
 	fire := time.Unix(int64(1700000000+m.now), 0)
-	end, err := client.Fleet().Tick(m.w.ctx, read(client), fire, 0, fire.Add(time.Second))
+	end, err := client.Fleet().Tick(m.w.ctx, read(client), fire, PassedTicks{}, fire.Add(time.Second))
 	want := TickFired
 	if last := m.tasks[m.tickID]; last != nil && !last.status.Finished() {
 		want = TickSkipped
@@ -165,7 +165,7 @@ func (m *model) tick(r *rapid.T) {
 	if err != nil || end != want {
 		r.Fatalf("tick: %s, %v, want %s", end, err, want)
 	}
-	if end, err := other.Fleet().Tick(m.w.ctx, late, fire, 0, fire.Add(time.Second)); err != nil || end != TickChanged {
+	if end, err := other.Fleet().Tick(m.w.ctx, late, fire, PassedTicks{}, fire.Add(time.Second)); err != nil || end != TickChanged {
 		r.Fatalf("the same tick of another host: %s, %v", end, err)
 	}
 }

@@ -30,7 +30,7 @@ func (w *world) schedule(t testing.TB, id string) *Schedule {
 func (w *world) tick(t testing.TB, id string, at int64) TickEnd {
 	t.Helper()
 	s := w.schedule(t, id)
-	return must[TickEnd](t)(w.Fleet().Tick(w.ctx, s, time.Unix(1700000000+at, 0), 0, time.Unix(1700000060+at, 0)))
+	return must[TickEnd](t)(w.Fleet().Tick(w.ctx, s, time.Unix(1700000000+at, 0), PassedTicks{}, time.Unix(1700000060+at, 0)))
 }
 
 func (w *world) due(t testing.TB) (ids []string, next time.Time) {
@@ -65,7 +65,7 @@ func TestSchedule(t *testing.T) {
 		if ids, _ := w.due(t); !slices.Equal(ids, []string{"nightly"}) {
 			t.Errorf("due: %v", ids)
 		}
-		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Time{}, 0, time.Unix(1700000060, 0))); end != TickPlanned {
+		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Time{}, PassedTicks{}, time.Unix(1700000060, 0))); end != TickPlanned {
 			t.Errorf("plan: %s", end)
 		}
 		if ids, next := w.due(t); ids != nil || !next.Equal(time.Unix(1700000060, 0)) {
@@ -83,7 +83,7 @@ func TestSchedule(t *testing.T) {
 		if put := w.put(t, s); put != PutSame {
 			t.Errorf("put: %s", put)
 		}
-		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Unix(1700000060, 0), 0, time.Time{})); end != TickChanged {
+		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Unix(1700000060, 0), PassedTicks{}, time.Time{})); end != TickChanged {
 			t.Errorf("with the old definition: %s", end)
 		}
 		if end := w.tick(t, "nightly", 60); end != TickFired {
@@ -170,14 +170,14 @@ func TestOneTaskATick(t *testing.T) {
 		ends := make([]TickEnd, len(read))
 		var group sync.WaitGroup
 		for i, s := range read {
-			group.Go(func() { ends[i], _ = w.Fleet().Tick(w.ctx, s, time.Unix(1700000000, 0), 2, time.Unix(1700000060, 0)) })
+			group.Go(func() { ends[i], _ = w.Fleet().Tick(w.ctx, s, time.Unix(1700000000, 0), PassedTicks{Skipped: 3, Missed: 2}, time.Unix(1700000060, 0)) })
 		}
 		group.Wait()
 		slices.Sort(ends)
 		if want := append(slices.Repeat([]TickEnd{TickChanged}, 7), TickFired); !slices.Equal(ends, want) {
 			t.Errorf("%v", ends)
 		}
-		if s := w.schedule(t, "s"); s.Fired != 1 || s.MissedTicks != 2 {
+		if s := w.schedule(t, "s"); s.Fired != 1 || s.MissedTicks != 2 || s.Skipped != 3 {
 			t.Errorf("%+v", s.ScheduleState)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -239,7 +239,7 @@ func TestErrTick(t *testing.T) {
 		if end := w.tick(t, "full", 0); end != TickFull {
 			t.Errorf("tick: %s", end)
 		}
-		_, err := w.Fleet().Tick(w.ctx, w.schedule(t, "damaged"), time.Unix(1700000000, 0), 0, time.Time{})
+		_, err := w.Fleet().Tick(w.ctx, w.schedule(t, "damaged"), time.Unix(1700000000, 0), PassedTicks{}, time.Time{})
 		if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("tick: %v", err)
 		}

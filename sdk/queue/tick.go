@@ -74,19 +74,22 @@ const (
 // PostponeTick lets hosts look at a schedule that is due again after a while: this one cannot read it.
 func (f *Fleet) PostponeTick(ctx context.Context, s *Schedule, pause time.Duration) error {
 	c := f.client
-	_, err := c.eval(ctx, newCall("tick", c.keys.ticks(), c.clock, s.ID, s.revision, s.next, "later", 0, "", pause.Seconds()))
+	_, err := c.eval(ctx, newCall("tick", c.keys.ticks(), c.clock, s.ID, s.revision, s.next, "later", 0, 0, "", pause.Seconds()))
 	return wrap("postpone schedule "+s.ID, err)
 }
 
 // busyPause is after how long a tick is looked at again that waits.
 const busyPause = time.Second
 
-// Tick fires a tick of a schedule that was read, zero for none, passes over as many as missed, and plans the next one, zero for
-// never, all in one script: of hosts that call it at the same time one succeeds. The schedule is then as the script left it,
+// PassedTicks are ticks for which there is no task, because the one before had not finished or had no room, or because no host was
+// there.
+type PassedTicks struct{ Skipped, Missed int }
+
+// Tick fires a tick of a schedule that was read, zero for none, counts those before it, and plans the next one, zero for never, all in one script: of hosts that call it at the same time one succeeds. The schedule is then as the script left it,
 // so that another Tick may follow. After an error nothing is known: read the schedule again.
-func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, missed int, next time.Time) (TickEnd, error) {
+func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, passed PassedTicks, next time.Time) (TickEnd, error) {
 	c := f.client
-	args := []any{c.clock, s.ID, s.revision, s.next, tickText(fire), missed, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
+	args := []any{c.clock, s.ID, s.revision, s.next, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
 	if !fire.IsZero() {
 		spec := s.spec(TickID(s.ID, fire))
 		if err := spec.validate(); err != nil { // the hash was changed by hand

@@ -91,7 +91,7 @@ local function withoptions(b) -- rare
     if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end
     if o.parent then
       local born = b.born[o.parent] or redis.call('EXISTS', TASK_ .. o.parent) == 1 and redis.pcall('LLEN', CHILDREN_ .. o.parent)
-      if type(born) == 'number' and born < 10000 then
+      if type(born) == 'number' and born < LISTED_CHILDREN then
         redis.call('RPUSH', CHILDREN_ .. o.parent, id)
         b.born[o.parent] = born + 1
       end
@@ -136,7 +136,9 @@ local function depend(id, names, d, instead)
     if redis.call('HSETNX', AFTER_ .. id, other, state == '' and d.of or d.of .. ' ' .. state) == 1 then
       d.of = d.of + 1
       counted(d, '', state)
-      if state ~= 'gone' then redis.pcall('RPUSH', CHILDREN_ .. other, id) end
+      -- One that has ended has nobody to tell: its list is for those who look, and would grow as long as the task is kept.
+      local listed = state == '' or state ~= 'gone' and (tonumber(redis.pcall('LLEN', CHILDREN_ .. other)) or 0) < LISTED_CHILDREN
+      if listed then redis.pcall('RPUSH', CHILDREN_ .. other, id) end
       if state == '' and is[2] ~= '1' then redis.call('HSET', TASK_ .. other, 'awaited', '1') end
       if state ~= '' and state ~= 'complete' then why = culprit(other, state) end
     end

@@ -3,12 +3,12 @@
 -- KEYS    1 ticks
 -- ARGV    1 clock override  2 schedule  3 its revision  4 its next tick as the caller read it, "" if it had none
 --         5 the tick to fire, "" to fire none, "later" to do nothing but look at it later
---         6 how many ticks are passed over as missed  7 the tick after these, "" for none
---         8 seconds after which a tick is looked at again that cannot be fired now  9 queue  10 overlap: skip, queue or allow
+--         6 how many ticks are passed over as missed  7 and how many because the one before them waited  8 the tick after these, ""
+--         for none  9 seconds after which a tick is looked at again that cannot be fired now  10 queue  11 overlap: skip, queue or allow
 --         then the task, as batch.lua has it
 -- RETURNS fired; planned; skipped: the task of the tick before has not finished; busy, the same if the tick waits for it;
 --         full: the queue takes no more, or the tenant no new queue: the tick waits; early: it has not come; changed: read the schedule again
-local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[7], ARGV[9]
+local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[8], ARGV[10]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash')
 if bad then return bad end
@@ -23,6 +23,7 @@ end
 -- plan(outcome, ...): ends the tick. Further arguments are fields and values.
 local function plan(outcome, ...)
   if ARGV[6] ~= '0' then count(key, 'missed_ticks', ARGV[6]) end
+  if ARGV[7] ~= '0' then count(key, 'skipped', ARGV[7]) end
   redis.call('HDEL', key, 'waits')
   redis.call('HSET', key, 'next', next, ...)
   redis.call('ZADD', KEYS[1], next ~= '' and next or '+inf', id)
@@ -33,7 +34,7 @@ end
 -- was missed.
 local function later(outcome)
   if tonumber(tick) then redis.call('HSET', key, 'waits', tick) end
-  redis.call('ZADD', KEYS[1], after(clock, ARGV[8]), id)
+  redis.call('ZADD', KEYS[1], after(clock, ARGV[9]), id)
   return outcome
 end
 
@@ -41,11 +42,11 @@ if tick == 'later' then return later('later') end
 if tick == '' then return plan('planned') end
 if tonumber(tick) > tonumber(clock) then return 'early' end
 local running = false
-if ARGV[10] ~= 'allow' and h[4] then
+if ARGV[11] ~= 'allow' and h[4] then
   local status = redis.pcall('HGET', TASK_ .. h[4], 'status')
   running = type(status) == 'string' and status ~= 'complete' and status ~= 'failed'
 end
-if running and ARGV[10] == 'queue' then return later('busy') end
+if running and ARGV[11] == 'queue' then return later('busy') end
 if running then
   count(key, 'skipped')
   return plan('skipped')
@@ -56,7 +57,7 @@ local limit = redis.pcall('HGET', LIMITS, queue)
 limit = type(limit) == 'string' and tonumber(limit)
 if limit and stock(queue) >= limit or unlisted(queue) then return later('full') end
 local tasks = batch(queue, clock)
-enqueue(tasks, 11)
+enqueue(tasks, 12)
 finish(tasks)
 count(key, 'fired')
-return plan('fired', 'last', tick, 'last_id', ARGV[11])
+return plan('fired', 'last', tick, 'last_id', ARGV[12])
