@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -170,7 +169,7 @@ func newAdmin(env environment) *cobra.Command {
 	f := cmd.Flags()
 	o := newAdminOptions(f, "127.0.0.1:9465")
 	var tenants []string
-	f.StringSliceVar(&tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
+	newList(f, &tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	logLevel, logFormat := "info", "text"
 	newChoice(f, &logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
 	newChoice(f, &logFormat, "log-format", "text or json", "text", "json")
@@ -247,11 +246,12 @@ func newAdminToken() *cobra.Command {
 	}
 	role := api.Viewer
 	newChoice(cmd.Flags(), &role, "role", "viewer, operator or admin", string(api.Viewer), string(api.Operator), string(api.Admin))
-	tenants := cmd.Flags().StringSlice("tenants", nil, "tenants that it may see (default all)")
+	var tenants []string
+	newList(cmd.Flags(), &tenants, "tenants", nil, "tenants that it may see (default all)")
 	var lasts time.Duration
 	newLasting(cmd.Flags(), &lasts, "expires", "how long it counts (default without end)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		token, entry, err := api.NewToken(args[0], role, slices.Clone(*tenants), lasts)
+		token, entry, err := api.NewToken(args[0], role, tenants, lasts)
 		if err != nil {
 			return usagef("%w", err)
 		}

@@ -103,7 +103,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it (default that of the variable TRACEPARENT)")
 	newPeriod(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
 	newTime(f, &o.task.At, "at", "run it at this `TIME`: 2026-01-31T12:00:00Z, or seconds since the epoch")
-	f.StringSliceVar(&o.task.After, "after", nil, "`ID,...` of tasks to wait for")
+	newList(f, &o.task.After, "after", nil, "`ID,...` of tasks to wait for; \\, is a comma in an ID")
 	newChoice(f, &o.task.When, "when", "with --after or --then: run when all are complete, all have ended, any is complete, or one has failed (default complete)",
 		"complete", "ended", "any", "failed")
 	f.BoolVar(&o.task.Open, "open", false, "wait until it is closed by quern task await, which also adds tasks to wait for")

@@ -220,6 +220,63 @@ func newText(flags *pflag.FlagSet, value *string, kind, name, usage string) {
 	flags.Var(&parsed[string]{value, kind, func(text string) (string, error) { return text, nil }, same}, name, usage)
 }
 
+// newList adds a flag that takes words between commas, and may be given several times. A word may have any character: \, is a
+// comma, and \\ a backslash.
+func newList(flags *pflag.FlagSet, value *[]string, name string, standard []string, usage string) {
+	*value = standard
+	flags.Var(&wordList{list: value}, name, usage)
+}
+
+// wordList is the value of such a flag.
+type wordList struct {
+	list  *[]string
+	given bool // the list is no longer the default
+}
+
+func (w *wordList) String() string {
+	if w.list == nil || len(*w.list) == 0 { // pflag asks the zero value
+		return ""
+	}
+	return "[" + strings.Join(*w.list, ",") + "]"
+}
+
+func (w *wordList) Type() string { return "strings" }
+
+// Set is part of pflag.Value. What is given first replaces the default.
+func (w *wordList) Set(text string) error {
+	list, word := []string(nil), []byte(nil)
+	for i := 0; i < len(text); i++ {
+		switch escaped := text[i] == '\\' && i+1 < len(text) && (text[i+1] == ',' || text[i+1] == '\\'); {
+		case escaped:
+			i++
+			word = append(word, text[i])
+		case text[i] == ',':
+			list, word = append(list, string(word)), nil
+		default:
+			word = append(word, text[i])
+		}
+	}
+	if text != "" {
+		list = append(list, string(word))
+	}
+	if w.given {
+		list = slices.Concat(*w.list, list)
+	}
+	return w.Replace(list)
+}
+
+// Append is part of pflag.SliceValue.
+func (w *wordList) Append(word string) error { return w.Replace(append(slices.Clone(*w.list), word)) }
+
+// Replace is part of pflag.SliceValue.
+func (w *wordList) Replace(list []string) error {
+	*w.list, w.given = list, true
+	return nil
+}
+
+// GetSlice is part of pflag.SliceValue.
+func (w *wordList) GetSlice() []string { return *w.list }
+
 // tenantURLs is a flag that takes TENANT=URL several times. String and GetSlice hide passwords.
 type tenantURLs []string
 

@@ -457,6 +457,23 @@ func TestSettingsOfHostsAlone(t *testing.T) {
 	}
 }
 
+// Any ID can be named in a list of them.
+func TestAfterAnyID(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	ids := []string{"a,b", `c"d`, `e\\f`, `g\h`, "i"}
+	for _, id := range ids {
+		u.must("enqueue", "mail", "--id", id)
+	}
+	u.must("enqueue", "mail", "--id", "all", "--after", `a\,b,c"d`, "--after", `e\\\\f,g\h,i`)
+	if tree := u.must("task", "show", "all", "-o", "json"); !strings.Contains(tree, `"of":5`) {
+		t.Errorf("it waits for others: %s", tree)
+	}
+	if r := u.run("enqueue", "mail", "--after", "a,b"); r.status != exitRefused || !strings.Contains(r.stderr, "task a, which does not exist") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A task that another one has enqueued shows how long the chain is; one without parents has none.
 func TestTaskDepth(t *testing.T) {
 	t.Parallel()

@@ -55,9 +55,9 @@ type hostOptions struct {
 func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 	o := &hostOptions{memory: memorySetting{percent: 75}, webhooks: 400, logLevel: "info", logFormat: "text", engine: engineFlags(cmd.Flags())}
 	f, standard := cmd.Flags(), host.Defaults()
-	f.StringSliceVar(&o.plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
+	newList(f, &o.plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.plugins.Dir, "plugins", plugins.DefaultDir, "plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
-	f.StringSliceVar(&o.host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
+	newList(f, &o.host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
 
 	newNumber(f, &o.host.Concurrency, "concurrency", "most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
 		"use 1 to 10000, or 0 for 2 × cores, at least 4")
@@ -77,7 +77,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 
 	newPeriod(f, &o.limits.Timeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
 	newPeriod(f, &o.limits.CPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
-	f.StringSliceVar(&o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
+	newList(f, &o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
 	o.host.MaxQueues, o.host.MaxCrashes, o.host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
 	newNumber(f, &o.host.MaxQueues, "max-queues", "most queues of a tenant, and of its plugins together; beyond it nothing makes a new queue", 1, 1_000_000,
 		"use 1 to 1000000")
@@ -100,7 +100,7 @@ func newHostOptions(cmd *cobra.Command, http string) *hostOptions {
 
 // serviceFlags add the settings of what handlers reach outside.
 func (o *hostOptions) serviceFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
+	newList(f, &o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
 	newText(f, &o.proxy, "URL", "proxy", "`URL` of the proxy for HTTP requests of handlers (default none, whatever the environment says)")
 	f.StringVar(&o.secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
 }

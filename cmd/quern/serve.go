@@ -30,7 +30,7 @@ func newServe(env environment) *cobra.Command {
 	o := newHostOptions(cmd, "127.0.0.1:9464")
 	o.admin = newAdminOptions(cmd.Flags(), "")
 	cmd.Flags().Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: a Redis user, or a Redis, of the tenant's own (default that of --redis)")
-	cmd.Flags().StringSliceVar(&o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
+	newList(cmd.Flags(), &o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
 	confined := &confinement{mode: confineAuto}
 	newChoice(cmd.Flags(), &confined.mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off",
 		confineAuto, confineRequire, confineOff)

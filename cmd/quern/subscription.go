@@ -276,7 +276,7 @@ func newSubscriptionUpdate(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	o.add(cmd.Flags())
-	cmd.Flags().StringSliceVar(&o.clear, "clear", nil, "take these away: `NAME,NAME`")
+	newList(cmd.Flags(), &o.clear, "clear", nil, "take these away: `NAME,NAME`")
 	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
 		s, err := client.ChangeSubscription(cmd.Context(), args[0], func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {

@@ -36,6 +36,9 @@ func newTop(env environment) *cobra.Command {
 		if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout()) {
 			return usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")
 		}
+		if env.get("TERM") == "dumb" {
+			return usagef("top draws on the whole terminal, and TERM says that this one is dumb: set another TERM, or use `quern queue ls --watch`")
+		}
 		if _, err := client.Clock(cmd.Context()); err != nil {
 			return err
 		}

@@ -284,6 +284,12 @@ func TestTopWithoutRedis(t *testing.T) {
 	if r := u.run("top"); r.status != exitUsage || !strings.Contains(r.stderr, "top needs a terminal") {
 		t.Errorf("without a terminal: %+v", r)
 	}
+	_, screen := terminal(t)
+	c := u.with(map[string]string{"TERM": "dumb"}).prepare("top")
+	c.Stdin, c.Stdout = screen, screen
+	if err := c.Run(); err == nil || !strings.Contains(c.stderr.String(), "TERM says that this one is dumb") {
+		t.Errorf("in a dumb terminal: %v, %s", err, c.stderr)
+	}
 }
 
 // A token that may not see payloads sees all else of a task, and nothing is written beside the screen.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,7 +72,16 @@ func TestSchedules(t *testing.T) {
 	for _, id := range []string{"late", "waits", "paused"} {
 		check(t, rdb.HSet(ctx, client.Tenant()+"_schedule_"+id, "next", "1700000000", "last_id", "waits@1699999940").Err())
 	}
-	finds(t, client, "schedule-", "schedule-late error served [schedule show late] ", "schedule-late warning served [schedule show waits] ",
+	for _, id := range []string{"ahead", "cron ahead"} {
+		s := queue.Schedule{ID: strings.ReplaceAll(id, " ", "-"), Queue: "served", Cron: "@every 2s"}
+		if s.ID != id {
+			s.Cron = "*/5 * * * *"
+		}
+		_, err := client.PutSchedule(ctx, s, false)
+		check(t, err, rdb.HSet(ctx, client.Tenant()+"_schedule_"+s.ID, "next", time.Now().Add(time.Hour).Unix()).Err())
+	}
+	finds(t, client, "schedule-", "schedule-ahead warning served [schedule pause ahead] the next tick of the schedule ahead comes only in ",
+		"schedule-ahead warning served [schedule pause cron-ahead] ", "schedule-late error served [schedule show late] ", "schedule-late warning served [schedule show waits] ",
 		"schedule-unserved warning nobody [schedule pause unserved] ")
 }
 

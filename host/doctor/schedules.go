@@ -3,6 +3,7 @@ package doctor
 import (
 	"time"
 
+	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -46,6 +47,22 @@ var scheduleChecks = []check{
 				f = append(f, look(found(Error, "see the log of the hosts for op=tick: they cannot read its expression, or its queue is full or damaged",
 					"a tick of the schedule %s is late by %s", s.ID, late)))
 			}
+		}
+		return f
+	}},
+	{"schedule-ahead", func(p *patient) (f []Finding) {
+		for _, s := range p.schedules {
+			rule, err := cron.Parse(s.Cron, s.Timezone)
+			if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {
+				continue
+			}
+			due := rule.Next(p.now.Add(lateTick)) // one may have been fired since the clock was read
+			if due.IsZero() || !s.Next.After(due) {
+				continue
+			}
+			f = append(f, found(Warning, "pause it and resume it: then its ticks count from now",
+				"the next tick of the schedule %s comes only in %s, and would be due in %s: Redis's clock was set back",
+				s.ID, s.Next.Sub(p.now).Round(time.Second), rule.Next(p.now).Sub(p.now).Round(time.Second)).by("schedule", "pause", s.ID).in(s.Queue))
 		}
 		return f
 	}},

@@ -16,6 +16,8 @@ import (
 	_ "time/tzdata" // a container may have no zones
 
 	library "github.com/netresearch/go-cron"
+
+	"github.com/quern-project/quern/runtime/units"
 )
 
 // The bounds of an expression and of @every.
@@ -76,10 +78,10 @@ func Parse(expression, zone string) (*Rule, error) {
 const example = `use minute, hour, day, month and day of the week, such as "30 6 * * MON-FRI", with a sixth field in front for seconds; or @daily, or @every 90s`
 
 func parseEvery(expression, text string) (*Rule, error) {
-	every, err := time.ParseDuration(text)
+	every, err := units.ParseDuration(text)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cron expression %q: %q is no duration: use one such as @every 90s or @every 1h30m", expression, text)
+		return nil, fmt.Errorf("cron expression %q: %q is no duration: use one such as @every 90s, @every 1h30m or @every 7d", expression, text)
 	case every < leastEvery || every > mostEvery || every%time.Second != 0:
 		return nil, fmt.Errorf("cron expression %q: use whole seconds, from @every 1s to @every %dh", expression, int(mostEvery.Hours()))
 	}

@@ -170,7 +170,9 @@ func TestOneTaskATick(t *testing.T) {
 		ends := make([]TickEnd, len(read))
 		var group sync.WaitGroup
 		for i, s := range read {
-			group.Go(func() { ends[i], _ = w.Fleet().Tick(w.ctx, s, time.Unix(1700000000, 0), PassedTicks{Skipped: 3, Missed: 2}, time.Unix(1700000060, 0)) })
+			group.Go(func() {
+				ends[i], _ = w.Fleet().Tick(w.ctx, s, time.Unix(1700000000, 0), PassedTicks{Skipped: 3, Missed: 2}, time.Unix(1700000060, 0))
+			})
 		}
 		group.Wait()
 		slices.Sort(ends)
