@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -14,11 +15,11 @@ import (
 const (
 	// declareInterval is how often what plugins declare is compared with Redis.
 	declareInterval = time.Minute
-	// removedTime is how long no manifest may have a declaration before it is deleted while hosts serve its plugin: hosts get a new
-	// version one after the other. A session deletes nothing before it is as old, because a fleet that was away begins likewise.
+	// removedTime is how long no manifest may have an active subscription before it is deleted while hosts serve its plugin: hosts get
+	// a new version one after the other. A session deletes nothing before it is as old, because a fleet that was away begins likewise.
 	removedTime = 10 * time.Minute
-	// absentTime is the same while no host serves the plugin: what people set by hand, and what is published meanwhile, outlives an
-	// outage over a long weekend.
+	// absentTime is the same while no host serves the plugin, and for what makes no tasks meanwhile: what people set by hand, what was
+	// counted and what is published outlives an outage over a long weekend, and a version that is rolled back.
 	absentTime = 7 * 24 * time.Hour
 )
 
@@ -30,10 +31,10 @@ type declaration struct {
 }
 
 // declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins have. One comes with the
-// first host that has it; a host that gets another version of the plugin changes it, or deletes it. Between these a host stores
-// only what is missing, so that two versions do not take turns while hosts are restarted one after the other. One host of the
-// fleet notes which ones no live host has: such a schedule stands still, such a subscription goes on to fill its queue, and both
-// are deleted after a long while.
+// first host that has it, and a host that gets another version of the plugin changes it. Between these a host stores only what is
+// missing, so that two versions do not take turns while hosts are restarted one after the other; but what no live host says any
+// more, it replaces. What no live host has at all stands still, if it is a schedule, or goes on to fill its queue, if it is a
+// subscription, and is deleted after a while: until then it keeps what people set of it.
 type declarer struct {
 	duty
 	access   *tenantAccess
@@ -56,12 +57,12 @@ func (d *declarer) runOnce(ctx context.Context) (pause, wait time.Duration, err 
 	return 0, around(declareInterval), err
 }
 
-// store stores what has changed since this session stored it, and of the rest what is missing. What is refused, because
-// somebody else has one of that ID, keeps nothing else from being stored.
+// store stores what has changed since this session stored it, and of the rest what is missing or what nobody says any more. What is
+// refused, because somebody else has one of that ID, keeps nothing else from being stored.
 func (d *declarer) store(ctx context.Context) error {
-	var stored []declaration
+	var stored, others []declaration
 	now := d.declared()
-	if !slices.EqualFunc(now, d.shown, declaration.same) { // it is published first, or another host's sweep takes it for absent
+	if !slices.EqualFunc(now, d.shown, declaration.same) { // it is published first, or another host takes it for absent
 		if err := d.publish(ctx); err != nil {
 			return err
 		}
@@ -73,19 +74,61 @@ func (d *declarer) store(ctx context.Context) error {
 		if err == nil {
 			stored = append(stored, one)
 		}
+		if put == queue.PutKept {
+			others = append(others, one)
+		}
 		if err := d.note(ctx, one, putWords[put], err); err != nil {
 			return err
 		}
 	}
-	for _, one := range d.stored {
-		if slices.ContainsFunc(now, one.names) || !d.serves(one.plugin) {
+	gone := slices.DeleteFunc(slices.Clone(d.stored), func(one declaration) bool {
+		return slices.ContainsFunc(now, one.names) || !d.serves(one.plugin)
+	})
+	if err := d.replace(ctx, others, gone); err != nil {
+		return err
+	}
+	d.stored = stored
+	return nil
+}
+
+// replace stores those of which Redis has another definition, if that is none of a live host, and notes at once which of those that
+// this host has no more no other one has.
+func (d *declarer) replace(ctx context.Context, others, gone []declaration) error {
+	if len(others)+len(gone) == 0 {
+		return nil
+	}
+	client, are := d.access.client, make([]declaration, len(others))
+	var err error
+	for i, one := range others { // before the hosts: who stores a definition has published it
+		if are[i], err = one.read(ctx, client); err != nil {
+			return d.note(ctx, one, "", err)
+		}
+	}
+	live, err := liveDefinitions(ctx, client)
+	if err != nil {
+		return err
+	}
+	for i, one := range others {
+		if slices.Contains(live[one.name()], are[i].definition()) {
 			continue
 		}
-		if err := d.note(ctx, one, "deleted, because the plugin has it no more:", one.remove(ctx, d.access.client)); err != nil {
+		put, err := one.put(ctx, client, false)
+		if err := d.note(ctx, one, putWords[put], err); err != nil {
 			return err
 		}
 	}
-	d.stored = stored
+	for _, one := range gone {
+		if live[one.name()] != nil {
+			continue
+		}
+		is, err := one.read(ctx, client)
+		if err == nil && is.plugin == one.plugin {
+			_, err = is.mark(ctx, client, false, 0)
+		}
+		if err := d.note(ctx, one, "no version that runs has it any more:", err); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -129,7 +172,11 @@ func (d *declarer) sweep(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	live, err := Plugins(ctx, client)
+	live, err := liveDefinitions(ctx, client)
+	if err != nil {
+		return err
+	}
+	running, err := Plugins(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -138,16 +185,10 @@ func (d *declarer) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, one := range all {
-		plugin, declared := false, false
-		for _, p := range live {
-			if p.State != plugins.StateRefused && p.Plugin == one.plugin {
-				plugin = true
-				declared = declared || slices.Contains(p.Schedules, one.id) && one.schedule != nil ||
-					slices.Contains(p.Subscriptions, one.id) && one.subscription != nil
-			}
-		}
+		served := listeners[one.queue] > 0 && slices.ContainsFunc(running, func(p Plugin) bool { return p.State != plugins.StateRefused && p.Plugin == one.plugin })
+		declared := live[one.name()] != nil
 		most, change := absentTime, ""
-		if plugin && listeners[one.queue] > 0 {
+		if served && one.subscription != nil && one.subscription.Active {
 			most = removedTime
 		}
 		if time.Since(d.since) < removedTime {
@@ -199,13 +240,59 @@ func (d declaration) names(other declaration) bool { return d.kind == other.kind
 
 // same tells whether two declarations say the same.
 func (d declaration) same(other declaration) bool {
-	if !d.names(other) {
-		return false
-	}
+	return d.names(other) && d.definition() == other.definition()
+}
+
+// name is the kind and the ID.
+func (d declaration) name() string { return d.kind + " " + d.id }
+
+// definition is what it says, as a digest.
+func (d declaration) definition() string {
 	if d.schedule != nil {
-		return d.schedule.Same(other.schedule)
+		return d.schedule.Definition()
 	}
-	return d.subscription.SameDeclaration(other.subscription)
+	return d.subscription.Definition()
+}
+
+// definitions are what declarations say, by their names, as a host publishes it.
+func definitions(all []declaration) map[string]string {
+	list := make(map[string]string, len(all))
+	for _, one := range all {
+		list[one.name()] = one.definition()
+	}
+	return list
+}
+
+// liveDefinitions are those that live hosts publish.
+func liveDefinitions(ctx context.Context, client *queue.Client) (map[string][]string, error) {
+	nodes, err := liveNodes(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string][]string)
+	err = client.Fleet().Published(ctx, nodes, "definitions", func(_ *queue.NodeInfo, text string) {
+		var published map[string]string
+		_ = json.Unmarshal([]byte(text), &published) // of a listener without plugins
+		for name, definition := range published {
+			if !slices.Contains(all[name], definition) {
+				all[name] = append(all[name], definition)
+			}
+		}
+	})
+	return all, err
+}
+
+// read is the declaration as Redis has it.
+func (d declaration) read(ctx context.Context, client *queue.Client) (declaration, error) {
+	if d.schedule != nil {
+		s, err := client.Schedule(ctx, d.id)
+		if err != nil {
+			return declaration{}, err
+		}
+		return ofSchedule(*s), nil
+	}
+	s, err := client.Subscription(ctx, d.id)
+	return ofSubscription(s), err
 }
 
 func (d declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
@@ -213,13 +300,6 @@ func (d declaration) put(ctx context.Context, client *queue.Client, missing bool
 		return client.PutSchedule(ctx, *d.schedule, missing)
 	}
 	return client.Fleet().DeclareSubscription(ctx, *d.subscription, missing)
-}
-
-func (d declaration) remove(ctx context.Context, client *queue.Client) error {
-	if d.schedule != nil {
-		return client.DeleteSchedule(ctx, d.id, d.schedule.Owner)
-	}
-	return client.Fleet().UndeclareSubscription(ctx, d.id, d.plugin)
 }
 
 func (d declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func (n *node) owned() (ids []string) {
 	return ids
 }
 
-// A manifest's schedules run, change with it, and go with it; a pause by hand stays.
+// A manifest's schedules run, change with it, and stand still without it; a pause by hand stays.
 func TestDeclaredSchedule(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{
@@ -46,16 +47,66 @@ func TestDeclaredSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.write("echo.yaml", []byte(`schedule: [{cron: "*/2 * * * * *"}]`))
+	absent := func(id string) bool { return !n.scheduleState(id).Absent.IsZero() }
 	n.eventually("changed", func() bool {
 		s, err := n.client.Schedule(n.ctx, "echo")
-		return err == nil && s.Cron == "*/2 * * * * *" && !s.Paused.IsZero() && slices.Equal(n.owned(), []string{"echo"})
+		return err == nil && s.Cron == "*/2 * * * * *" && !s.Paused.IsZero() && !absent("echo") && absent("echo.daily")
 	})
 	plugins, err := Plugins(n.ctx, n.client)
 	if err != nil || len(plugins) != 1 {
 		t.Fatalf("%+v, %v", plugins, err)
 	}
 	n.write("echo.yaml", []byte(`{}`))
-	n.eventually("gone", func() bool { return len(n.owned()) == 0 })
+	n.eventually("absent", func() bool { return absent("echo") })
+	fired := n.scheduleState("echo").Fired
+	n.write("echo.yaml", []byte(`schedule: [{cron: "* * * * * *"}]`)) // the roll-back
+	n.eventually("back", func() bool { return !absent("echo") })
+	if s := n.scheduleState("echo"); s.Paused.IsZero() || s.Fired != fired || fired == 0 {
+		t.Errorf("its pause and its counters are over: %+v", s)
+	}
+}
+
+// What hosts have declared counts while a live one has it: not that of a version that was tried on one host, and not what one host
+// restarted.
+func TestDeclaredByTheFleet(t *testing.T) {
+	t.Parallel()
+	const first = `{schedule: [{cron: "@hourly"}], ` + subscribingManifest + "}"
+	tenants := []string{queuetest.Tenant()}
+	host := func(manifest string) *node {
+		return start(t, settings{tenants: tenants, guests: map[string][]byte{"echo": runtimetest.Echo(t)}, yaml: map[string]string{"echo": manifest}})
+	}
+	n := host(first)
+	says := func(cron, filter string) func() bool {
+		return func() bool {
+			s, err := n.client.Schedule(n.ctx, "echo")
+			subscription, failed := n.client.Subscription(n.ctx, "echo/orders.*")
+			return cmp.Or(err, failed) == nil && s.Cron == cron && s.Absent.IsZero() && fmt.Sprint(subscription.Filter.Data) == filter && subscription.Absent.IsZero()
+		}
+	}
+	const old, other = "map[/total:12]", "map[]"
+	n.eventually("stored", says("@hourly", old))
+	canary := host(`{schedule: [{cron: "@daily"}], subscribe: [{topic: "orders.*"}]}`)
+	n.eventually("the last version counts", says("@daily", other))
+	again := func() {
+		n.current().declarer.ask()
+		canary.current().declarer.ask()
+	}
+	again()
+	restarted := host(first)
+	restarted.eventually("the last one to start counts", says("@hourly", old))
+	again()
+	canary.write("echo.yaml", []byte(`schedule: [{cron: "@monthly"}]`))
+	n.eventually("changed, and what others have stays", says("@monthly", old))
+	canary.write("echo.yaml", []byte(`{}`))
+	n.eventually("what no version says any more is replaced", func() bool { n.current().declarer.ask(); return says("@hourly", old)() })
+	if err := errors.Join(restarted.stop(), n.stop()); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("what no host has is absent", func() bool {
+		canary.rdb.Del(n.ctx, n.tenant+"_duty_declared")
+		canary.current().declarer.ask()
+		return !n.scheduleState("echo").Absent.IsZero()
+	})
 }
 
 // What another owner has stays, and the host's log tells; the plugin's other schedules are stored.
@@ -96,7 +147,7 @@ func TestDeclaredUnderGrants(t *testing.T) {
 
 const subscribingManifest = `subscribe: [{topic: "orders.*", filter: {data: {/total: 12}}}]`
 
-// A manifest's subscriptions come with the plugin, change with it, and go with it; a pause by hand stays.
+// A manifest's subscriptions come with the plugin, change with it, and are absent without it; a pause by hand stays.
 func TestDeclaredSubscription(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"echo": runtimetest.Echo(t)}, yaml: map[string]string{"echo": subscribingManifest}})
@@ -125,10 +176,7 @@ func TestDeclaredSubscription(t *testing.T) {
 	n.write("echo.yaml", []byte(`subscribe: [{topic: "orders.*"}]`))
 	n.eventually("changed", stored(func(s queue.Subscription) bool { return len(s.Filter.Data) == 0 && !s.Active }))
 	n.write("echo.yaml", []byte(`{}`))
-	n.eventually("gone", func() bool {
-		_, err := n.client.Subscription(n.ctx, id)
-		return errors.Is(err, queue.ErrNoSubscription)
-	})
+	n.eventually("absent", stored(func(s queue.Subscription) bool { return !s.Absent.IsZero() && !s.Active }))
 }
 
 // What a plugin declares outlives it for days, by Redis's clock: its schedule stands still, what was paused by hand stays so, and

@@ -227,7 +227,7 @@ func (h *Host) about(t *tenant) map[string]string {
 	return map[string]string{
 		"name": h.config.Name, "address": address, "started": seconds(h.started), "clock": seconds(time.Now()),
 		"memory": strconv.FormatInt(h.config.Memory, 10),
-		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
+		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(definitions(declared)),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
 		"memory_reserved": strconv.FormatInt(reserved, 10), "waits_for_memory": jsonText(waiting),

@@ -29,16 +29,11 @@ var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 
 // Plugins lists what live hosts published.
 func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
-	nodes, err := client.Fleet().Nodes(ctx, "kind")
-	if err != nil {
-		return nil, err
-	}
-	now, err := client.Clock(ctx)
+	nodes, err := liveNodes(ctx, client)
 	if err != nil {
 		return nil, err
 	}
 	list := []Plugin{}
-	nodes = slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.LeaseEnd.Before(now) })
 	err = client.Fleet().Published(ctx, nodes, "plugins", func(node *queue.NodeInfo, text string) {
 		var published []Plugin
 		if json.Unmarshal([]byte(text), &published) != nil {
@@ -75,4 +70,14 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 	}
 	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, nil
+}
+
+// liveNodes are the listeners whose lease runs.
+func liveNodes(ctx context.Context, client *queue.Client) ([]queue.NodeInfo, error) {
+	nodes, err := client.Fleet().Nodes(ctx, "kind")
+	if err != nil {
+		return nil, err
+	}
+	now, err := client.Clock(ctx)
+	return slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
 }

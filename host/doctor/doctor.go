@@ -273,6 +273,11 @@ func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
 	})
 }
 
+// has tells whether a live host has a plugin.
+func (p *patient) has(name string) bool {
+	return slices.ContainsFunc(p.plugins, func(one plugin) bool { return one.Plugin == name })
+}
+
 // counts tells whether a listener counts as alive: a Python one has no lease.
 func (p *patient) counts(node *queue.NodeInfo) bool {
 	return node.Kind == queue.KindPython || node.LeaseEnd.After(p.now)

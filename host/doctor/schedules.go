@@ -16,6 +16,9 @@ var scheduleChecks = []check{
 			switch {
 			case !s.Paused.IsZero() || p.unread["the hosts"] != nil:
 			case !s.Absent.IsZero():
+				if p.has(s.PluginOwner()) {
+					continue // its present version does without
+				}
 				f = append(f, found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
 					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
 			case !p.served[s.Queue]:

@@ -1,8 +1,9 @@
 package queue
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,11 +53,22 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared b
 // errSame ends a change that would change nothing.
 var errSame = errors.New("it is the same")
 
-// SameDeclaration tells whether another subscription says the same, as far as a manifest says it.
-func (s *Subscription) SameDeclaration(other *Subscription) bool {
-	is, _ := json.Marshal(s.Filter)
-	as, _ := json.Marshal(other.Filter) // texts, because one may have been read from Redis
-	return s.Topic == other.Topic && s.Queue == other.Queue && bytes.Equal(is, as)
+// Definition is a digest of what a manifest says of a subscription.
+func (s *Subscription) Definition() string {
+	filter, _ := json.Marshal(s.Filter) // as text, because one may have been read from Redis
+	return definition(s.Topic, s.Queue, string(filter))
+}
+
+// Definition is a digest of what a manifest says of a schedule.
+func (s *Schedule) Definition() string {
+	d := s.withDefaults()
+	return definition(d.fields()...)
+}
+
+func definition(parts ...any) string {
+	text, _ := json.Marshal(parts) // of texts
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. ErrOwned if somebody else
@@ -67,7 +79,7 @@ func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing
 		switch {
 		case is.Plugin != s.Plugin:
 			return owned(is)
-		case is.Absent.IsZero() && is.SameDeclaration(&s):
+		case is.Absent.IsZero() && is.Definition() == s.Definition():
 			put = PutSame
 			return errSame
 		case is.Absent.IsZero() && missing:
@@ -89,17 +101,6 @@ func (f *Fleet) DeclareSubscription(ctx context.Context, s Subscription, missing
 		err = nil
 	}
 	return put, err
-}
-
-// UndeclareSubscription deletes a subscription of a plugin: ErrOwned if it is not the plugin's.
-func (f *Fleet) UndeclareSubscription(ctx context.Context, id, plugin string) error {
-	return f.client.unsubscribe(ctx, id, func(text string) error {
-		s, err := parseSubscription(id, text)
-		if err == nil && s.Plugin != plugin {
-			err = owned(&s)
-		}
-		return err
-	})
 }
 
 func owned(s *Subscription) error {

@@ -29,7 +29,7 @@ const (
 	HeaderTopic        = "quern-topic"
 	HeaderPublication  = "quern-publication"
 	HeaderSubscription = "quern-subscription"
-	HeaderSubscribed   = "quern-subscribed" // when the subscription was made, in seconds: another one may have its ID later
+	HeaderSubscribed   = "quern-subscribed" // see Subscription.edition
 	HeaderAttribute    = "ce-"
 )
 
@@ -308,13 +308,22 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
-	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: seconds(s.CreatedAt)}
+	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: s.edition()}
 	for name, value := range p.Attributes {
 		spec.Headers[HeaderAttribute+name] = value
 	}
 	spec.Headers = InheritTrace(map[string]string{HeaderTraceparent: p.Traceparent, HeaderTracestate: p.Tracestate}, spec.Headers)
 	spec.ID = PublishedID(p.ID, s.ID)
 	return spec
+}
+
+// edition tells subscriptions apart that have the same ID one after the other: the second in which it was made, and a digest of its
+// webhook's URL. What waits for one is for a later one only if either is the same.
+func (s *Subscription) edition() string {
+	if s.Webhook == nil {
+		return seconds(s.CreatedAt)
+	}
+	return seconds(s.CreatedAt) + " " + definition(s.Webhook.URL)
 }
 
 // PublishedID is the ID of the task that a publication makes for a subscription.
@@ -325,10 +334,16 @@ func PublishedID(publication, subscription string) string {
 
 // DeliveryID is the ID by which a receiver knows a delivery: that of the publication's first task for the subscription, whichever of
 // its tasks delivers it. False if the task is none that Publish or Replay made for this subscription, such as one for an earlier
-// subscription of its ID. No producer can choose such an ID.
+// subscription of its ID with another URL. No producer can choose such an ID.
 func (s *Subscription) DeliveryID(task string, headers map[string]string) (string, bool) {
-	if made, ok := headers[HeaderSubscribed]; headers[HeaderSubscription] != s.ID || ok && made != seconds(s.CreatedAt) { // older versions do not say it
+	if headers[HeaderSubscription] != s.ID {
 		return "", false
+	}
+	if edition, ok := headers[HeaderSubscribed]; ok { // older versions do not say it
+		made, to, _ := strings.Cut(edition, " ")
+		if madeNow, toNow, _ := strings.Cut(s.edition(), " "); made != madeNow && to != toNow {
+			return "", false
+		}
 	}
 	id := PublishedID(headers[HeaderPublication], s.ID)
 	return id, task == id || strings.HasPrefix(task, id+"-")

@@ -71,12 +71,22 @@ func TestReserved(t *testing.T) {
 		if err := w.Unsubscribe(w.ctx, "hook"); err != nil {
 			t.Fatal(err)
 		}
-		anew := must[Subscription](t)(w.Subscribe(w.ctx, Subscription{ID: "hook", Topic: "orders", Webhook: hook.Webhook}))
-		anew = must[Subscription](t)(w.Subscription(w.ctx, anew.ID))
-		w.publish(t, "orders", "b", PublishOptions{ID: "later"})
-		for id, want := range map[string]bool{delivery: false, again.Tasks[0]: false, PublishedID("later", "hook"): true} {
-			if _, ok := anew.DeliveryID(id, must[*Task](t)(w.Task(w.ctx, id)).Headers); ok != want {
-				t.Errorf("that %s passes for a delivery of a later subscription: %v, want %v", id, ok, want)
+		for _, url := range []string{hook.Webhook.URL, hook.Webhook.URL + "/else"} {
+			w.subscribe(t, Subscription{ID: "hook", Topic: "orders", Webhook: &Webhook{URL: url}})
+			anew := must[Subscription](t)(w.Subscription(w.ctx, "hook"))
+			later := w.publish(t, "orders", "b", PublishOptions{}).ID
+			same := url == hook.Webhook.URL
+			for id, want := range map[string]bool{delivery: same, again.Tasks[0]: same, PublishedID(later, "hook"): true} {
+				if _, ok := anew.DeliveryID(id, must[*Task](t)(w.Task(w.ctx, id)).Headers); ok != want {
+					t.Errorf("that %s passes for a delivery of a later subscription to %s: %v, want %v", id, url, ok, want)
+				}
+			}
+			moved := must[Subscription](t)(w.ChangeSubscription(w.ctx, "hook", func(s *Subscription) error { s.Webhook.URL += "/moved"; return nil }))
+			if _, ok := moved.DeliveryID(PublishedID(later, "hook"), must[*Task](t)(w.Task(w.ctx, PublishedID(later, "hook"))).Headers); !ok {
+				t.Errorf("what waits for %s does not follow the change of its URL", url)
+			}
+			if err := w.Unsubscribe(w.ctx, "hook"); err != nil {
+				t.Fatal(err)
 			}
 		}
 	})

@@ -77,7 +77,7 @@ func (s *Schedule) PluginOwner() string {
 // Same tells whether another schedule has the same ID, owner and definition.
 func (s *Schedule) Same(other *Schedule) bool {
 	a, b := s.withDefaults(), other.withDefaults()
-	return a.ID == b.ID && a.Owner == b.Owner && slices.Equal(a.fields(), b.fields())
+	return a.ID == b.ID && a.Owner == b.Owner && a.Definition() == b.Definition()
 }
 
 // Schedule is a recurring task: at each tick of its cron expression one task is enqueued, whose ID is ID@SECOND with the tick.
@@ -226,7 +226,7 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 // Put is what became of a schedule or subscription that was to be stored.
 type Put string
 
-// What a Put may be. PutKept: it exists, and was to be stored only if it was missing.
+// What a Put may be. PutKept: it exists with another definition, and was to be stored only if it was missing.
 const (
 	PutNew     Put = "new"
 	PutChanged Put = "changed"

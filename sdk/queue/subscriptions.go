@@ -173,20 +173,12 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 
 // Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
-	return c.unsubscribe(ctx, id, func(string) error { return nil })
-}
-
-// unsubscribe deletes a subscription, unless the check of its text says why not.
-func (c *Client) unsubscribe(ctx context.Context, id string, check func(text string) error) error {
 	for {
 		text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result() // it may be damaged
 		if isNil(err) {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
 		if err == nil {
-			if err := check(text); err != nil {
-				return err
-			}
 			err = c.replaceSubscription(ctx, id, text, "", "")
 		}
 		if !errors.Is(err, errChanged) {

@@ -77,7 +77,6 @@ elseif what == 'resume' then
 end
 
 if exists then attend() end
-if exists and ARGV[7] == '1' then return 'kept' end
 if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[6]) then return 'full' end
 local given, differs = {}, false
 for i = 8, #ARGV, 2 do given[ARGV[i]] = ARGV[i + 1] end
@@ -85,6 +84,7 @@ local is = redis.call('HMGET', key, unpack(DEFINED))
 for i, field in ipairs(DEFINED) do differs = differs or is[i] ~= (given[field] or false) end
 local listed = redis.call('ZSCORE', KEYS[1], id) -- not if the key was deleted by hand
 if exists and listed and not differs then return 'same' end
+if exists and ARGV[7] == '1' then return 'kept' end
 if given.queue ~= is[1] and string.sub(owner, 1, 7) ~= 'plugin ' then -- whose queue a host serves
   bad = unlisted(given.queue)
   if bad then return bad end
