@@ -230,6 +230,7 @@ func (h *Host) about(t *tenant) map[string]string {
 		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(definitions(declared)),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
+		"running": jsonText(t.session.Load().tasks.byQueue()), "began": seconds(time.Unix(0, h.scheduler.began.Load())),
 		"memory_reserved": strconv.FormatInt(reserved, 10), "waits_for_memory": jsonText(waiting),
 	}
 }

@@ -125,6 +125,7 @@ func (s *scheduler) giveAhead(q *served, now time.Time) *task {
 	}
 	q.ahead, q.fed = q.ahead[1:], now
 	s.countAhead(q, -1)
+	s.began.Store(now.UnixNano())
 	s.gauge(int(s.running.Add(1)))
 	return t
 }

@@ -23,9 +23,10 @@ type scheduler struct {
 	admission *admission
 	// poke has a token when there may be something to allocate; never closed.
 	poke chan struct{}
-	// running counts the slots that run a task, and wakes the wakes so far. They change only under mu.
-	running atomic.Int64
-	wakes   atomic.Uint64
+	// running counts the slots that run a task, began is when the last one got its task, in nanoseconds since 1970, and wakes the wakes
+	// so far. They change only under mu.
+	running, began atomic.Int64
+	wakes          atomic.Uint64
 
 	// mu guards the fields below. Under it admission.mu, taskSet.mu and health.mu are taken, never the other way round.
 	mu       sync.Mutex
@@ -272,6 +273,9 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 	}
 	if (reply.Err != nil || !q.ready) && s.queues[q.place] == q { // else the queue was left and is served anew
 		s.admission.forget(q.place)
+	}
+	if used > 0 {
+		s.began.Store(time.Now().UnixNano())
 	}
 	s.gauge(int(s.running.Add(int64(used))))
 	s.mu.Unlock()

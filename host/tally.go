@@ -53,7 +53,7 @@ func (t *tally) change(task *task, change func(*queue.Tally)) {
 	}
 	c := t.counts[of]
 	if c == nil {
-		c = &queue.Tally{Queue: of.queue, Plugin: of.version.Name, Digest: of.version.Digest}
+		c = &queue.Tally{Queue: of.queue, Plugin: of.version.Name, Digest: of.version.Digest, Version: of.version.Manifest.Version}
 		t.counts[of] = c
 	}
 	change(c)

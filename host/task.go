@@ -32,9 +32,10 @@ type task struct {
 	// reserved is when the host got the task by Redis's clock, and taken the same by its own.
 	reserved, taken time.Time
 
-	// number orders the tasks of a session by when they were taken, and stop ends the guest, with a cause; nil before the guest
-	// begins. Both are set by the taskSet and guarded by its mu.
+	// number orders the tasks of a session by when they were taken; began is when the guest began, and stop ends it, with a cause:
+	// zero and nil before. All are set by the taskSet and guarded by its mu.
 	number uint64
+	began  time.Time
 	stop   context.CancelCauseFunc
 	// former is the run of the same ID that this one replaces and has not waited for yet. Once a run is replaced itself, replaced is
 	// closed when it is over. The taskSet sets these too.

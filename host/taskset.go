@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // taskSet is the tasks of a session, from when they are taken until they are settled. A task runs once at a time: if Redis hands out
@@ -78,7 +79,7 @@ func (t *task) replace() {
 func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.stop = stop
+	t.began, t.stop = time.Now(), stop
 	switch {
 	case t.replaced != nil:
 		stop(errReplaced)
@@ -187,6 +188,30 @@ func (s *taskSet) close() <-chan struct{} {
 		close(s.idle)
 	}
 	return s.idle
+}
+
+// Running is what runs of a queue on a host, as it publishes it.
+type Running struct {
+	Tasks int     `json:"tasks"`
+	Since float64 `json:"since"` // when the longest of them began, by Redis's clock
+}
+
+// byQueue are the tasks whose guests run.
+func (s *taskSet) byQueue() map[string]Running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]Running)
+	for _, t := range s.tasks {
+		if t.stop == nil || t.over {
+			continue
+		}
+		since, r := float64(t.clock(t.began).UnixMilli())/1000, all[t.served.queue]
+		if r.Tasks++; r.Since == 0 || since < r.Since {
+			r.Since = since
+		}
+		all[t.served.queue] = r
+	}
+	return all
 }
 
 // running counts what is active.

@@ -90,34 +90,9 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // didYouMean is the remedy for an unknown word: the nearest of the right ones, or all if none is near.
 func didYouMean(word string, right []string) string {
-	near := nearest(word, right)
+	near := spelling.Nearest(word, right)
 	if len(near) == 0 {
 		return "use one of " + strings.Join(right, ", ")
 	}
 	return "did you mean " + strings.Join(near, " or ") + "?"
-}
-
-// nearest returns the candidates at the least distance, up to two letters or a third of their own, or those that begin alike.
-func nearest(word string, right []string) []string {
-	var near, alike []string
-	best := 0
-	for _, candidate := range right {
-		if min(len(word), len(candidate)) >= 3 && (strings.HasPrefix(candidate, word) || strings.HasPrefix(word, candidate)) {
-			alike = append(alike, candidate)
-		}
-		distance := spelling.Distance(strings.ToLower(word), candidate)
-		if distance > max(2, len(candidate)/3) || distance >= len(candidate) {
-			continue
-		}
-		if len(near) == 0 || distance < best {
-			near, best = nil, distance
-		}
-		if distance == best {
-			near = append(near, candidate)
-		}
-	}
-	if len(near) == 0 {
-		return alike
-	}
-	return near
 }

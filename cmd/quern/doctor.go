@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -54,12 +55,10 @@ func remedyOf(cmd *cobra.Command, f doctor.Finding) string {
 
 // showFindings prints what the doctor found. The error counts the findings that are errors.
 func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []doctor.Finding) error {
-	w, s, failed := cmd.OutOrStdout(), screenOf(cmd), 0
-	colour := map[doctor.Level]string{doctor.Error: "31", doctor.Warning: "33"}
+	w, s, levels := cmd.OutOrStdout(), screenOf(cmd), make(map[doctor.Level]int)
+	colour := map[doctor.Level]string{doctor.Error: "31", doctor.Warning: "33", doctor.Note: "36"}
 	for _, f := range findings {
-		if f.Level == doctor.Error {
-			failed++
-		}
+		levels[f.Level]++
 		if json {
 			continue
 		}
@@ -70,16 +69,20 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		if f.Tenant != "" {
 			about += ", tenant " + f.Tenant
 		}
+		if f.Since > 0 {
+			about += ", since " + time.UnixMilli(int64(f.Since*1000)).UTC().Format("2006-01-02 15:04:05 UTC")
+		}
 		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.code(colour[f.Level], string(f.Level)), about, oneLine(f.Problem), remedyOf(cmd, f)); err != nil {
 			return err
 		}
 	}
+	failed := levels[doctor.Error]
 	if json {
 		err := writeJSON(w, view{{"ok", "", failed == 0}, {"tenants", "", tenants}, {"checks", "", doctor.Checks()}, {"findings", "", findings}})
 		if err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings\n", len(doctor.Checks()), len(tenants), failed, len(findings)-failed); err != nil {
+	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings, %d notes\n", len(doctor.Checks()), len(tenants), failed, levels[doctor.Warning], levels[doctor.Note]); err != nil {
 		return err
 	}
 	if failed > 0 {

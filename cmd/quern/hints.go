@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -125,7 +126,7 @@ func warnUnserved(cmd *cobra.Command, client backend, name string) {
 func servedLike(cmd *cobra.Command, client backend, name string) string {
 	queues, _ := client.Queues(cmd.Context())
 	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
-	if near := nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {
+	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {
 		return "did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return doctor.Serving(name)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -334,7 +335,7 @@ func TestNearest(t *testing.T) {
 		"leese": "lease", "loglevel": "log-level", "Log-Level": "log-level", "max": "max-timeout", "maxtimeout": "max-timeout", "tenantss": "tenants",
 		"tenat": "tenant", "memroy": "memory", "redisfile": "redis-file", "x": "", "": "", "something": "", "log": "log-format log-level",
 	} {
-		if got := strings.Join(nearest(word, words), " "); got != want {
+		if got := strings.Join(spelling.Nearest(word, words), " "); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}
 	}

@@ -32,6 +32,7 @@ type Minutes struct {
 type Version struct {
 	Plugin   string `json:"plugin"`
 	Digest   string `json:"digest"`
+	Version  string `json:"version,omitempty" doc:"The name that its manifest gives it."`
 	Complete int64  `json:"complete"`
 	Failed   int64  `json:"failed" doc:"Runs, with those that are tried again."`
 }

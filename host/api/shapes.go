@@ -124,6 +124,7 @@ type Attempt struct {
 	Node    string         `json:"node,omitempty"`
 	Plugin  string         `json:"plugin,omitempty"`
 	Digest  string         `json:"digest,omitempty"`
+	Version string         `json:"version,omitempty" doc:"The name that the plugin's manifest gives it."`
 	Outcome string         `json:"outcome"`
 	Error   *queue.Failure `json:"error,omitempty"`
 }
@@ -189,7 +190,7 @@ func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int,
 	for _, a := range history {
 		shape.History = append(shape.History, Attempt{
 			Run: a.Run, Started: stamp(a.Started), Ended: stamp(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
-			Outcome: a.Outcome, Error: shown(a.Failure, who),
+			Version: a.Version, Outcome: a.Outcome, Error: shown(a.Failure, who),
 		})
 	}
 	return shape
@@ -223,7 +224,7 @@ func (s *Task) Task() *queue.Task {
 func (s *Attempt) Attempt() queue.Attempt {
 	return queue.Attempt{
 		Run: s.Run, Started: Moment(s.Started), Ended: Moment(s.Ended), Node: s.Node, Plugin: s.Plugin, Digest: s.Digest,
-		Outcome: s.Outcome, Failure: s.Error,
+		Version: s.Version, Outcome: s.Outcome, Failure: s.Error,
 	}
 }
 

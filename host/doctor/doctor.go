@@ -14,9 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +28,7 @@ type Level string
 const (
 	Error   Level = "error"   // tasks do not run, or may be lost
 	Warning Level = "warning" // they may soon, or run worse than they could
+	Note    Level = "note"    // nothing is broken, but somebody may have forgotten it
 )
 
 // Finding is something that is wrong.
@@ -42,6 +41,13 @@ type Finding struct {
 	Remedy  string `json:"remedy"`
 	// Command are the words behind `quern` that do what the remedy says; none if no command does.
 	Command []string `json:"command,omitempty"`
+	// Tasks is how many wait or have failed because of it, and Since when it began, in seconds since 1970; 0 if that is not known.
+	Tasks int64   `json:"tasks,omitempty"`
+	Since float64 `json:"since,omitempty"`
+	// Queues are those of the findings that are told together here: some of them, those with the most tasks first.
+	Queues []string `json:"queues,omitempty"`
+
+	alike string // what many of them are together, with %d for their number; "" if each is told by itself
 }
 
 // by is the finding with the command of its remedy.
@@ -56,6 +62,79 @@ func (f Finding) in(queue string) Finding {
 	return f
 }
 
+// hurts is the finding with how many tasks wait or have failed because of it.
+func (f Finding) hurts(tasks int64) Finding {
+	f.Tasks = tasks
+	return f
+}
+
+// since is the finding with when it began.
+func (f Finding) since(t time.Time) Finding {
+	if !t.IsZero() {
+		f.Since = float64(t.UnixMilli()) / 1000
+	}
+	return f
+}
+
+// like is the finding about a queue, of which there may be many: more than mostAlike are told together, as the format says.
+func (f Finding) like(format string) Finding {
+	f.alike = format
+	return f
+}
+
+// mostAlike is how many findings of one kind are told one by one.
+const mostAlike = 3
+
+// sorted are the findings of one tenant, or of Redis, the worst first: by level, and then by the tasks that they hurt. Those that are
+// alike are told together.
+func sorted(all []Finding) []Finding {
+	alike := make(map[string][]Finding)
+	for _, f := range all {
+		alike[f.alike] = append(alike[f.alike], f)
+	}
+	var list []Finding
+	for format, some := range alike {
+		slices.SortStableFunc(some, worse)
+		if format != "" && len(some) > mostAlike {
+			some = []Finding{together(format, some)}
+		}
+		list = append(list, some...)
+	}
+	slices.SortStableFunc(list, worse)
+	return list
+}
+
+// worse compares findings: negative if a is worse.
+func worse(a, b Finding) int {
+	levels := []Level{Error, Warning, Note}
+	return cmp.Or(cmp.Compare(slices.Index(levels, a.Level), slices.Index(levels, b.Level)), cmp.Compare(b.Tasks, a.Tasks),
+		cmp.Compare(a.Check, b.Check), cmp.Compare(a.Problem, b.Problem))
+}
+
+// together is one finding for many that are alike, the worst first.
+func together(format string, all []Finding) Finding {
+	const shown, listed = 3, 20
+	f := all[0]
+	f.Queue, f.Command, f.Tasks = "", nil, 0
+	for _, one := range all {
+		f.Tasks += one.Tasks
+		if one.Since > 0 && (f.Since == 0 || one.Since < f.Since) {
+			f.Since = one.Since
+		}
+		if len(f.Queues) < listed && one.Queue != "" {
+			f.Queues = append(f.Queues, one.Queue)
+		}
+	}
+	f.Problem = fmt.Sprintf(format, len(all)) + ": " + strings.Join(f.Queues[:min(shown, len(f.Queues))], ", ")
+	if more := len(all) - shown; more > 0 {
+		f.Problem += fmt.Sprintf(" and %d more", more)
+	}
+	if all[0].Queue != "" {
+		f.Remedy = "for " + all[0].Queue + ": " + f.Remedy
+	}
+	return f
+}
+
 // check is one thing to look at.
 type check struct {
 	name string
@@ -63,25 +142,6 @@ type check struct {
 }
 
 var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks, queueChecks)
-
-// wait tells how many tasks wait.
-func wait(tasks int64) string {
-	if tasks == 1 {
-		return "1 task waits"
-	}
-	return fmt.Sprintf("%d tasks wait", tasks)
-}
-
-// fileName is the name of a queue that a plugin of that name serves, whose file has it, too.
-var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
-
-// Serving is the remedy for a queue that nobody serves.
-func Serving(queue string) string {
-	if !fileName.MatchString(queue) {
-		return "put a plugin whose manifest names the queue into a host's plugin directory"
-	}
-	return fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into a host's plugin directory", queue)
-}
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -108,12 +168,14 @@ type patient struct {
 	queues      []string
 	maxQueues   int // how many the tenant may have; 0: any number
 	stats       []queue.Stats
+	letters     map[string]bool     // the queues that nobody serves, and whose oldest pending task is a dead letter
 	failed      map[string][]string // why the last ones failed of the queues in which none is complete
-	recent      []queue.Minute      // of each queue
-	latest      []queue.Minute      // the last of these
-	schedules   []*queue.Schedule   // without parameters and options
-	backlogs    []queue.Backlog     // of the queues
-	blocked     []*queue.Task       // some of each queue that has any
+	versions    []queue.VersionTally
+	recent      []queue.Minute    // of each queue
+	latest      []queue.Minute    // the last of these
+	schedules   []*queue.Schedule // without parameters and options
+	backlogs    []queue.Backlog   // of the queues
+	blocked     []*queue.Task     // some of each queue that has any
 
 	topics        []queue.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription
@@ -125,6 +187,8 @@ type patient struct {
 type plugin struct {
 	Node      string   `json:"-"`
 	Plugin    string   `json:"plugin"`
+	Version   string   `json:"version"`
+	Digest    string   `json:"digest"`
 	Queues    []string `json:"queues"`
 	LeftOut   []string `json:"left_out"`
 	State     string   `json:"state"`
@@ -136,12 +200,14 @@ type plugin struct {
 func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	findings := []Finding{}
 	look := func(p *patient, tenant string, checks []check) {
+		var all []Finding
 		for _, check := range append(checks[:len(checks):len(checks)], access) {
 			for _, finding := range check.find(p) {
 				finding.Check, finding.Tenant = check.name, tenant
-				findings = append(findings, finding)
+				all = append(all, finding)
 			}
 		}
+		findings = append(findings, sorted(all)...)
 	}
 	for i, client := range clients {
 		if i == 0 {
@@ -221,6 +287,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			}
 			return err
 		}},
+		reading{"the counts of versions", func() (err error) { p.versions, err = client.Fleet().Versions(ctx); return err }},
 		reading{"the topics", func() error {
 			topics, err := client.Topics(ctx)
 			if err != nil {
@@ -254,11 +321,18 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			p.served[name] = true
 		}
 	}
+	p.letters = make(map[string]bool)
+	for i, stats := range p.stats {
+		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] && len(p.letters) < mostLetters {
+			tasks, _ := client.Queue(name).List(ctx, queue.ListOptions{Status: queue.Pending, Limit: 1, Bytes: 1})
+			p.letters[name] = len(tasks) > 0 && queue.IsLetter(tasks[0].ID)
+		}
+	}
 	return p, err
 }
 
 // nodeFields are what the checks read of nodes, beside their plugins.
-var nodeFields = []string{"version", "lease", "clock", "slots", "slots_in_use", "memory", "waits_for_memory", "destinations_off"}
+var nodeFields = []string{"version", "lease", "clock", "slots", "slots_in_use", "began", "running", "memory", "waits_for_memory", "destinations_off"}
 
 // readPlugins reads the plugins of the listeners that are alive.
 func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
@@ -283,20 +357,6 @@ func (p *patient) counts(node *queue.NodeInfo) bool {
 	return node.Kind == queue.KindPython || node.LeaseEnd.After(p.now)
 }
 
-// latency is the median time of an answer.
-func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
-	var times []time.Duration
-	for range 11 {
-		begun := time.Now()
-		if err := client.Ping(ctx); err != nil {
-			return 0, err
-		}
-		times = append(times, time.Since(begun))
-	}
-	slices.Sort(times)
-	return times[len(times)/2], nil
-}
-
 // alive lists the hosts whose lease runs.
 func (p *patient) alive() (hosts []queue.NodeInfo) {
 	for _, node := range p.nodes {
@@ -309,252 +369,4 @@ func (p *patient) alive() (hosts []queue.NodeInfo) {
 
 func found(level Level, remedy, format string, args ...any) Finding {
 	return Finding{Level: level, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
-}
-
-// number reads a field of INFO, 0 if it is not there.
-func (p *patient) number(field string) int64 {
-	n, _ := strconv.ParseInt(p.info[field], 10, 64)
-	return n
-}
-
-// leastRedis is the oldest version of Redis that the scripts run on.
-var leastRedis = [2]int{6, 2}
-
-const (
-	slowRedis  = 5 * time.Millisecond
-	fullRedis  = 0.85 // of maxmemory
-	clockSkew  = 5 * time.Second
-	longWait   = 10 * time.Minute // of the oldest pending task
-	memoryWait = 30 * time.Second // likewise, if a host has no memory for it: slots are free
-	nearlyFull = 0.9              // of a queue's limit
-	failing    = 3                // tasks that have failed, and none complete
-	lastFailed = 20               // of which the reasons are read
-
-	recentMinutes = 10 // in which failures count
-	latestMinutes = 2  // in which tasks were complete and none failed: it is over
-	fewFailures   = 5  // fewer say nothing
-	recentQueues  = 1000
-)
-
-var redisChecks = []check{
-	{"redis-version", func(p *patient) []Finding {
-		var version [2]int
-		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil || slices.Compare(version[:], leastRedis[:]) >= 0 {
-			return nil // what answers as another server is not refused
-		}
-		return []Finding{found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])}
-	}},
-	{"redis-settings", func(p *patient) (f []Finding) {
-		for _, warning := range p.warnings {
-			problem, remedy, _ := strings.Cut(warning, ": ")
-			f = append(f, found(Error, remedy, "%s", problem))
-		}
-		return f
-	}},
-	{"redis-disk", func(p *patient) (f []Finding) {
-		for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
-			if status := p.info[field]; status != "" && status != "ok" {
-				f = append(f, found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions", "Redis cannot write to its disk (%s is %s)", field, status))
-			}
-		}
-		return f
-	}},
-	{"redis-memory", func(p *patient) []Finding {
-		used, most := p.number("used_memory"), p.number("maxmemory")
-		if most == 0 || float64(used) < fullRedis*float64(most) {
-			return nil
-		}
-		if used >= most {
-			return []Finding{found(Error, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis is full: it uses %d %% of its maxmemory, and nothing can be enqueued", 100*used/most)}
-		}
-		return []Finding{found(Warning, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
-	}},
-	{"redis-latency", func(p *patient) []Finding {
-		if p.latency < slowRedis {
-			return nil
-		}
-		return []Finding{found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))}
-	}},
-	{"redis-role", func(p *patient) []Finding {
-		if p.info["role"] != "slave" {
-			return nil
-		}
-		return []Finding{found(Error, "name the primary with --redis", "this Redis is a replica, which takes no tasks")}
-	}},
-}
-
-// access tells what could not be read, of Redis or of a tenant.
-var access = check{"redis-access", func(p *patient) (f []Finding) {
-	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		f = append(f, found(Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
-	}
-	return f
-}}
-
-var hostChecks = []check{
-	{"host-lease", func(p *patient) (f []Finding) {
-		for _, node := range p.nodes {
-			if node.Kind == queue.KindPython || node.LeaseEnd.After(p.now) {
-				continue
-			}
-			held := 0
-			for _, ids := range node.Holds {
-				held += len(ids)
-			}
-			if held > 0 {
-				f = append(f, found(Error, "start a host, which takes its tasks over, or return them by hand", "the listener %s is dead and holds %d tasks", node.ID, held).
-					by("node", "reclaim", node.ID))
-			}
-		}
-		return f
-	}},
-	{"host-version", func(p *patient) []Finding {
-		versions := map[string]bool{}
-		for _, node := range p.alive() {
-			versions[cmp.Or(node.About["version"], "unknown")] = true
-		}
-		if len(versions) < 2 {
-			return nil
-		}
-		return []Finding{found(Warning, "finish the upgrade: restart the hosts of the older version", "hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
-	}},
-	{"host-clock", func(p *patient) (f []Finding) {
-		for _, node := range p.alive() {
-			lease, err := strconv.ParseFloat(node.About["lease"], 64)
-			clock, missing := strconv.ParseFloat(node.About["clock"], 64)
-			if err != nil || missing != nil {
-				continue // of an older version
-			}
-			renewed := node.LeaseEnd.Add(-time.Duration(lease * float64(time.Second)))
-			skew := time.UnixMilli(int64(clock * 1000)).Sub(renewed).Round(time.Second)
-			if skew.Abs() > clockSkew {
-				f = append(f, found(Warning, "let NTP set both clocks: tasks run by that of Redis, logs and handlers have that of the host", "the clock of %s differs by %s from that of Redis", node.ID, skew))
-			}
-		}
-		return f
-	}},
-	{"host-busy", func(p *patient) []Finding {
-		waiting := int64(0)
-		for _, stats := range p.stats {
-			if !stats.Paused && stats.Listeners > 0 && stats.OldestPendingAge > longWait {
-				waiting += stats.Depth[queue.Pending]
-			}
-		}
-		hosts := p.alive()
-		busy := len(hosts) > 0 && waiting > 0
-		for _, node := range hosts {
-			busy = busy && node.About["slots"] != "" && node.About["slots"] == node.About["slots_in_use"]
-		}
-		if !busy {
-			return nil
-		}
-		return []Finding{found(Warning, "start more hosts, or raise --concurrency and --memory where cores and memory are free", "all slots of all %d hosts are in use, and %s in queues whose oldest one waits for more than %s", len(hosts), wait(waiting), longWait)}
-	}},
-	{"host-memory", func(p *patient) (f []Finding) {
-		for _, node := range p.alive() {
-			if node.About["memory"] == "0" {
-				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
-			}
-			var waits []string
-			_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &waits) // none of a listener that publishes none
-			for _, name := range waits {
-				if i := slices.Index(p.queues, name); i >= 0 && p.stats[i].OldestPendingAge > memoryWait {
-					f = append(f, found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
-						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name))
-				}
-			}
-		}
-		return f
-	}},
-	{"host-reset", func(p *patient) (f []Finding) {
-		for _, one := range p.plugins {
-			if one.ResetMode == "new" {
-				f = append(f, found(Warning, "see why in its log at the start; --reset auto chooses the fastest mode that works", "the plugin %s on %s gets a new instance for each task, which is slow", one.Plugin, one.Node))
-			}
-		}
-		return f
-	}},
-}
-
-var pluginChecks = []check{
-	{"plugin-refused", func(p *patient) (f []Finding) {
-		for _, one := range p.plugins {
-			if one.Error != "" {
-				f = append(f, found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error))
-			}
-		}
-		return f
-	}},
-	{"plugin-quarantined", func(p *patient) (f []Finding) {
-		for _, q := range p.quarantines {
-			f = append(f, found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
-				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin))
-		}
-		return f
-	}},
-	{"queue-unserved", func(p *patient) (f []Finding) {
-		for i, stats := range p.stats {
-			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
-			if waiting == 0 || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
-				continue
-			}
-			name := p.queues[i]
-			remedy := Serving(name)
-			if len(p.alive()) == 0 {
-				remedy = "start a host with `quern serve`; none runs"
-			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
-				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
-			}); refused >= 0 {
-				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
-			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
-				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
-			}
-			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name))
-		}
-		return f
-	}},
-	{"queue-paused", func(p *patient) (f []Finding) {
-		for i, stats := range p.stats {
-			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
-				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
-					by("queue", "resume", p.queues[i]).in(p.queues[i]))
-			}
-		}
-		return f
-	}},
-	{"queue-full", func(p *patient) (f []Finding) {
-		for i, stats := range p.stats {
-			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
-			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
-				f = append(f, found(Warning, "start more hosts, or raise the limit", "%s in the queue %s, whose limit is %d: above it enqueueing is refused",
-					wait(waiting), p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]))
-			}
-		}
-		return f
-	}},
-	{"queue-failing", func(p *patient) (f []Finding) {
-		for i, name := range p.queues {
-			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
-			over := i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
-			if i < len(p.recent) && !over && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
-				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
-					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)))
-				continue
-			}
-			reasons := slices.Sorted(slices.Values(p.failed[name]))
-			if reasons = slices.Compact(reasons); len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)) {
-				f = append(f, list(found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
-					name, len(p.failed[name]), strings.Join(reasons, ", "))))
-			}
-		}
-		return f
-	}},
-	{"queue-damaged", func(p *patient) (f []Finding) {
-		for i, stats := range p.stats {
-			if stats.Err != nil {
-				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err).in(p.queues[i]))
-			}
-		}
-		return f
-	}},
 }

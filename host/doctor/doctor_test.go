@@ -82,7 +82,7 @@ func TestSchedules(t *testing.T) {
 	}
 	finds(t, client, "schedule-", "schedule-ahead warning served [schedule pause ahead] the next tick of the schedule ahead comes only in ",
 		"schedule-ahead warning served [schedule pause cron-ahead] ", "schedule-late error served [schedule show late] ", "schedule-late warning served [schedule show waits] ",
-		"schedule-unserved warning nobody [schedule pause unserved] ")
+		"schedule-paused note nobody [schedule resume paused] ", "schedule-unserved warning nobody [schedule pause unserved] ")
 }
 
 // A task that is open for ever, and tasks whose dependencies nobody looks at, are found; those that wait as they should are not.
@@ -140,4 +140,107 @@ func TestManyQueues(t *testing.T) {
 	finds(t, client, "queues-")
 	check(t, other.Register(t.Context(), "more"))
 	finds(t, client, "queues-", "queues-many warning  [] the tenant has 2 queues and may have 1: hosts look at the others in turn")
+}
+
+// What is alike is told together, the worst first; dead letters wait for people.
+func TestQueues(t *testing.T) {
+	client, _ := tenant(t)
+	ctx := t.Context()
+	for i := range 9 {
+		name := fmt.Sprintf("batch.%d", i)
+		_, err := client.Queue(name).EnqueueMany(ctx, make([]queue.Spec, 9-i))
+		check(t, err)
+		if i < 4 {
+			check(t, client.Queue(name).Pause(ctx))
+		}
+	}
+	_, err := client.Queue("serve").Enqueue(ctx, nil, queue.Options{})
+	_, named := client.Queue("mail.dead").Enqueue(ctx, nil, queue.Options{})
+	_, failing := client.Queue("served").Enqueue(ctx, nil, queue.Options{Dead: "lost"})
+	check(t, err, named, failing)
+	node := client.Node()
+	check(t, node.Join(ctx), node.Register(ctx, "served"))
+	task := node.Reserve(ctx, []queue.ReserveRequest{{Queue: "served", Count: 1, Start: true}})[0].Tasks[0]
+	_, err = node.Settle(ctx, "served", []queue.Settlement{{Claim: task.Claim(), Failure: &queue.Failure{Message: "no"}}})
+	check(t, err)
+	finds(t, client, "queue-unserved", "queue-unserved error  [] 10 queues with tasks are served by nobody: batch.0, batch.1, batch.2 and 7 more")
+	finds(t, client, "queue-paused", "queue-paused warning  [] 4 queues with tasks are paused: batch.0, batch.1, batch.2 and 1 more")
+	finds(t, client, "dead-letters", "dead-letters note lost [task ls lost] 1 dead letters wait", "dead-letters note mail.dead [task ls mail.dead] 1 dead letters wait")
+	findings, err := doctor.Examine(ctx, client)
+	check(t, err)
+	i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Check == "queue-unserved" })
+	if f := findings[i]; f.Tasks != 46 || f.Since == 0 || len(f.Queues) != 10 || f.Queues[0] != "batch.0" || !strings.HasPrefix(f.Remedy, "for batch.0: ") {
+		t.Errorf("%+v", f)
+	}
+	levels := map[doctor.Level]int{doctor.Error: 0, doctor.Warning: 1, doctor.Note: 2}
+	if !slices.IsSortedFunc(findings, func(a, b doctor.Finding) int { return levels[a.Level] - levels[b.Level] }) {
+		t.Errorf("the worst do not come first: %+v", findings)
+	}
+}
+
+// A queue whose name is like one that is served is told with that one.
+func TestMisspelledQueue(t *testing.T) {
+	client, _ := tenant(t)
+	_, err := client.Queue("srved").Enqueue(t.Context(), nil, queue.Options{})
+	check(t, err)
+	findings, err := doctor.Examine(t.Context(), client)
+	check(t, err)
+	if i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Check == "queue-unserved" }); i < 0 || !strings.HasPrefix(findings[i].Remedy, "if served was meant, enqueue to that") {
+		t.Errorf("%+v", findings)
+	}
+}
+
+// Slots that are full of long tasks are found after a minute without a start, with the queues that have them; slots that change hands
+// are not, until a task has waited for long.
+func TestBusy(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	now := time.Now()
+	seconds := func(ago time.Duration) string { return fmt.Sprintf("%.3f", float64(now.Add(-ago).UnixMilli())/1000) }
+	check(t, rdb.ZRem(ctx, client.Tenant()+"_nodes", rdb.ZRange(ctx, client.Tenant()+"_nodes", 0, 0).Val()).Err()) // of the other listener, which says nothing of slots
+	node := client.Node()
+	check(t, node.Join(ctx), node.Register(ctx, "served"))
+	_, err := client.Queue("served").Enqueue(ctx, nil, queue.Options{})
+	check(t, err)
+	about := func(began time.Duration) {
+		t.Helper()
+		_, err := node.Renew(ctx, map[string]string{
+			"kind": queue.KindQuern, "slots": "6", "slots_in_use": "6", "clock": seconds(0), "began": seconds(began),
+			"running": `{"reports":{"tasks":4,"since":` + seconds(5*time.Minute) + `}}`,
+		})
+		check(t, err)
+	}
+	waited := func(ago time.Duration) {
+		t.Helper()
+		tasks, err := client.Queue("served").List(ctx, queue.ListOptions{Status: queue.Pending})
+		check(t, err, rdb.HSet(ctx, client.Tenant()+"_task_"+tasks[0].ID, "created", seconds(ago), "updated", seconds(ago)).Err())
+	}
+	about(2 * time.Minute)
+	finds(t, client, "host-busy")
+	waited(90 * time.Second)
+	finds(t, client, "host-busy", "host-busy warning reports [task ls reports --status started] all 6 slots of 1 hosts are in use (4 by the queue reports, the longest for 5m0s; 2 by other tenants), and 1 task waits")
+	about(time.Second)
+	finds(t, client, "host-busy")
+	waited(11 * time.Minute)
+	finds(t, client, "host-busy", "host-busy warning reports ")
+}
+
+// A version whose runs fail is found by its own runs, however many of another version were complete before.
+func TestFailingVersion(t *testing.T) {
+	client, _ := tenant(t)
+	ctx := t.Context()
+	node := client.Node()
+	check(t, node.Join(ctx), node.Register(ctx, "mail"))
+	_, err := client.Queue("mail").Enqueue(ctx, nil, queue.Options{})
+	check(t, err)
+	check(t, node.Tally(ctx, []queue.Tally{
+		{Queue: "mail", Plugin: "mail", Digest: "sha256:f6fd894ca2fd0000", Version: "1.4.0", Complete: 900, Failed: 100},
+		{Queue: "mail", Plugin: "mail", Digest: "sha256:0fb33ee5aaaa0000", Version: "1.5.0", Failed: 18},
+	}))
+	finds(t, client, "version-failing")
+	_, err = node.Renew(ctx, map[string]string{
+		"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.0","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
+	})
+	check(t, err)
+	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 18 of 18 runs of mail 1.5.0 (0fb33ee5) failed in this hour and the one before; of the version before it (1.4.0) 100 of 1000")
 }

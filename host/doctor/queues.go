@@ -1,6 +1,106 @@
 package doctor
 
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quern-project/quern/plugins/spelling"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	nearlyFull = 0.9 // of a queue's limit
+	failing    = 3   // tasks that have failed, and none complete
+	lastFailed = 20  // of which the reasons are read
+
+	recentMinutes = 10 // in which failures count
+	latestMinutes = 2  // in which tasks were complete and none failed: it is over
+	fewFailures   = 5  // fewer say nothing
+	recentQueues  = 1000
+	mostLetters   = 100 // queues of which the oldest task is looked at
+)
+
 var queueChecks = []check{
+	{"queue-unserved", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
+			if waiting == 0 || p.dead(p.queues[i]) || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
+				continue
+			}
+			name := p.queues[i]
+			remedy := p.serving(name)
+			if len(p.alive()) == 0 {
+				remedy = "start a host with `quern serve`; none runs"
+			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
+				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
+			}); refused >= 0 {
+				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
+			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
+				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
+			}
+			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name).hurts(waiting).since(p.now.Add(-stats.OldestPendingAge)).
+				like("%d queues with tasks are served by nobody"))
+		}
+		return f
+	}},
+	{"dead-letters", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
+			if name := p.queues[i]; waiting > 0 && p.dead(name) {
+				f = append(f, found(Note, "see why their tasks failed, and retry or delete them", "%d dead letters wait in the queue %s", waiting, name).
+					by("task", "ls", name).in(name).hurts(waiting).since(p.now.Add(-stats.OldestPendingAge)).like("dead letters wait in %d queues"))
+			}
+		}
+		return f
+	}},
+	{"queue-paused", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
+				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
+					by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues with tasks are paused"))
+			}
+		}
+		return f
+	}},
+	{"queue-full", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
+			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
+				f = append(f, found(Warning, "start more hosts, or raise the limit", "%s in the queue %s, whose limit is %d: above it enqueueing is refused",
+					wait(waiting), p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]).hurts(waiting).
+					like("%d queues are full, or nearly so"))
+			}
+		}
+		return f
+	}},
+	{"queue-failing", func(p *patient) (f []Finding) {
+		for i, name := range p.queues {
+			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
+			if i < len(p.recent) && !p.over(i) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
+				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
+					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)).hurts(p.recent[i].Failed).like("the tasks of %d queues fail"))
+				continue
+			}
+			reasons := slices.Sorted(slices.Values(p.failed[name]))
+			if reasons = slices.Compact(reasons); len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)) {
+				f = append(f, list(found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
+					name, len(p.failed[name]), strings.Join(reasons, ", "))).hurts(p.stats[i].Depth[queue.Failed]).like("no task of %d queues is complete, and the last have failed"))
+			}
+		}
+		return f
+	}},
+	{"queue-damaged", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			if stats.Err != nil {
+				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err).in(p.queues[i]))
+			}
+		}
+		return f
+	}},
 	{"queues-many", func(p *patient) (f []Finding) {
 		if most := p.maxQueues; most > 0 && len(p.queues) > most {
 			f = append(f, found(Warning, "find who enqueues to so many, or raise --max-queues of the hosts: nothing else makes a new one until there are fewer",
@@ -8,4 +108,36 @@ var queueChecks = []check{
 		}
 		return f
 	}},
+}
+
+// dead tells whether a queue that nobody serves holds dead letters, which wait for people: by its name, or by its oldest task.
+func (p *patient) dead(name string) bool {
+	return !p.served[name] && (p.letters[name] || strings.HasSuffix(name, ".dead"))
+}
+
+// wait tells how many tasks wait.
+func wait(tasks int64) string {
+	if tasks == 1 {
+		return "1 task waits"
+	}
+	return fmt.Sprintf("%d tasks wait", tasks)
+}
+
+// fileName is the name of a queue that a plugin of that name serves, whose file has it, too.
+var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// serving is the remedy for a queue that nobody serves: the nearest one that is served, if its name is like one.
+func (p *patient) serving(name string) string {
+	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(p.served))); len(near) > 0 && !p.served[name] {
+		return fmt.Sprintf("if %s was meant, enqueue to that and cancel these; else %s", strings.Join(near, " or "), Serving(name))
+	}
+	return Serving(name)
+}
+
+// Serving is the remedy for a queue that nobody serves.
+func Serving(queue string) string {
+	if !fileName.MatchString(queue) {
+		return "put a plugin whose manifest names the queue into a host's plugin directory"
+	}
+	return fmt.Sprintf("put a plugin that serves it, such as %s.wasm, into a host's plugin directory", queue)
 }

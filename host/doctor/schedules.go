@@ -22,8 +22,18 @@ var scheduleChecks = []check{
 				f = append(f, found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
 					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
 			case !p.served[s.Queue]:
-				f = append(f, found(Warning, Serving(s.Queue)+", or pause the schedule",
-					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue))
+				f = append(f, found(Warning, p.serving(s.Queue)+", or pause the schedule",
+					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue).
+					like("%d schedules fill queues that nobody serves"))
+			}
+		}
+		return f
+	}},
+	{"schedule-paused", func(p *patient) (f []Finding) {
+		for _, s := range p.schedules {
+			if !s.Paused.IsZero() {
+				f = append(f, found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).since(s.Paused).
+					like("%d schedules are paused"))
 			}
 		}
 		return f

@@ -1,6 +1,7 @@
-// Package spelling tells how far a word that somebody typed is from one that would be right. Who asks
-// decides what is near enough, and what to say.
+// Package spelling tells how far a word that somebody typed is from one that would be right, and which of some are nearest.
 package spelling
+
+import "strings"
 
 // Distance counts the insertions, deletions, replacements and swaps of neighbors that make a
 // out of b (optimal string alignment). Only the first 64 bytes of a count: it is what somebody typed.
@@ -27,4 +28,29 @@ func Distance(a, b string) int {
 		before, row = row, next
 	}
 	return row[len(b)]
+}
+
+// Nearest returns the candidates at the least distance, up to two letters or a third of their own, or those that begin alike.
+func Nearest(word string, right []string) []string {
+	var near, alike []string
+	best := 0
+	for _, candidate := range right {
+		if min(len(word), len(candidate)) >= 3 && (strings.HasPrefix(candidate, word) || strings.HasPrefix(word, candidate)) {
+			alike = append(alike, candidate)
+		}
+		distance := Distance(strings.ToLower(word), candidate)
+		if distance > max(2, len(candidate)/3) || distance >= len(candidate) {
+			continue
+		}
+		if len(near) == 0 || distance < best {
+			near, best = nil, distance
+		}
+		if distance == best {
+			near = append(near, candidate)
+		}
+	}
+	if len(near) == 0 {
+		return alike
+	}
+	return near
 }

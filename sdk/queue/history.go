@@ -14,6 +14,7 @@ type Attempt struct {
 	Started, Ended time.Time
 	Node           string // the listener
 	Plugin, Digest string
+	Version        string   // its name, as far as hosts have told it
 	Outcome        string   // a Requeue, crashed if its host died, complete, or failed
 	Failure        *Failure // why it failed; nil if it did not, or its host died
 }
@@ -43,6 +44,10 @@ func (c *Client) History(ctx context.Context, task *Task) ([]Attempt, error) {
 			last.Failure = &failure
 		}
 		attempts = append(attempts, last)
+	}
+	names, _ := c.versionNames(ctx, len(attempts), func(i int) (string, string) { return attempts[i].Digest, attempts[i].Plugin }) // not all may read them
+	for i, name := range names {
+		attempts[i].Version = name
 	}
 	return attempts, nil
 }

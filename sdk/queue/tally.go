@@ -65,7 +65,7 @@ func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 
 // Tally is what a host counted of a queue, and of the version of a plugin that runs its tasks.
 type Tally struct {
-	Queue, Plugin, Digest string
+	Queue, Plugin, Digest, Version string // the name of the version may be ""
 	// Complete counts tasks, Failed runs that failed, with those that are tried again.
 	Complete, Failed int64
 	Waits            Waits
@@ -73,7 +73,7 @@ type Tally struct {
 
 // Tally adds to the counts of the present minute. Whoever repeats it after an error may count twice.
 func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
-	minute, hour := &adder{}, &adder{}
+	minute, hour, names := &adder{}, &adder{}, []any{}
 	total := Tally{}
 	for _, t := range tallies {
 		total.Complete, total.Failed = total.Complete+t.Complete, total.Failed+t.Failed
@@ -88,11 +88,14 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 		if t.Queue != "" {
 			hour.add("complete", t.Digest+" "+t.Plugin, t.Complete)
 			hour.add("failed", t.Digest+" "+t.Plugin, t.Failed)
+			if t.Version != "" {
+				names = append(names, t.Digest+" "+t.Plugin, t.Version)
+			}
 		}
 	}
 	c := n.client
-	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
-	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), append(append(args, minute.args...), hour.args...)...))
+	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args), len(hour.args)}
+	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), slices.Concat(args, minute.args, hour.args, names)...))
 	return wrap("count what tasks ended as", err)
 }
 
@@ -175,8 +178,8 @@ func (c *Client) Recent(ctx context.Context, n int, queues ...string) ([]Minute,
 
 // VersionTally is what the tasks of a plugin's version ended as in this hour and the one before.
 type VersionTally struct {
-	Plugin, Digest   string
-	Complete, Failed int64
+	Plugin, Digest, Version string // the name of the version may be ""
+	Complete, Failed        int64
 }
 
 // Versions reads what the tasks of all versions ended as, by plugin.
@@ -219,5 +222,26 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 	slices.SortFunc(list, func(a, b VersionTally) int {
 		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest))
 	})
-	return list, nil
+	names, err := c.versionNames(ctx, len(list), func(i int) (string, string) { return list[i].Digest, list[i].Plugin })
+	for i, name := range names {
+		list[i].Version = name
+	}
+	return list, err
+}
+
+// versionNames are the names of n versions of plugins, "" for those that hosts have not told.
+func (c *Client) versionNames(ctx context.Context, n int, of func(i int) (digest, plugin string)) ([]string, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	fields, names := make([]string, n), make([]string, n)
+	for i := range fields {
+		digest, plugin := of(i)
+		fields[i] = digest + " " + plugin
+	}
+	found, err := c.rdb.HMGet(ctx, c.keys.versions(), fields...).Result()
+	for i, name := range found {
+		names[i] = asString(name)
+	}
+	return names, wrap("read the names of versions", err)
 }

@@ -112,7 +112,7 @@ function attempts(t) {
     { head: "Started", cell: (r) => clock(r.started) },
     { head: "Took", number: true, cell: (r) => (r.started ? span((r.ended || now()) - r.started) : "–") },
     { head: "Time line", cell: (r) => h("div", { class: "timeline" }, bar(r)) },
-    { head: "Version", cell: (r) => [r.plugin, h("div", { class: "code faint" }, version(r.digest))] },
+    { head: "Version", cell: (r) => [[r.plugin, r.version].filter(Boolean).join(" "), h("div", { class: "code faint" }, version(r.digest))] },
     { head: "Listener", cell: (r) => r.node },
     { head: "Error", cell: (r) => (r.error?.message ?? "").split("\n")[0].slice(0, 300) },
   ], runs);

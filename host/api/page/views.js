@@ -57,27 +57,28 @@ export function overview({ tenant, live }) {
 
 const moreQueues = () => h("p", { class: "faint" }, "There are more queues than the page follows: it shows the first 1,000 by name.");
 
-/** findingList shows what the doctor found, errors first, each with its remedy and the button that does it; here is the queue of the view. */
+/** findingList shows what the doctor found, the worst first, each with its remedy and the button that does it; here is the queue of the view. */
 function findingList(tenant, findings, here) {
   if (findings.length === 0) return h("p", { class: "empty" }, "Nothing: the doctor finds no fault.");
-  const sorted = [...findings].sort((a, b) => (a.level < b.level ? -1 : a.level > b.level ? 1 : 0));
   const list = (some) => h("ul", { class: "findings" }, some.map((f) => h("li", { class: f.level },
-    h("strong", null, `${f.level}: `), coded(f.problem),
+    h("strong", null, `${f.level}: `), coded(f.problem), f.since && h("span", { class: "faint" }, " since ", clock(f.since)),
     h("div", { class: "actions" },
       h("span", null, "Remedy: ", coded(f.remedy), "."),
-      f.queue && f.queue !== here && link(`Queue ${f.queue}`, tenant, "queues", f.queue),
+      (f.queues ?? [f.queue]).map((q) => q && q !== here && link(`Queue ${q}`, tenant, "queues", q)),
+      f.command?.[0] === "schedule" && link(`Schedule ${f.command[2]}`, tenant, "schedules", f.command[2]),
       f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
       f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
-      f.check === "queue-failing" && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
+      (f.check === "queue-failing" || f.check === "version-failing") && f.queue && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
+      f.check === "dead-letters" && h("a", { href: place(tenant, "dead") }, "Dead letters"),
       remedy(tenant, f.command)))));
-  const rest = sorted.slice(shownFindings); // so that the charts stay in sight
-  return [list(sorted.slice(0, shownFindings)), rest.length > 0 && h("details", null, h("summary", null, `${many(rest.length, "finding")} more`), list(rest))];
+  const rest = findings.slice(shownFindings); // so that the charts stay in sight
+  return [list(findings.slice(0, shownFindings)), rest.length > 0 && h("details", null, h("summary", null, `${many(rest.length, "finding")} more`), list(rest))];
 }
 
 const shownFindings = 8;
 
 /** remedy is the button that does what a finding of the doctor asks for, or the link to what it tells to look at. */
-function remedy(tenant, [noun, verb, name, value] = []) {
+function remedy(tenant, [noun, verb, name, value, status] = []) {
   const to = path`/tenants/${tenant}/${noun}s/${name ?? ""}`;
   const resume = (text) => button("operator", "Resume", { title: `Resume ${name}?`, text, run: () => post(`${to}/resume`) });
   switch (`${noun} ${verb}`) {
@@ -90,6 +91,10 @@ function remedy(tenant, [noun, verb, name, value] = []) {
         title: `Limit ${name} to ${count(value)}?`, text: "So many tasks may wait; above that enqueueing is refused.", verb: "Set the limit",
         run: () => post(`${to}/limit`, { limit: Number(value) }, "PUT"),
       });
+    case "task ls": // of a queue, --status S
+      return status === "started" && button("operator", `Cancel running of ${name}`, dangerous(() => bulk(tenant, "cancel", { queue: name, status })));
+    case "schedule resume":
+      return resume("Its next tick comes as its expression says.");
     case "schedule pause":
       return pause({ tenant, id: name });
     case "schedule delete":
@@ -110,7 +115,7 @@ function remedy(tenant, [noun, verb, name, value] = []) {
 
 const queueTable = (caption, list) => table(caption, [
   { head: "Queue", cell: (q) => [queueLink(q.tenant, q.queue), q.error && h("div", { class: "wrong" }, q.error)] },
-  { head: "State", cell: (q) => [q.paused && badge("paused"), q.listeners === 0 && q.pending > 0 && badge("nobody serves it", "failed"), q.limit && q.pending + q.scheduled >= q.limit && badge("full", "failed")] },
+  { head: "State", cell: (q) => [q.paused && badge("paused"), q.listeners === 0 && q.pending > 0 && !q.queue.endsWith(".dead") && badge("nobody serves it", "failed"), q.limit && q.pending + q.scheduled >= q.limit && badge("full", "failed")] },
   { head: "Pending", number: true, cell: (q) => count(q.pending) },
   { head: "Oldest", number: true, cell: (q) => (q.pending ? span(q.oldest_pending_age_seconds) : "–") },
   { head: "Scheduled", number: true, cell: (q) => count(q.scheduled) },
@@ -167,7 +172,7 @@ export function queue({ tenant, search, again }, name) {
       const reasons = Object.entries(q.totals ?? {}).filter(([key]) => key.startsWith("failed:"));
       return [
         q.error && h("p", { class: "wrong" }, q.error),
-        h("p", null, q.paused && badge("paused"), " ", q.listeners === 0 && badge("nobody serves it", "failed")),
+        h("p", null, q.paused && badge("paused"), " ", q.listeners === 0 && !name.endsWith(".dead") && badge("nobody serves it", "failed")),
         queueActions(q),
         findings.length > 0 && section("What is wrong now", findingList(tenant, findings, name)),
         h("div", { class: "tiles" }, facts(

@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+var pluginChecks = []check{
+	{"plugin-refused", func(p *patient) (f []Finding) {
+		for _, one := range p.plugins {
+			if one.Error != "" {
+				f = append(f, found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error))
+			}
+		}
+		return f
+	}},
+	{"plugin-quarantined", func(p *patient) (f []Finding) {
+		for _, q := range p.quarantines {
+			f = append(f, found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
+				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin))
+		}
+		return f
+	}},
+	{"version-failing", func(p *patient) (f []Finding) {
+		told := make(map[string]bool)
+		for _, one := range p.plugins {
+			t := p.tally(one.Plugin, one.Digest)
+			if told[one.Digest] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !p.failsNow(one.Queues) {
+				continue
+			}
+			told[one.Digest] = true
+			text := fmt.Sprintf("%d of %d runs of %s failed in this hour and the one before", t.Failed, t.Failed+t.Complete, one.named())
+			if before := p.before(one); before.Plugin != "" {
+				text += fmt.Sprintf("; of the version before it (%s) %d of %d", cmp.Or(before.Version, short(before.Digest)), before.Failed, before.Failed+before.Complete)
+			}
+			f = append(f, found(Error, "see the errors of its tasks; replace it by a version that works, or pause the queue", "%s", text).
+				by("task", "ls", one.Queues[0], "--status", "failed").in(one.Queues[0]).hurts(t.Failed))
+		}
+		return f
+	}},
+}
+
+// named is the plugin with its version and the beginning of its digest.
+func (one *plugin) named() string {
+	return strings.TrimSpace(one.Plugin+" "+one.Version) + " (" + short(one.Digest) + ")"
+}
+
+// short is the beginning of a digest, by which people tell versions apart.
+func short(digest string) string {
+	digest = digest[strings.IndexByte(digest, ':')+1:]
+	return digest[:min(len(digest), 8)]
+}
+
+// tally is what a version's tasks ended as.
+func (p *patient) tally(name, digest string) (t queue.VersionTally) {
+	for _, one := range p.versions {
+		if one.Plugin == name && one.Digest == digest {
+			t = one
+		}
+	}
+	return t
+}
+
+// before is the version of a plugin that no host has any more, or has beside it, with the most runs.
+func (p *patient) before(of plugin) (most queue.VersionTally) {
+	for _, one := range p.versions {
+		if one.Plugin == of.Plugin && one.Digest != of.Digest && one.Complete+one.Failed > most.Complete+most.Failed {
+			most = one
+		}
+	}
+	return most
+}
+
+// failsNow tells whether runs of one of the queues fail still.
+func (p *patient) failsNow(queues []string) bool {
+	return slices.ContainsFunc(queues, func(name string) bool {
+		i := slices.Index(p.queues, name)
+		return i >= 0 && i < len(p.recent) && p.recent[i].Failed >= fewFailures && !p.over(i)
+	})
+}
+
+// over tells whether the last runs of a queue were complete and none of them failed.
+func (p *patient) over(i int) bool {
+	return i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
+}

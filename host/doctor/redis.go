@@ -1,0 +1,102 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// leastRedis is the oldest version of Redis that the scripts run on.
+var leastRedis = [2]int{6, 2}
+
+const (
+	slowRedis = 5 * time.Millisecond
+	fullRedis = 85 // percent of maxmemory
+	lastRedis = 95 // likewise: an error
+)
+
+var redisChecks = []check{
+	{"redis-version", func(p *patient) []Finding {
+		var version [2]int
+		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil || slices.Compare(version[:], leastRedis[:]) >= 0 {
+			return nil // what answers as another server is not refused
+		}
+		return []Finding{found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])}
+	}},
+	{"redis-settings", func(p *patient) (f []Finding) {
+		for _, warning := range p.warnings {
+			problem, remedy, _ := strings.Cut(warning, ": ")
+			f = append(f, found(Error, remedy, "%s", problem))
+		}
+		return f
+	}},
+	{"redis-disk", func(p *patient) (f []Finding) {
+		for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
+			if status := p.info[field]; status != "" && status != "ok" {
+				f = append(f, found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions", "Redis cannot write to its disk (%s is %s)", field, status))
+			}
+		}
+		return f
+	}},
+	{"redis-memory", func(p *patient) []Finding {
+		used, most := p.number("used_memory"), p.number("maxmemory")
+		if most == 0 || used < most/100*fullRedis {
+			return nil
+		}
+		const remedy = "raise maxmemory, or delete finished tasks: see `quern queue purge --help`"
+		if used >= most {
+			return []Finding{found(Error, remedy, "Redis is full: it uses %d %% of its maxmemory, and nothing can be enqueued", 100*used/most)}
+		}
+		level := Warning
+		if used >= most/100*lastRedis {
+			level = Error
+		}
+		return []Finding{found(level, remedy, "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
+	}},
+	{"redis-latency", func(p *patient) []Finding {
+		if p.latency < slowRedis {
+			return nil
+		}
+		return []Finding{found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))}
+	}},
+	{"redis-role", func(p *patient) []Finding {
+		if p.info["role"] != "slave" {
+			return nil
+		}
+		return []Finding{found(Error, "name the primary with --redis", "this Redis is a replica, which takes no tasks")}
+	}},
+}
+
+// access tells what could not be read, of Redis or of a tenant.
+var access = check{"redis-access", func(p *patient) (f []Finding) {
+	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
+		f = append(f, found(Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+	}
+	return f
+}}
+
+// number reads a field of INFO, 0 if it is not there.
+func (p *patient) number(field string) int64 {
+	n, _ := strconv.ParseInt(p.info[field], 10, 64)
+	return n
+}
+
+// latency is the median time of an answer.
+func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
+	var times []time.Duration
+	for range 11 {
+		begun := time.Now()
+		if err := client.Ping(ctx); err != nil {
+			return 0, err
+		}
+		times = append(times, time.Since(begun))
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
