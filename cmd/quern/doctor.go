@@ -76,13 +76,16 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 			return err
 		}
 	}
-	failed := levels[doctor.Error]
+	failed, notes := levels[doctor.Error], ""
+	if n := levels[doctor.Note]; n > 0 {
+		notes = fmt.Sprintf(", %d notes", n)
+	}
 	if json {
 		err := writeJSON(w, view{{"ok", "", failed == 0}, {"tenants", "", tenants}, {"checks", "", doctor.Checks()}, {"findings", "", findings}})
 		if err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings, %d notes\n", len(doctor.Checks()), len(tenants), failed, levels[doctor.Warning], levels[doctor.Note]); err != nil {
+	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings%s\n", len(doctor.Checks()), len(tenants), failed, levels[doctor.Warning], notes); err != nil {
 		return err
 	}
 	if failed > 0 {

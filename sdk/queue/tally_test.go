@@ -15,7 +15,7 @@ func TestTally(t *testing.T) {
 		fast.Add(3 * time.Millisecond)
 		slow.Add(10 * time.Second)
 		tallies := []Tally{
-			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Complete: 3, Failed: 1, Waits: fast},
+			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Version: "1.5.0", Complete: 3, Failed: 1, Waits: fast},
 			{Queue: "slow", Plugin: "slow", Digest: "cd", Complete: 1, Waits: slow},
 		}
 		for range 2 {
@@ -49,7 +49,7 @@ func TestTally(t *testing.T) {
 			t.Errorf("recently: %+v", recent)
 		}
 		versions := must[[]VersionTally](t)(w.Fleet().Versions(w.ctx))
-		if fmt.Sprint(versions) != "[{mail and more ab 9 3} {slow cd 2 0}]" {
+		if fmt.Sprint(versions) != "[{mail and more ab 1.5.0 9 3} {slow cd  2 0}]" {
 			t.Errorf("versions: %v", versions)
 		}
 		w.clock = "1700007200.000000"
@@ -66,11 +66,14 @@ func TestTallyBound(t *testing.T) {
 	node := w.Node()
 	now := must[time.Time](t)(w.Clock(w.ctx))
 	w.clock = seconds(now)
+	for i := range tallyFields - 100 {
+		w.rdb.HSet(w.ctx, w.keys.versions(), fmt.Sprint("old ", i), "0")
+	}
 	for block := range 130 {
 		var tallies []Tally
 		for i := range 8 {
 			name := fmt.Sprintf("%s%d-%d", strings.Repeat("q", 100), block, i)
-			tallies = append(tallies, Tally{Queue: name, Plugin: name, Digest: "ab", Complete: 1, Failed: 1})
+			tallies = append(tallies, Tally{Queue: name, Plugin: name, Digest: "ab", Version: "1", Complete: 1, Failed: 1})
 		}
 		if err := node.Tally(w.ctx, tallies); err != nil {
 			t.Fatal(err)
@@ -84,6 +87,9 @@ func TestTallyBound(t *testing.T) {
 	}
 	if all := must[[]Minute](t)(w.Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
 		t.Errorf("%+v", all)
+	}
+	if names := w.rdb.HLen(w.ctx, w.keys.versions()).Val(); names > tallyFields || names < tallyFields-100 {
+		t.Errorf("%d versions have names", names)
 	}
 	if used := w.rdb.MemoryUsage(w.ctx, minute).Val(); used > 1<<20 {
 		t.Errorf("a minute takes %d bytes", used)

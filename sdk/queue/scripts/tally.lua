@@ -24,7 +24,7 @@ local bad = mistyped(VERSIONS, 'hash')
 if bad then return bad end
 for i = last + ARGV[6] + 1, #ARGV, 2 do
   if redis.call('HSETNX', VERSIONS, ARGV[i], ARGV[i + 1]) == 1 and redis.call('HLEN', VERSIONS) > tonumber(ARGV[4]) then
-    redis.call('HDEL', VERSIONS, unpack(redis.call('HRANDFIELD', VERSIONS, 100)))
+    redis.call('HDEL', VERSIONS, unpack(redis.call('HKEYS', VERSIONS), 1, 100))
   end
 end
 return add(MINUTE_ .. string.format('%d', clock / 60), ARGV[2], 7, last)
