@@ -44,6 +44,7 @@ type session struct {
 	looked  time.Time       // when subscriptions were read, and audited when reserved lists
 	audited time.Time
 	poll    time.Time // when backlogs are to be read
+	tally   tally
 
 	mu    sync.Mutex
 	woken map[string]bool // by messages; guarded by mu
@@ -89,6 +90,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 		_ = s.watch.Control(living, s.noticed) // without it the poll reads the marks
 		s.watch.Run(living, s.announced)
 	})
+	loops.Go(func() { s.tally.run(living, s.node) })
 	s.logger.Info("delivering webhooks", "listener", s.node.ID())
 	var err error
 	ticker := time.NewTicker(lookInterval / 2)
@@ -137,6 +139,7 @@ func (s *session) finish(living, hurry context.Context) error {
 	case <-done:
 	case <-ctx.Done(): // they cannot be settled
 	}
+	s.tally.write(ctx, s.node)
 	return s.node.Leave(ctx)
 }
 
@@ -401,6 +404,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		counts := s.config.Metrics.Tasks(s.client.Tenant(), s.show(name), PluginName)
 		s.Runner.mu.Unlock()
 		counts.Started(traceID, wait)
+		s.tally.started(name, wait)
 		s.work.Go(func() {
 			defer close(d.over)
 			defer stop(nil)
@@ -422,6 +426,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			s.Runner.mu.Unlock()
 			d.share.Give()
 			counts.Done(outcome, reason, traceID, time.Since(begun))
+			s.tally.settled(name, outcome, reason)
 			s.poke()
 		})
 	}

@@ -804,6 +804,34 @@ func TestNoForgedDelivery(t *testing.T) {
 	}
 }
 
+// What deliveries end as is counted by minute, as other tasks are.
+func TestDeliveriesByMinute(t *testing.T) {
+	w := setup(t, nil)
+	w.answers(func(rw http.ResponseWriter, r request) {
+		if string(r.body) == "bad" {
+			rw.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	w.subscribe("s", queue.Webhook{}, queue.Retry{MaxAttempts: 1})
+	for _, payload := range []string{"good", "good", "bad"} {
+		w.publish(payload)
+	}
+	w.eventually("they end", func() bool {
+		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		return err == nil && stats.Depth[queue.Complete] == 2 && stats.Depth[queue.Failed] == 1
+	})
+	w.stop() // which writes the counts
+	minutes, err := w.Minutes(w.ctx, "webhook.s", 5)
+	check(t, err)
+	var complete, failed int64
+	for _, m := range minutes {
+		complete, failed = complete+m.Complete, failed+m.Failed
+	}
+	if versions, err := w.Fleet().Versions(w.ctx); complete != 2 || failed != 1 || len(versions) > 0 || err != nil {
+		t.Errorf("%d complete, %d failed, versions %v, %v", complete, failed, versions, err)
+	}
+}
+
 // A pause that a server asks of one host holds in the fleet, until the subscription has another server.
 func TestHeldInTheFleet(t *testing.T) {
 	w := setup(t, nil)

@@ -63,7 +63,7 @@ func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 	return 0, false
 }
 
-// Tally is what a host counted of a queue, and of the version of a plugin that runs its tasks.
+// Tally is what a listener counted of a queue, and of the version of a plugin that runs its tasks, if one does.
 type Tally struct {
 	Queue, Plugin, Digest, Version string // the name of the version may be ""
 	// Complete counts tasks, Failed runs that failed, with those that are tried again.
@@ -85,7 +85,7 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 		for size, n := range t.Waits {
 			minute.add("wait"+strconv.Itoa(size), t.Queue, n)
 		}
-		if t.Queue != "" {
+		if t.Queue != "" && t.Plugin != "" {
 			hour.add("complete", t.Digest+" "+t.Plugin, t.Complete)
 			hour.add("failed", t.Digest+" "+t.Plugin, t.Failed)
 			if t.Version != "" {

@@ -127,6 +127,7 @@ func TestScheduleActions(t *testing.T) {
 		must(t, err)
 		return s
 	}
+	w.see(t, "Nobody serves the queue reports")
 	s := schedule()
 	if s.Cron != "@yearly" || string(s.Parameters) != "all\u200b" || s.Options.Labels["a"] != "b=c" {
 		t.Errorf("%+v", s)
@@ -226,12 +227,21 @@ func TestTopicActions(t *testing.T) {
 	w.fill(t, "reason", "they asked")
 	w.press(t, "Pause")
 	w.see(t, "they asked")
+	_, err = w.ChangeSubscription(w.ctx, "partner", func(s *queue.Subscription) error {
+		s.Filter.Data = map[string]any{"/customer": json.Number("9007199254740993"), "/rate": json.Number("1.50")}
+		return nil
+	})
+	must(t, err)
+	w.see(t, "/customer=9007199254740993", "/rate=1.50")
 	w.press(t, "Change")
 	w.fill(t, "attributes", "type=made")
 	w.press(t, "Change it")
 	w.until(t, `!document.body.innerText.includes("tenant=ac*")`)
 	s, err := w.Subscription(w.ctx, "partner")
 	must(t, err)
+	if numbers := fmt.Sprint(s.Filter.Data); numbers != "map[/customer:9007199254740993 /rate:1.50]" {
+		t.Errorf("the filter has other numbers: %s", numbers)
+	}
 	if s.Active || s.Reason != "they asked" || s.Webhook.URL != "https://partner.example/hook" || len(s.Filter.Attributes) != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -380,6 +390,40 @@ func TestFindings(t *testing.T) {
 		return len(left) == 0, err
 	})
 	w.until(t, `document.querySelectorAll(".findings button").length === 0`)
+}
+
+// Errors of a search are grouped, a match in an earlier run is shown, and a pending task says why it waits.
+func TestErrorsAndWaits(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, nil, "mail")
+	for range 3 {
+		w.enqueue(t, "mail", "x", queue.Options{})
+		w.run(t, node, "mail", failed("KeyError: 'to'\nat line 7"))
+	}
+	w.enqueue(t, "mail", "x", queue.Options{})
+	w.run(t, node, "mail", failed("HTTP 503"))
+	late := w.enqueue(t, "mail", `{"id": 12345678901234567891.0}`, queue.Options{})
+	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+late, "last_error", `{"reason":"error","message":"HTTP 503 once"}`).Err())
+	w.run(t, node, "mail", complete("done"))
+	w.goTo(t, "/search?queue=mail", "Search")
+	w.see(t, "Their errors", "KeyError: 'to'", "HTTP 503")
+	w.goTo(t, "/search?error=503", "Search")
+	w.see(t, "an earlier run: HTTP 503 once")
+	w.goTo(t, "/search?queue=mail", "Search")
+	w.press(t, "Retry these", "Retry 3 tasks")
+	w.see(t, "3 of 3 tasks")
+
+	w.goTo(t, "/tasks/"+late, "Task "+late)
+	w.press(t, "JSON")
+	w.see(t, "12345678901234567891.0")
+	waits := w.enqueue(t, "mail", "x", queue.Options{})
+	w.goTo(t, "/tasks/"+waits, "Task "+waits)
+	w.see(t, "It waits for its turn: 4 tasks of the queue are pending.")
+	must(t, w.Queue("mail").Pause(w.ctx))
+	w.see(t, "It waits, because the queue is paused.")
+	alone := w.enqueue(t, "nobody", "x", queue.Options{})
+	w.goTo(t, "/tasks/"+alone, "Task "+alone)
+	w.see(t, "It waits, because nobody serves the queue.")
 }
 
 // A dead letter leads to the task that it stands for; letters that wait or failed are tried again together.

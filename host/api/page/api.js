@@ -59,12 +59,18 @@ async function send(to, { method = "GET", body, raw, signal, once } = {}) {
   throw new Problem(response.status, [problem.detail ?? `the answer is ${response.status}`, ...details].join(": "));
 }
 
+/** exact keeps a number of JSON as it was written where a browser would change its digits, for JSON.stringify alone. */
+export const exact = (value, { source } = {}) =>
+  typeof value === "number" && source !== undefined && source !== String(value) && JSON.rawJSON ? JSON.rawJSON(source) : value;
+
 /** call asks the API, and returns the answer's JSON; undefined if it has none. */
 export async function call(to, options) {
   const response = await send(to, options);
   const date = Date.parse(response.headers.get("Date"));
   if (date && Math.abs(date - Date.now() - skew) > 2000) skew = date - Date.now();
-  return response.status === 204 ? undefined : response.json();
+  if (response.status === 204) return undefined;
+  // A key that is a JSON pointer has a value of a filter, which goes back as it came.
+  return JSON.parse(await response.text(), (key, value, context) => (key.startsWith("/") ? exact(value, context) : value));
 }
 
 /** bytes reads a payload. */

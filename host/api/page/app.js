@@ -100,7 +100,8 @@ async function keep(view, signal) {
       if (!(problem instanceof Problem)) throw problem;
       if (problem.status === 401) return refused(problem);
       if (problem.passing) {
-        tell(`${problem.message}. Trying again; what is shown may be old.`);
+        if (!shown) show(view.title, h("p", { class: "empty" }, "Nothing of this view has been read yet."));
+        tell(`${problem.message}. Trying again${shown ? "; what is shown may be old" : ""}.`);
         pause = 2000;
       } else {
         show(view.title, h("p", { class: "wrong", role: "alert" }, problem.message));

@@ -6,7 +6,7 @@ const height = 100;
 
 /** chart draws minutes of {time, complete, failed, wait_p95_seconds}, oldest first. */
 export function chart(minutes) {
-  if (!minutes.some((m) => m.complete || m.failed)) return h("p", { class: "empty" }, `No task ended in the last ${span(60 * minutes.length)}.`);
+  if (!minutes.some((m) => m.complete || m.failed)) return h("p", { class: "empty" }, `No task of a host ended in the last ${span(60 * minutes.length)}. What workers in Go and Python end is not counted here.`);
   const top = Math.max(...minutes.map((m) => m.complete + m.failed));
   const slowest = Math.max(...minutes.map((m) => m.wait_p95_seconds ?? 0));
   const ended = minutes.reduce((sum, m) => sum + m.complete + m.failed, 0);
@@ -29,5 +29,5 @@ export function chart(minutes) {
       h("span", null, `complete, at most ${count(top)} a minute with the failed ones`),
       h("span", { class: "failed-key" }, `failed: ${count(failed)} of ${count(ended)}`),
       h("span", { class: "wait-key" }, `wait (p95), at most ${span(slowest)}`),
-      h("div", null, "from ", clock(minutes[0].time), " to now, by minute")));
+      h("div", null, "from ", clock(minutes[0].time), " to now, by minute, without what workers in Go and Python end")));
 }

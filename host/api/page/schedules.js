@@ -33,8 +33,16 @@ const ticks = (s) => (s.next_ticks ?? []).map((tick) => h("div", null, clock(tic
 export function schedule({ tenant }, id) {
   return {
     title: `Schedule ${id}`,
-    load: (signal) => call(path`/tenants/${tenant}/schedules/${id}`, { signal }),
+    load: async (signal) => {
+      const s = await call(path`/tenants/${tenant}/schedules/${id}`, { signal });
+      const queue = await call(path`/tenants/${tenant}/queues/${s.queue}`, { signal }).catch((problem) => {
+        if (problem.status !== 404) throw problem;
+        return { listeners: 0 };
+      });
+      return { ...s, unserved: queue.listeners === 0 };
+    },
     show: (s) => [
+      s.unserved && h("p", { class: "wrong" }, `Nobody serves the queue ${s.queue}: its tasks wait there. Start a host with a plugin for it, or change the queue if another one is meant.`),
       h("p", null, s.paused && [badge("paused"), " since ", clock(s.paused)], s.absent && [badge("no host has its plugin", "warning"), " since ", clock(s.absent)]),
       s.error && h("p", { class: "wrong" }, s.error),
       acts(pause(s), run(s), me.payloads && change(tenant, s), remove(s)),

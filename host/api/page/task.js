@@ -1,7 +1,7 @@
 // The view of one task.
 
 import { me, taskActions } from "./actions.js";
-import { bytes, call, follow, now, path, query } from "./api.js";
+import { bytes, call, exact, follow, now, path, query } from "./api.js";
 import { badge, clock, count, facts, h, link, many, s, section, size, span, table, version } from "./dom.js";
 
 export const shownBytes = 64 << 10; // of a payload, at a time
@@ -16,10 +16,12 @@ export function task({ tenant }, id) {
       const [shape, tree] = await Promise.all([
         call(query(to, { payload_limit: shownBytes }), { signal }), call(query(`${to}/tree`, { total: mostInTree }), { signal })]);
       const waits = shape.after && (await call(query(`${to}/dependencies`, { limit: mostInTree }), { signal })).items;
-      return { ...shape, tree, waits };
+      const queued = shape.status === "pending" && (await reason(shape, signal));
+      return { ...shape, tree, waits, queued };
     },
     show: (t) => [
       h("p", null, badge(t.status), " ", t.reason && badge(t.reason, "failed"), " ", t.cancel_asked && badge("to be cancelled", "warning"), " in ", link(t.queue, tenant, "queues", t.queue)),
+      t.queued && h("p", null, t.queued),
       taskActions(t),
       t.progress > 0 && h("p", null, h("label", null, `${Math.round(100 * t.progress)} % ${t.message ?? ""}`, h("progress", { max: 1, value: t.progress }))),
       t.error && section("Why it failed", failure(t.error)),
@@ -39,6 +41,18 @@ export function task({ tenant }, id) {
 }
 
 const mostInTree = 200; // tasks
+
+/** reason tells why a pending task does not run yet. */
+async function reason(t, signal) {
+  const [queue, nodes] = await Promise.all([
+    call(path`/tenants/${t.tenant}/queues/${t.queue}`, { signal }), call(query(path`/tenants/${t.tenant}/nodes`, { limit: 1000 }), { signal })]);
+  const serving = nodes.items.filter((n) => n.alive && n.queues.includes(t.queue));
+  if (queue.paused) return "It waits, because the queue is paused.";
+  if (serving.length === 0) return "It waits, because nobody serves the queue.";
+  if (serving.some((n) => n.waits_for_memory?.includes(t.queue))) return "It waits for memory: see what the hosts run.";
+  if (serving.every((n) => n.slots && n.slots_in_use >= n.slots)) return "It waits, because all slots of its hosts are in use.";
+  return `It waits for its turn: ${many(queue.pending, "task")} of the queue ${queue.pending === 1 ? "is" : "are"} pending.`;
+}
 
 const taskOf = (tenant, id) => link(h("span", { class: "code" }, id), tenant, "tasks", id);
 
@@ -159,7 +173,8 @@ export function viewer(data, name, id) {
     Text: () => [h("pre", { tabindex: "0" }, text), rest],
     JSON: () => {
       try {
-        return [h("pre", { tabindex: "0" }, JSON.stringify(JSON.parse(new TextDecoder().decode(data)), null, 2).slice(0, 4 * shownBytes))];
+        if (!JSON.rawJSON) JSON.parse(text); // an older browser would round numbers
+        return [h("pre", { tabindex: "0" }, !JSON.rawJSON ? text : JSON.stringify(JSON.parse(new TextDecoder().decode(data), (key, value, context) => exact(value, context)), null, 2).slice(0, 4 * shownBytes))];
       } catch {
         return [h("p", null, "This is no JSON.")];
       }

@@ -194,17 +194,44 @@ export function queue({ tenant, search, again }, name) {
 
 const headline = (task) => {
   const failure = task.status !== "complete" && (task.error ?? task.last_error);
-  return failure && h("span", null, failure.reason && `${failure.reason}: `, (failure.message ?? "").split("\n")[0].slice(0, 300));
+  return failure && h("span", null, failure.reason && `${failure.reason}: `, firstLine(failure));
 };
 
-const taskList = (list, more = []) => table(`${many(list.items.length, "task")}${list.next ? " of more" : ""}`, [
+const firstLine = (failure) => (failure.message ?? "").split("\n")[0].slice(0, 300);
+
+/** matched is the line of an earlier run in which a search has found the text, if the last one does not have it. */
+const matched = (task, text) => {
+  const has = (failure) => failure?.message?.toLowerCase().includes(text.toLowerCase());
+  return text && !(task.status !== "complete" && has(task.error ?? task.last_error)) && has(task.last_error)
+    && h("div", { class: "faint" }, "an earlier run: ", task.last_error.message.split("\n").find((line) => has({ message: line }))?.slice(0, 300));
+};
+
+/** errors groups the failed tasks of a list by the first line of their error, the commonest first. */
+const errors = (tenant, list, filter, job) => {
+  const groups = new Map();
+  for (const t of list.items) {
+    const line = t.status === "failed" && t.error && firstLine(t.error);
+    if (line) groups.set(line, [...(groups.get(line) ?? []), t]);
+  }
+  const rows = [...groups].sort((a, b) => b[1].length - a[1].length);
+  return rows.length > 0 && list.items.length > 1 && table(`Their errors${list.next ? ", of the tasks listed here" : ""}`, [
+    { head: "Error", cell: ([line]) => h("a", { href: place(tenant, "search", { ...filter, status: "failed", error: line }) }, line) },
+    { head: "Tasks", number: true, cell: ([, some]) => count(some.length) },
+    { head: "Queues", cell: ([, some]) => [...new Set(some.map((t) => t.queue))].slice(0, 5).map((q) => [queueLink(tenant, q), " "]) },
+    { head: "First seen", cell: ([, some]) => clock(Math.min(...some.map((t) => t.finished_at))) },
+    { head: "Last seen", cell: ([, some]) => clock(Math.max(...some.map((t) => t.finished_at))) },
+    { head: "Action", cell: ([line]) => button("operator", "Retry these", () => bulk(tenant, "retry", { ...job, status: "failed", error: line })) },
+  ], rows);
+};
+
+const taskList = (list, more = [], text = "") => table(`${many(list.items.length, "task")}${list.next ? " of more" : ""}`, [
   { head: "Task", cell: taskLink },
   ...more,
   { head: "Status", cell: (t) => [badge(t.status), t.cancel_asked && badge("to be cancelled", "warning")] },
   { head: "Created", cell: (t) => clock(t.created) },
   { head: "Attempts", number: true, cell: (t) => count(t.attempts) },
   { head: "Key, labels", cell: (t) => [t.key, Object.entries(t.labels ?? {}).map(([k, v]) => h("div", { class: "faint" }, `${k}=${v}`))] },
-  { head: "Error or progress", cell: (t) => headline(t) || (t.progress ? `${Math.round(100 * t.progress)} % ${t.message ?? ""}` : "") },
+  { head: "Error or progress", cell: (t) => [headline(t), matched(t, text)].some(Boolean) ? [headline(t), matched(t, text)] : (t.progress && t.status !== "complete" ? `${Math.round(100 * t.progress)} % ${t.message ?? ""}` : "") },
 ], list.items, list.partial ? "None in the part that was searched." : "None.");
 
 /** pager leads to the next page, and to the first one. */
@@ -249,7 +276,8 @@ export function search({ tenant, search: asked, go }) {
           ["", "failed"].includes(status) && button("operator", "Retry all failed ones", () => bulk(tenant, "retry", job)),
           (!status || !finished) && button("operator", "Cancel all that are not finished", dangerous(() => bulk(tenant, "cancel", job))),
           (!status || finished) && button("admin", "Delete all finished ones", dangerous(() => bulk(tenant, "delete", job)))),
-        taskList(list, [{ head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) }]),
+        errors(tenant, list, filter, job),
+        taskList(list, [{ head: "Queue", cell: (t) => queueLink(t.tenant, t.queue) }], filter.error),
         pager(list, (cursor) => place(tenant, "search", { ...filter, cursor }), asked)]],
   };
 }
