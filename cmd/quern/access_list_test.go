@@ -24,6 +24,13 @@ func TestHostsAccessList(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	grantTenant(t, admin, queue.DefaultTenant)
+	producer := queuetest.AccessList(t, "../../sdk/queue/ACL.md", "acme-producer")
+	for i, word := range producer {
+		producer[i] = strings.ReplaceAll(word.(string), "acme", queue.DefaultTenant)
+	}
+	if err := admin.Do(ctx, producer...).Err(); err != nil {
+		t.Fatalf("ACL SETUSER of a producer: %v", err)
+	}
 	url := "redis://" + queue.DefaultTenant + "-host:PASSWORD@" + server.Addr() + "/0"
 	u := newUser(t, url)
 	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "exit": runtimetest.Exit(t)})
@@ -65,6 +72,7 @@ func TestHostsAccessList(t *testing.T) {
 	} {
 		u.must(enqueue...)
 	}
+	u.with(map[string]string{"QUERN_REDIS_URL": "redis://" + queue.DefaultTenant + "-producer:PASSWORD@" + server.Addr() + "/0"}).must("enqueue", "echo", "hello", "--wait")
 	u.run("enqueue", "exit", "7", "--wait", "--max-attempts", "2", "--backoff-max", "50ms", "--id", "dead")
 	u.must("task", "retry", "--queue", "exit")
 	u.run("task", "wait", "dead")

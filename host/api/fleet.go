@@ -24,7 +24,8 @@ type Node struct {
 	Alive      bool                `json:"alive" doc:"Its lease has not ended, or it is a Python listener, of which nobody knows."`
 	Draining   bool                `json:"draining"`
 	Slots      *int                `json:"slots,omitempty"`
-	SlotsInUse *int                `json:"slots_in_use,omitempty"`
+	SlotsInUse *int                `json:"slots_in_use,omitempty" doc:"By tasks of all tenants."`
+	Running    map[string]Running  `json:"running,omitempty" doc:"What runs of this tenant on a host, by queue."`
 	Queues     []string            `json:"queues"`
 	Holds      map[string][]string `json:"holds" doc:"The newest tasks that it holds, started or not, by queue."`
 	Name       string              `json:"name,omitempty" doc:"Of its host."`
@@ -34,6 +35,12 @@ type Node struct {
 	Reserved   int64               `json:"memory_reserved,omitempty" doc:"Bytes of it that are reserved now, for running tasks of all tenants and beside them."`
 	WaitsFor   []string            `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
 	Off        []webhook.Off       `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
+}
+
+// Running is what runs of a queue on a host.
+type Running struct {
+	Tasks int     `json:"tasks"`
+	Since float64 `json:"since" doc:"When the longest of them began."`
 }
 
 // Reclaimed is what became of the tasks of a dead listener.
@@ -191,7 +198,7 @@ func (s *service) describeFleet() {
 
 // nodeFields are what Node shows of what a listener published.
 var nodeFields = []string{
-	"version", "slots", "slots_in_use", "name", "started", "clock", "address", "memory", "memory_reserved", "waits_for_memory", "destinations_off", "queues",
+	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved", "waits_for_memory", "destinations_off", "queues",
 }
 
 // Nodes lists the listeners of the tenant, by ID.
@@ -234,6 +241,7 @@ func (t *Reader) nodes(ctx context.Context, nodes []queue.NodeInfo) ([]Node, err
 			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
 		}
 		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor) // none of a listener that publishes none
+		_ = json.Unmarshal([]byte(n.About["running"]), &shapes[i].Running)
 		if shapes[i].Alive {
 			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // of those that deliver webhooks
 		}

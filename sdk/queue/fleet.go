@@ -202,17 +202,20 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ends, err := c.rdb.ZMScore(ctx, c.keys.nodes(), listeners...).Result()
-	if err != nil {
-		return false, wrap("read leases", err)
-	}
-	for i, listener := range listeners {
-		leased := ends[i] > 0 // a Quern listener without a lease is dead
-		if leased && ends[i] > float64(now.Unix()) || !leased && !isQuernListener(listener) {
+	ends, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
+		return p.ZScore(ctx, c.keys.nodes(), listener) // which a producer may ask
+	})
+	for i, listener := range listeners[:len(ends)] {
+		end, failed := ends[i].Result()
+		if failed != nil && !isNil(failed) {
+			return false, wrap("read leases", failed)
+		}
+		leased := end > 0 // a Quern listener without a lease is dead
+		if leased && end > float64(now.Unix()) || !leased && !isQuernListener(listener) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return false, wrap("read leases", err)
 }
 
 // Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.

@@ -309,6 +309,13 @@ export function dead({ tenant, search: asked }) {
   };
 }
 
+/** busyWith tells what has the slots of a host. */
+const busyWith = (n) => {
+  const own = Object.entries(n.running ?? {}).sort((a, b) => b[1].tasks - a[1].tasks);
+  const others = n.kind === "quern" && n.running ? n.slots_in_use - own.reduce((all, [, r]) => all + r.tasks, 0) : 0;
+  return [...own.slice(0, 5).map(([queue, r]) => `${count(r.tasks)} ${queue}, since ${clock(r.since).textContent.slice(11, 16)}`), others > 0 && `${count(others)} by other tenants`].filter(Boolean);
+};
+
 export function nodes({ tenant }) {
   return {
     title: "Nodes",
@@ -317,7 +324,7 @@ export function nodes({ tenant }) {
       { head: "Listener", cell: (n) => n.listener },
       { head: "State", cell: (n) => [n.alive ? badge(n.kind === "python" ? "unknown" : "alive", "complete") : badge("dead"), " ", n.draining && badge("draining"), n.waits_for_memory && [" ", badge("out of memory", "warning"), h("div", null, "for a task of ", n.waits_for_memory.slice(0, 20).map((q) => [queueLink(tenant, q), " "]))]] },
       { head: "Kind", cell: (n) => `${n.kind} ${n.version ?? ""}` },
-      { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : `${count(n.slots_in_use)} of ${count(n.slots)}`) },
+      { head: "Slots", number: true, cell: (n) => (n.slots == null ? "–" : [`${count(n.slots_in_use)} of ${count(n.slots)}`, busyWith(n).map((text) => h("div", { class: "faint" }, text))]) },
       { head: "Memory", number: true, cell: (n) => (n.memory ? [`${size(n.memory_reserved ?? 0)} of ${size(n.memory)}`, n.waits_for_memory && h("div", null, "reserved, maybe for tasks of other tenants")] : "–") },
       { head: "Queues", cell: (n) => n.queues.slice(0, 20).map((q) => [queueLink(tenant, q), " "]) },
       { head: "Runs or holds now", cell: (n) => Object.entries(n.holds).map(([q, ids]) => ids.slice(0, 10).map((id) => h("div", { class: "held" }, h("span", null, taskLink({ tenant, id }), ` ${q}`), n.kind !== "python" && cancel(tenant, id, `of ${q}, on ${n.listener}`)))) },
