@@ -326,6 +326,7 @@ type logLine struct {
 	TaskID   string    `json:"task_id"`
 	Run      int64     `json:"run"`
 	Outcome  string    `json:"outcome"`
+	Took     float64   `json:"took_seconds"`
 }
 
 func (p *process) hear(text []byte) {

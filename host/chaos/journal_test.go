@@ -15,6 +15,7 @@ type journal struct {
 	tasks  map[string][]*execution // their runs by their IDs; guarded by mu
 	faults []happened              // guarded by mu
 	wrong  []string                // what can not be; guarded by mu
+	again  bool                    // IDs and the numbers of runs come again: Redis has forgotten some
 	// returned counts tasks that were given back before they began; guarded by mu.
 	returned int
 }
@@ -24,7 +25,8 @@ type execution struct {
 	process *process
 	run     int64
 	started time.Time
-	ended   time.Time // zero if nobody has heard of an end
+	ended   time.Time // when it was settled; zero if nobody has heard of an end
+	took    time.Duration
 	outcome string
 }
 
@@ -39,7 +41,7 @@ func newJournal() *journal { return &journal{tasks: make(map[string][]*execution
 func (j *journal) started(p *process, line logLine) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.find(line.TaskID, line.Run) != nil {
+	if !j.again && j.find(line.TaskID, line.Run) != nil {
 		j.wrong = append(j.wrong, fmt.Sprintf("task %s: run %d began twice", line.TaskID, line.Run))
 	}
 	j.tasks[line.TaskID] = append(j.tasks[line.TaskID], &execution{process: p, run: line.Run, started: line.Time})
@@ -49,6 +51,14 @@ func (j *journal) ended(line logLine, p *process) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e := j.find(line.TaskID, line.Run)
+	if j.again {
+		e = nil
+		for _, one := range j.tasks[line.TaskID] {
+			if one.process == p && one.run == line.Run && one.outcome == "" {
+				e = one
+			}
+		}
+	}
 	if e == nil && line.Outcome == "released" {
 		j.returned++
 		return
@@ -57,7 +67,7 @@ func (j *journal) ended(line logLine, p *process) {
 		j.wrong = append(j.wrong, fmt.Sprintf("task %s: run %d ended as %s without having begun", line.TaskID, line.Run, line.Outcome))
 		return
 	}
-	e.ended, e.outcome = line.Time, line.Outcome
+	e.ended, e.outcome, e.took = line.Time, line.Outcome, time.Duration(line.Took*float64(time.Second))
 }
 
 func (j *journal) find(id string, run int64) *execution {
@@ -67,6 +77,34 @@ func (j *journal) find(id string, run int64) *execution {
 		}
 	}
 	return nil
+}
+
+// twice are the runs of a task that began in a process before the one before them was over there.
+func (j *journal) twice() (wrong []string) {
+	const logged = 50 * time.Millisecond // by how much lines of the log may be late
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, runs := range j.tasks {
+		last := make(map[*process]*execution)
+		for _, e := range runs { // in the order in which they began, in each process
+			before := last[e.process]
+			if before != nil && before.outcome != "" && e.started.Add(logged).Before(before.started.Add(before.took)) {
+				wrong = append(wrong, fmt.Sprintf("task %s: %s began while %s went on for %s", id, e, before, before.took))
+			}
+			last[e.process] = e
+		}
+	}
+	return wrong
+}
+
+// count is how many runs have begun.
+func (j *journal) count() (runs int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, all := range j.tasks {
+		runs += len(all)
+	}
+	return runs
 }
 
 func (j *journal) happened(h happened) {

@@ -60,8 +60,19 @@ func (f *fleet) settled(count int, more ...string) {
 	}
 }
 
-// audit reads the books. It may be called when all is settled and the hosts still live.
+// audit reads the books, and holds each task's runs against them. It may be called when all is settled and the hosts still live.
 func (f *fleet) audit(orders []order) *ledger {
+	f.t.Helper()
+	l := f.books(orders)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l.ctx = ctx
+	l.tasks()
+	return l
+}
+
+// books tells of what is left and of what is not finished, or more than once.
+func (f *fleet) books(orders []order) *ledger {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -75,7 +86,6 @@ func (f *fleet) audit(orders []order) *ledger {
 	l.wrong = f.strangers(ctx)
 	l.nothingLeft()
 	l.lists()
-	l.tasks()
 	for _, h := range f.hosts {
 		h.mu.Lock()
 		for _, p := range h.all {
