@@ -17,6 +17,14 @@ type modelTopics struct {
 	publications       map[string]*modelPublication
 	published, dropped map[string]int // by topic, of all since it is there
 	others             []string       // the tasks in the queue other, which nobody serves, oldest first
+	hook               modelHook      // the webhook e as it is, if it is active has it
+	deliveries         map[string]modelHook
+}
+
+// modelHook is the webhook e as it was when something was published to it: the time at which it was made, and its URL.
+type modelHook struct {
+	made int
+	url  string
 }
 
 type modelPublication struct {
@@ -29,6 +37,7 @@ type modelPublication struct {
 func newModelTopics() modelTopics {
 	return modelTopics{
 		active: make(map[string]bool), publications: make(map[string]*modelPublication), published: make(map[string]int), dropped: make(map[string]int),
+		deliveries: make(map[string]modelHook),
 	}
 }
 
@@ -40,6 +49,7 @@ var modelSubscriptions = map[string]Subscription{
 	"b": {Topic: "*", Queue: "q", Filter: Filter{Attributes: map[string]string{"kind": "x*"}}},
 	"c": {Topic: "u", Queue: "other"},
 	"d": {Topic: "t*", Queue: "other", Filter: Filter{Data: map[string]any{"/n": 1}}},
+	"e": {Topic: "t"}, // a webhook
 }
 
 func (p *modelPublication) wants(subscription string) bool {
@@ -50,6 +60,8 @@ func (p *modelPublication) wants(subscription string) bool {
 		return p.Attributes["kind"] == "x" || p.Attributes["kind"] == "xy"
 	case "c":
 		return p.Topic == "u"
+	case "e":
+		return p.Topic == "t"
 	}
 	return p.Topic == "t" && (string(p.Payload) == `{"n": 1}` || string(p.Payload) == `{"n": 1.0}`)
 }
@@ -85,13 +97,20 @@ func (m *model) subscribe(r *rapid.T) {
 	id := rapid.SampledFrom(slices.Sorted(maps.Keys(modelSubscriptions))).Draw(r, "subscription")
 	client := rapid.SampledFrom(m.clients).Draw(r, "client")
 	active, exists := m.topics.active[id]
+	url := rapid.SampledFrom([]string{"https://a.test/", "https://b.test/"}).Draw(r, "url")
 	var err error
 	switch {
 	case !exists:
+		m.advance(r, 1)
 		s := modelSubscriptions[id]
-		s.ID = id
+		if s.ID = id; id == "e" {
+			s.Webhook, m.topics.hook = &Webhook{URL: url}, modelHook{m.now, url}
+		}
 		_, err = client.Subscribe(m.w.ctx, s)
 		m.topics.active[id] = true
+	case id == "e" && m.topics.hook.url != url:
+		_, err = client.ChangeSubscription(m.w.ctx, id, func(s *Subscription) error { s.Webhook.URL = url; return nil })
+		m.topics.hook.url = url
 	case rapid.Bool().Draw(r, "delete"):
 		err = client.Unsubscribe(m.w.ctx, id)
 		delete(m.topics.active, id)
@@ -113,12 +132,13 @@ func (m *model) publish(r *rapid.T) {
 		p = m.accept(is)
 	}
 	elsewhere := p.Topic != is.Topic
+	taken := existed && (string(p.Payload) != string(is.Payload) || !maps.Equal(p.Attributes, is.Attributes))
 	if !elsewhere {
 		m.choose(p)
 	}
 	got, err := rapid.SampledFrom(m.clients).Draw(r, "client").Publish(m.w.ctx, is.Topic, is.Payload, PublishOptions{ID: is.ID, Attributes: is.Attributes})
-	if elsewhere != errors.Is(err, ErrExists) || !elsewhere && (err != nil || got.Existed != existed || got.Subscribers != len(p.subscribers)) {
-		r.Fatalf("%+v, %v, want %+v, existed %v", got, err, p, existed)
+	if elsewhere != errors.Is(err, ErrExists) || !elsewhere && (err != nil || got.Existed != existed || got.Taken != taken || got.Subscribers != len(p.subscribers)) {
+		r.Fatalf("%+v, %v, want %+v, existed %v, taken %v", got, err, p, existed, taken)
 	}
 }
 
@@ -165,6 +185,12 @@ func (m *model) choose(p *modelPublication) {
 		}
 		p.subscribers = append(p.subscribers, subscription)
 		task := PublishedID(p.ID, subscription)
+		if subscription == "e" {
+			if _, is := m.topics.deliveries[task]; !is {
+				m.topics.deliveries[task] = m.topics.hook
+			}
+			continue
+		}
 		if modelSubscriptions[subscription].Queue != "q" {
 			if !slices.Contains(m.topics.others, task) {
 				m.topics.others = append(m.topics.others, task)
@@ -237,5 +263,29 @@ func (m *model) checkTopics(r *rapid.T) {
 	others, err := m.w.rdb.LRange(m.w.ctx, m.w.keys.pending("other"), 0, -1).Result()
 	if slices.Reverse(others); err != nil || !slices.Equal(others, m.topics.others) {
 		r.Fatalf("tasks of the other queue: %v, %v, want %v", others, err, m.topics.others)
+	}
+	m.checkDeliveries(r)
+}
+
+// checkDeliveries: what waits for the webhook is for the present one if that is the same, or has the same URL.
+func (m *model) checkDeliveries(r *rapid.T) {
+	ids, err := m.w.rdb.LRange(m.w.ctx, m.w.keys.pending(WebhookQueues+"e"), 0, -1).Result()
+	if err != nil || len(ids) != len(m.topics.deliveries) {
+		r.Fatalf("%d deliveries wait, %v, want %v", len(ids), err, m.topics.deliveries)
+	}
+	s, err := m.w.Subscription(m.w.ctx, "e")
+	if errors.Is(err, ErrNoSubscription) {
+		return
+	}
+	for _, id := range ids {
+		task, failed := m.w.Task(m.w.ctx, id)
+		if failed = cmp.Or(err, failed); failed != nil {
+			r.Fatal(failed)
+		}
+		was, is := m.topics.deliveries[id], m.topics.hook
+		delivery, ok := s.DeliveryID(id, task.Headers)
+		if want := was.made == is.made || was.url == is.url; ok != want || ok && delivery != id {
+			r.Fatalf("%s was for %+v, and passes for %+v: %v", id, was, is, ok)
+		}
 	}
 }
