@@ -175,6 +175,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 				"recheck":   m.recheck,
 				"recount":   m.recount,
 				"subscribe": m.subscribe,
+				"reuse":     m.reuse,
 				"publish":   m.publish,
 				"republish": m.republish,
 				"prune":     m.prune,

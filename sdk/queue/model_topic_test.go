@@ -97,20 +97,15 @@ func (m *model) subscribe(r *rapid.T) {
 	id := rapid.SampledFrom(slices.Sorted(maps.Keys(modelSubscriptions))).Draw(r, "subscription")
 	client := rapid.SampledFrom(m.clients).Draw(r, "client")
 	active, exists := m.topics.active[id]
-	url := rapid.SampledFrom([]string{"https://a.test/", "https://b.test/"}).Draw(r, "url")
 	var err error
 	switch {
+	case !exists && id == "e":
+		m.reuse(r)
 	case !exists:
-		m.advance(r, 1)
 		s := modelSubscriptions[id]
-		if s.ID = id; id == "e" {
-			s.Webhook, m.topics.hook = &Webhook{URL: url}, modelHook{m.now, url}
-		}
+		s.ID = id
 		_, err = client.Subscribe(m.w.ctx, s)
 		m.topics.active[id] = true
-	case id == "e" && m.topics.hook.url != url:
-		_, err = client.ChangeSubscription(m.w.ctx, id, func(s *Subscription) error { s.Webhook.URL = url; return nil })
-		m.topics.hook.url = url
 	case rapid.Bool().Draw(r, "delete"):
 		err = client.Unsubscribe(m.w.ctx, id)
 		delete(m.topics.active, id)
@@ -121,6 +116,31 @@ func (m *model) subscribe(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
+}
+
+// reuse makes the webhook, deletes the one that there is and makes another of its ID, or changes its URL; and publishes to it.
+func (m *model) reuse(r *rapid.T) {
+	client := rapid.SampledFrom(m.clients).Draw(r, "client")
+	url := rapid.SampledFrom([]string{"https://a.test/", "https://b.test/"}).Draw(r, "url")
+	_, exists := m.topics.active["e"]
+	var err error
+	if exists && rapid.Bool().Draw(r, "change") {
+		_, err = client.ChangeSubscription(m.w.ctx, "e", func(s *Subscription) error { s.Active, s.Webhook.URL = true, url; return nil })
+	} else {
+		if exists {
+			err = client.Unsubscribe(m.w.ctx, "e")
+		}
+		m.advance(r, 1)
+		s := modelSubscriptions["e"]
+		s.ID, s.Webhook, m.topics.hook.made = "e", &Webhook{URL: url}, m.now
+		_, failed := client.Subscribe(m.w.ctx, s)
+		err = cmp.Or(err, failed)
+	}
+	m.topics.active["e"], m.topics.hook.url = true, url
+	if err != nil {
+		r.Fatal(err)
+	}
+	m.publish(r)
 }
 
 // publish publishes an ID that may be kept: then nothing comes of it, but that an accepted one of the topic gets its tasks.
