@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/top"
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -65,7 +67,27 @@ const (
 )
 
 // topSource reads a tenant for `quern top`.
-type topSource struct{ client backend }
+type topSource struct {
+	client backend
+
+	mu       sync.Mutex // guards what follows, and is held while the doctor looks
+	examined time.Time
+	wrong    []doctor.Finding
+}
+
+// examineEvery is how old the doctor's findings may be.
+const examineEvery = 10 * time.Second
+
+// examine keeps what the doctor finds; nothing if it may not look.
+func (s *topSource) examine(ctx context.Context) []doctor.Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.examined) > examineEvery {
+		s.wrong, _ = s.client.Findings(ctx, s.client.Tenant())
+		s.examined = time.Now()
+	}
+	return s.wrong
+}
 
 // Look implements top.Source.
 func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, err error) {
@@ -73,6 +95,7 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 	if look.Clock, err = s.client.Clock(ctx); err != nil {
 		return nil, err
 	}
+	look.Wrong = s.examine(ctx)
 	switch {
 	case want.Queue != "":
 		look.Tasks, err = s.client.List(ctx, &api.Filter{Queue: want.Queue, Status: string(want.Status)}, 0, topTasks)

@@ -193,7 +193,7 @@ func testTop(t *testing.T, by over) {
 	u.must("enqueue", "waiting", "y", "--id", "second")
 	x.await(`waiting +2`) // by itself
 	x.resize(200, 50)
-	x.await(`(?s)QUEUE.*LISTENERS.*sleep`)
+	x.await(`(?s)quern top .* error: .* \(\d more: quern doctor\).*QUEUE.*LISTENERS.*sleep`)
 	x.press("/wait\r")
 	if shown := x.await(`filter: wait`); strings.Contains(shown, "\nsleep") {
 		t.Errorf("the filter leaves\n%s", shown)

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -294,7 +295,26 @@ func (m *model) heading() string {
 	default:
 		state = m.seen.Format("15:04:05")
 	}
-	return m.paint("quern top", "1") + "  " + clean(m.config.Title) + "  " + state
+	return m.paint("quern top", "1") + "  " + clean(m.config.Title) + "  " + state + m.wrong()
+}
+
+// wrong is the worst that the doctor finds, and how much else there is; notes are not told.
+func (m *model) wrong() string {
+	if m.last == nil {
+		return ""
+	}
+	all := slices.DeleteFunc(slices.Clone(m.last.Wrong), func(f doctor.Finding) bool { return f.Level == doctor.Note })
+	if len(all) == 0 {
+		return ""
+	}
+	colour, more := "33", ""
+	if all[0].Level == doctor.Error {
+		colour = "31"
+	}
+	if len(all) > 1 {
+		more = fmt.Sprintf(" (%d more: quern doctor)", len(all)-1)
+	}
+	return "  " + m.paint(clean(string(all[0].Level)+": "+all[0].Problem)+more, colour)
 }
 
 func (m *model) tabs() string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -52,6 +53,8 @@ type Look struct {
 	All    int64 // how many there are of what the view lists, which may be more than were read
 	Tasks  []*queue.Task
 	Hosts  []api.Node
+	// Wrong is what the doctor finds, the worst first, as of some seconds ago.
+	Wrong []doctor.Finding
 }
 
 // Queue is a queue with its counts.
