@@ -144,7 +144,9 @@ func testGoldenNodes(t *testing.T, by over) {
 	python.Start("held", 1)
 	s.must("enqueue", "sleep", "600000", "--id", "running")
 	host.stderr.await(t, regexp.MustCompile(`plugin says.*line=ready`))
-	eventually(t, "the host says what it does", func() bool { return strings.Contains(s.must("node", "ls"), "1/4") })
+	eventually(t, "the host says what it does", func() bool {
+		return strings.Contains(s.must("node", "ls"), "1/4") && strings.Contains(s.must("node", "ls", "-o", "json"), `"running":{`)
+	})
 	s.run("node", "ls")
 	s.run("node", "ls", "-o", "json")
 	s.run("queue", "pause", "legacy")

@@ -33,7 +33,7 @@ var directions = map[string][]string{
 	"host":         {"host/account", "host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
 	"host/account": {},
 	"host/api":     {"host", "host/account", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
-	"host/doctor":  {"sdk/queue"},
+	"host/doctor":  {"sdk/queue", "plugins"},
 	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":      {"sdk/queue", "runtime"},
 	"host/trace":   {"sdk/queue", "runtime"},

@@ -88,6 +88,8 @@ type Config struct {
 	Logger hclog.Logger
 	// Tracer makes the spans of requests; it stays the caller's (default: none).
 	Tracer *trace.Tracer
+
+	jobItems int // most tasks of a job: MaxJobItems, but in tests
 }
 
 // Server answers on one address.

@@ -211,14 +211,19 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		return err
 	}
 	who := principal(ctx).owner()
+	if claim == nil { // whoever waits for the dead takes no place from others
+		place.Give()
+	}
 	s.jobs.Go(func() {
-		defer place.Give()
+		defer func() { place.Give() }()
 		ctx := s.living()
 		if claim == nil {
-			claim = inherit(ctx, t, id)
+			if claim = inherit(ctx, t, id); claim != nil {
+				place = s.worked.Take(ctx, who, 1)
+			}
 		}
 		for claim != nil && ctx.Err() == nil {
-			r := &runner{t: t, claim: claim, id: id, logged: s.logged, reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) }}
+			r := &runner{t: t, claim: claim, id: id, most: cmp.Or(s.config.jobItems, queue.MaxJobItems), logged: s.logged, reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) }}
 			s.leave(ctx, r, r.run(ctx))
 			// Somebody may have started it since it was counted, and found it claimed.
 			claim = nil
@@ -267,6 +272,7 @@ type runner struct {
 	t        *tenant
 	claim    *queue.JobWork
 	id       string
+	most     int // tasks of a job
 	counting bool
 	logged   func(message, operation string, err error) (reference string)
 	reserve  func(ctx context.Context) *account.Share // waits for what a search takes; nil if ctx ends
@@ -324,7 +330,7 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 				if seen[task.ID] || !suits(action, f, task) {
 					return true
 				}
-				if more = len(seen) == queue.MaxJobItems; !more {
+				if more = len(seen) == r.most; !more {
 					seen[task.ID] = true
 					found = append(found, queue.JobItem{ID: task.ID, Created: task.Created})
 				}

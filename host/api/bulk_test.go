@@ -365,16 +365,15 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 	}
 }
 
-// A job has at most MaxJobItems tasks, and says whether there are more.
+// A job has at most so many tasks, and says whether there are more.
 func TestLargestJob(t *testing.T) {
-	w := setup(t)
-	for range queue.MaxJobItems / 1000 {
-		_, err := w.Queue("q").EnqueueMany(w.ctx, make([]queue.Spec, 1000))
-		must(t, err)
-	}
+	const most = 1000
+	w := setup(t, func(c *api.Config) { c.JobItems(most) })
+	_, err := w.Queue("q").EnqueueMany(w.ctx, make([]queue.Spec, most))
+	must(t, err)
 	for _, more := range []bool{false, true} {
 		job := makeJob(t, w, "cancel", map[string]any{"queue": "q"}, false)
-		if job = awaitJob(t, w, job.ID, queue.JobCounted); job.Items != queue.MaxJobItems || job.More != more {
+		if job = awaitJob(t, w, job.ID, queue.JobCounted); job.Items != most || job.More != more {
 			t.Errorf("%d tasks, more: %v, want %v", job.Items, job.More, more)
 		}
 		w.enqueue(t, "q", "x", queue.Options{})

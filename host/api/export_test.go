@@ -7,3 +7,6 @@ func (a *Access) CheckUnknown(rate float64) {
 	defer i.mu.Unlock()
 	i.rate = rate
 }
+
+// JobItems changes how many tasks a job may have.
+func (c *Config) JobItems(most int) { c.jobItems = most }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -88,6 +89,7 @@ type Runner struct {
 	open         int                         // requests to all destinations
 	hooks        map[string]hook             // by queue
 	held         map[string]time.Time        // queues whose server asked for a pause, until when
+	told         map[string]string           // what the log had last of a subscription's deliveries
 	destinations map[string]*destination     // by name; they outlive sessions
 	running      map[string]*delivery        // by task ID
 	paid         map[string][]*account.Share // of the places that were taken for reserves, by queue
@@ -144,7 +146,7 @@ func New(client *queue.Client, config Config) *Runner {
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
 		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination), running: make(map[string]*delivery),
 		paid:  make(map[string][]*account.Share),
-		shown: make(map[string]bool),
+		shown: make(map[string]bool), told: make(map[string]string),
 	}
 }
 
@@ -200,6 +202,7 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
+	maps.DeleteFunc(r.told, func(id, _ string) bool { _, is := hooks[queue.WebhookQueues+id]; return !is })
 	for name := range hooks {
 		r.show(name)
 	}
@@ -350,6 +353,10 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
 	if h.subscription.Webhook != nil && !published { // it was written by hand, or an earlier subscription of this ID waited for it
 		r.ended(d.ID, h.destination, false, false, "")
+		if r.isStale(ctx, d, h) {
+			r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present one
+			return s
+		}
 		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, or one of an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true)
 	}
 	var unread error
@@ -379,7 +386,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		told := service.Told(err)
-		if told != err.Error() {
+		if told != err.Error() && r.tellOnce(h.subscription.ID, err.Error()) {
 			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID, "error", redact.Shorten(err.Error(), mostWhy))
 		}
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), told)
@@ -398,6 +405,9 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		return r.failed(d, s, failure, true)
 	case v.later > 0:
 		r.hold(d.queue, now.Add(v.later))
+		if !r.isTo(d.queue, h.subscription.Webhook.URL) { // by now it has another server
+			break
+		}
 		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil { // this host keeps to it all the same
 			r.logger.Warn("other hosts do not know that a server asked for a pause", "subscription", h.subscription.ID, "for", v.later, "error", err)
 		}
@@ -407,6 +417,16 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		return s.NoLaterThan(d.Expires, now.Add(d.skew))
 	}
 	return r.failed(d, s, failure, v.final)
+}
+
+// isStale tells whether a delivery is for a later subscription of the same ID, which this host does not know yet, or nobody can tell.
+func (r *Runner) isStale(ctx context.Context, d *delivery, h hook) bool {
+	now, err := r.client.Subscription(ctx, h.subscription.ID)
+	if err != nil {
+		return queue.IsUnavailable(err) || ctx.Err() != nil
+	}
+	_, published := now.DeliveryID(d.ID, d.Headers)
+	return published
 }
 
 // errTooLarge says that a payload is not delivered.
@@ -425,6 +445,25 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	}
 	d.Parameters, err = r.client.ParametersWithin(ctx, d.ID, d.Size)
 	return err
+}
+
+// tellOnce tells whether the log has not had this text of a subscription's deliveries as its last one.
+func (r *Runner) tellOnce(subscription, text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told[subscription] == text {
+		return false
+	}
+	r.told[subscription] = text
+	return true
+}
+
+// isTo tells whether a queue's deliveries go to a URL, as far as this host knows.
+func (r *Runner) isTo(name, url string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, is := r.hooks[name]
+	return is && h.subscription.Webhook.URL == url
 }
 
 // hold keeps all deliveries of a queue until then: its server asked for a pause, or Redis refused to reserve.

@@ -19,6 +19,8 @@ import (
 const (
 	// leaveTimeout bounds giving back and leaving.
 	leaveTimeout = 5 * time.Second
+	// tallyPause is the time between two writes of a session's counts: one script for all deliveries in between.
+	tallyPause = 5 * time.Second
 	// reservePause is for how long a queue is left alone whose reserve failed.
 	reservePause = time.Second
 )
@@ -44,7 +46,7 @@ type session struct {
 	looked  time.Time       // when subscriptions were read, and audited when reserved lists
 	audited time.Time
 	poll    time.Time // when backlogs are to be read
-	tally   tally
+	tally   queue.Tallies
 
 	mu    sync.Mutex
 	woken map[string]bool // by messages; guarded by mu
@@ -90,7 +92,12 @@ func (s *session) run(ctx, hurry context.Context) error {
 		_ = s.watch.Control(living, s.noticed) // without it the poll reads the marks
 		s.watch.Run(living, s.announced)
 	})
-	loops.Go(func() { s.tally.run(living, s.node) })
+	loops.Go(func() {
+		for living.Err() == nil {
+			_ = s.tally.Write(living, s.node) // the next ones show it
+			queue.Sleep(living, tallyPause)
+		}
+	})
 	s.logger.Info("delivering webhooks", "listener", s.node.ID())
 	var err error
 	ticker := time.NewTicker(lookInterval / 2)
@@ -139,7 +146,7 @@ func (s *session) finish(living, hurry context.Context) error {
 	case <-done:
 	case <-ctx.Done(): // they cannot be settled
 	}
-	s.tally.write(ctx, s.node)
+	_ = s.tally.Write(ctx, s.node)
 	return s.node.Leave(ctx)
 }
 
@@ -404,7 +411,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		counts := s.config.Metrics.Tasks(s.client.Tenant(), s.show(name), PluginName)
 		s.Runner.mu.Unlock()
 		counts.Started(traceID, wait)
-		s.tally.started(name, wait)
+		s.tally.Started(queue.Tally{Queue: name}, wait)
 		s.work.Go(func() {
 			defer close(d.over)
 			defer stop(nil)
@@ -426,7 +433,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			s.Runner.mu.Unlock()
 			d.share.Give()
 			counts.Done(outcome, reason, traceID, time.Since(begun))
-			s.tally.settled(name, outcome, reason)
+			s.tally.Settled(queue.Tally{Queue: name}, outcome, queue.Reason(reason))
 			s.poke()
 		})
 	}

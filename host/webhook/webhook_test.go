@@ -804,6 +804,26 @@ func TestNoForgedDelivery(t *testing.T) {
 	}
 }
 
+// A host that does not know yet that a subscription is another one fails none of its deliveries.
+func TestReplacedSubscription(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+	w.publish("of the first")
+	w.task("s") // the host knows it
+	for i := range 3 {
+		check(t, w.Unsubscribe(w.ctx, "s"))
+		w.subscribe("s", queue.Webhook{URL: fmt.Sprint(w.server.URL, "/", i)}, fast)
+		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
+		check(t, err)
+		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
+			t.Errorf("%+v, %v", task, err)
+		}
+		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
+			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
+		}
+	}
+}
+
 // What deliveries end as is counted by minute, as other tasks are.
 func TestDeliveriesByMinute(t *testing.T) {
 	w := setup(t, nil)
@@ -854,6 +874,7 @@ func TestHeldInTheFleet(t *testing.T) {
 	defer well.Close()
 	w.subscribe("well", queue.Webhook{URL: well.URL}, fast)
 	w.publish("third")
+	check(t, w.Queue("webhook.s").Hold(w.ctx, time.Second)) // a shorter one changes nothing
 	if task := w.task("well"); task.Status != queue.Complete || len(w.seen()) != 1 || depth(queue.Pending) != 2 {
 		t.Errorf("%s; %d requests, %d wait", task.Status, len(w.seen()), depth(queue.Pending))
 	}

@@ -41,7 +41,7 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared b
 		s.Absent = now
 		err = f.client.writeSubscription(ctx, &s)
 	case most > 0 && now.Sub(s.Absent) >= most:
-		err = wrap("delete subscription "+s.ID, f.client.replaceSubscription(ctx, s.ID, s.text, "", ""))
+		err = wrap("delete subscription "+s.ID, f.client.replaceSubscription(ctx, s.ID, s.text, "", "", ""))
 		gone = err == nil
 	}
 	if errors.Is(err, errChanged) { // then it is looked at again

@@ -341,7 +341,7 @@ func (s *Subscription) DeliveryID(task string, headers map[string]string) (strin
 	}
 	if edition, ok := headers[HeaderSubscribed]; ok { // older versions do not say it
 		made, to, _ := strings.Cut(edition, " ")
-		if madeNow, toNow, _ := strings.Cut(s.edition(), " "); made != madeNow && to != toNow {
+		if madeNow, toNow, _ := strings.Cut(s.edition(), " "); (made != madeNow || s.CreatedAt.IsZero()) && to != toNow {
 			return "", false
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // searched is the longest list that is searched for an ID: more would take Redis milliseconds.
@@ -30,12 +32,17 @@ func (q *Queue) Pause(ctx context.Context) error {
 	return wrap("pause queue "+q.name, q.client.rdb.SAdd(ctx, q.client.keys.paused(), q.name).Err())
 }
 
-// Resume ends a pause and wakes the listeners.
+// Resume ends a pause, and what Hold began, and wakes the listeners.
 func (q *Queue) Resume(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	if err := q.client.rdb.SRem(ctx, q.client.keys.paused(), q.name).Err(); err != nil {
+	_, err := q.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.SRem(ctx, q.client.keys.paused(), q.name)
+		p.HDel(ctx, q.client.keys.stats(q.name), "held")
+		return nil
+	})
+	if err != nil {
 		return wrap("resume queue "+q.name, err)
 	}
 	// If this is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
@@ -43,19 +50,15 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return nil
 }
 
-// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because who serves it asked for that; 0
-// ends an earlier hold. What runs goes on.
+// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
+// for that; what runs goes on. A longer hold stays. Resume ends it, and so does another URL of the webhook.
 func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	stats := q.client.keys.stats(q.name)
-	if wait <= 0 {
-		return wrap("end the hold of queue "+q.name, q.client.rdb.HDel(ctx, stats, "held").Err())
-	}
 	now, err := q.client.now(ctx)
 	if err == nil {
-		err = q.client.rdb.HSet(ctx, stats, "held", seconds(now.Add(wait))).Err()
+		_, err = q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, seconds(now.Add(wait))))
 	}
 	return wrap("hold queue "+q.name, err)
 }

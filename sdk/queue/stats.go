@@ -18,6 +18,9 @@ type Stats struct {
 	// Paused: Quern hosts take nothing from it. Limit is how many tasks may wait in it (0: any number).
 	Paused bool
 	Limit  int64
+	// Held is until when Quern hosts take nothing from it, because the server of its webhook asked for a pause; zero if none did. It may
+	// be over.
+	Held time.Time
 	// OldestPendingAge is how long the next task has waited; 0 when none is pending.
 	OldestPendingAge time.Duration
 	// Totals count enqueued, complete, failed and failed:REASON by Quern's clients and hosts since the queue exists.
@@ -105,7 +108,11 @@ func readStats(reply any) Stats {
 	s.OldestPendingAge = v.duration()
 	totals := valuesOf(v.next())
 	for totals.more() {
-		s.Totals[totals.text()] = totals.number()
+		if name := totals.text(); name == "held" {
+			s.Held = totals.time()
+		} else {
+			s.Totals[name] = totals.number()
+		}
 	}
 	for _, status := range []Status{Complete, Failed} {
 		stale := "stale:" + string(status)
@@ -113,7 +120,6 @@ func readStats(reply any) Stats {
 		delete(s.Totals, stale)
 	}
 	delete(s.Totals, "large") // see reserve.lua
-	delete(s.Totals, "held")
 	s.Limit = v.number()
 	s.Blocked = v.number()
 	if v.err() != nil {

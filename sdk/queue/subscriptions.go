@@ -179,7 +179,7 @@ func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
 		if err == nil {
-			err = c.replaceSubscription(ctx, id, text, "", "")
+			err = c.replaceSubscription(ctx, id, text, "", "", "")
 		}
 		if !errors.Is(err, errChanged) {
 			return wrap("delete subscription "+id, err)
@@ -207,11 +207,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	}
 	queue, most := s.Queue, 0
 	old, _ := parseSubscription(s.ID, s.text)
-	if s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL) { // another server has asked for no pause
-		if err := c.Queue(s.Queue).Hold(ctx, 0); err != nil {
-			return err
-		}
-	}
+	released := optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
 	if old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
 		queue = ""
 	} else if most, err = c.MaxQueues(ctx); err != nil {
@@ -246,14 +242,14 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if size > maxSubscriptions {
 		return fmt.Errorf("%w: with subscription %s those of the tenant have %d bytes: at most %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)
 	}
-	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue); err == nil {
+	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue, released); err == nil {
 		s.text = string(text)
 	}
 	return wrap("write subscription "+s.ID, err)
 }
 
-func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue string) error {
-	answer, err := c.eval(ctx, newCall("subscribe", c.keys.subscriptions(), id, old, text, MaxSubscriptions, queue))
+func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, released string) error {
+	answer, err := c.eval(ctx, newCall("subscribe", c.keys.subscriptions(), id, old, text, MaxSubscriptions, queue, released))
 	switch {
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
 		return manyQueues(err)

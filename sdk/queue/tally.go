@@ -3,11 +3,14 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,6 +72,64 @@ type Tally struct {
 	// Complete counts tasks, Failed runs that failed, with those that are tried again.
 	Complete, Failed int64
 	Waits            Waits
+}
+
+// Tallies are what a listener has counted and not yet written. Its methods are safe for concurrent use.
+type Tallies struct {
+	mu     sync.Mutex // guards counts
+	counts map[Tally]*Tally
+}
+
+// Started counts how long a task of a queue had waited, and tells whether it is the first since the last Write. of names the queue, and
+// the version of the plugin if one runs it.
+func (t *Tallies) Started(of Tally, wait time.Duration) (first bool) {
+	return t.change(of, func(c *Tally) { c.Waits.Add(wait) })
+}
+
+// Settled counts what a run ended as: complete, failed or retried, but not what somebody cancelled. Others are not counted.
+func (t *Tallies) Settled(of Tally, outcome string, reason Reason) (first bool) {
+	switch {
+	case outcome == string(Complete):
+		return t.change(of, func(c *Tally) { c.Complete++ })
+	case outcome == string(Failed) && reason != ReasonCancelled, outcome == "retried":
+		return t.change(of, func(c *Tally) { c.Failed++ })
+	}
+	return false
+}
+
+func (t *Tallies) change(of Tally, change func(*Tally)) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first = len(t.counts) == 0
+	if t.counts == nil {
+		t.counts = make(map[Tally]*Tally)
+	}
+	if t.counts[of] == nil {
+		one := of
+		t.counts[of] = &one
+	}
+	change(t.counts[of])
+	return first
+}
+
+// tallyBatch is how many tallies are written in one script.
+const tallyBatch = 8
+
+// Write adds what was counted to the fleet's counts by minute. What Redis does not take is lost: a repeat might count twice.
+func (t *Tallies) Write(ctx context.Context, node *Node) error {
+	t.mu.Lock()
+	counts := slices.Collect(maps.Values(t.counts))
+	t.counts = nil
+	t.mu.Unlock()
+	var errs []error
+	for batch := range slices.Chunk(counts, tallyBatch) {
+		values := make([]Tally, len(batch))
+		for i, c := range batch {
+			values[i] = *c
+		}
+		errs = append(errs, node.Tally(ctx, values))
+	}
+	return errors.Join(errs...)
 }
 
 // Tally adds to the counts of the present minute. Whoever repeats it after an error may count twice.

@@ -85,8 +85,9 @@ const busyPause = time.Second
 // there.
 type PassedTicks struct{ Skipped, Missed int }
 
-// Tick fires a tick of a schedule that was read, zero for none, counts those before it, and plans the next one, zero for never, all in one script: of hosts that call it at the same time one succeeds. The schedule is then as the script left it,
-// so that another Tick may follow. After an error nothing is known: read the schedule again.
+// Tick fires a tick of a schedule that was read, zero for none, counts those before it, and plans the next one, zero for never, all
+// in one script: of hosts that call it at the same time one succeeds. The schedule is then as the script left it, so that another
+// Tick may follow. After an error nothing is known: read the schedule again.
 func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, passed PassedTicks, next time.Time) (TickEnd, error) {
 	c := f.client
 	args := []any{c.clock, s.ID, s.revision, s.next, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}

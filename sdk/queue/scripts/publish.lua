@@ -2,13 +2,13 @@
 -- one call. If they are too many for one call, others follow, each behind the tasks that there are.
 -- KEYS    1 publication
 -- ARGV    1 clock override  2 topic  3 generation of the subscriptions by which the subscribers were chosen  4 number of
---         subscribers  5 "" if it is new, - if it was accepted before and they are chosen now, or how many of them have their
---         tasks  6 how many have them then
+--         subscribers  5 "" if it is new, - if it was accepted before and they are chosen now, or how many of them have had
+--         their turn  6 how many have had it then
 --         7 what stands for the parameters in a task, if it is not UTF-8 text, or ""  8... the publication, as accept has it
 --         if they are chosen now, the ID of each subscription; then each task: queue, and what batch.lua has, without parameters; "bytes", if 7
 --         is not "", is the first of its values, without the bytes
 -- RETURNS new, or, and nothing was written: old, accepted (it is kept, without subscribers); each with the number of subscribers
---         and how many have had their turn, and other if it is new to the caller, who has another payload or attributes. Or, and
+--         and how many have had their turn, and other if 5 is "" and what is kept has another payload or attributes. Or, and
 --         nothing was written: stale (the subscriptions have changed), gone, or elsewhere and the topic that the ID was published
 --         to; the error QUEUEFULL
 local clock, topic, from, to, id = now(ARGV[1]), ARGV[2], ARGV[5], ARGV[6], ARGV[8]

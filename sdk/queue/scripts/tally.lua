@@ -20,12 +20,12 @@ local function add(key, life, first, last)
 end
 
 local last = 6 + ARGV[5]
-local bad = mistyped(VERSIONS, 'hash')
+local bad = add(MINUTE_ .. string.format('%d', clock / 60), ARGV[2], 7, last)
+  or add(HOUR_ .. string.format('%d', clock / 3600), ARGV[3], last + 1, last + ARGV[6]) or mistyped(VERSIONS, 'hash')
 if bad then return bad end
 for i = last + ARGV[6] + 1, #ARGV, 2 do
   if redis.call('HSETNX', VERSIONS, ARGV[i], ARGV[i + 1]) == 1 and redis.call('HLEN', VERSIONS) > tonumber(ARGV[4]) then
     redis.call('HDEL', VERSIONS, unpack(redis.call('HKEYS', VERSIONS), 1, 100))
   end
 end
-return add(MINUTE_ .. string.format('%d', clock / 60), ARGV[2], 7, last)
-  or add(HOUR_ .. string.format('%d', clock / 3600), ARGV[3], last + 1, last + ARGV[6]) or 1
+return 1
