@@ -97,18 +97,23 @@ func (d *declarer) replace(ctx context.Context, others, gone []declaration) erro
 	if len(others)+len(gone) == 0 {
 		return nil
 	}
-	client, are := d.access.client, make([]declaration, len(others))
-	var err error
-	for i, one := range others { // before the hosts: who stores a definition has published it
-		if are[i], err = one.read(ctx, client); err != nil {
-			return d.note(ctx, one, "", err)
+	client := d.access.client
+	var are []declaration        // what Redis has of those
+	var known []declaration      // of the others, those that can be read
+	for _, one := range others { // before the hosts: who stores a definition has published it
+		is, err := one.read(ctx, client)
+		if err := d.note(ctx, one, "", err); err != nil {
+			return err
+		}
+		if err == nil {
+			known, are = append(known, one), append(are, is)
 		}
 	}
-	live, err := liveDefinitions(ctx, client)
+	live, all, err := liveDefinitions(ctx, client)
 	if err != nil {
 		return err
 	}
-	for i, one := range others {
+	for i, one := range known {
 		if slices.Contains(live[one.name()], are[i].definition()) {
 			continue
 		}
@@ -118,7 +123,7 @@ func (d *declarer) replace(ctx context.Context, others, gone []declaration) erro
 		}
 	}
 	for _, one := range gone {
-		if live[one.name()] != nil {
+		if live[one.name()] != nil || !all {
 			continue
 		}
 		is, err := one.read(ctx, client)
@@ -172,7 +177,7 @@ func (d *declarer) sweep(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	live, err := liveDefinitions(ctx, client)
+	live, known, err := liveDefinitions(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -187,6 +192,9 @@ func (d *declarer) sweep(ctx context.Context) error {
 	for _, one := range all {
 		served := listeners[one.queue] > 0 && slices.ContainsFunc(running, func(p Plugin) bool { return p.State != plugins.StateRefused && p.Plugin == one.plugin })
 		declared := live[one.name()] != nil
+		if !declared && !known {
+			continue
+		}
 		most, change := absentTime, ""
 		if served && one.subscription != nil && one.subscription.Active {
 			most = removedTime
@@ -263,23 +271,27 @@ func definitions(all []declaration) map[string]string {
 	return list
 }
 
-// liveDefinitions are those that live hosts publish.
-func liveDefinitions(ctx context.Context, client *queue.Client) (map[string][]string, error) {
+// liveDefinitions are those that live hosts publish, by their names; whole is false if a host of an older version publishes none.
+func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string][]string, whole bool, err error) {
 	nodes, err := liveNodes(ctx, client)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	all := make(map[string][]string)
+	nodes = slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.Kind != queue.KindQuern })
+	all = make(map[string][]string)
+	telling := 0
 	err = client.Fleet().Published(ctx, nodes, "definitions", func(_ *queue.NodeInfo, text string) {
 		var published map[string]string
-		_ = json.Unmarshal([]byte(text), &published) // of a listener without plugins
+		if json.Unmarshal([]byte(text), &published) == nil {
+			telling++
+		}
 		for name, definition := range published {
 			if !slices.Contains(all[name], definition) {
 				all[name] = append(all[name], definition)
 			}
 		}
 	})
-	return all, err
+	return all, telling == len(nodes), err
 }
 
 // read is the declaration as Redis has it.

@@ -274,6 +274,7 @@ type Queue struct {
 	Failed                  int64            `json:"failed" doc:"Kept."`
 	Listeners               int64            `json:"listeners"`
 	Paused                  bool             `json:"paused"`
+	HeldUntil               float64          `json:"held_until,omitempty" doc:"Hosts take nothing until then, because the server of its webhook asked for a pause; it may be over. Resume ends it."`
 	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
 	OldestPendingAgeSeconds float64          `json:"oldest_pending_age_seconds"`
 	DeadLetters             *int64           `json:"dead_letters,omitempty" doc:"Waiting tasks that stand for ones of other queues; only if asked for."`
@@ -287,7 +288,7 @@ func NewQueue(tenant, name string, s queue.Stats) Queue {
 	shape := Queue{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
-		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit,
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit, HeldUntil: stamp(s.Held),
 		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
 	}
 	if s.Err != nil {
@@ -303,7 +304,7 @@ func (q *Queue) Stats() queue.Stats {
 			queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
 			queue.Complete: q.Complete, queue.Failed: q.Failed,
 		},
-		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: period(q.OldestPendingAgeSeconds), Totals: q.Totals,
+		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: period(q.OldestPendingAgeSeconds), Totals: q.Totals, Held: Moment(q.HeldUntil),
 	}
 	if q.Error != "" {
 		s.Err = errors.New(q.Error)

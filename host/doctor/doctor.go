@@ -44,10 +44,11 @@ type Finding struct {
 	// Tasks is how many wait or have failed because of it, and Since when it began, in seconds since 1970; 0 if that is not known.
 	Tasks int64   `json:"tasks,omitempty"`
 	Since float64 `json:"since,omitempty"`
-	// Queues are those of the findings that are told together here: some of them, those with the most tasks first.
+	// Queues are those of the findings that are told together here, those with the most tasks first; 1,000 at most.
 	Queues []string `json:"queues,omitempty"`
 
 	alike string // what many of them are together, with %d for their number; "" if each is told by itself
+	about string // the name of what it is about, if that is no queue
 }
 
 // by is the finding with the command of its remedy.
@@ -76,7 +77,13 @@ func (f Finding) since(t time.Time) Finding {
 	return f
 }
 
-// like is the finding about a queue, of which there may be many: more than mostAlike are told together, as the format says.
+// named is the finding with the name of what it is about.
+func (f Finding) named(name string) Finding {
+	f.about = name
+	return f
+}
+
+// like is the finding of which there may be many: more than mostAlike are told together, as the format says.
 func (f Finding) like(format string) Finding {
 	f.alike = format
 	return f
@@ -113,25 +120,26 @@ func worse(a, b Finding) int {
 
 // together is one finding for many that are alike, the worst first.
 func together(format string, all []Finding) Finding {
-	const shown, listed = 3, 20
+	const shown, listed = 3, 1000
 	f := all[0]
 	f.Queue, f.Command, f.Tasks = "", nil, 0
+	var names []string
+	queues := make(map[string]bool)
 	for _, one := range all {
 		f.Tasks += one.Tasks
 		if one.Since > 0 && (f.Since == 0 || one.Since < f.Since) {
 			f.Since = one.Since
 		}
-		if len(f.Queues) < listed && one.Queue != "" {
+		if len(names) < shown {
+			names = append(names, cmp.Or(one.about, one.Queue))
+		}
+		if !queues[one.Queue] && one.Queue != "" && len(f.Queues) < listed {
+			queues[one.Queue] = true
 			f.Queues = append(f.Queues, one.Queue)
 		}
 	}
-	f.Problem = fmt.Sprintf(format, len(all)) + ": " + strings.Join(f.Queues[:min(shown, len(f.Queues))], ", ")
-	if more := len(all) - shown; more > 0 {
-		f.Problem += fmt.Sprintf(" and %d more", more)
-	}
-	if all[0].Queue != "" {
-		f.Remedy = "for " + all[0].Queue + ": " + f.Remedy
-	}
+	f.Problem = fmt.Sprintf(format, len(all)) + ": " + strings.Join(names, ", ") + fmt.Sprintf(" and %d more", len(all)-shown)
+	f.Remedy = "for " + names[0] + ": " + f.Remedy
 	return f
 }
 
@@ -168,7 +176,9 @@ type patient struct {
 	queues      []string
 	maxQueues   int // how many the tenant may have; 0: any number
 	stats       []queue.Stats
-	letters     map[string]bool     // the queues that nobody serves, and whose oldest pending task is a dead letter
+	letters     map[string]bool     // of the queues that nobody serves, those whose next task is a dead letter
+	near        int                 // how many names were compared with those of served queues
+	names       []string            // of these
 	failed      map[string][]string // why the last ones failed of the queues in which none is complete
 	versions    []queue.VersionTally
 	recent      []queue.Minute    // of each queue
@@ -324,7 +334,8 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	p.letters = make(map[string]bool)
 	for i, stats := range p.stats {
 		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] && len(p.letters) < mostLetters {
-			tasks, _ := client.Queue(name).List(ctx, queue.ListOptions{Status: queue.Pending, Limit: 1, Bytes: 1})
+			next := int(stats.Depth[queue.Pending]) - 1 // the list begins with the last one
+			tasks, _ := client.Queue(name).List(ctx, queue.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})
 			p.letters[name] = len(tasks) > 0 && queue.IsLetter(tasks[0].ID)
 		}
 	}

@@ -102,8 +102,11 @@ func busy(p *patient) []Finding {
 		}
 		slots += has
 		clock, _ := strconv.ParseFloat(node.About["clock"], 64)
-		began, _ := strconv.ParseFloat(node.About["began"], 64)
-		idle = min(idle, time.Duration((clock-began)*float64(time.Second)))
+		began, err := strconv.ParseFloat(node.About["began"], 64)
+		if err != nil { // of an older version
+			began = clock
+		}
+		idle = min(idle, max(0, time.Duration((clock-began)*float64(time.Second))))
 		for _, name := range node.Queues {
 			serves[name] = true
 		}
@@ -129,14 +132,14 @@ func busy(p *patient) []Finding {
 		}
 	}
 	if others := slots - held; others > 0 {
-		parts = append(parts, fmt.Sprintf("%d by other tenants", others))
+		parts = append(parts, fmt.Sprintf("%d by other tenants, or just beginning", others))
 	}
 	problem := fmt.Sprintf("all %d slots of %d hosts are in use (%s), and %s, the oldest for %s", slots, len(hosts), strings.Join(parts, "; "), wait(waiting), oldest.Round(time.Second))
-	if idle >= stuck {
-		problem += fmt.Sprintf("; none has begun for %s", idle.Round(time.Second))
+	const remedy = "start more hosts, or raise --concurrency and --memory where cores and memory are free"
+	if idle < stuck { // tasks begin and end: there are too many
+		return []Finding{found(Warning, remedy, "%s", problem).hurts(waiting).since(p.now.Add(-oldest))}
 	}
-	remedy := "start more hosts, or raise --concurrency and --memory where cores and memory are free"
-	f := found(Warning, remedy, "%s", problem).hurts(waiting).since(p.now.Add(-max(idle, 0)))
+	f := found(Warning, remedy, "%s; none has begun for %s", problem, idle.Round(time.Second)).hurts(waiting).since(p.now.Add(-idle))
 	if most != "" {
 		f.Remedy = "cancel what hangs and bound it with limits.timeout, or " + remedy
 		f = f.by("task", "ls", most, "--status", "started").in(most)

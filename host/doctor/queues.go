@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
@@ -38,11 +39,11 @@ var queueChecks = []check{
 			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
 				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
 			}); refused >= 0 {
-				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s, as told above", p.plugins[refused].Plugin, p.plugins[refused].State)
+				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s (%s)", p.plugins[refused].Plugin, p.plugins[refused].State, p.plugins[refused].Error)
 			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
 				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
 			}
-			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name).hurts(waiting).since(p.now.Add(-stats.OldestPendingAge)).
+			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name).hurts(waiting).since(p.pendingSince(i)).
 				like("%d queues with tasks are served by nobody"))
 		}
 		return f
@@ -52,7 +53,7 @@ var queueChecks = []check{
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if name := p.queues[i]; waiting > 0 && p.dead(name) {
 				f = append(f, found(Note, "see why their tasks failed, and retry or delete them", "%d dead letters wait in the queue %s", waiting, name).
-					by("task", "ls", name).in(name).hurts(waiting).since(p.now.Add(-stats.OldestPendingAge)).like("dead letters wait in %d queues"))
+					by("task", "ls", name).in(name).hurts(waiting).since(p.pendingSince(i)).like("dead letters wait in %d queues"))
 			}
 		}
 		return f
@@ -62,6 +63,15 @@ var queueChecks = []check{
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
 				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
 					by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues with tasks are paused"))
+			}
+		}
+		return f
+	}},
+	{"queue-held", func(p *patient) (f []Finding) {
+		for i, stats := range p.stats {
+			if waiting := stats.Depth[queue.Pending]; stats.Held.After(p.now) && waiting > 0 {
+				f = append(f, found(Note, "wait until then; resume the queue if the server did not mean it", "the queue %s is held until %s, because its server asked for a pause, and %s in it",
+					p.queues[i], stats.Held.UTC().Format(time.RFC3339), wait(waiting)).by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues are held"))
 			}
 		}
 		return f
@@ -80,6 +90,14 @@ var queueChecks = []check{
 	{"queue-failing", func(p *patient) (f []Finding) {
 		for i, name := range p.queues {
 			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
+			if queue.ReservedQueue(name) {
+				if i < len(p.recent) && !p.over(i) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
+					f = append(f, found(Warning, "see what the server answers, and mend it", "%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
+						p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete).by("subscription", "deliveries", strings.TrimPrefix(name, queue.WebhookQueues)).in(name).
+						hurts(p.recent[i].Failed).like("the deliveries of %d webhooks fail"))
+				}
+				continue
+			}
 			if i < len(p.recent) && !p.over(i) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
 				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
 					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)).hurts(p.recent[i].Failed).like("the tasks of %d queues fail"))
@@ -110,6 +128,14 @@ var queueChecks = []check{
 	}},
 }
 
+// pendingSince is when the oldest pending task of a queue began to wait; zero if none is.
+func (p *patient) pendingSince(i int) time.Time {
+	if p.stats[i].OldestPendingAge == 0 {
+		return time.Time{}
+	}
+	return p.now.Add(-p.stats[i].OldestPendingAge)
+}
+
 // dead tells whether a queue that nobody serves holds dead letters, which wait for people: by its name, or by its oldest task.
 func (p *patient) dead(name string) bool {
 	return !p.served[name] && (p.letters[name] || strings.HasSuffix(name, ".dead"))
@@ -128,7 +154,14 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
 // serving is the remedy for a queue that nobody serves: the nearest one that is served, if its name is like one.
 func (p *patient) serving(name string) string {
-	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(p.served))); len(near) > 0 && !p.served[name] {
+	const most = 50 // names that are compared with all others
+	if p.near++; p.near > most || p.served[name] {
+		return Serving(name)
+	}
+	if p.names == nil {
+		p.names = slices.Sorted(maps.Keys(p.served))
+	}
+	if near := spelling.Nearest(name, p.names); len(near) > 0 {
 		return fmt.Sprintf("if %s was meant, enqueue to that and cancel these; else %s", strings.Join(near, " or "), Serving(name))
 	}
 	return Serving(name)

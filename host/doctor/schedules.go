@@ -23,7 +23,7 @@ var scheduleChecks = []check{
 					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
 			case !p.served[s.Queue]:
 				f = append(f, found(Warning, p.serving(s.Queue)+", or pause the schedule",
-					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue).
+					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue).named(s.ID).
 					like("%d schedules fill queues that nobody serves"))
 			}
 		}
@@ -32,7 +32,7 @@ var scheduleChecks = []check{
 	{"schedule-paused", func(p *patient) (f []Finding) {
 		for _, s := range p.schedules {
 			if !s.Paused.IsZero() {
-				f = append(f, found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).since(s.Paused).
+				f = append(f, found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).named(s.ID).since(s.Paused).
 					like("%d schedules are paused"))
 			}
 		}

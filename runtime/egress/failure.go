@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -42,6 +44,12 @@ func reason(err error) string {
 			return "no such host"
 		}
 		return "the name cannot be resolved"
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok { // which names what else it is for
+		if errors.As(certificate.Err, &x509.HostnameError{}) {
+			return "the certificate of the server is for other names"
+		}
+		return "the certificate of the server is not valid, or not trusted"
 	}
 	for errors.As(err, &op) { // whose text has the addresses of both ends
 		err = op.Err

@@ -29,6 +29,7 @@ func TestTold(t *testing.T) {
 	mute := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:1") // where nobody listens
 	}}
+	secure := serve(t, echo, http2)
 	proxy := &url.URL{Scheme: "http", Host: "127.0.0.1" + away}
 	for name, test := range map[string]struct {
 		cfg               Config
@@ -56,6 +57,11 @@ func TestTold(t *testing.T) {
 			Config{resolver: always("127.0.0.1"), Networks: loopback},
 			"http://name.test" + port(resets), "->127.0.0.1" + port(resets),
 			"unavailable: read: connection reset by peer",
+		},
+		"Untrusted": {
+			Config{resolver: always("127.0.0.1"), Networks: loopback},
+			"https://name.test" + port(secure.URL), "x509",
+			"unavailable: the certificate of the server is ",
 		},
 		"Proxy": {
 			Config{resolver: always("192.0.2.1"), Networks: nil, Proxy: proxy},

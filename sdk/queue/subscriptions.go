@@ -208,7 +208,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	queue, most := s.Queue, 0
 	old, _ := parseSubscription(s.ID, s.text)
 	released := optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
-	if old.Queue == s.Queue || s.Plugin != "" { // one of a plugin is served
+	if old.Queue == s.Queue || s.Plugin != "" {                                                                 // one of a plugin is served
 		queue = ""
 	} else if most, err = c.MaxQueues(ctx); err != nil {
 		return err

@@ -410,7 +410,7 @@ func TestErrorsAndWaits(t *testing.T) {
 	w.goTo(t, "/search?error=503", "Search")
 	w.see(t, "an earlier run: HTTP 503 once")
 	w.goTo(t, "/search?queue=mail", "Search")
-	w.press(t, "Retry these", "Retry 3 tasks")
+	w.press(t, "Retry all with this text", "Retry 3 tasks")
 	w.see(t, "3 of 3 tasks")
 
 	w.goTo(t, "/tasks/"+late, "Task "+late)

@@ -16,7 +16,7 @@ export function task({ tenant }, id) {
       const [shape, tree] = await Promise.all([
         call(query(to, { payload_limit: shownBytes }), { signal }), call(query(`${to}/tree`, { total: mostInTree }), { signal })]);
       const waits = shape.after && (await call(query(`${to}/dependencies`, { limit: mostInTree }), { signal })).items;
-      const queued = shape.status === "pending" && (await reason(shape, signal));
+      const queued = shape.status === "pending" && (await reason(shape, signal).catch(() => ""));
       return { ...shape, tree, waits, queued };
     },
     show: (t) => [
@@ -48,6 +48,7 @@ async function reason(t, signal) {
     call(path`/tenants/${t.tenant}/queues/${t.queue}`, { signal }), call(query(path`/tenants/${t.tenant}/nodes`, { limit: 1000 }), { signal })]);
   const serving = nodes.items.filter((n) => n.alive && n.queues.includes(t.queue));
   if (queue.paused) return "It waits, because the queue is paused.";
+  if (queue.held_until > now()) return ["It waits until ", clock(queue.held_until), ", because the server of its webhook asked for a pause."];
   if (serving.length === 0) return "It waits, because nobody serves the queue.";
   if (serving.some((n) => n.waits_for_memory?.includes(t.queue))) return "It waits for memory: see what the hosts run.";
   if (serving.every((n) => n.slots && n.slots_in_use >= n.slots)) return "It waits, because all slots of its hosts are in use.";

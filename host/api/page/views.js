@@ -64,7 +64,7 @@ function findingList(tenant, findings, here) {
     h("strong", null, `${f.level}: `), coded(f.problem), f.since && h("span", { class: "faint" }, " since ", clock(f.since)),
     h("div", { class: "actions" },
       h("span", null, "Remedy: ", coded(f.remedy), "."),
-      (f.queues ?? [f.queue]).map((q) => q && q !== here && link(`Queue ${q}`, tenant, "queues", q)),
+      (f.queues?.slice(0, 20) ?? [f.queue]).map((q) => q && q !== here && link(`Queue ${q}`, tenant, "queues", q)),
       f.command?.[0] === "schedule" && link(`Schedule ${f.command[2]}`, tenant, "schedules", f.command[2]),
       f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
       f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
@@ -154,7 +154,7 @@ export function queue({ tenant, search, again }, name) {
   const examine = (signal) => {
     examined ??= get(path`/tenants/${tenant}/findings`, {}, signal).catch(() => ({ items: [] })).then(({ items }) => {
       examined = null;
-      findings = items.filter((f) => f.queue === name);
+      findings = items.filter((f) => f.queue === name || f.queues?.includes(name));
       if (!signal.aborted) again();
     });
   };
@@ -172,7 +172,7 @@ export function queue({ tenant, search, again }, name) {
       const reasons = Object.entries(q.totals ?? {}).filter(([key]) => key.startsWith("failed:"));
       return [
         q.error && h("p", { class: "wrong" }, q.error),
-        h("p", null, q.paused && badge("paused"), " ", q.listeners === 0 && !name.endsWith(".dead") && badge("nobody serves it", "failed")),
+        h("p", null, q.paused && badge("paused"), " ", q.held_until > now() && [badge("held"), " until ", clock(q.held_until), ", because its server asked for a pause "], q.listeners === 0 && !name.endsWith(".dead") && badge("nobody serves it", "failed")),
         queueActions(q),
         findings.length > 0 && section("What is wrong now", findingList(tenant, findings, name)),
         h("div", { class: "tiles" }, facts(
@@ -220,7 +220,7 @@ const errors = (tenant, list, filter, job) => {
     { head: "Queues", cell: ([, some]) => [...new Set(some.map((t) => t.queue))].slice(0, 5).map((q) => [queueLink(tenant, q), " "]) },
     { head: "First seen", cell: ([, some]) => clock(Math.min(...some.map((t) => t.finished_at))) },
     { head: "Last seen", cell: ([, some]) => clock(Math.max(...some.map((t) => t.finished_at))) },
-    { head: "Action", cell: ([line]) => button("operator", "Retry these", () => bulk(tenant, "retry", { ...job, status: "failed", error: line })) },
+    { head: "Action", cell: ([line]) => button("operator", "Retry all with this text", () => bulk(tenant, "retry", { ...job, status: "failed", error: line })) },
   ], rows);
 };
 
@@ -313,7 +313,7 @@ export function dead({ tenant, search: asked }) {
 const busyWith = (n) => {
   const own = Object.entries(n.running ?? {}).sort((a, b) => b[1].tasks - a[1].tasks);
   const others = n.kind === "quern" && n.running ? n.slots_in_use - own.reduce((all, [, r]) => all + r.tasks, 0) : 0;
-  return [...own.slice(0, 5).map(([queue, r]) => `${count(r.tasks)} ${queue}, since ${clock(r.since).textContent.slice(11, 16)}`), others > 0 && `${count(others)} by other tenants`].filter(Boolean);
+  return [...own.slice(0, 5).map(([queue, r]) => `${count(r.tasks)} ${queue}, since ${clock(r.since).textContent.slice(11, 16)}`), others > 0 && `${count(others)} by other tenants, or just beginning`].filter(Boolean);
 };
 
 export function nodes({ tenant }) {
