@@ -117,7 +117,7 @@ func testDoctorFinds(t *testing.T, by over) {
 		t.Errorf("of acme: %q", found)
 	}
 	for _, remedy := range []string{
-		"look at their errors: `quern task ls --tenant blueque bad --status failed`", "mend the plugin page, which would serve it: it is refused, as told above",
+		"look at their errors: `quern task ls --tenant blueque bad --status failed`", "mend the plugin page, which would serve it: it is refused",
 		"name it in --queues of full~00000001_1, which has the plugin large, but leaves the queue out",
 		"end the pause: `quern queue resume --tenant blueque held`", "start a host with `quern serve --tenants acme`; none runs",
 	} {

@@ -39,7 +39,7 @@ var queueChecks = []check{
 			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
 				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
 			}); refused >= 0 {
-				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s (%s)", p.plugins[refused].Plugin, p.plugins[refused].State, p.plugins[refused].Error)
+				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s", p.plugins[refused].Plugin, p.plugins[refused].State)
 			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
 				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
 			}
