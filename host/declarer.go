@@ -98,23 +98,22 @@ func (d *declarer) replace(ctx context.Context, others, gone []declaration) erro
 		return nil
 	}
 	client := d.access.client
-	var are []declaration        // what Redis has of those
-	var known []declaration      // of the others, those that can be read
-	for _, one := range others { // before the hosts: who stores a definition has published it
+	stored := make(map[string]string) // the definitions that Redis has of the others, by their names, as far as they can be read
+	for _, one := range others {      // before the hosts: who stores a definition has published it
 		is, err := one.read(ctx, client)
+		if err == nil {
+			stored[one.name()] = is.definition()
+		}
 		if err := d.note(ctx, one, "", err); err != nil {
 			return err
 		}
-		if err == nil {
-			known, are = append(known, one), append(are, is)
-		}
 	}
-	live, all, err := liveDefinitions(ctx, client)
+	live, whole, err := liveDefinitions(ctx, client)
 	if err != nil {
 		return err
 	}
-	for i, one := range known {
-		if slices.Contains(live[one.name()], are[i].definition()) {
+	for _, one := range others {
+		if definition, is := stored[one.name()]; !is || slices.Contains(live[one.name()], definition) {
 			continue
 		}
 		put, err := one.put(ctx, client, false)
@@ -123,11 +122,14 @@ func (d *declarer) replace(ctx context.Context, others, gone []declaration) erro
 		}
 	}
 	for _, one := range gone {
-		if live[one.name()] != nil || !all {
+		if live[one.name()] != nil || !whole {
 			continue
 		}
 		is, err := one.read(ctx, client)
-		if err == nil && is.plugin == one.plugin {
+		if err == nil && is.plugin != one.plugin {
+			continue // somebody else has made another one since
+		}
+		if err == nil {
 			_, err = is.mark(ctx, client, false, 0)
 		}
 		if err := d.note(ctx, one, "no version that runs has it any more:", err); err != nil {
@@ -177,7 +179,7 @@ func (d *declarer) sweep(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	live, known, err := liveDefinitions(ctx, client)
+	live, whole, err := liveDefinitions(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -192,7 +194,7 @@ func (d *declarer) sweep(ctx context.Context) error {
 	for _, one := range all {
 		served := listeners[one.queue] > 0 && slices.ContainsFunc(running, func(p Plugin) bool { return p.State != plugins.StateRefused && p.Plugin == one.plugin })
 		declared := live[one.name()] != nil
-		if !declared && !known {
+		if !declared && !whole {
 			continue
 		}
 		most, change := absentTime, ""
