@@ -51,12 +51,12 @@ func (j *journal) ended(line logLine, p *process) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e := j.find(line.TaskID, line.Run)
-	if j.again {
-		e = nil
-		for _, one := range j.tasks[line.TaskID] {
-			if one.process == p && one.run == line.Run && one.outcome == "" {
-				e = one
-			}
+	if j.again { // the first one that began, for a process runs one after the other
+		i := slices.IndexFunc(j.tasks[line.TaskID], func(one *execution) bool {
+			return one.process == p && one.run == line.Run && one.outcome == ""
+		})
+		if e = nil; i >= 0 {
+			e = j.tasks[line.TaskID][i]
 		}
 	}
 	if e == nil && line.Outcome == "released" {
