@@ -91,8 +91,8 @@ func (d *declarer) store(ctx context.Context) error {
 	return nil
 }
 
-// replace stores those of which Redis has another definition, if that is none of a live host, and notes at once which of those that
-// this host has no more no other one has.
+// replace looks at two kinds of declarations. Of others, Redis has another definition: if no live host has that one, this host's takes
+// its place. gone are those that this host has no more: if no live host has them, they are noted as absent.
 func (d *declarer) replace(ctx context.Context, others, gone []declaration) error {
 	if len(others)+len(gone) == 0 {
 		return nil

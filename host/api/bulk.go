@@ -211,7 +211,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		return err
 	}
 	who := principal(ctx).owner()
-	if claim == nil { // whoever waits for the dead takes no place from others
+	if claim == nil { // a wait for the end of another process's claim takes no place
 		place.Give()
 	}
 	s.jobs.Go(func() {

@@ -365,7 +365,7 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 	}
 }
 
-// A job has at most so many tasks, and says whether there are more.
+// A job says that there are more tasks only if there are more than it may have.
 func TestLargestJob(t *testing.T) {
 	const most = 1000
 	w := setup(t, func(c *api.Config) { c.JobItems(most) })

@@ -83,7 +83,8 @@ func (f Finding) named(name string) Finding {
 	return f
 }
 
-// like is the finding of which there may be many: more than mostAlike are told together, as the format says.
+// like marks a finding of which there may be many. If there are more than mostAlike with this format, they become one; the format has
+// %d for their number.
 func (f Finding) like(format string) Finding {
 	f.alike = format
 	return f

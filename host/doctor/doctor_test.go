@@ -254,5 +254,5 @@ func TestFailingVersion(t *testing.T) {
 		"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.0","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
 	})
 	check(t, err)
-	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 18 of 18 runs of mail 1.5.0 (0fb33ee5) failed in this hour and the one before; of the version before it (1.4.0) 100 of 1000")
+	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 18 of 18 runs of mail 1.5.0 (0fb33ee5) failed in this hour and the one before; of another version (1.4.0) 100 of 1000")
 }

@@ -35,8 +35,8 @@ var pluginChecks = []check{
 			}
 			told[one.Digest] = true
 			text := fmt.Sprintf("%d of %d runs of %s failed in this hour and the one before", t.Failed, t.Failed+t.Complete, one.named())
-			if before := p.before(one); before.Plugin != "" {
-				text += fmt.Sprintf("; of the version before it (%s) %d of %d", cmp.Or(before.Version, short(before.Digest)), before.Failed, before.Failed+before.Complete)
+			if other := p.other(one); other.Plugin != "" {
+				text += fmt.Sprintf("; of another version (%s) %d of %d", cmp.Or(other.Version, short(other.Digest)), other.Failed, other.Failed+other.Complete)
 			}
 			f = append(f, found(Error, "see the errors of its tasks; replace it by a version that works, or pause the queue", "%s", text).
 				by("task", "ls", one.Queues[0], "--status", "failed").in(one.Queues[0]).hurts(t.Failed))
@@ -66,8 +66,8 @@ func (p *patient) tally(name, digest string) (t queue.VersionTally) {
 	return t
 }
 
-// before is the version of a plugin that no host has any more, or has beside it, with the most runs.
-func (p *patient) before(of plugin) (most queue.VersionTally) {
+// other is the one with the most runs of the plugin's other versions.
+func (p *patient) other(of plugin) (most queue.VersionTally) {
 	for _, one := range p.versions {
 		if one.Plugin == of.Plugin && one.Digest != of.Digest && one.Complete+one.Failed > most.Complete+most.Failed {
 			most = one
@@ -76,7 +76,7 @@ func (p *patient) before(of plugin) (most queue.VersionTally) {
 	return most
 }
 
-// failsNow tells whether runs of one of the queues fail still.
+// failsNow tells whether some of the queues had failed runs in the last minutes.
 func (p *patient) failsNow(queues []string) bool {
 	return slices.ContainsFunc(queues, func(name string) bool {
 		i := slices.Index(p.queues, name)
@@ -84,7 +84,7 @@ func (p *patient) failsNow(queues []string) bool {
 	})
 }
 
-// over tells whether the last runs of a queue were complete and none of them failed.
+// over tells whether the failures of a queue have ended: in the last two minutes runs were complete, and none failed.
 func (p *patient) over(i int) bool {
 	return i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
 }

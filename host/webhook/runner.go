@@ -89,7 +89,7 @@ type Runner struct {
 	open         int                         // requests to all destinations
 	hooks        map[string]hook             // by queue
 	held         map[string]time.Time        // queues whose server asked for a pause, until when
-	told         map[string]string           // what the log had last of a subscription's deliveries
+	told         map[string]string           // what the tenant learned last of why a subscription's delivery had no answer
 	destinations map[string]*destination     // by name; they outlive sessions
 	running      map[string]*delivery        // by task ID
 	paid         map[string][]*account.Share // of the places that were taken for reserves, by queue
@@ -386,7 +386,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		told := service.Told(err)
-		if told != err.Error() && r.tellOnce(h.subscription.ID, err.Error()) {
+		if told != err.Error() && r.tellOnce(h.subscription.ID, told) {
 			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID, "error", redact.Shorten(err.Error(), mostWhy))
 		}
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), told)
@@ -447,7 +447,7 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	return err
 }
 
-// tellOnce tells whether the log has not had this text of a subscription's deliveries as its last one.
+// tellOnce tells whether a subscription's delivery failed for another reason than the one before: only then the log tells it.
 func (r *Runner) tellOnce(subscription, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
