@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // taskSet is the tasks of a session, from when they are taken until they are settled. A task runs once at a time: if Redis hands out
@@ -190,17 +192,11 @@ func (s *taskSet) close() <-chan struct{} {
 	return s.idle
 }
 
-// Running is what runs of a queue on a host, as it publishes it.
-type Running struct {
-	Tasks int     `json:"tasks"`
-	Since float64 `json:"since"` // when the longest of them began, by Redis's clock
-}
-
 // byQueue are the tasks whose guests run.
-func (s *taskSet) byQueue() map[string]Running {
+func (s *taskSet) byQueue() map[string]queue.Running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]Running)
+	all := make(map[string]queue.Running)
 	for _, t := range s.tasks {
 		if t.stop == nil || t.over {
 			continue

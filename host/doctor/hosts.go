@@ -94,7 +94,7 @@ var hostChecks = []check{
 func busy(p *patient) []Finding {
 	hosts := p.alive()
 	slots, held, idle, serves := 0, 0, time.Duration(math.MaxInt64), make(map[string]bool)
-	running := make(map[string]running)
+	running := make(map[string]queue.Running)
 	for _, node := range hosts {
 		has, err := strconv.Atoi(node.About["slots"])
 		if err != nil || node.About["slots"] != node.About["slots_in_use"] {
@@ -128,7 +128,7 @@ func busy(p *patient) []Finding {
 	}) {
 		if len(parts) < mostAlike {
 			most = cmp.Or(most, name)
-			parts = append(parts, fmt.Sprintf("%d by the queue %s, the longest for %s", running[name].Tasks, name, p.now.Sub(running[name].began()).Round(time.Second)))
+			parts = append(parts, fmt.Sprintf("%d by the queue %s, the longest for %s", running[name].Tasks, name, p.now.Sub(time.UnixMilli(int64(running[name].Since*1000))).Round(time.Second)))
 		}
 	}
 	if others := slots - held; others > 0 {
@@ -147,17 +147,9 @@ func busy(p *patient) []Finding {
 	return []Finding{f}
 }
 
-// running is what runs of a queue, as hosts publish it.
-type running struct {
-	Tasks int     `json:"tasks"`
-	Since float64 `json:"since"`
-}
-
-func (r running) began() time.Time { return time.UnixMilli(int64(r.Since * 1000)) }
-
 // runs adds what runs on a host, by queue, and returns how many tasks that are.
-func runs(node queue.NodeInfo, to map[string]running) (tasks int) {
-	var all map[string]running
+func runs(node queue.NodeInfo, to map[string]queue.Running) (tasks int) {
+	var all map[string]queue.Running
 	_ = json.Unmarshal([]byte(node.About["running"]), &all) // none of an older version
 	for name, one := range all {
 		sum := to[name]

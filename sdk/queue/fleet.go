@@ -27,6 +27,12 @@ const (
 	KindWebhook = "webhook"
 )
 
+// Running is what runs of a queue on a host, as it publishes it.
+type Running struct {
+	Tasks int     `json:"tasks"`
+	Since float64 `json:"since" doc:"When the longest of them began."` // in seconds, by Redis's clock
+}
+
 // NodeInfo is a listener, what it reports of itself, and its tasks.
 type NodeInfo struct {
 	ID   string
