@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,16 +139,27 @@ func (n *node) clientOf(tenant string) *queue.Client {
 }
 
 // connect makes the host's own connection.
-func (s *settings) connect(t testing.TB) *redis.Client {
-	within := cmp.Or(s.answers, answerTimeout)
-	options := &redis.Options{Addr: s.server.Addr(), MaxRetries: -1, ReadTimeout: within, WriteTimeout: within, DialerRetries: 1}
+func (s *settings) connect(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	at := url.URL{Host: s.server.Addr()}
 	if s.proxy != nil {
-		options.Addr = s.proxy.Addr()
+		at.Host = s.proxy.Addr()
 	}
 	if s.user != "" {
-		options.Username, options.Password = s.user, s.user
+		at.User = url.UserPassword(s.user, s.user)
 	}
-	rdb := redis.NewClient(options)
+	return connect(t, at, cmp.Or(s.answers, answerTimeout))
+}
+
+// connect connects to a server or proxy as a host does, and waits for an answer so long.
+func connect(t testing.TB, at url.URL, within time.Duration) redis.UniversalClient {
+	t.Helper()
+	at.Scheme, at.Path = "redis", "/0"
+	at.RawQuery = url.Values{"read_timeout": {within.String()}, "write_timeout": {within.String()}}.Encode()
+	rdb, err := queue.ConnectBounded(at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
@@ -164,12 +176,11 @@ func (n *node) build(s settings) *Host {
 		s.hclog = hclog.Debug
 	}
 	s.Logger = hclog.New(&hclog.LoggerOptions{Output: n.log, Level: s.hclog})
-	var rdb redis.UniversalClient = s.connect(n.t)
+	rdb := s.connect(n.t)
 	clients := make([]*queue.Client, len(s.tenants))
 	for i, tenant := range s.tenants {
 		if s.distant != nil && i == len(s.tenants)-1 {
-			rdb = redis.NewClient(&redis.Options{Addr: s.distant.Addr(), ReadTimeout: patience})
-			n.t.Cleanup(func() { _ = rdb.Close() })
+			rdb = connect(n.t, url.URL{Host: s.distant.Addr()}, patience)
 		}
 		var err error
 		if clients[i], err = queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Lease: s.lease}); err != nil {

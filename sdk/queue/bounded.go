@@ -62,7 +62,6 @@ func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb.AddHook(nameKeys{})
 	return bounded{rdb}, nil
 }
 
@@ -91,49 +90,6 @@ func alone(client *redis.Client) *redis.Options {
 
 // payloadBytes is the key of a context: how many more bytes than others a connection that is dialed reads.
 type payloadBytes struct{}
-
-// nameKeys is a hook that completes ReplyErrors.
-type nameKeys struct{}
-
-func (nameKeys) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (nameKeys) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return nameKey(cmd, next(ctx, cmd))
-	}
-}
-
-func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		var reply *ReplyError
-		if !errors.As(err, &reply) || reply.at >= len(cmds) {
-			return err
-		}
-		err = nameKey(cmds[reply.at], err)
-		for _, cmd := range cmds { // go-redis takes the answers of none
-			cmd.SetErr(err)
-		}
-		return err
-	}
-}
-
-// nameKey puts the command into a ReplyError.
-func nameKey(cmd redis.Cmder, err error) error {
-	var reply *ReplyError
-	if !errors.As(err, &reply) {
-		return err
-	}
-	args, key := cmd.Args(), 1
-	if name := cmd.Name(); name == "eval" || name == "evalsha" {
-		key = 3
-	}
-	named := &ReplyError{Command: cmd.Name(), Is: reply.Is}
-	if key < len(args) {
-		named.Key, _ = args[key].(string)
-	}
-	return named
-}
 
 // boundedConn ends when a reply is too large. One goroutine may write while another reads.
 type boundedConn struct {

@@ -123,7 +123,7 @@ func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 		defer cancel()
 		return dial(ctx, network, addr)
 	}
-	return redis.NewClient(options)
+	return keyNaming(redis.NewClient(options))
 }
 
 // minBeatTimeout is the shortest wait for a renewal, on a machine that may be busy.

@@ -64,7 +64,7 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 			options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
 			options.Dialer = within(redis.NewDialer(&redis.Options{DialTimeout: options.DialTimeout, TLSConfig: options.TLSConfig}))
 		}
-		return redis.NewFailoverClient(options), nil
+		return keyNaming(redis.NewFailoverClient(options)), nil
 	}
 	options, err := redis.ParseURL(u.String())
 	if err != nil && query.Has("password") { // the error may have a part of it
@@ -83,7 +83,7 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 		// A push between replies would count as one of them.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
-	return redis.NewClient(options), nil
+	return keyNaming(redis.NewClient(options)), nil
 }
 
 // dialTimeout is go-redis's own.

@@ -209,7 +209,6 @@ func (s *store) payloadReader(size int64) (redis.UniversalClient, func()) {
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dial(context.WithValue(ctx, payloadBytes{}, size), network, address)
 	}
-	client := redis.NewClient(options)
-	client.AddHook(nameKeys{})
+	client := keyNaming(redis.NewClient(options))
 	return client, func() { _ = client.Close() }
 }

@@ -1,12 +1,15 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 func TestStatsBesideADamagedQueue(t *testing.T) {
@@ -24,6 +27,39 @@ func TestStatsBesideADamagedQueue(t *testing.T) {
 			t.Error("counting a damaged queue is no error")
 		}
 	})
+}
+
+// An answer of Redis about a key that does not name it is completed, of one command and of one in a pipeline.
+func TestErrorsNameTheirKey(t *testing.T) {
+	w := setup(t)
+	user := "only-" + w.Tenant()
+	rules := []string{"on", ">secret", "+@all", "~" + w.keys.nodes(), "~" + w.keys.listeners("q"), "&*"}
+	if err := w.rdb.ACLSetUser(w.ctx, user, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.rdb.ACLDelUser(context.WithoutCancel(w.ctx), user) })
+	connect := func(credentials string) *Client {
+		rdb := must[redis.UniversalClient](t)(Connect("redis://" + credentials + strings.TrimPrefix(queuetest.SharedURL(), "redis://")))
+		t.Cleanup(func() { _ = rdb.Close() })
+		return must[*Client](t)(NewFromRedis(rdb, w.config))
+	}
+	all, few := connect(""), connect(user+":secret@")
+	w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "listener")
+	w.rdb.Set(w.ctx, w.keys.nodes(), "x", 0)
+	leases := func(c *Client) error { _, _, _, err := c.Fleet().Leases(w.ctx); return err }
+	listener := func(c *Client) error { return second(c.Queue("q").HasListener(w.ctx)) }
+	for what, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"one command":   {leases(all), "WRONGTYPE key " + w.keys.nodes() + ": "},
+		"of a pipeline": {listener(all), "WRONGTYPE key " + w.keys.nodes() + ": "},
+		"not permitted": {second(few.Topics(w.ctx)), "NOPERM key " + w.keys.generation() + ": "},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%s: %v does not say %q", what, c.err, c.want)
+		}
+	}
 }
 
 func TestLeaveOfADamagedQueue(t *testing.T) {
