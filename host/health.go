@@ -3,6 +3,8 @@ package host
 import (
 	"errors"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,14 +93,19 @@ func (h *health) failed(op, name string, err error) {
 	var reply redis.Error
 	switch {
 	case first && away && errors.As(err, &reply):
-		h.logger.Warn("Redis cannot serve now, as its error says; retrying", "op", op, "error", err)
+		h.logger.Warn("Redis cannot serve now, as its error says; retrying", "op", op, "error", reasons(err))
 	case first && away:
-		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", err)
+		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", reasons(err))
 	case first:
-		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op, "error", err)
+		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op, "error", reasons(err))
 	default:
-		h.logger.Debug("Redis still cannot serve", "op", op, "error", err)
+		h.logger.Debug("Redis still cannot serve", "op", op, "error", reasons(err))
 	}
+}
+
+// reasons is the text of an error in one line, which operators search for; of joined errors that say the same it has one.
+func reasons(err error) string {
+	return strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "; ")
 }
 
 func (h *health) failedQueue(of queueOp, err error) {
@@ -111,9 +118,9 @@ func (h *health) failedQueue(of queueOp, err error) {
 		h.logger.Info("Redis answers again")
 	}
 	if first {
-		h.logger.Error("Redis refuses a queue; retrying", "op", of.op, "queue", of.queue, "error", err)
+		h.logger.Error("Redis refuses a queue; retrying", "op", of.op, "queue", of.queue, "error", reasons(err))
 	} else {
-		h.logger.Debug("Redis still refuses a queue", "op", of.op, "queue", of.queue, "error", err)
+		h.logger.Debug("Redis still refuses a queue", "op", of.op, "queue", of.queue, "error", reasons(err))
 	}
 }
 
@@ -166,7 +173,7 @@ func (h *health) answered(op string) (over bool) {
 // failedQuietly notes a failure that costs nothing but time.
 func (h *health) failedQuietly(op string, err error) {
 	h.metrics.RedisError(op)
-	h.logger.Debug("Redis did not serve", "op", op, "error", err)
+	h.logger.Debug("Redis did not serve", "op", op, "error", reasons(err))
 }
 
 // healthy tells whether Redis served the last call of each op.

@@ -78,6 +78,22 @@ func TestHealth(t *testing.T) {
 }
 
 // Dead letters that are not written are told of once in a row for each queue, and each is counted.
+// What several calls were refused for is one line of the log, and each reason stands there once.
+func TestRefusalInOneLine(t *testing.T) {
+	t.Parallel()
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logBuffer{}
+	h := newHealth(m, hclog.New(&hclog.LoggerOptions{Output: log}), func() {})
+	same := errors.New("WRONGTYPE key t_nodes")
+	h.failed(opReclaim, "", errors.Join(same, same, errors.New("NOPERM key t_queues")))
+	if !log.has("[ERROR]", `error="WRONGTYPE key t_nodes; NOPERM key t_queues"`) {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
 func TestDeadLettersAreNotWritten(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
