@@ -306,7 +306,7 @@ func (r *runner) run(ctx context.Context) error {
 const mostPasses = 5
 
 // count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
-// it finds no new ones.
+// it finds no new ones. It reads those that it has found once.
 func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
@@ -317,6 +317,7 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 		return err
 	}
 	seen := make(map[string]bool)
+	isSeen := func(id string) bool { return seen[id] }
 	more := false
 	for range mostPasses {
 		known := len(seen)
@@ -326,8 +327,8 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 			if memory == nil {
 				return ctx.Err()
 			}
-			next, _, err := r.t.search(ctx, f, *from, func(task *queue.Task) bool {
-				if seen[task.ID] || !suits(action, f, task) {
+			next, _, err := r.t.search(ctx, f, *from, isSeen, func(task *queue.Task) bool {
+				if isSeen(task.ID) || !suits(action, f, task) {
 					return true
 				}
 				if more = len(seen) == r.most; !more {

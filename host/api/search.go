@@ -144,8 +144,9 @@ func parsePlace(cursor string) (p place, err error) {
 }
 
 // search visits the tasks of a filter from a place on, queue by queue, each queue newest first, until visit returns false or the
-// budget is used up: stopped tells which. It returns where to go on; nil if it has seen everything.
-func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*queue.Task) bool) (next *place, stopped bool, err error) {
+// budget is used up: stopped tells which. It passes over those that skip tells, if it is not nil. It returns where to go on; nil if it
+// has seen everything.
+func (t *tenant) search(ctx context.Context, f *Filter, from place, skip func(id string) bool, visit func(*queue.Task) bool) (next *place, stopped bool, err error) {
 	queues := []string{f.Queue}
 	if f.Queue == "" {
 		known, err := t.Queues(ctx)
@@ -167,7 +168,7 @@ func (t *tenant) search(ctx context.Context, f *Filter, from place, visit func(*
 		}
 		for more := true; more; {
 			page, err := t.Queue(name).Page(ctx, queue.ListOptions{
-				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes,
+				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes, Skip: skip,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {
 				break // a damaged queue hides no task of others

@@ -171,7 +171,7 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 	defer place.Give()
 	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
 	size := int64(0)
-	next, full, err := t.search(ctx, f, from, func(task *queue.Task) bool {
+	next, full, err := t.search(ctx, f, from, nil, func(task *queue.Task) bool {
 		out.Body.Items = append(out.Body.Items, taskShape(name, task, nil, 0, principal(ctx)))
 		size += taskSize(task)
 		return len(out.Body.Items) < p.Limit && size < pageBytes

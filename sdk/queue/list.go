@@ -31,6 +31,8 @@ type ListOptions struct {
 	Limit int
 	// Bytes ends the page after the task with which its tasks have this many bytes (default: they may have any number).
 	Bytes int
+	// Skip, if it is not nil, tells which tasks of the page are not read, and left out.
+	Skip func(id string) bool
 }
 
 // List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
@@ -68,9 +70,16 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 		page.Read, page.End = len(ids), len(ids) < o.Limit
 	}
 	if err == nil {
+		wanted, at := make([]string, 0, len(ids)), make([]int, 0, len(ids))
+		for i, id := range ids {
+			if o.Skip == nil || !o.Skip(id) {
+				wanted, at = append(wanted, id), append(at, i)
+			}
+		}
 		var passed int
-		page.Tasks, passed, _, err = q.client.someSummaries(ctx, q.name, o.Status, ids, o.Bytes)
-		if page.Next = o.Offset + o.Limit; passed < len(ids) {
+		page.Tasks, passed, _, err = q.client.someSummaries(ctx, q.name, o.Status, wanted, o.Bytes)
+		if page.Next = o.Offset + o.Limit; passed < len(wanted) {
+			passed = at[passed]
 			page.Next, page.End = o.Offset+passed, false
 			page.Read = max(0, page.Read-len(ids)+passed)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -131,6 +132,34 @@ func TestListLeavesOutWhatHasVanished(t *testing.T) {
 		}
 		if got := idsOf(must[[]*Task](t)(w.Queue("q").List(w.ctx, ListOptions{}))); !slices.Equal(got, []string{cancelled, kept}) {
 			t.Errorf("all: %v", got)
+		}
+	})
+}
+
+// Pages that pass over tasks, and end early because of their bytes, have each other task once.
+func TestListSkips(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		var want []string
+		for i := range 90 {
+			id := fmt.Sprintf("task-%02d", i)
+			w.enqueue(t, "q", "", Options{ID: id, Headers: map[string]string{"long": strings.Repeat("x", 1000)}})
+			if i%3 > 0 {
+				want = append(want, id)
+			}
+		}
+		skip := func(id string) bool { return !slices.Contains(want, id) }
+		var got []string
+		for o := (ListOptions{Limit: 50, Bytes: 10_000, Skip: skip}); ; {
+			page := must[TaskPage](t)(w.Queue("q").Page(w.ctx, o))
+			for _, task := range page.Tasks {
+				got = append(got, task.ID)
+			}
+			if o.Offset = page.Next; page.End {
+				break
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%d tasks, want %d: %v", len(got), len(want), got)
 		}
 	})
 }
