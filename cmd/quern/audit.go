@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 )
 
 func newAudit(env environment) *cobra.Command {
@@ -23,9 +23,9 @@ func newAudit(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shapes, rows := make([]api.AuditEntry, len(entries)), make([]view, len(entries))
+		shapes, rows := make([]admin.AuditEntry, len(entries)), make([]view, len(entries))
 		for i, e := range entries {
-			shapes[i] = api.NewAuditEntry(e)
+			shapes[i] = admin.NewAuditEntry(e)
 			rows[i] = row(moment(e.Time), e.Who, e.Action, given(e.On), e.From, e.Status, given(e.Detail))
 		}
 		return showTable(cmd, json, shapes, "TIME WHO ACTION ON FROM STATUS DETAIL", rows)

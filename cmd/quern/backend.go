@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/host/kv"
@@ -30,7 +30,7 @@ type backend interface {
 
 	Queue(name string) queueBackend
 	Queues(context.Context) (map[string]int64, error)
-	BusiestQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error)
+	BusiestQueues(ctx context.Context, most int) (queues []admin.Queue, all int64, err error)
 	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
 
 	Task(ctx context.Context, id string) (*queue.Task, error)
@@ -40,23 +40,23 @@ type backend interface {
 	Log(ctx context.Context, id string, after int64) ([]queue.LogLine, error)
 	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
 	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
-	List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error)
+	List(ctx context.Context, f *admin.Filter, offset, limit int) ([]*queue.Task, error)
 	Retry(ctx context.Context, id string) (*queue.Task, error)
 	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
 	Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
 
-	Topics(context.Context) ([]api.Topic, error)
-	Topic(ctx context.Context, name string) (api.Topic, error)
+	Topics(context.Context) ([]admin.Topic, error)
+	Topic(ctx context.Context, name string) (admin.Topic, error)
 	Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error)
-	Publication(ctx context.Context, id string) (api.Publication, error)
-	Publications(ctx context.Context, topic string, offset, limit int64) ([]api.Publication, error)
+	Publication(ctx context.Context, id string) (admin.Publication, error)
+	Publications(ctx context.Context, topic string, offset, limit int64) ([]admin.Publication, error)
 	Subscriptions(context.Context) ([]queue.Subscription, error)
 	Subscription(ctx context.Context, id string) (queue.Subscription, error)
 	Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error)
 	ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error)
 	Unsubscribe(ctx context.Context, id string) error
-	Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]api.Delivery, error)
+	Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]admin.Delivery, error)
 	Replay(ctx context.Context, subscription string, since time.Time, dry bool) (queue.Replayed, error)
 
 	Schedules(context.Context) ([]*queue.Schedule, error)
@@ -68,8 +68,8 @@ type backend interface {
 	RunSchedule(ctx context.Context, id string) (string, error)
 	SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error)
 
-	Nodes(context.Context) ([]api.Node, error)
-	Leased(ctx context.Context, most int) ([]api.Node, error)
+	Nodes(context.Context) ([]admin.Node, error)
+	Leased(ctx context.Context, most int) ([]admin.Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error)
 	Plugins(context.Context) ([]host.Plugin, error)
@@ -78,7 +78,7 @@ type backend interface {
 	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
 	AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry, error)
 
-	Buckets(context.Context) ([]api.Bucket, error)
+	Buckets(context.Context) ([]admin.Bucket, error)
 	Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error)
 	Value(ctx context.Context, bucket, key string) ([]byte, error)
 }
@@ -102,7 +102,7 @@ type queueBackend interface {
 
 // direct is a tenant by its Redis.
 type direct struct {
-	api.Reader
+	*admin.Direct
 	rdb   redis.UniversalClient
 	owned bool // rdb is
 }
@@ -112,7 +112,7 @@ func newDirect(rdb redis.UniversalClient, config queue.Config) (*direct, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &direct{Reader: api.NewReader(c, kv.New(rdb, c.Tenant())), rdb: rdb}, nil
+	return &direct{Direct: admin.NewDirect(c, kv.New(rdb, c.Tenant())), rdb: rdb}, nil
 }
 
 func (d *direct) Close() error {
@@ -125,7 +125,7 @@ func (d *direct) Close() error {
 
 func (d *direct) Queue(name string) queueBackend { return d.Client.Queue(name) }
 
-func (d *direct) List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error) {
+func (d *direct) List(ctx context.Context, f *admin.Filter, offset, limit int) ([]*queue.Task, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func connectServer(cmd *cobra.Command, config queue.Config) (backend, error) {
 		return nil, usagef("%s: %w", origin(flag), trimInvalid(err))
 	}
 	c.Trace = config.Headers(cmd.Context())
-	c.Withheld = func(t *api.Task) {
+	c.Withheld = func(t *admin.Task) {
 		note(cmd, "the token may not see what producers and handlers wrote of task %s: parameters of %d bytes, a result of %d bytes, headers, message and errors", t.ID, t.ParametersSize, t.ResultSize)
 	}
 	if u, err := url.Parse(c.Address()); err == nil && u.Scheme == "http" && token != "" && !isLoopback(u.Hostname()) {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -90,11 +90,11 @@ var lookups = map[string]func(context.Context, backend) []string{
 	"QUEUE":        queueNames,
 	"ID":           taskIDs,
 	"DEPENDENCY":   taskIDs,
-	"LISTENER":     offer(backend.Nodes, func(n api.Node) string { return n.Listener }),
-	"TOPIC":        offer(backend.Topics, func(t api.Topic) string { return t.Topic }),
+	"LISTENER":     offer(backend.Nodes, func(n admin.Node) string { return n.Listener }),
+	"TOPIC":        offer(backend.Topics, func(t admin.Topic) string { return t.Topic }),
 	"SUBSCRIPTION": offer(backend.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
 	"SCHEDULE":     offer(backend.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
-	"BUCKET":       offer(backend.Buckets, func(b api.Bucket) string { return b.Bucket }),
+	"BUCKET":       offer(backend.Buckets, func(b admin.Bucket) string { return b.Bucket }),
 	"NAME":         pluginNames,
 	"NAME|DIGEST":  pluginNames,
 }
@@ -118,7 +118,7 @@ func queueNames(ctx context.Context, client backend) []string {
 
 func taskIDs(ctx context.Context, client backend) (found []string) {
 	for _, name := range queueNames(ctx, client) {
-		tasks, err := client.List(ctx, &api.Filter{Queue: name}, 0, completedTasks)
+		tasks, err := client.List(ctx, &admin.Filter{Queue: name}, 0, completedTasks)
 		if err != nil {
 			break
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -27,8 +27,8 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rowsOf(deliveries, func(d *api.Delivery) view {
-			return row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(api.Moment(d.Created)), d.Error)
+		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", rowsOf(deliveries, func(d *admin.Delivery) view {
+			return row(d.ID, d.Status, d.Attempts, given(d.Answer), moment(admin.Moment(d.Created)), d.Error)
 		}))
 	})
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -42,7 +42,7 @@ func newKVLs(env environment) *cobra.Command {
 		if err != nil && len(buckets) == 0 {
 			return err // else one damaged bucket does not hide the others
 		}
-		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", rowsOf(buckets, func(b *api.Bucket) view {
+		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", rowsOf(buckets, func(b *admin.Bucket) view {
 			return row(b.Tenant, b.Bucket, b.Keys, b.Bytes, given(b.Quota))
 		})), err)
 	}))

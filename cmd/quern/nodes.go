@@ -11,18 +11,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // nodeRow is a listener as `node ls` prints it, at a time by Redis's clock.
-func nodeRow(n api.Node, now time.Time) view {
+func nodeRow(n admin.Node, now time.Time) view {
 	shown := ""
 	if n.Slots != nil && n.SlotsInUse != nil {
 		shown = fmt.Sprint(*n.SlotsInUse, "/", *n.Slots)
 	}
 	lease := ""
-	switch ends := api.Moment(n.LeaseEnds); {
+	switch ends := admin.Moment(n.LeaseEnds); {
 	case ends.After(now):
 		lease = "alive"
 	case !ends.IsZero():
@@ -50,7 +50,7 @@ func newNodeLs(env environment) *cobra.Command {
 			return err
 		}
 		return list(cmd, client, json, nodes, "LISTENER TENANT KIND VERSION LEASE DRAINING SLOTS QUEUES HOLDS NAME UPTIME ADDRESS",
-			rowsOf(nodes, func(n *api.Node) view { return nodeRow(*n, now) }))
+			rowsOf(nodes, func(n *admin.Node) view { return nodeRow(*n, now) }))
 	})
 }
 
@@ -81,7 +81,7 @@ func notDrained(ctx context.Context, client backend, listener string) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(nodes, func(n api.Node) bool { return n.Listener == listener })
+	i := slices.IndexFunc(nodes, func(n admin.Node) bool { return n.Listener == listener })
 	switch {
 	case i < 0:
 		return noListener(client, listener)
@@ -123,6 +123,6 @@ func newNodeReclaim(env environment) *cobra.Command {
 			return err
 		}
 		v := view{{"", "returned", got.Returned}, {"", "scheduled", got.Scheduled}, {"", "failed", got.Failed}, {"", "dropped", got.Dropped}}
-		return showLine(cmd, json, api.Reclaimed{Listener: listener, Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, v.line())
+		return showLine(cmd, json, admin.Reclaimed{Listener: listener, Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, v.line())
 	})
 }

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // queueRow is a queue as `queue ls` and `queue show` print it for people.
-func queueRow(q *api.Queue) view {
+func queueRow(q *admin.Queue) view {
 	oldest := time.Duration(q.OldestPendingAgeSeconds * float64(time.Second)).Truncate(time.Millisecond)
 	return row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners, q.Paused, limitWord(q.Limit), given(oldest))
 }
@@ -36,14 +36,14 @@ func newQueueLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shapes, rows := []api.Queue{}, []view{}
+		shapes, rows := []admin.Queue{}, []view{}
 		var damaged error // the first one; it does not hide the other queues
 		for i, s := range stats {
 			if s.Err != nil {
 				damaged = cmp.Or(damaged, s.Err)
 				continue
 			}
-			shape := api.NewQueue(client.Tenant(), names[i], s)
+			shape := admin.NewQueue(client.Tenant(), names[i], s)
 			shapes, rows = append(shapes, shape), append(rows, queueRow(&shape))
 		}
 		return cmp.Or(list(cmd, client, json, shapes, queueHeading, rows), damaged)
@@ -68,7 +68,7 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shape := api.NewQueue(client.Tenant(), args[0], stats)
+		shape := admin.NewQueue(client.Tenant(), args[0], stats)
 		shape.DeadLetters, shape.FailedWithDeadLetter = &letters, &buried
 		return showTable(cmd, json, shape, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{append(queueRow(&shape), row(letters, buried)...)})
 	})

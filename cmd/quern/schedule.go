@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host"
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -85,9 +85,9 @@ func newScheduleLs(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shapes, rows := make([]api.Schedule, len(all)), make([]view, len(all))
+		shapes, rows := make([]admin.Schedule, len(all)), make([]view, len(all))
 		for i, s := range all {
-			shapes[i] = api.NewSchedule(client.Tenant(), s)
+			shapes[i] = admin.NewSchedule(client.Tenant(), s)
 			next, err := host.NextTicks(s, 1)
 			when := ticks(next).String()
 			if err != nil {
@@ -112,7 +112,7 @@ func showSchedule(cmd *cobra.Command, client backend, id string, json bool) erro
 		return scheduleError(err)
 	}
 	if json {
-		return writeJSON(cmd.OutOrStdout(), api.NewSchedule(client.Tenant(), s))
+		return writeJSON(cmd.OutOrStdout(), admin.NewSchedule(client.Tenant(), s))
 	}
 	return show(cmd, false, scheduleView(s))
 }

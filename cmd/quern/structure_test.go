@@ -29,10 +29,11 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":    {"host", "host/account", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"cmd/quern":    {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
 	"host":         {"host/account", "host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
 	"host/account": {},
-	"host/api":     {"host", "host/account", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
+	"host/admin":   {"host", "host/kv", "host/webhook", "sdk/queue", "plugins"},
+	"host/api":     {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
 	"host/doctor":  {"sdk/queue", "plugins"},
 	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":      {"sdk/queue", "runtime"},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -38,9 +38,9 @@ func newTaskShow(env environment) *cobra.Command {
 			return err
 		}
 		shown := struct {
-			api.Task
-			Dependencies []api.Dependency `json:"dependencies,omitempty"`
-		}{Task: api.NewTask(client.Tenant(), task, attempts)}
+			admin.Task
+			Dependencies []admin.Dependency `json:"dependencies,omitempty"`
+		}{Task: admin.NewTask(client.Tenant(), task, attempts)}
 		v := taskView(client.Tenant(), task, attempts)
 		if task.After != nil {
 			dependencies, err := client.Dependencies(cmd.Context(), task.ID, 0, mostDependencies)
@@ -48,7 +48,7 @@ func newTaskShow(env environment) *cobra.Command {
 				return err
 			}
 			for _, d := range dependencies {
-				shown.Dependencies = append(shown.Dependencies, api.Dependency(d))
+				shown.Dependencies = append(shown.Dependencies, admin.Dependency(d))
 			}
 			v = append(v, dependenciesView(task.After.Of, dependencies)...)
 		}
@@ -110,9 +110,9 @@ func newTaskLs(env environment) *cobra.Command {
 		if damaged != nil && len(tasks) == 0 {
 			return damaged
 		}
-		all, rows := make([]api.Task, len(tasks)), make([]view, len(tasks))
+		all, rows := make([]admin.Task, len(tasks)), make([]view, len(tasks))
 		for i, t := range tasks {
-			all[i] = api.NewTask(client.Tenant(), t, nil)
+			all[i] = admin.NewTask(client.Tenant(), t, nil)
 			rows[i] = row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
 			if selected.Status == string(queue.Failed) {
 				failure := t.Failure()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -73,7 +73,7 @@ func findListener(ctx context.Context, client backend, id string) (string, error
 
 // taskFilter are the flags that select tasks by what they are.
 type taskFilter struct {
-	selects   api.Filter
+	selects   admin.Filter
 	labels    map[string]string
 	olderThan time.Duration
 	newerThan time.Duration
@@ -97,7 +97,7 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 }
 
 // filter is what the flags select, in a queue, and the bounds of a task's age as seconds of Redis's clock; 0 for none.
-func (t *taskFilter) filter(ctx context.Context, client backend, queue string) (f api.Filter, since, until float64, err error) {
+func (t *taskFilter) filter(ctx context.Context, client backend, queue string) (f admin.Filter, since, until float64, err error) {
 	f = t.selects
 	f.Queue = queue
 	for name, value := range t.labels {
@@ -117,7 +117,7 @@ func (t *taskFilter) filter(ctx context.Context, client backend, queue string) (
 }
 
 // newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
-func newest(ctx context.Context, client backend, queues []string, f api.Filter, offset, limit int) ([]*queue.Task, error) {
+func newest(ctx context.Context, client backend, queues []string, f admin.Filter, offset, limit int) ([]*queue.Task, error) {
 	if len(queues) == 1 {
 		f.Queue = queues[0]
 		return client.List(ctx, &f, offset, limit)

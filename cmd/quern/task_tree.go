@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -19,7 +19,7 @@ func showTree(cmd *cobra.Command, client backend, id string, json bool) error {
 	}
 	var text strings.Builder
 	drawTree(&text, tree, "", "")
-	return showLine(cmd, json, api.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
+	return showLine(cmd, json, admin.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
 }
 
 // drawTree writes a line for each task. stem is what stands before the task's own line, trunk before those below it.

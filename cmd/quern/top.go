@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/top"
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -98,7 +98,7 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 	look.Wrong = s.examine(ctx)
 	switch {
 	case want.Queue != "":
-		look.Tasks, err = s.client.List(ctx, &api.Filter{Queue: want.Queue, Status: string(want.Status)}, 0, topTasks)
+		look.Tasks, err = s.client.List(ctx, &admin.Filter{Queue: want.Queue, Status: string(want.Status)}, 0, topTasks)
 		if len(look.Tasks) > 0 && errors.Is(err, queue.ErrDamaged) {
 			err = nil
 		}
@@ -152,7 +152,7 @@ func (s *topSource) tasks(ctx context.Context, look *top.Look, status queue.Stat
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
 	names = names[:min(len(names), topTaskQueues)]
 	for _, name := range names {
-		some, err := s.client.List(ctx, &api.Filter{Queue: name, Status: string(status)}, 0, topTasks/len(names))
+		some, err := s.client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, 0, topTasks/len(names))
 		if err != nil && !errors.Is(err, queue.ErrDamaged) {
 			return err
 		}

@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // topicView is a topic as people see it.
-func topicView(t *api.Topic) view {
+func topicView(t *admin.Topic) view {
 	return view{
 		{"", "tenant", t.Tenant},
 		{"", "topic", t.Topic},
@@ -21,7 +21,7 @@ func topicView(t *api.Topic) view {
 		{"", "dropped", t.Dropped},
 		{"", "tasks", t.Tasks},
 		{"", "kept", t.Kept},
-		{"", "last published", moment(api.Moment(t.LastPublished))},
+		{"", "last published", moment(admin.Moment(t.LastPublished))},
 	}
 }
 
@@ -134,12 +134,12 @@ func newTopicPublish(env environment) *cobra.Command {
 }
 
 // publicationView is a publication as people see it.
-func publicationView(p *api.Publication) view {
+func publicationView(p *admin.Publication) view {
 	return view{
 		{"", "id", p.ID},
 		{"", "topic", p.Topic},
 		{"", "state", p.State},
-		{"", "created", moment(api.Moment(p.Created))},
+		{"", "created", moment(admin.Moment(p.Created))},
 		{"", "subscribers", p.Subscribers},
 		{"", "tasks", p.Tasks},
 	}

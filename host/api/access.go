@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/hashicorp/go-hclog"
 	"go.yaml.in/yaml/v3"
@@ -63,6 +65,11 @@ func (p *Principal) rate() float64 { return cmp.Or(p.Rate, defaultRate) }
 
 // reads tells whether it may see what producers and handlers wrote.
 func (p *Principal) reads() bool { return p.Payloads == nil || *p.Payloads }
+
+// view is what it may see.
+func (p *Principal) view() admin.View {
+	return admin.View{Payloads: p.reads(), Webhooks: p.reads() || p.Role == Admin}
+}
 
 // owner is whose part of the budgets it uses: those that see the same tenants alone share one, or the tokens of a tenant could take
 // what all others need.

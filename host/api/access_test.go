@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -57,7 +58,7 @@ func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	tenant := queuetest.Tenant()
 	viewer, operator := token(t, path, "vera", api.Viewer), token(t, path, "otto", api.Operator, tenant)
-	admin, stranger := token(t, path, "ada", api.Admin), token(t, path, "sam", api.Admin, "other")
+	ada, stranger := token(t, path, "ada", api.Admin), token(t, path, "sam", api.Admin, "other")
 	w := serve(t, queuetest.Shared(t).URL(), tenant, access(t, path))
 	id := w.fail(t, "mail", "no")
 
@@ -84,7 +85,7 @@ func TestTokens(t *testing.T) {
 		{operator, http.MethodPost, "/queues/mail/pause", 200},
 		{operator, http.MethodDelete, "/tasks/" + id, 403},
 		{operator, http.MethodPost, "/queues/mail/purge?all=true", 403},
-		{admin, http.MethodDelete, "/tasks/" + id, 204},
+		{ada, http.MethodDelete, "/tasks/" + id, 204},
 	} {
 		w.token = step.token
 		if got := w.do(t, request{method: step.method, path: step.path}); got.status != step.status {
@@ -96,7 +97,7 @@ func TestTokens(t *testing.T) {
 	}
 
 	// The audit log has what was done, newest first. Who may not act writes nothing there.
-	log := get[api.List[api.AuditEntry]](t, w, "/audit")
+	log := get[api.List[admin.AuditEntry]](t, w, "/audit")
 	if len(log.Items) != 2 {
 		t.Fatalf("%+v", log)
 	}
@@ -107,7 +108,7 @@ func TestTokens(t *testing.T) {
 	if before.Who != "otto" || before.Action != "pause-queue" || before.On != "queue mail" || before.Status != 200 {
 		t.Errorf("before %+v", before)
 	}
-	rest := get[api.List[api.AuditEntry]](t, w, "/audit?cursor="+get[api.List[api.AuditEntry]](t, w, "/audit?limit=1").Next)
+	rest := get[api.List[admin.AuditEntry]](t, w, "/audit?cursor="+get[api.List[admin.AuditEntry]](t, w, "/audit?limit=1").Next)
 	if len(rest.Items) != 1 || rest.Items[0] != before || rest.Next != "" {
 		t.Errorf("the rest: %+v", rest)
 	}
@@ -119,7 +120,7 @@ func TestTokens(t *testing.T) {
 		w.token = fresh
 		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusOK
 	})
-	w.token = admin
+	w.token = ada
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not any more")
 	damaged := path + ".new" // not written in place: for a moment the file would be empty
 	must(t, os.WriteFile(damaged, []byte("tokens: 7"), 0o600))
@@ -205,7 +206,7 @@ func TestHiddenPayloads(t *testing.T) {
 	id := w.fail(t, "mail", "secret words\nmore of them")
 	w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "headers", `{"x-id": "secret"}`)
 	whole := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id})
-	task := decode[api.Task](t, whole, http.StatusOK)
+	task := decode[admin.Task](t, whole, http.StatusOK)
 	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "" {
 		t.Errorf("%s", whole.body)
 	}

@@ -31,6 +31,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/hashicorp/go-hclog"
@@ -119,31 +121,11 @@ type service struct {
 	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// Reader reads a tenant in the shapes of the API, as far as its principal may see it. The caller closes its Client.
-type Reader struct {
-	*queue.Client
-	*queue.Fleet
-	Store *kv.Store
-	who   *Principal
-}
-
-// NewReader reads all of the tenant of a client, whose handlers have these buckets.
-func NewReader(client *queue.Client, store *kv.Store) Reader {
-	return Reader{client, client.Fleet(), store, everyone}
-}
-
-// tenant is a tenant that is served. Its own Reader has no principal, so that it cannot read what not all may see: see reader.
+// tenant is a tenant that is served.
 type tenant struct {
-	Reader
+	*admin.Direct
 	changes  changes
 	findings findings
-}
-
-// reader reads what the principal of a request may see.
-func (t *tenant) reader(ctx context.Context) *Reader {
-	r := t.Reader
-	r.who = principal(ctx)
-	return &r
 }
 
 // Listen takes the address at once; port 0 is a free one. Without Access it must be a loopback address.
@@ -196,9 +178,7 @@ func newService(config Config) *service {
 	s.streams, s.waits = s.newBounded("open streams", maxStreams), s.newBounded("requests that wait for tasks", maxWaits)
 	s.lists, s.searches, s.worked = s.newBounded("lists", maxLists), s.newBounded("searches", maxSearches), s.newBounded("running jobs", maxWorked)
 	for _, client := range config.Clients {
-		reader := NewReader(client, config.Stores[client.Tenant()])
-		reader.who = nil
-		s.tenants[client.Tenant()] = &tenant{Reader: reader}
+		s.tenants[client.Tenant()] = &tenant{Direct: admin.NewDirect(client, config.Stores[client.Tenant()])}
 	}
 	about := huma.DefaultConfig("Quern", "1")
 	about.Info.Description = "Queues, tasks, nodes and plugins of a fleet. Times are seconds since the epoch, durations seconds, " +
@@ -303,8 +283,27 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 		if err != nil {
 			return nil, s.problem(ctx, o.name, err)
 		}
+		if body := reflect.ValueOf(out); !body.IsNil() {
+			redact(body.Elem().FieldByName("Body"), principal(ctx).view())
+		}
 		return out, nil
 	})
+}
+
+// redact takes out of an answer what not everybody may see.
+func redact(body reflect.Value, v admin.View) {
+	switch body.Kind() {
+	case reflect.Pointer:
+		redact(body.Elem(), v)
+	case reflect.Struct:
+		if r, ok := body.Addr().Interface().(interface{ Redact(admin.View) }); ok {
+			r.Redact(v)
+		} else if items := body.FieldByName("Items"); items.IsValid() {
+			for i := range items.Len() {
+				redact(items.Index(i), v)
+			}
+		}
+	}
 }
 
 // isList tells whether an answer is a list.

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -73,26 +74,26 @@ func TestQueues(t *testing.T) {
 	w.enqueue(t, "a/b%2Fc?", "odd", queue.Options{})
 	w.fail(t, "broken", "no")
 
-	page := get[api.List[api.Queue]](t, w, "/queues?limit=2")
+	page := get[api.List[admin.Queue]](t, w, "/queues?limit=2")
 	if len(page.Items) != 2 || page.Items[0].Queue != "a/b%2Fc?" || page.Items[1].Queue != "broken" || page.Next == "" || page.Items[1].Failed != 1 {
 		t.Errorf("first page: %+v", page)
 	}
-	page = get[api.List[api.Queue]](t, w, "/queues?limit=2&cursor="+page.Next)
+	page = get[api.List[admin.Queue]](t, w, "/queues?limit=2&cursor="+page.Next)
 	if len(page.Items) != 1 || page.Items[0].Queue != "mail" || page.Items[0].Pending != 1 || page.Next != "" {
 		t.Errorf("second page: %+v", page)
 	}
-	if q := get[api.Queue](t, w, "/queues/a%2Fb%252Fc%3F"); q.Pending != 1 || q.Tenant != w.Tenant() {
+	if q := get[admin.Queue](t, w, "/queues/a%2Fb%252Fc%3F"); q.Pending != 1 || q.Tenant != w.Tenant() {
 		t.Errorf("a queue with an odd name: %+v", q)
 	}
 
-	if q := post[api.Queue](t, w, "/queues/mail/pause", nil, http.StatusOK); !q.Paused {
+	if q := post[admin.Queue](t, w, "/queues/mail/pause", nil, http.StatusOK); !q.Paused {
 		t.Errorf("after pause: %+v", q)
 	}
-	if q := post[api.Queue](t, w, "/queues/mail/resume", nil, http.StatusOK); q.Paused {
+	if q := post[admin.Queue](t, w, "/queues/mail/resume", nil, http.StatusOK); q.Paused {
 		t.Errorf("after resume: %+v", q)
 	}
 	limit := w.do(t, request{method: http.MethodPut, path: "/queues/mail/limit", body: []byte(`{"limit": 1}`)})
-	if q := decode[api.Queue](t, limit, http.StatusOK); q.Limit != 1 {
+	if q := decode[admin.Queue](t, limit, http.StatusOK); q.Limit != 1 {
 		t.Errorf("after limit: %+v", q)
 	}
 	got := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks", body: []byte("one more")})
@@ -163,7 +164,7 @@ func TestTasks(t *testing.T) {
 	w := setup(t)
 	created := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks?key=order-7&label=to=ada&label=kind=x%3Dy&priority=80", body: []byte{0xff, 0}})
 	receipt := decode[api.Receipt](t, created, http.StatusOK)
-	task := get[api.Task](t, w, "/tasks/"+receipt.ID)
+	task := get[admin.Task](t, w, "/tasks/"+receipt.ID)
 	if task.ID != receipt.ID || task.Status != queue.Pending || task.Key != "order-7" || task.Labels["kind"] != "x=y" ||
 		task.Priority != 80 || string(task.ParametersBase64) != "\xff\x00" || task.ParametersSize != 2 || task.Created == 0 {
 		t.Errorf("%+v", task)
@@ -181,7 +182,7 @@ func TestTasks(t *testing.T) {
 	if string(result.body) != "<script>" || result.header.Get("Content-Type") != "application/octet-stream" || result.header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%+v", result)
 	}
-	if task := get[api.Task](t, w, "/tasks/"+receipt.ID+"?payload_limit=3"); task.Result != nil || task.ResultSize != 8 || len(task.History) != 1 || task.Plugin != "p" {
+	if task := get[admin.Task](t, w, "/tasks/"+receipt.ID+"?payload_limit=3"); task.Result != nil || task.ResultSize != 8 || len(task.History) != 1 || task.Plugin != "p" {
 		t.Errorf("%+v", task)
 	}
 	if gone := w.do(t, request{method: http.MethodDelete, path: "/tasks/" + receipt.ID}); gone.status != http.StatusNoContent {
@@ -190,7 +191,7 @@ func TestTasks(t *testing.T) {
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID}), http.StatusNotFound, "deleted")
 
 	failed := w.fail(t, "mail", "cannot reach the printer")
-	if task := post[api.Task](t, w, "/tasks/"+failed+"/retry", nil, http.StatusOK); task.Status != queue.Pending {
+	if task := post[admin.Task](t, w, "/tasks/"+failed+"/retry", nil, http.StatusOK); task.Status != queue.Pending {
 		t.Errorf("retried: %+v", task)
 	}
 	ended := post[struct {
@@ -200,10 +201,10 @@ func TestTasks(t *testing.T) {
 	if !ended.Ended {
 		t.Errorf("cancelled: %+v", ended)
 	}
-	if task := get[api.Task](t, w, "/tasks/"+failed+"?wait_seconds=60"); task.Reason != queue.ReasonCancelled {
+	if task := get[admin.Task](t, w, "/tasks/"+failed+"?wait_seconds=60"); task.Reason != queue.ReasonCancelled {
 		t.Errorf("%+v", task)
 	}
-	if history := get[api.List[api.Attempt]](t, w, "/tasks/"+failed+"/history"); len(history.Items) != 1 || history.Items[0].Error.Message != "cannot reach the printer" {
+	if history := get[api.List[admin.Attempt]](t, w, "/tasks/"+failed+"/history"); len(history.Items) != 1 || history.Items[0].Error.Message != "cannot reach the printer" {
 		t.Errorf("history %+v", history)
 	}
 }
@@ -225,7 +226,7 @@ func TestBatch(t *testing.T) {
 			t.Errorf("task %d: %q, %v, want %q", i, got, err, want)
 		}
 	}
-	if task := get[api.Task](t, w, "/tasks/"+list.Items[1].ID); task.Priority != 0 || task.Labels["x"] != "y" {
+	if task := get[admin.Task](t, w, "/tasks/"+list.Items[1].ID); task.Priority != 0 || task.Labels["x"] != "y" {
 		t.Errorf("%+v", task)
 	}
 	text, err := json.Marshal(map[string]any{"tasks": []any{map[string]any{"parameter": "x"}}})
@@ -275,7 +276,7 @@ func TestAuditOfAPanic(t *testing.T) {
 		c.Clients, c.Logger = []*queue.Client{client}, hclog.New(&hclog.LoggerOptions{Output: log})
 	})
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/mail/pause"}), http.StatusInternalServerError, "the log of this process has the details")
-	entries := get[api.List[api.AuditEntry]](t, w, "/audit").Items
+	entries := get[api.List[admin.AuditEntry]](t, w, "/audit").Items
 	if len(entries) != 1 || entries[0].Action != "pause-queue" || entries[0].On != "queue mail" || entries[0].Status != http.StatusInternalServerError {
 		t.Errorf("%+v", entries)
 	}

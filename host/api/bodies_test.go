@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -156,7 +157,7 @@ func TestLargeLists(t *testing.T) { //nolint:paralleltest // it measures memory
 		must(t, err)
 	}
 	taken := allocated(func() {
-		if page := get[api.List[api.Schedule]](t, w, "/schedules?limit=1"); len(page.Items) != 1 || page.Next != "s000" {
+		if page := get[api.List[admin.Schedule]](t, w, "/schedules?limit=1"); len(page.Items) != 1 || page.Next != "s000" {
 			t.Errorf("%d schedules, next %q", len(page.Items), page.Next)
 		}
 	})
@@ -168,7 +169,7 @@ func TestLargeLists(t *testing.T) { //nolint:paralleltest // it measures memory
 		t.Errorf("the pages have %d schedules", len(all))
 	}
 	got := w.do(t, request{method: http.MethodGet, path: "/schedules?limit=1000"})
-	if page := decode[api.List[api.Schedule]](t, got, http.StatusOK); page.Next == "" || len(got.body) > 8<<20 {
+	if page := decode[api.List[admin.Schedule]](t, got, http.StatusOK); page.Next == "" || len(got.body) > 8<<20 {
 		t.Errorf("a page of %d schedules has %d MiB", len(page.Items), len(got.body)>>20)
 	}
 	taken = allocated(func() {
@@ -191,14 +192,14 @@ func TestLargeLists(t *testing.T) { //nolint:paralleltest // it measures memory
 	_, err = w.Queue("keys").EnqueueMany(w.ctx, specs)
 	must(t, err)
 	got = w.do(t, request{method: http.MethodGet, path: "/queues/keys/tasks?limit=1000"})
-	if page := decode[api.List[api.Task]](t, got, http.StatusOK); page.Next == "" || page.Partial || len(got.body) > 8<<20 {
+	if page := decode[api.List[admin.Task]](t, got, http.StatusOK); page.Next == "" || page.Partial || len(got.body) > 8<<20 {
 		t.Errorf("a page of %d tasks has %d MiB, next %q", len(page.Items), len(got.body)>>20, page.Next)
 	}
 	if all := ids(t, w, "/tasks?queue=keys&limit=1000"); len(all) != len(specs) {
 		t.Errorf("the pages have %d tasks", len(all))
 	}
 	got = w.do(t, request{method: http.MethodGet, path: "/tasks/root/tree?width=1000&total=10000"})
-	tree := decode[api.TreeNode](t, got, http.StatusOK)
+	tree := decode[admin.TreeNode](t, got, http.StatusOK)
 	if shown := len(tree.Children); len(got.body) > 16<<20 || shown == 0 && tree.Left == 0 {
 		t.Errorf("the tree has %d MiB, %d children and %d left out", len(got.body)>>20, shown, tree.Left)
 	}
@@ -211,7 +212,7 @@ func TestEscapedPayloads(t *testing.T) { //nolint:paralleltest // it measures me
 		value := strings.Repeat("\x01", size)
 		id := w.enqueue(t, "q", value, queue.Options{})
 		taken := allocated(func() {
-			task := get[api.Task](t, w, "/tasks/"+id+"?payload_limit=16777216")
+			task := get[admin.Task](t, w, "/tasks/"+id+"?payload_limit=16777216")
 			if task.ParametersSize != size || (task.Parameters != nil) != shown {
 				t.Errorf("%d bytes: size %d, shown %t", size, task.ParametersSize, task.Parameters != nil)
 			}
@@ -260,7 +261,7 @@ func TestManyRequests(t *testing.T) {
 		break
 	}
 	w.token = other
-	get[api.List[api.Queue]](t, w, "/queues")
+	get[api.List[admin.Queue]](t, w, "/queues")
 }
 
 // Who may not see payloads cannot find them out by guessing either.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -20,7 +22,7 @@ type NewBulk struct {
 	InTenant
 	Body struct {
 		Action queue.Change `json:"action" enum:"cancel,retry,delete"`
-		Filter Filter       `json:"filter" doc:"Must say something. A retry takes failed tasks, without cancelled ones unless the reason is cancelled, and waiting dead letters; a cancel those that are not finished, a delete those that are."`
+		Filter admin.Filter `json:"filter" doc:"Must say something. A retry takes failed tasks, without cancelled ones unless the reason is cancelled, and waiting dead letters; a cancel those that are not finished, a delete those that are."`
 		Start  bool         `json:"start,omitempty" doc:"Begin when the tasks are counted; else the job waits to be started."`
 	}
 }
@@ -30,7 +32,7 @@ type Job struct {
 	ID          string                 `json:"id"`
 	Tenant      string                 `json:"tenant"`
 	Action      queue.Change           `json:"action"`
-	Filter      Filter                 `json:"filter"`
+	Filter      admin.Filter           `json:"filter"`
 	By          string                 `json:"by"`
 	Created     float64                `json:"created"`
 	State       queue.JobState         `json:"state" enum:"counting,counted,running,stopped,done"`
@@ -62,16 +64,20 @@ type InJob struct {
 	Job string `path:"job" pattern:"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" doc:"The job's ID, in small letters."`
 }
 
-// jobShape shows a job; who may not see the errors of handlers sees neither those that others look for.
-func jobShape(tenant string, j *queue.Job, who *Principal) Job {
-	busy := j.State == queue.JobCounting || j.State == queue.JobRunning || j.State == queue.JobCounted && j.Start && !j.Stop
-	var filter Filter
-	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
-	if filter.Error != "" && !who.reads() {
-		filter.Error = "hidden"
+// Redact takes out the text of an error that somebody else looks for.
+func (j *Job) Redact(v admin.View) {
+	if j.Filter.Error != "" && !v.Payloads {
+		j.Filter.Error = "hidden"
 	}
+}
+
+// jobShape shows a job.
+func jobShape(tenant string, j *queue.Job) Job {
+	busy := j.State == queue.JobCounting || j.State == queue.JobRunning || j.State == queue.JobCounted && j.Start && !j.Stop
+	var filter admin.Filter
+	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
 	return Job{
-		ID: j.ID, Tenant: tenant, Action: queue.Change(j.Action), Filter: filter, By: j.By, Created: stamp(j.Created),
+		ID: j.ID, Tenant: tenant, Action: queue.Change(j.Action), Filter: filter, By: j.By, Created: admin.Seconds(j.Created),
 		State: j.State, Interrupted: busy && !j.Claimed, Stopping: busy && j.Claimed && j.Stop, More: j.More, Error: j.Error,
 		Items: j.Items, Ended: j.Ended, Ends: j.Ends,
 	}
@@ -86,7 +92,7 @@ func (s *service) describeBulk() {
 			jobs, err := t.Jobs(ctx)
 			shapes := make([]Job, len(jobs))
 			for i, j := range jobs {
-				shapes[i] = jobShape(in.Tenant, j, principal(ctx))
+				shapes[i] = jobShape(in.Tenant, j)
 			}
 			return listed(shapes, err)
 		})
@@ -153,18 +159,18 @@ func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &JobOf{Body: jobShape(in.Tenant, job, principal(ctx))}, nil
+	return &JobOf{Body: jobShape(in.Tenant, job)}, nil
 }
 
 func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	err := mayAct(ctx, in.Body.Action)
 	if err == nil {
-		err = in.Body.Filter.check(principal(ctx))
+		err = checkFilter(ctx, &in.Body.Filter)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if in.Body.Filter.empty() {
+	if in.Body.Filter.Empty() {
 		return nil, failed(http.StatusBadRequest, "the filter is empty, and would select every task: name a queue, a status or another property")
 	}
 	filter, err := json.Marshal(in.Body.Filter)
@@ -321,13 +327,13 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	more := false
 	for range mostPasses {
 		known := len(seen)
-		for from := (&place{}); from != nil && !more; {
+		for from := (&admin.Place{}); from != nil && !more; {
 			var found []queue.JobItem
 			memory := r.reserve(ctx)
 			if memory == nil {
 				return ctx.Err()
 			}
-			next, _, err := r.t.search(ctx, f, *from, isSeen, func(task *queue.Task) bool {
+			next, _, err := r.t.Search(ctx, f, *from, isSeen, func(task *queue.Task) bool {
 				if isSeen(task.ID) || !suits(action, f, task) {
 					return true
 				}
@@ -359,11 +365,11 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 }
 
 // jobFilter is the filter of a job. A retry without a status looks through failed tasks alone, unless letters may wait.
-func jobFilter(job *queue.Job) (*Filter, error) {
-	f := &Filter{}
+func jobFilter(job *queue.Job) (*admin.Filter, error) {
+	f := &admin.Filter{}
 	err := json.Unmarshal([]byte(job.Filter), f)
 	if err == nil {
-		err = f.check(everyone) // its maker was asked
+		err = f.Check()
 	}
 	if queue.Change(job.Action) == queue.ChangeRetry && f.Status == "" && !f.DeadLetters {
 		f.Status = string(queue.Failed)
@@ -372,7 +378,7 @@ func jobFilter(job *queue.Job) (*Filter, error) {
 }
 
 // suits tells whether the status of a task allows the action.
-func suits(action queue.Change, f *Filter, task *queue.Task) bool {
+func suits(action queue.Change, f *admin.Filter, task *queue.Task) bool {
 	switch action {
 	case queue.ChangeCancel:
 		return !task.Status.Finished()
@@ -429,7 +435,7 @@ func (r *runner) act(ctx context.Context, job *queue.Job) error {
 
 // changeHalves is change for two pages at once: while Redis works on one, the other is looked at. It goes on until all have their ends,
 // except after an error.
-func (r *runner) changeHalves(ctx context.Context, action queue.Change, f *Filter, items []queue.JobItem) (n int, err error) {
+func (r *runner) changeHalves(ctx context.Context, action queue.Change, f *admin.Filter, items []queue.JobItem) (n int, err error) {
 	halves := slices.Collect(slices.Chunk(items, jobPage))
 	ended, errs := make([]int, len(halves)), make([]error, len(halves))
 	var work sync.WaitGroup
@@ -456,7 +462,7 @@ const mostReads = 3
 
 // change does the action to those of the tasks that still pass the filter, and gives all of them their ends: up to one that Redis could
 // not be asked about, and no more tasks than can be read at a time. It returns how many have theirs.
-func (r *runner) change(ctx context.Context, action queue.Change, f *Filter, items []queue.JobItem, reads int) (n int, err error) {
+func (r *runner) change(ctx context.Context, action queue.Change, f *admin.Filter, items []queue.JobItem, reads int) (n int, err error) {
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = item.ID
@@ -478,7 +484,7 @@ func (r *runner) change(ctx context.Context, action queue.Change, f *Filter, ite
 			item.End = queue.JobItemGone
 		case !item.Of(task):
 			item.End, item.Text = queue.JobItemChanged, "another task has its ID"
-		case !f.passes(task) || !suits(action, f, task):
+		case !f.Passes(task) || !suits(action, f, task):
 			item.End, item.Text = queue.JobItemChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
 		default:
 			changes, of = append(changes, task), append(of, i)

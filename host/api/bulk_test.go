@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -22,7 +23,7 @@ import (
 func ids(t *testing.T, w *world, path string) (all []string) {
 	t.Helper()
 	for next := ""; ; {
-		page := get[api.List[api.Task]](t, w, path+next)
+		page := get[api.List[admin.Task]](t, w, path+next)
 		for _, task := range page.Items {
 			all = append(all, task.ID)
 		}
@@ -89,7 +90,7 @@ func TestSearchBudget(t *testing.T) {
 	needle := w.enqueue(t, "z", "x", queue.Options{Labels: map[string]string{"needle": ""}})
 	pages, found := 0, []string(nil)
 	for next := ""; ; pages++ {
-		page := get[api.List[api.Task]](t, w, "/tasks?label=needle%3D"+next)
+		page := get[api.List[admin.Task]](t, w, "/tasks?label=needle%3D"+next)
 		for _, task := range page.Items {
 			found = append(found, task.ID)
 		}
@@ -142,7 +143,7 @@ func TestBulk(t *testing.T) {
 	if job.Items != 5 || job.Ended != 0 || job.By != "local" || job.Filter.Queue != "mail" {
 		t.Errorf("counted: %+v", job)
 	}
-	if task := get[api.Task](t, w, "/tasks/"+failed[0]); task.Status != queue.Failed {
+	if task := get[admin.Task](t, w, "/tasks/"+failed[0]); task.Status != queue.Failed {
 		t.Errorf("counting changed a task: %+v", task)
 	}
 	// What changes in between has its own end.
@@ -217,10 +218,10 @@ func TestBulkOfChangedTasks(t *testing.T) {
 			t.Errorf("%s: %v, want %v", job.Action, job.Ends, want)
 		}
 	}
-	if task := get[api.Task](t, w, "/tasks/"+done); task.Status != queue.Complete {
+	if task := get[admin.Task](t, w, "/tasks/"+done); task.Status != queue.Complete {
 		t.Errorf("%+v", task)
 	}
-	if task := get[api.Task](t, w, "/tasks/renewed"); task.Status != queue.Pending {
+	if task := get[admin.Task](t, w, "/tasks/renewed"); task.Status != queue.Pending {
 		t.Errorf("%+v", task)
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + same}), http.StatusNotFound, "no")
@@ -472,7 +473,7 @@ func TestFollowLog(t *testing.T) {
 	if _, more := <-events; more {
 		t.Error("the stream goes on after its end")
 	}
-	lines := get[api.List[api.LogLine]](t, w, "/tasks/"+id+"/log?after=1")
+	lines := get[api.List[admin.LogLine]](t, w, "/tasks/"+id+"/log?after=1")
 	if len(lines.Items) != 1 || lines.Items[0].Number != 2 || lines.Items[0].Text != "<two>" {
 		t.Errorf("%+v", lines)
 	}

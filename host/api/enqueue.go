@@ -17,6 +17,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -72,8 +74,8 @@ func (t RequestTrace) publish(o *queue.PublishOptions) {
 // OptionsOf are the options as the API takes them, without labels and priority.
 func OptionsOf(o *queue.Options) TaskOptions {
 	t := TaskOptions{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(), At: stamp(o.At),
-		Deadline: stamp(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(), At: admin.Seconds(o.At),
+		Deadline: admin.Seconds(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
 		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
 		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
 		After: o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
@@ -86,19 +88,19 @@ func OptionsOf(o *queue.Options) TaskOptions {
 
 func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Options, error) {
 	q := queue.Options{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: period(o.DelaySeconds),
-		At: Moment(o.At), Deadline: Moment(o.Deadline), Timeout: period(o.TimeoutSeconds), Labels: labels,
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: admin.Period(o.DelaySeconds),
+		At: admin.Moment(o.At), Deadline: admin.Moment(o.Deadline), Timeout: admin.Period(o.TimeoutSeconds), Labels: labels,
 		After: o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
 		Retry: queue.Retry{
-			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds), Min: period(o.BackoffMinSeconds),
-			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
+			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: admin.Period(o.BackoffBaseSeconds), Min: admin.Period(o.BackoffMinSeconds),
+			Max: admin.Period(o.BackoffMaxSeconds), MaxAge: admin.Period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
 		},
 	}
 	if o.NoJitter {
 		q.Retry.Jitter = new(bool)
 	}
 	if o.Unique {
-		q.Unique = &queue.Unique{Key: o.UniqueKey, For: period(o.UniqueForSeconds)}
+		q.Unique = &queue.Unique{Key: o.UniqueKey, For: admin.Period(o.UniqueForSeconds)}
 	} else if o.UniqueKey != "" || o.UniqueForSeconds > 0 {
 		return q, failed(http.StatusBadRequest, "unique_key or unique_for_seconds without unique: add it, or leave them out")
 	}
@@ -147,6 +149,9 @@ type Receipt struct {
 	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
 }
 
+// Redact does not tell who guesses parameters that they are others.
+func (r *Receipt) Redact(v admin.View) { r.Taken = r.Taken && v.Payloads }
+
 // Enqueued is an answer with one receipt.
 type Enqueued struct {
 	Location string `header:"Location" doc:"Of the task, relative to this path."`
@@ -184,13 +189,13 @@ func (s *service) describeEnqueue() {
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks", "enqueue-task",
 		"Enqueue one task: the body is its parameters, whatever its type. With an id or an Idempotency-Key the request may be repeated"),
 		func(ctx context.Context, in *EnqueueRaw) (*Enqueued, error) {
-			labels, err := pairs("label", in.Label)
+			labels, err := admin.Pairs("label", in.Label)
 			if err != nil {
 				return nil, err
 			}
 			options, err := in.options(labels, &in.Priority)
 			if err == nil {
-				options.Headers, err = pairs("header", in.Header)
+				options.Headers, err = admin.Pairs("header", in.Header)
 			}
 			if err != nil {
 				return nil, err
@@ -235,7 +240,7 @@ func (s *service) describeEnqueue() {
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
-			return listed(receiptShapes(t, q, receipts, principal(ctx)), err)
+			return listed(receiptShapes(t, q, receipts), err)
 		})
 }
 
@@ -275,7 +280,7 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 		write = q.EnqueueOnce
 	}
 	receipts, err := write(ctx, specs)
-	return receiptShapes(t, q, receipts, who), err
+	return receiptShapes(t, q, receipts), err
 }
 
 // contentOf is a digest of tasks, the same for a request and its repetition.
@@ -296,11 +301,11 @@ func untraced(headers map[string]string) map[string]string {
 	return headers
 }
 
-// receiptShapes shows receipts. Who may not see parameters is not told whether those of a task that existed are the same.
-func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt, who *Principal) []Receipt {
+// receiptShapes shows receipts.
+func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receipt {
 	shapes := make([]Receipt, len(receipts))
 	for i, r := range receipts {
-		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed, r.Taken && who.reads()}
+		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed, r.Taken}
 	}
 	return shapes
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
@@ -15,7 +16,7 @@ func TestNodes(t *testing.T) {
 	w := setup(t)
 	id := w.enqueue(t, "q", "", queue.Options{})
 	node, task := w.start(t, "q")
-	list := get[api.List[api.Node]](t, w, "/nodes")
+	list := get[api.List[admin.Node]](t, w, "/nodes")
 	if len(list.Items) != 1 {
 		t.Fatalf("%+v", list)
 	}
@@ -27,7 +28,7 @@ func TestNodes(t *testing.T) {
 	if got := w.do(t, request{method: http.MethodPost, path: "/nodes/" + node.ID() + "/drain"}); got.status != http.StatusNoContent {
 		t.Errorf("drain: %d %s", got.status, got.body)
 	}
-	if list := get[api.List[api.Node]](t, w, "/nodes"); !list.Items[0].Draining {
+	if list := get[api.List[admin.Node]](t, w, "/nodes"); !list.Items[0].Draining {
 		t.Errorf("%+v", list)
 	}
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/nodes/none/drain"}), http.StatusNotFound, "no such listener")
@@ -66,7 +67,7 @@ func TestKV(t *testing.T) {
 	for _, key := range []string{"a/1", "a/2", "b"} {
 		must(t, store.Set(w.ctx, "thumbs", key, []byte("\xff"+key), 0))
 	}
-	if list := get[api.List[api.Bucket]](t, w, "/kv"); len(list.Items) != 1 || list.Items[0].Keys != 3 || list.Items[0].Bucket != "thumbs" {
+	if list := get[api.List[admin.Bucket]](t, w, "/kv"); len(list.Items) != 1 || list.Items[0].Keys != 3 || list.Items[0].Bucket != "thumbs" {
 		t.Errorf("%+v", list)
 	}
 	page := get[api.List[string]](t, w, "/kv/thumbs?prefix=a&limit=1")
@@ -96,15 +97,15 @@ func TestDeadLetters(t *testing.T) {
 	errs, err := node.Settle(w.ctx, "q", []queue.Settlement{{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}}})
 	must(t, err)
 	must(t, errs[0])
-	list := get[api.List[api.Task]](t, w, "/dead-letters")
+	list := get[api.List[admin.Task]](t, w, "/dead-letters")
 	if len(list.Items) != 1 || list.Items[0].LiveID != "live" || list.Items[0].Queue != "q.dead" {
 		t.Fatalf("%+v", list)
 	}
-	if task := get[api.Task](t, w, "/tasks/live"); task.DeadID != list.Items[0].ID {
+	if task := get[admin.Task](t, w, "/tasks/live"); task.DeadID != list.Items[0].ID {
 		t.Errorf("%+v", task)
 	}
 	// To retry the letter is to retry the task for which it stands.
-	if got := post[api.Task](t, w, "/tasks/"+list.Items[0].ID+"/retry", nil, http.StatusOK); got.ID != "live" || got.Status != queue.Pending {
+	if got := post[admin.Task](t, w, "/tasks/"+list.Items[0].ID+"/retry", nil, http.StatusOK); got.ID != "live" || got.Status != queue.Pending {
 		t.Errorf("retried %+v", got)
 	}
 }

@@ -4,52 +4,10 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-// Dependency is a task that another one waits for, or waited for.
-type Dependency struct {
-	ID   string `json:"id"`
-	End  string `json:"end,omitempty" enum:"complete,failed,gone,open" doc:"Missing while it goes on; gone: it does not exist any more; open: it could not be waited for."`
-	Size int64  `json:"result_size,omitempty" doc:"Bytes of its result."`
-}
-
-// TreeNode is a task with what came of it.
-type TreeNode struct {
-	Task      *Task       `json:"task,omitempty" doc:"Without payloads; missing if it is deleted."`
-	ID        string      `json:"id"`
-	Dependent bool        `json:"dependent,omitempty" doc:"It waits, or waited, for the task above it; otherwise that enqueued it."`
-	Again     bool        `json:"again,omitempty" doc:"It is elsewhere in the tree too, and what is below it only there."`
-	Children  []*TreeNode `json:"children,omitempty"`
-	Left      int         `json:"left_out,omitempty" doc:"How many below it are left out: ask for its own tree."`
-}
-
-// NewTree shows all of a tree.
-func NewTree(tenant string, node *queue.TreeNode) *TreeNode { return treeShape(tenant, node, everyone) }
-
-func treeShape(tenant string, node *queue.TreeNode, who *Principal) *TreeNode {
-	shape := &TreeNode{ID: node.ID, Dependent: node.Dependent, Again: node.Again, Left: node.Left}
-	if node.Task != nil {
-		task := taskShape(tenant, node.Task, nil, 0, who)
-		shape.Task = &task
-	}
-	for _, child := range node.Children {
-		shape.Children = append(shape.Children, treeShape(tenant, child, who))
-	}
-	return shape
-}
-
-// Tree is a tree in the types of package queue.
-func (n *TreeNode) Tree() *queue.TreeNode {
-	node := &queue.TreeNode{ID: n.ID, Dependent: n.Dependent, Again: n.Again, Left: n.Left}
-	if n.Task != nil {
-		node.Task = n.Task.Task()
-	}
-	for _, child := range n.Children {
-		node.Children = append(node.Children, child.Tree())
-	}
-	return node
-}
 
 // Await names more tasks that an open task is to wait for.
 type Await struct {
@@ -83,11 +41,11 @@ func (s *service) describeFlows() {
 		Limit  int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
 	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies", "List the tasks that a task waits for, or waited for, in the order in which they were named"),
-		func(ctx context.Context, in *dependencies) (*ListOf[Dependency], error) {
+		func(ctx context.Context, in *dependencies) (*ListOf[admin.Dependency], error) {
 			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
-			list := make([]Dependency, len(found))
+			list := make([]admin.Dependency, len(found))
 			for i, d := range found {
-				list[i] = Dependency(d)
+				list[i] = admin.Dependency(d)
 			}
 			return listed(list, err)
 		})
@@ -98,7 +56,7 @@ func (s *service) describeFlows() {
 		Total int `query:"total" minimum:"1" maximum:"10000" default:"1000" doc:"Tasks in all, level by level; fewer if their texts have more than 8 MiB."`
 	}
 	add(s, looking("/tenants/{tenant}/tasks/{id}/tree", "show-tree", "Show a task with the tasks that it enqueued and those that wait for it, theirs, and so on"),
-		func(ctx context.Context, in *tree) (*Of[*TreeNode], error) {
+		func(ctx context.Context, in *tree) (*Of[*admin.TreeNode], error) {
 			if err := s.reserve(ctx, treeCost); err != nil {
 				return nil, err
 			}
@@ -106,10 +64,10 @@ func (s *service) describeFlows() {
 			if err != nil {
 				return nil, err
 			}
-			return &Of[*TreeNode]{treeShape(in.Tenant, root, principal(ctx))}, nil
+			return &Of[*admin.TreeNode]{admin.NewTree(in.Tenant, root)}, nil
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/await", "await-tasks", "Add tasks to those that an open task waits for, and close it; may be repeated"),
-		func(ctx context.Context, in *Await) (*Of[Task], error) {
+		func(ctx context.Context, in *Await) (*Of[admin.Task], error) {
 			t := s.tenants[in.Tenant]
 			task, err := t.Summary(ctx, in.ID)
 			if err != nil {

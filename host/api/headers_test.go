@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/trace/tracetest"
@@ -33,7 +34,7 @@ func TestTaskHeaders(t *testing.T) {
 	} {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks" + path, header: c.header})
 		id := decode[api.Receipt](t, a, http.StatusOK).ID
-		if got := get[api.Task](t, w, "/tasks/"+id); !maps.Equal(got.Headers, c.want) || got.Traceparent != c.want["traceparent"] {
+		if got := get[admin.Task](t, w, "/tasks/"+id); !maps.Equal(got.Headers, c.want) || got.Traceparent != c.want["traceparent"] {
 			t.Errorf("%s: %v, want %v", path, got.Headers, c.want)
 		}
 	}
@@ -83,9 +84,9 @@ func TestRequestTrace(t *testing.T) {
 	w := setup(t, func(c *api.Config) { c.Tracer = tracer })
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	traced := map[string]string{"Traceparent": "00-" + id + "-" + parent + "-01", "Tracestate": "a=1"}
-	enqueue := func(header map[string]string) api.Task {
+	enqueue := func(header map[string]string) admin.Task {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks?key=secret", header: header})
-		return get[api.Task](t, w, "/tasks/"+decode[api.Receipt](t, a, http.StatusOK).ID)
+		return get[admin.Task](t, w, "/tasks/"+decode[api.Receipt](t, a, http.StatusOK).ID)
 	}
 	in, unsampled, own := enqueue(traced), enqueue(map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}), enqueue(nil)
 	w.do(t, request{method: http.MethodPost, path: "/topics/news/publications?id=one", header: traced})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -24,7 +25,7 @@ func TestBodyLimits(t *testing.T) {
 	if got := w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID + "/parameters"}); !bytes.Equal(got.body, big) {
 		t.Errorf("%d bytes came back", len(got.body))
 	}
-	if task := get[api.Task](t, w, "/tasks/"+receipt.ID); task.Parameters != nil || task.ParametersSize != len(big) {
+	if task := get[admin.Task](t, w, "/tasks/"+receipt.ID); task.Parameters != nil || task.ParametersSize != len(big) {
 		t.Errorf("the JSON has parameters of %d bytes", task.ParametersSize)
 	}
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: append(big, 'x')}), http.StatusRequestEntityTooLarge, `urn:quern:problem:too-large","title":"Request Entity Too Large","status":413,"detail":"the body is larger than 16MiB: send less`)
@@ -73,7 +74,7 @@ func TestSlowClients(t *testing.T) {
 		_, err = fmt.Fprintf(dial(t, w), "GET /v1/tenants/%s/tasks/%s/parameters HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", w.Tenant(), id)
 		must(t, err)
 	}
-	get[api.Queue](t, w, "/queues/q")
+	get[admin.Queue](t, w, "/queues/q")
 	decode[api.Receipt](t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("x")}), http.StatusOK)
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/quern-project/quern/host/api/page"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
@@ -58,7 +60,7 @@ func (s *service) describeOverview() {
 				if i >= len(read)-5 {
 					recent.Merge(m.Waits)
 				}
-				out.Body.Items = append(out.Body.Items, Minute{stamp(m.Begin), m.Complete, m.Failed, quantile(&m.Waits, 0.5), quantile(&m.Waits, 0.95)})
+				out.Body.Items = append(out.Body.Items, Minute{admin.Seconds(m.Begin), m.Complete, m.Failed, quantile(&m.Waits, 0.5), quantile(&m.Waits, 0.95)})
 			}
 			out.Body.WaitP50, out.Body.WaitP95 = quantile(&recent, 0.5), quantile(&recent, 0.95)
 			return out, err

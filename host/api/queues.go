@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -141,14 +143,14 @@ func (s *service) describeQueues() {
 				return nil, err
 			}
 			n, err := t.CountQueues(ctx)
-			return &Of[TenantNow]{TenantNow{TenantInfo{in.Tenant, n}, stamp(now)}}, err
+			return &Of[TenantNow]{TenantNow{TenantInfo{in.Tenant, n}, admin.Seconds(now)}}, err
 		})
 	type list struct {
 		TenantPage
 		Busiest bool `query:"busiest" doc:"One page of those with the most pending tasks of priority 50, or the most listeners."`
 	}
 	add(s, looking("/tenants/{tenant}/queues", "list-queues", "List the queues with the number of their tasks, by name"),
-		func(ctx context.Context, in *list) (*ListOf[Queue], error) {
+		func(ctx context.Context, in *list) (*ListOf[admin.Queue], error) {
 			t := s.tenants[in.Tenant]
 			if in.Busiest {
 				shapes, _, err := t.BusiestQueues(ctx, in.Limit)
@@ -159,15 +161,15 @@ func (s *service) describeQueues() {
 				return nil, err
 			}
 			page := cut(slices.Sorted(maps.Keys(known)), in.Paging, func(name string) string { return name })
-			shapes, err := t.counted(ctx, page.Body.Items)
-			return &ListOf[Queue]{List[Queue]{Items: shapes, Next: page.Body.Next}}, err
+			shapes, err := t.QueueCounts(ctx, page.Body.Items)
+			return &ListOf[admin.Queue]{List[admin.Queue]{Items: shapes, Next: page.Body.Next}}, err
 		})
 	type show struct {
 		InQueue
 		DeadLetters bool `query:"dead_letters" doc:"Count dead letters as well; of each status it looks at 10,000 tasks at most."`
 	}
 	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
-		func(ctx context.Context, in *show) (*Of[Queue], error) {
+		func(ctx context.Context, in *show) (*Of[admin.Queue], error) {
 			out, err := s.showQueue(ctx, in.InQueue)
 			if err == nil && !out.Body.Paused && out.Body.Limit == 0 && out.Body.Error == "" {
 				err = s.tenants[in.Tenant].known(ctx, in.Queue)
@@ -181,7 +183,7 @@ func (s *service) describeQueues() {
 		})
 	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
 		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
-			func(ctx context.Context, in *InQueue) (*Of[Queue], error) {
+			func(ctx context.Context, in *InQueue) (*Of[admin.Queue], error) {
 				if err := do(ctx, s.tenants[in.Tenant].Queue(in.Queue)); err != nil {
 					return nil, err
 				}
@@ -192,7 +194,7 @@ func (s *service) describeQueues() {
 		func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx) })
 	change("resume", "resume-queue", "End a pause", func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) })
 	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay"),
-		func(ctx context.Context, in *LimitOf) (*Of[Queue], error) {
+		func(ctx context.Context, in *LimitOf) (*Of[admin.Queue], error) {
 			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
 			if err := s.tenants[in.Tenant].Queue(in.Queue).SetLimit(ctx, in.Body.Limit); err != nil {
 				return nil, err
@@ -203,36 +205,13 @@ func (s *service) describeQueues() {
 		s.purge)
 }
 
-// BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
-// how many the tenant has.
-func (t *Reader) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
-	names, all, err := t.Client.BusiestQueues(ctx, most)
-	if err == nil {
-		queues, err = t.counted(ctx, names)
-	}
-	return queues, all, err
-}
-
-// counted are queues by name.
-func (t *Reader) counted(ctx context.Context, names []string) ([]Queue, error) {
-	stats, err := t.Stats(ctx, names...)
-	if err != nil {
-		return nil, err
-	}
-	shapes := make([]Queue, len(names))
-	for i, name := range names {
-		shapes[i] = NewQueue(t.Tenant(), name, stats[i])
-	}
-	return shapes, nil
-}
-
 // showQueue shows a queue, also one that nobody has used.
-func (s *service) showQueue(ctx context.Context, in InQueue) (*Of[Queue], error) {
-	shapes, err := s.tenants[in.Tenant].counted(ctx, []string{in.Queue})
+func (s *service) showQueue(ctx context.Context, in InQueue) (*Of[admin.Queue], error) {
+	shapes, err := s.tenants[in.Tenant].QueueCounts(ctx, []string{in.Queue})
 	if err != nil {
 		return nil, err
 	}
-	return &Of[Queue]{shapes[0]}, nil
+	return &Of[admin.Queue]{shapes[0]}, nil
 }
 
 func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
@@ -244,7 +223,7 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
 	}
 	purged, err := t.Queue(in.Queue).Purge(ctx, queue.PurgeOptions{
-		Status: queue.Status(in.Status), OlderThan: period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,
+		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,
 	})
 	if err != nil {
 		return nil, err

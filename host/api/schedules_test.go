@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -14,22 +15,22 @@ import (
 func TestSchedules(t *testing.T) {
 	w := setup(t)
 	body := map[string]any{"queue": "reports", "cron": "30 6 * * MON-FRI", "timezone": "Europe/Berlin", "parameters": "all", "priority": 70, "overlap": "skip", "max_attempts": 3}
-	put := decode[api.Schedule](t, w.do(t, request{method: http.MethodPut, path: "/schedules/nightly", body: encode(t, body)}), http.StatusOK)
+	put := decode[admin.Schedule](t, w.do(t, request{method: http.MethodPut, path: "/schedules/nightly", body: encode(t, body)}), http.StatusOK)
 	if put.ID != "nightly" || put.Owner != "hand" || put.Cron != "30 6 * * MON-FRI" || *put.Parameters != "all" || *put.Priority != 70 || put.Missed != "one" ||
 		put.MaxAttempts != 3 || len(put.NextTicks) != 5 || put.Tenant != w.Tenant() {
 		t.Errorf("%+v", put)
 	}
-	if s := post[api.Schedule](t, w, "/schedules/nightly/pause", nil, http.StatusOK); s.Paused == 0 || len(s.NextTicks) != 0 {
+	if s := post[admin.Schedule](t, w, "/schedules/nightly/pause", nil, http.StatusOK); s.Paused == 0 || len(s.NextTicks) != 0 {
 		t.Errorf("%+v", s)
 	}
-	if s := post[api.Schedule](t, w, "/schedules/nightly/resume", nil, http.StatusOK); s.Paused != 0 {
+	if s := post[admin.Schedule](t, w, "/schedules/nightly/resume", nil, http.StatusOK); s.Paused != 0 {
 		t.Errorf("%+v", s)
 	}
 	if r := post[api.Receipt](t, w, "/schedules/nightly/run", nil, http.StatusOK); r.Queue != "reports" || r.ID == "" {
 		t.Errorf("%+v", r)
 	}
 	must(t, putSchedule(w, queue.Schedule{ID: "file", Queue: "q", Cron: "of later", Owner: "deploy"}))
-	list := get[api.List[api.Schedule]](t, w, "/schedules?limit=1")
+	list := get[api.List[admin.Schedule]](t, w, "/schedules?limit=1")
 	if len(list.Items) != 1 || list.Items[0].ID != "file" || list.Items[0].Error == "" || list.Next != "file" {
 		t.Errorf("%+v", list)
 	}

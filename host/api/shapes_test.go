@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -59,9 +60,9 @@ func TestShapeOfATaskIsWhole(t *testing.T) {
 	want.Status, want.Priority = queue.Failed, 70
 	want.Error, want.LastError = `{"reason":"trap","message":"m","backtrace":["f"]}`, `{"reason":"error","message":"l","exit_code":3}`
 	want.Retry.MaxAttempts = 0 // it is the task's
-	text, err := json.Marshal(api.NewTask("t", &want, nil))
+	text, err := json.Marshal(admin.NewTask("t", &want, nil))
 	must(t, err)
-	var shape api.Task
+	var shape admin.Task
 	must(t, json.Unmarshal(text, &shape))
 	if got := *shape.Task(); !reflect.DeepEqual(got, want) {
 		a, b := reflect.ValueOf(got), reflect.ValueOf(want)
@@ -106,11 +107,11 @@ func TestSearchByEndAndBeginning(t *testing.T) {
 	w.enqueue(t, "mail", "p", queue.Options{ID: "aaaaaaaa-two"})
 	now := get[api.TenantNow](t, w, "").Time
 	for query, want := range map[string]int{"ended_since=1": 1, "ended_since=9999999999": 0, "ended_until=9999999999": 1, "ended_until=1": 0, "since=1": 2} {
-		if got := len(get[api.List[api.Task]](t, w, "/tasks?"+query).Items); got != want {
+		if got := len(get[api.List[admin.Task]](t, w, "/tasks?"+query).Items); got != want {
 			t.Errorf("%s: %d tasks, expected %d", query, got, want)
 		}
 	}
-	if age := time.Since(api.Moment(now)); age.Abs() > time.Minute {
+	if age := time.Since(admin.Moment(now)); age.Abs() > time.Minute {
 		t.Errorf("the time there is %f", now)
 	}
 	if ids := get[api.List[string]](t, w, "/task-ids?prefix=aaaaaaaa").Items; len(ids) != 2 {

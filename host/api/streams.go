@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
@@ -150,7 +152,7 @@ func (s *service) describeStreams() {
 func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64) error {
 	return out.every(ctx, pollPause, func() (bool, error) {
 		task, err := t.Summary(ctx, id)
-		lines, unread := []LogLine(nil), err
+		lines, unread := []admin.LogLine(nil), err
 		if err == nil {
 			lines, unread = t.lines(ctx, id, after)
 		}
@@ -188,7 +190,7 @@ type changes struct {
 
 // change is a queue, and the version that it changed with.
 type change struct {
-	Queue
+	admin.Queue
 	version int64
 }
 
@@ -215,7 +217,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 		c.mu.Lock()
 		news, problem := c.news, c.problem
 		alive, moved := len(c.alive), c.nodes > seen
-		changed := make(map[string]Queue)
+		changed := make(map[string]admin.Queue)
 		for name, one := range c.queues {
 			if one.version > seen {
 				changed[name] = one.Queue
@@ -273,9 +275,9 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 		known, err := t.Queues(ctx)
 		names := slices.Sorted(maps.Keys(known))
 		names = names[:min(len(names), mostWatched)]
-		var shapes []Queue
+		var shapes []admin.Queue
 		if err == nil {
-			shapes, err = t.counted(ctx, names)
+			shapes, err = t.QueueCounts(ctx, names)
 		}
 		var alive []string
 		if err == nil {
@@ -294,7 +296,7 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 }
 
 // compare takes over what was counted, and wakes the followers if it is new.
-func (c *changes) compare(shapes []Queue, alive []string, problem bool) {
+func (c *changes) compare(shapes []admin.Queue, alive []string, problem bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.version + 1
@@ -326,7 +328,7 @@ func (c *changes) compare(shapes []Queue, alive []string, problem bool) {
 }
 
 // changed compares a queue with what it was a moment ago. That its oldest task has waited for longer is no change.
-func changed(old, now Queue) bool {
+func changed(old, now admin.Queue) bool {
 	if before := old.OldestPendingAgeSeconds; before > 0 && now.OldestPendingAgeSeconds >= before {
 		old.OldestPendingAgeSeconds = now.OldestPendingAgeSeconds
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -38,22 +40,15 @@ type Cancelled struct {
 	}
 }
 
-// LogLine is a line that a task's handler wrote.
-type LogLine struct {
-	Number int64   `json:"number" doc:"Counts the lines of the task from 1, over all its runs."`
-	Time   float64 `json:"time"`
-	Text   string  `json:"text"`
-}
-
 func (s *service) describeTasks() {
 	type search struct {
 		InTenant
-		Filter
+		admin.Filter
 		Paging
 	}
 	add(s, looking("/tenants/{tenant}/tasks", "search-tasks",
 		"List tasks that pass a filter, queue by queue, newest first. A search that would take long answers with partial: true; next goes on"),
-		func(ctx context.Context, in *search) (*ListOf[Task], error) {
+		func(ctx context.Context, in *search) (*ListOf[admin.Task], error) {
 			return s.list(ctx, in.Tenant, &in.Filter, in.Paging)
 		})
 	type listQueue struct {
@@ -62,13 +57,13 @@ func (s *service) describeTasks() {
 		Paging
 	}
 	add(s, looking("/tenants/{tenant}/queues/{queue}/tasks", "list-tasks", "List the tasks of a queue, newest first"),
-		func(ctx context.Context, in *listQueue) (*ListOf[Task], error) {
-			return s.list(ctx, in.Tenant, &Filter{Queue: in.Queue, Status: in.Status}, in.Paging)
+		func(ctx context.Context, in *listQueue) (*ListOf[admin.Task], error) {
+			return s.list(ctx, in.Tenant, &admin.Filter{Queue: in.Queue, Status: in.Status}, in.Paging)
 		})
 	add(s, looking("/tenants/{tenant}/dead-letters", "list-dead-letters",
 		"List dead letters: tasks that stand for one that failed, whose ID is live_id"),
-		func(ctx context.Context, in *TenantPage) (*ListOf[Task], error) {
-			return s.list(ctx, in.Tenant, &Filter{DeadLetters: true}, in.Paging)
+		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Task], error) {
+			return s.list(ctx, in.Tenant, &admin.Filter{DeadLetters: true}, in.Paging)
 		})
 	type find struct {
 		InTenant
@@ -119,16 +114,16 @@ func (s *service) describeTasks() {
 		After int64 `query:"after" minimum:"0" doc:"Only lines with higher numbers."`
 	}
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/log", "show-log", "The last lines that a task's handler wrote"),
-		func(ctx context.Context, in *log) (*ListOf[LogLine], error) {
+		func(ctx context.Context, in *log) (*ListOf[admin.LogLine], error) {
 			return listed(s.tenants[in.Tenant].lines(ctx, in.ID, in.After))
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first"),
-		func(ctx context.Context, in *InTask) (*ListOf[Attempt], error) {
+		func(ctx context.Context, in *InTask) (*ListOf[admin.Attempt], error) {
 			out, err := s.showTask(ctx, &ShowTask{InTask: *in})
 			if err != nil {
 				return nil, err
 			}
-			return listed(append([]Attempt{}, out.Body.History...), nil)
+			return listed(append([]admin.Attempt{}, out.Body.History...), nil)
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
@@ -138,7 +133,7 @@ func (s *service) describeTasks() {
 			return out, refusal(one.Err)
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
-		func(ctx context.Context, in *InTask) (*Of[Task], error) {
+		func(ctx context.Context, in *InTask) (*Of[admin.Task], error) {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeRetry, in.ID)
 			if one.Err != nil {
 				return nil, refusal(one.Err)
@@ -151,12 +146,20 @@ func (s *service) describeTasks() {
 		})
 }
 
+// checkFilter refuses a filter that is wrong, and one for texts that the principal may not read.
+func checkFilter(ctx context.Context, f *admin.Filter) error {
+	if who := principal(ctx); f.Error != "" && !who.reads() {
+		return failed(http.StatusForbidden, "%s may not see the errors of handlers, and so not search them (payloads: false)", who.Name)
+	}
+	return f.Check()
+}
+
 // list answers with a page of tasks.
-func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*ListOf[Task], error) {
+func (s *service) list(ctx context.Context, name string, f *admin.Filter, p Paging) (*ListOf[admin.Task], error) {
 	t := s.tenants[name]
-	from, err := parsePlace(p.Cursor)
+	from, err := admin.ParsePlace(p.Cursor)
 	if err == nil {
-		err = f.check(principal(ctx))
+		err = checkFilter(ctx, f)
 	}
 	if err == nil && f.Queue != "" {
 		err = t.known(ctx, f.Queue)
@@ -169,20 +172,20 @@ func (s *service) list(ctx context.Context, name string, f *Filter, p Paging) (*
 		return nil, err
 	}
 	defer place.Give()
-	out := &ListOf[Task]{List[Task]{Items: []Task{}}}
+	out := &ListOf[admin.Task]{List[admin.Task]{Items: []admin.Task{}}}
 	size := int64(0)
-	next, full, err := t.search(ctx, f, from, nil, func(task *queue.Task) bool {
-		out.Body.Items = append(out.Body.Items, taskShape(name, task, nil, 0, principal(ctx)))
+	next, full, err := t.Search(ctx, f, from, nil, func(task *queue.Task) bool {
+		out.Body.Items = append(out.Body.Items, admin.NewTask(name, task, nil))
 		size += taskSize(task)
 		return len(out.Body.Items) < p.Limit && size < pageBytes
 	})
 	if next != nil {
-		out.Body.Next, out.Body.Partial = next.cursor(), !full
+		out.Body.Next, out.Body.Partial = next.Cursor(), !full
 	}
 	return out, err
 }
 
-func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error) {
+func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], error) {
 	t := s.tenants[in.Tenant]
 	if in.WaitSeconds > 0 {
 		place, err := s.waits.enter(ctx)
@@ -190,7 +193,7 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 			return nil, err
 		}
 		defer place.Give()
-		waiting, stop := context.WithTimeout(ctx, period(in.WaitSeconds))
+		waiting, stop := context.WithTimeout(ctx, admin.Period(in.WaitSeconds))
 		defer stop()
 		c := callerOf(ctx)
 		c.place.Give()
@@ -209,9 +212,9 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[Task], error)
 	if err != nil {
 		return nil, err
 	}
-	shape := taskShape(in.Tenant, task, history, in.PayloadLimit, principal(ctx))
+	shape := admin.NewTask(in.Tenant, task, history)
 	shape.ParametersSize, shape.ResultSize = int(parameters), int(result)
-	return &Of[Task]{shape}, nil
+	return &Of[admin.Task]{shape}, nil
 }
 
 // reservePayload reserves what one of the payloads of a task takes, before it is read, and refuses one that is longer than the API
@@ -284,14 +287,14 @@ func taskSize(t *queue.Task) int64 {
 }
 
 // lines are those of a task's log; a task without a log may not exist.
-func (t *tenant) lines(ctx context.Context, id string, after int64) ([]LogLine, error) {
+func (t *tenant) lines(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
 	stored, err := t.Log(ctx, id, after)
 	if err == nil && len(stored) == 0 {
 		_, err = t.Summary(ctx, id)
 	}
-	lines := make([]LogLine, len(stored))
+	lines := make([]admin.LogLine, len(stored))
 	for i, line := range stored {
-		lines[i] = LogLine{line.Number, stamp(line.Time), line.Text}
+		lines[i] = admin.NewLogLine(line)
 	}
 	return lines, err
 }

@@ -10,6 +10,7 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -71,11 +72,11 @@ func TestDeliveries(t *testing.T) {
 	w.settle(t, "webhook.hook", queue.Settlement{Result: []byte(`{"status":204}`)})
 	w.settle(t, "webhook.hook", queue.Settlement{Result: []byte(`{"status":204,"body":"` + strings.Repeat("x", 1<<20) + `"}`)})
 	w.settle(t, "webhook.hook", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError, Message: "HTTP 500"}})
-	got := map[string]api.Delivery{}
-	for _, d := range get[api.List[api.Delivery]](t, w, "/subscriptions/hook/deliveries").Items {
+	got := map[string]admin.Delivery{}
+	for _, d := range get[api.List[admin.Delivery]](t, w, "/subscriptions/hook/deliveries").Items {
 		got[d.ID] = d
 	}
-	of := func(id string) api.Delivery { return got[queue.PublishedID(id, "hook")] }
+	of := func(id string) admin.Delivery { return got[queue.PublishedID(id, "hook")] }
 	if short, long := of("short"), of("long"); short.Answer != 204 || short.Status != queue.Complete || long.Answer != 0 || long.Status != queue.Complete {
 		t.Errorf("%+v", got)
 	}
@@ -123,13 +124,13 @@ func TestDamagedSubscription(t *testing.T) {
 	must(t, w.rdb.HSet(w.ctx, w.Tenant()+"_subscriptions", "broken", "{").Err())
 	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "good", Topic: "orders", Queue: "q"})
 	must(t, err)
-	if list := get[api.List[api.Subscription]](t, w, "/subscriptions"); len(list.Items) != 1 || !strings.Contains(list.Error, "broken") {
+	if list := get[api.List[admin.Subscription]](t, w, "/subscriptions"); len(list.Items) != 1 || !strings.Contains(list.Error, "broken") {
 		t.Errorf("%+v", list)
 	}
 	if all, err := remote.Subscriptions(w.ctx); err == nil || !strings.Contains(err.Error(), "broken") || len(all) != 1 || all[0].Queue != "q" {
 		t.Errorf("%+v: %v", all, err)
 	}
-	if topic := get[api.Topic](t, w, "/topics/orders"); len(topic.List) != 1 || topic.List[0].ID != "good" {
+	if topic := get[admin.Topic](t, w, "/topics/orders"); len(topic.List) != 1 || topic.List[0].ID != "good" {
 		t.Errorf("%+v", topic)
 	}
 }
@@ -204,7 +205,7 @@ func TestDataOfEvents(t *testing.T) {
 		n++
 		body := fmt.Sprintf(`{"specversion":"1.0","type":"made","source":"/shop","id":"%d",%s}`, n, data)
 		got := w.do(t, request{method: http.MethodPost, path: "/topics/orders/events", body: []byte(body), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
-		items := decode[api.List[api.Published]](t, got, http.StatusOK).Items
+		items := decode[api.List[admin.Published]](t, got, http.StatusOK).Items
 		p, err := w.Publication(w.ctx, items[0].ID)
 		if must(t, err); string(p.Payload) != want {
 			t.Errorf("%s: %q, want %q", data, p.Payload, want)

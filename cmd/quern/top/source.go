@@ -7,7 +7,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -52,7 +52,7 @@ type Look struct {
 	Queues []Queue
 	All    int64 // how many there are of what the view lists, which may be more than were read
 	Tasks  []*queue.Task
-	Hosts  []api.Node
+	Hosts  []admin.Node
 	// Wrong is what the doctor finds, the worst first, as of some seconds ago.
 	Wrong []doctor.Finding
 }

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -51,7 +52,7 @@ type Client struct {
 	// Trace is sent with what changes something: traceparent and tracestate, or nil.
 	Trace map[string]string
 	// Withheld is called, if it is set, for each task that Task reads and of which the token's holder may not see all.
-	Withheld func(*api.Task)
+	Withheld func(*admin.Task)
 }
 
 // New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The parameters ca, cert and key name PEM files of a

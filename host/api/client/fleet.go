@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
@@ -20,7 +21,7 @@ import (
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	var tenant api.TenantNow
 	err := c.do(ctx, get(&tenant))
-	return api.Moment(tenant.Time), err
+	return admin.Moment(tenant.Time), err
 }
 
 // Tenants lists those that the token's holder may see.
@@ -36,7 +37,7 @@ func (c *Client) Tenants(ctx context.Context) (names []string, err error) {
 
 // Queues maps the tenant's queues to their number of listeners.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
-	list, err := all[api.Queue](ctx, c, get(nil, "queues"))
+	list, err := all[admin.Queue](ctx, c, get(nil, "queues"))
 	queues := make(map[string]int64, len(list))
 	for _, q := range list {
 		queues[q.Queue] = q.Listeners
@@ -52,8 +53,8 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]queue.Stats, er
 		stats[0] = shape.Stats()
 		return stats, err
 	}
-	list, err := all[api.Queue](ctx, c, get(nil, "queues"))
-	byName := make(map[string]api.Queue, len(list))
+	list, err := all[admin.Queue](ctx, c, get(nil, "queues"))
+	byName := make(map[string]admin.Queue, len(list))
 	for _, q := range list {
 		byName[q.Queue] = q
 	}
@@ -69,9 +70,9 @@ func (c *Client) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry,
 	what := get(nil, "audit")
 	what.query = url.Values{"limit": {fmt.Sprint(min(limit, pageSize))}}
 	var entries []queue.AuditEntry
-	err := pages(ctx, c, what, func(page []api.AuditEntry) bool {
+	err := pages(ctx, c, what, func(page []admin.AuditEntry) bool {
 		for _, e := range page {
-			entries = append(entries, queue.AuditEntry{ID: e.ID, Time: api.Moment(e.Time), Who: e.Who, Action: e.Action, On: e.On, From: e.From, Status: e.Status, Detail: e.Detail})
+			entries = append(entries, queue.AuditEntry{ID: e.ID, Time: admin.Moment(e.Time), Who: e.Who, Action: e.Action, On: e.On, From: e.From, Status: e.Status, Detail: e.Detail})
 		}
 		return int64(len(entries)) < limit
 	})
@@ -79,13 +80,13 @@ func (c *Client) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry,
 }
 
 // Nodes lists the listeners, by ID.
-func (c *Client) Nodes(ctx context.Context) ([]api.Node, error) {
-	return all[api.Node](ctx, c, get(nil, "nodes"))
+func (c *Client) Nodes(ctx context.Context) ([]admin.Node, error) {
+	return all[admin.Node](ctx, c, get(nil, "nodes"))
 }
 
 // Leased lists at most that many listeners with a lease: see api.Leased.
-func (c *Client) Leased(ctx context.Context, most int) ([]api.Node, error) {
-	return first[api.Node](ctx, c, "nodes", "leased", most)
+func (c *Client) Leased(ctx context.Context, most int) ([]admin.Node, error) {
+	return first[admin.Node](ctx, c, "nodes", "leased", most)
 }
 
 // Plugins lists what live hosts published.
@@ -114,10 +115,10 @@ func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 
 // Quarantines lists the quarantines of the tenant, by plugin and digest.
 func (c *Client) Quarantines(ctx context.Context) (list []queue.Quarantine, err error) {
-	var page api.List[api.Quarantine]
+	var page api.List[admin.Quarantine]
 	err = c.do(ctx, get(&page, "quarantines"))
 	for _, q := range page.Items {
-		list = append(list, queue.Quarantine{Plugin: q.Plugin, Digest: q.Digest, Listeners: q.Listeners, Until: api.Moment(q.Until)})
+		list = append(list, queue.Quarantine{Plugin: q.Plugin, Digest: q.Digest, Listeners: q.Listeners, Until: admin.Moment(q.Until)})
 	}
 	return list, err
 }
@@ -136,7 +137,7 @@ func (c *Client) Drain(ctx context.Context, listener string) error {
 
 // ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
 func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error) {
-	var got api.Reclaimed
+	var got admin.Reclaimed
 	what := post(&got, "nodes", listener, "reclaim")
 	what.query = url.Values{"max_crashes": {fmt.Sprint(maxCrashes)}}
 	err := c.do(ctx, what)
@@ -144,8 +145,8 @@ func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes in
 }
 
 // Buckets lists the buckets of the tenant's handlers.
-func (c *Client) Buckets(ctx context.Context) ([]api.Bucket, error) {
-	return all[api.Bucket](ctx, c, get(nil, "kv"))
+func (c *Client) Buckets(ctx context.Context) ([]admin.Bucket, error) {
+	return all[admin.Bucket](ctx, c, get(nil, "kv"))
 }
 
 // Keys lists keys of a bucket that begin with a prefix and come after another key.
@@ -173,7 +174,7 @@ type Queue struct {
 func (c *Client) Queue(name string) *Queue { return &Queue{c, name} }
 
 // show reads the queue. One that nobody has used has nothing.
-func (q *Queue) show(ctx context.Context, query url.Values) (shape api.Queue, err error) {
+func (q *Queue) show(ctx context.Context, query url.Values) (shape admin.Queue, err error) {
 	if err := queue.ValidQueue(q.name); err != nil {
 		return shape, err
 	}
@@ -232,7 +233,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	nodes, err := q.client.Nodes(ctx)
-	return slices.ContainsFunc(nodes, func(n api.Node) bool { return n.Alive && slices.Contains(n.Queues, q.name) }), err
+	return slices.ContainsFunc(nodes, func(n admin.Node) bool { return n.Alive && slices.Contains(n.Queues, q.name) }), err
 }
 
 // Cancel cancels a waiting task, or has a running one stopped, which is not done yet.
@@ -268,12 +269,12 @@ func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
 
 // BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
 // how many the tenant has.
-func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []api.Queue, all int64, err error) {
+func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {
 		return nil, 0, err
 	}
-	queues, err = first[api.Queue](ctx, c, "queues", "busiest", most)
+	queues, err = first[admin.Queue](ctx, c, "queues", "busiest", most)
 	return queues, tenant.Queues, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -14,7 +15,7 @@ func (c *Client) Tree(ctx context.Context, id string, o queue.TreeOptions) (*que
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var root api.TreeNode
+	var root admin.TreeNode
 	what := get(&root, "tasks", id, "tree")
 	what.query = url.Values{}
 	for name, value := range map[string]int{"depth": o.Depth, "width": o.Width, "total": o.Total} {
@@ -33,7 +34,7 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var page api.List[api.Dependency]
+	var page api.List[admin.Dependency]
 	what := get(&page, "tasks", id, "dependencies")
 	what.query = url.Values{"offset": {fmt.Sprint(from)}, "limit": {fmt.Sprint(limit)}}
 	err := c.do(ctx, what)

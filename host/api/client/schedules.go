@@ -6,13 +6,14 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Schedules lists the schedules, by ID.
 func (c *Client) Schedules(ctx context.Context) ([]*queue.Schedule, error) {
-	list, err := all[api.Schedule](ctx, c, get(nil, "schedules"))
+	list, err := all[admin.Schedule](ctx, c, get(nil, "schedules"))
 	schedules := make([]*queue.Schedule, len(list))
 	for i := range list {
 		if err == nil {
@@ -32,7 +33,7 @@ func (c *Client) Schedule(ctx context.Context, id string) (*queue.Schedule, erro
 }
 
 // schedule does something to a schedule that answers with it.
-func (c *Client) schedule(ctx context.Context, id string, what call) (shape api.Schedule, err error) {
+func (c *Client) schedule(ctx context.Context, id string, what call) (shape admin.Schedule, err error) {
 	if err := queue.ValidSchedule(id); err != nil {
 		return shape, err
 	}
@@ -46,7 +47,7 @@ func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
-	what := call{method: http.MethodPut, body: api.ScheduleBodyOf(&s), query: url.Values{"missing": {fmt.Sprint(missing)}}}
+	what := call{method: http.MethodPut, body: admin.ScheduleBodyOf(&s), query: url.Values{"missing": {fmt.Sprint(missing)}}}
 	shape, err := c.schedule(ctx, s.ID, what)
 	return queue.Put(shape.Put), err
 }
@@ -81,9 +82,9 @@ func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
 // SyncSchedules makes these the only schedules of an owner; dry changes nothing.
 func (c *Client) SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error) {
 	var in api.SyncSchedules
-	in.Body.Schedules = make([]api.NamedSchedule, len(all))
+	in.Body.Schedules = make([]admin.NamedSchedule, len(all))
 	for i := range all {
-		in.Body.Schedules[i] = api.NamedSchedule{ID: all[i].ID, ScheduleBody: api.ScheduleBodyOf(&all[i])}
+		in.Body.Schedules[i] = admin.NamedSchedule{ID: all[i].ID, ScheduleBody: admin.ScheduleBodyOf(&all[i])}
 	}
 	var got api.ScheduleSync
 	err := c.do(ctx, call{

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -32,18 +33,18 @@ const (
 	mostQuery = 7 << 10
 )
 
-func (c *Client) show(ctx context.Context, id string, query url.Values, wait time.Duration) (*api.Task, error) {
+func (c *Client) show(ctx context.Context, id string, query url.Values, wait time.Duration) (*admin.Task, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var shape api.Task
+	var shape admin.Task
 	what := get(&shape, "tasks", id)
 	what.query, what.wait = query, wait
 	return &shape, c.do(ctx, what)
 }
 
 // whole reads a task with its payloads. Those that the token's holder may not see are missing, unless they are needed.
-func (c *Client) whole(ctx context.Context, shape *api.Task, needed bool) (*queue.Task, error) {
+func (c *Client) whole(ctx context.Context, shape *admin.Task, needed bool) (*queue.Task, error) {
 	task := shape.Task()
 	for _, part := range []struct {
 		name  string
@@ -118,7 +119,7 @@ func pauseOf(err error) time.Duration {
 
 // History reads the last runs of a task that have ended, oldest first.
 func (c *Client) History(ctx context.Context, task *queue.Task) ([]queue.Attempt, error) {
-	var page api.List[api.Attempt]
+	var page api.List[admin.Attempt]
 	err := c.do(ctx, get(&page, "tasks", task.ID, "history"))
 	var attempts []queue.Attempt
 	for _, a := range page.Items {
@@ -129,13 +130,13 @@ func (c *Client) History(ctx context.Context, task *queue.Task) ([]queue.Attempt
 
 // Log reads the stored lines of a task's log with numbers above after.
 func (c *Client) Log(ctx context.Context, id string, after int64) ([]queue.LogLine, error) {
-	var page api.List[api.LogLine]
+	var page api.List[admin.LogLine]
 	what := get(&page, "tasks", id, "log")
 	what.query = url.Values{"after": {fmt.Sprint(after)}}
 	err := c.do(ctx, what)
 	lines := make([]queue.LogLine, len(page.Items))
 	for i, l := range page.Items {
-		lines[i] = queue.LogLine{Number: l.Number, Time: api.Moment(l.Time), Text: l.Text}
+		lines[i] = queue.LogLine{Number: l.Number, Time: admin.Moment(l.Time), Text: l.Text}
 	}
 	return lines, err
 }
@@ -154,7 +155,7 @@ func (c *Client) Retry(ctx context.Context, id string) (*queue.Task, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var shape api.Task
+	var shape admin.Task
 	if err := c.do(ctx, post(&shape, "tasks", id, "retry")); err != nil {
 		return nil, err
 	}
@@ -163,14 +164,14 @@ func (c *Client) Retry(ctx context.Context, id string) (*queue.Task, error) {
 
 // List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first), without their parameters and
 // results: limit of them from an offset, 0 for all.
-func (c *Client) List(ctx context.Context, f *api.Filter, offset, limit int) ([]*queue.Task, error) {
+func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) ([]*queue.Task, error) {
 	what := get(nil, "tasks")
 	what.query = queryOf(*f)
 	if limit > 0 {
 		what.query.Set("limit", fmt.Sprint(min(offset+limit, pageSize)))
 	}
 	var tasks []*queue.Task
-	err := pages(ctx, c, what, func(page []api.Task) bool {
+	err := pages(ctx, c, what, func(page []admin.Task) bool {
 		for _, shape := range page {
 			tasks = append(tasks, shape.Task())
 		}

@@ -9,19 +9,20 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Topics lists the topics, the one last published to first.
-func (c *Client) Topics(ctx context.Context) ([]api.Topic, error) {
-	var list api.List[api.Topic]
+func (c *Client) Topics(ctx context.Context) ([]admin.Topic, error) {
+	var list api.List[admin.Topic]
 	err := c.do(ctx, get(&list, "topics"))
 	return list.Items, err
 }
 
 // Topic reads a topic with its subscriptions.
-func (c *Client) Topic(ctx context.Context, name string) (topic api.Topic, err error) {
+func (c *Client) Topic(ctx context.Context, name string) (topic admin.Topic, err error) {
 	if err := queue.ValidTopic(name); err != nil {
 		return topic, err
 	}
@@ -46,7 +47,7 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 			query.Set(name, value)
 		}
 	}
-	var shape api.Published
+	var shape admin.Published
 	if payload == nil {
 		payload = []byte{}
 	}
@@ -56,7 +57,7 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 
 // Subscriptions lists the subscriptions, by ID.
 func (c *Client) Subscriptions(ctx context.Context) ([]queue.Subscription, error) {
-	list, err := all[api.Subscription](ctx, c, get(nil, "subscriptions"))
+	list, err := all[admin.Subscription](ctx, c, get(nil, "subscriptions"))
 	if len(list) == 0 && err != nil {
 		return nil, err // else damaged ones do not hide the others
 	}
@@ -77,7 +78,7 @@ func (c *Client) Subscription(ctx context.Context, id string) (s queue.Subscript
 
 // subscription does something that answers with a subscription.
 func (c *Client) subscription(ctx context.Context, what call) (s queue.Subscription, err error) {
-	var shape api.Subscription
+	var shape admin.Subscription
 	what.into = &shape
 	if err = c.do(ctx, what); err == nil {
 		s, err = shape.Subscription()
@@ -128,8 +129,8 @@ func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 }
 
 // Deliveries lists deliveries of a subscription, newest first; status "" for all.
-func (c *Client) Deliveries(ctx context.Context, id string, status queue.Status, limit int) ([]api.Delivery, error) {
-	var list api.List[api.Delivery]
+func (c *Client) Deliveries(ctx context.Context, id string, status queue.Status, limit int) ([]admin.Delivery, error) {
+	var list api.List[admin.Delivery]
 	what := get(&list, "subscriptions", id, "deliveries")
 	what.query = url.Values{"limit": {fmt.Sprint(limit)}}
 	if status != "" {
@@ -148,11 +149,11 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 	if err == nil && got.Error != nil {
 		err = got.Error
 	}
-	return queue.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: api.Moment(got.Until)}, err
+	return queue.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: admin.Moment(got.Until)}, err
 }
 
 // Publication reads a publication with its payload, and what became of its tasks.
-func (c *Client) Publication(ctx context.Context, id string) (p api.Publication, err error) {
+func (c *Client) Publication(ctx context.Context, id string) (p admin.Publication, err error) {
 	err = c.do(ctx, get(&p, "publications", id))
 	if err == nil && p.Payload == nil && p.PayloadBase64 == nil && p.PayloadSize > 0 {
 		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); isForbidden(err) {
@@ -167,11 +168,11 @@ func (c *Client) Publication(ctx context.Context, id string) (p api.Publication,
 }
 
 // Publications reads a page of the publications of a topic, newest first.
-func (c *Client) Publications(ctx context.Context, topic string, offset, limit int64) ([]api.Publication, error) {
+func (c *Client) Publications(ctx context.Context, topic string, offset, limit int64) ([]admin.Publication, error) {
 	if err := queue.ValidTopic(topic); err != nil {
 		return nil, err
 	}
-	var list api.List[api.Publication]
+	var list api.List[admin.Publication]
 	what := get(&list, "topics", topic, "publications")
 	what.query = url.Values{"offset": {fmt.Sprint(offset)}, "limit": {fmt.Sprint(limit)}}
 	err := c.do(ctx, what)

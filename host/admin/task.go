@@ -1,17 +1,11 @@
-package api
+package admin
 
 import (
 	"encoding/json"
-	"errors"
-	"math"
-	"time"
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-// The shapes of the API are those of the command line's -o json: times in seconds as in Redis, durations in fields that end in
-// _seconds, sizes in bytes, missing values left out.
 
 // Task is a task.
 type Task struct {
@@ -95,27 +89,6 @@ type Retry struct {
 	MaxReschedules int           `json:"max_reschedules,omitempty"`
 }
 
-// retryShape is nil for a policy that says nothing but attempts.
-func retryShape(r queue.Retry) *Retry {
-	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
-		return nil
-	}
-	return &Retry{
-		Backoff: r.Backoff, BaseSeconds: r.Base.Seconds(), MinSeconds: r.Min.Seconds(), MaxSeconds: r.Max.Seconds(),
-		Jitter: r.Jitter, MaxAgeSeconds: r.MaxAge.Seconds(), MaxReschedules: r.MaxReschedules,
-	}
-}
-
-func (r *Retry) policy() queue.Retry {
-	if r == nil {
-		return queue.Retry{}
-	}
-	return queue.Retry{
-		Backoff: r.Backoff, Base: period(r.BaseSeconds), Min: period(r.MinSeconds), Max: period(r.MaxSeconds),
-		Jitter: r.Jitter, MaxAge: period(r.MaxAgeSeconds), MaxReschedules: r.MaxReschedules,
-	}
-}
-
 // Attempt is one run of a task that has ended.
 type Attempt struct {
 	Run     int64          `json:"run"`
@@ -129,71 +102,107 @@ type Attempt struct {
 	Error   *queue.Failure `json:"error,omitempty"`
 }
 
-// stamp is a time in seconds, 0 for none.
-func stamp(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixMicro()) / 1e6
+// LogLine is a line that a task's handler wrote.
+type LogLine struct {
+	Number int64   `json:"number" doc:"Counts the lines of the task from 1, over all its runs."`
+	Time   float64 `json:"time"`
+	Text   string  `json:"text"`
 }
 
-// Moment is the time of a field with seconds since the epoch; the zero time for 0.
-func Moment(seconds float64) time.Time {
-	if seconds <= 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
-}
-
-func period(seconds float64) time.Duration {
-	return time.Duration(math.Round(seconds * float64(time.Second)))
-}
-
-// NewTask shows all of a task.
+// NewTask shows a task with its payloads, if it has been read with them, and with the attempts of its history.
 func NewTask(tenant string, t *queue.Task, history []queue.Attempt) Task {
-	return taskShape(tenant, t, history, math.MaxInt, everyone)
-}
-
-// taskShape shows a task; payloads of more than limit bytes are left out. who may be denied them.
-func taskShape(tenant string, t *queue.Task, history []queue.Attempt, limit int, who *Principal) Task {
 	shape := Task{
 		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled, CancelAsked: t.CancelAsked,
 		ParametersSize: len(t.Parameters), ResultSize: len(t.Result),
 		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes, Reschedules: t.Reschedules, Rejects: t.Rejects,
 		Run: t.Run, Node: t.Node, PID: t.PID,
-		Created: stamp(t.Created), Updated: stamp(t.Updated), ETA: stamp(t.ETA), ReservedAt: stamp(t.ReservedAt),
-		StartedAt: stamp(t.StartedAt), FinishedAt: stamp(t.FinishedAt), RetriedAt: stamp(t.RetriedAt),
-		Expires: stamp(t.Expires), Deadline: stamp(t.Deadline),
+		Created: Seconds(t.Created), Updated: Seconds(t.Updated), ETA: Seconds(t.ETA), ReservedAt: Seconds(t.ReservedAt),
+		StartedAt: Seconds(t.StartedAt), FinishedAt: Seconds(t.FinishedAt), RetriedAt: Seconds(t.RetriedAt),
+		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress,
-		Message: t.Message, Key: t.Key, Labels: t.Labels, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
+		Message: t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
 		LiveID: t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
+		Retry: NewRetry(t.Retry),
 	}
-	if who.reads() {
-		shape.Headers = t.Headers
-		shape.Parameters, shape.ParametersBase64 = payload(t.Parameters, limit)
-		shape.Result, shape.ResultBase64 = payload(t.Result, limit)
-	} else {
-		shape.Message, shape.Withheld = "", true
-	}
+	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
+	shape.Result, shape.ResultBase64 = Payload(t.Result)
 	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		shape.MaxAttempts = t.Retry.Attempts()
 	}
 	if t.Status == queue.Failed {
 		failure := t.Failure()
-		shape.Error = shown(&failure, who)
+		shape.Error = &failure
 	}
 	if t.LastError != "" {
 		failure := (&queue.Task{Error: t.LastError}).Failure()
-		shape.LastError = shown(&failure, who)
+		shape.LastError = &failure
 	}
-	shape.Retry = retryShape(t.Retry)
 	for _, a := range history {
 		shape.History = append(shape.History, Attempt{
-			Run: a.Run, Started: stamp(a.Started), Ended: stamp(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
-			Version: a.Version, Outcome: a.Outcome, Error: shown(a.Failure, who),
+			Run: a.Run, Started: Seconds(a.Started), Ended: Seconds(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
+			Version: a.Version, Outcome: a.Outcome, Error: a.Failure,
 		})
 	}
 	return shape
+}
+
+// Redact takes out what producers and handlers wrote, except labels, key and reasons.
+func (s *Task) Redact(v View) {
+	if v.Payloads {
+		return
+	}
+	s.Parameters, s.ParametersBase64, s.Result, s.ResultBase64 = nil, nil, nil, nil
+	s.Headers, s.Message, s.Withheld = nil, "", true
+	s.Error, s.LastError = redacted(s.Error), redacted(s.LastError)
+	for i := range s.History {
+		s.History[i].Error = redacted(s.History[i].Error)
+	}
+}
+
+// redacted is a failure without the handler's words.
+func redacted(f *queue.Failure) *queue.Failure {
+	if f == nil {
+		return nil
+	}
+	text := f.Headline()
+	if f.Reason == queue.ReasonError { // the handler's own words
+		text = ""
+	}
+	return &queue.Failure{Reason: f.Reason, Message: text, ExitCode: f.ExitCode, Limit: f.Limit}
+}
+
+// NewRetry is nil for a policy that says nothing but attempts.
+func NewRetry(r queue.Retry) *Retry {
+	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
+		return nil
+	}
+	return &Retry{
+		Backoff: r.Backoff, BaseSeconds: r.Base.Seconds(), MinSeconds: r.Min.Seconds(), MaxSeconds: r.Max.Seconds(),
+		Jitter: r.Jitter, MaxAgeSeconds: r.MaxAge.Seconds(), MaxReschedules: r.MaxReschedules,
+	}
+}
+
+// Policy is the policy without the attempts.
+func (r *Retry) Policy() queue.Retry {
+	if r == nil {
+		return queue.Retry{}
+	}
+	return queue.Retry{
+		Backoff: r.Backoff, Base: Period(r.BaseSeconds), Min: Period(r.MinSeconds), Max: Period(r.MaxSeconds),
+		Jitter: r.Jitter, MaxAge: Period(r.MaxAgeSeconds), MaxReschedules: r.MaxReschedules,
+	}
+}
+
+// Payload is a value as text, or as bytes if it is none.
+func Payload(value []byte) (text *string, data []byte) {
+	switch {
+	case value == nil:
+		return nil, nil
+	case utf8.Valid(value):
+		s := string(value)
+		return &s, nil
+	}
+	return nil, value
 }
 
 // Task is the task of the shape, with the payloads that it has.
@@ -206,7 +215,7 @@ func (s *Task) Task() *queue.Task {
 		Created: Moment(s.Created), Updated: Moment(s.Updated), ETA: Moment(s.ETA), ReservedAt: Moment(s.ReservedAt),
 		StartedAt: Moment(s.StartedAt), FinishedAt: Moment(s.FinishedAt), RetriedAt: Moment(s.RetriedAt),
 		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
-		Timeout: period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
+		Timeout: Period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
 		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
 		LiveID: s.LiveID, DeadID: s.DeadID, Dead: s.DeadQueue, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
 	}
@@ -216,7 +225,7 @@ func (s *Task) Task() *queue.Task {
 	if s.Result != nil {
 		t.Result = []byte(*s.Result)
 	}
-	t.Retry = s.Retry.policy()
+	t.Retry = s.Retry.Policy()
 	return t
 }
 
@@ -237,77 +246,5 @@ func stored(f *queue.Failure) string {
 	return string(text)
 }
 
-// payload is a value as text, or as bytes if it is none.
-func payload(value []byte, limit int) (text *string, data []byte) {
-	switch {
-	case value == nil || len(value) > limit:
-		return nil, nil
-	case utf8.Valid(value):
-		s := string(value)
-		return &s, nil
-	}
-	return nil, value
-}
-
-// shown is a failure as a principal may see it.
-func shown(f *queue.Failure, who *Principal) *queue.Failure {
-	if f == nil || who.reads() {
-		return f
-	}
-	text := f.Headline()
-	if f.Reason == queue.ReasonError { // the handler's own words
-		text = ""
-	}
-	return &queue.Failure{Reason: f.Reason, Message: text, ExitCode: f.ExitCode, Limit: f.Limit}
-}
-
-// Queue is a queue with the number of its tasks.
-type Queue struct {
-	Tenant                  string           `json:"tenant"`
-	Queue                   string           `json:"queue"`
-	Scheduled               int64            `json:"scheduled"`
-	Blocked                 int64            `json:"blocked" doc:"Of the scheduled ones: they wait for other tasks."`
-	Pending                 int64            `json:"pending"`
-	Reserved                int64            `json:"reserved" doc:"Taken by a listener and not started."`
-	Started                 int64            `json:"started"`
-	Complete                int64            `json:"complete" doc:"Kept."`
-	Failed                  int64            `json:"failed" doc:"Kept."`
-	Listeners               int64            `json:"listeners"`
-	Paused                  bool             `json:"paused"`
-	HeldUntil               float64          `json:"held_until,omitempty" doc:"Hosts take nothing until then, because the server of its webhook asked for a pause; it may be over. Resume ends it."`
-	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
-	OldestPendingAgeSeconds float64          `json:"oldest_pending_age_seconds"`
-	DeadLetters             *int64           `json:"dead_letters,omitempty" doc:"Waiting tasks that stand for ones of other queues; only if asked for."`
-	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
-	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
-	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
-}
-
-// NewQueue shows the counts of a queue.
-func NewQueue(tenant, name string, s queue.Stats) Queue {
-	shape := Queue{
-		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
-		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
-		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit, HeldUntil: stamp(s.Held),
-		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
-	}
-	if s.Err != nil {
-		shape.Error = s.Err.Error()
-	}
-	return shape
-}
-
-// Stats are the counts of the shape.
-func (q *Queue) Stats() queue.Stats {
-	s := queue.Stats{
-		Depth: map[queue.Status]int64{
-			queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
-			queue.Complete: q.Complete, queue.Failed: q.Failed,
-		},
-		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: period(q.OldestPendingAgeSeconds), Totals: q.Totals, Held: Moment(q.HeldUntil),
-	}
-	if q.Error != "" {
-		s.Err = errors.New(q.Error)
-	}
-	return s
-}
+// NewLogLine shows a line of a log.
+func NewLogLine(l queue.LogLine) LogLine { return LogLine{l.Number, Seconds(l.Time), l.Text} }

@@ -1,0 +1,271 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Direct is a tenant by its Redis.
+type Direct struct {
+	*queue.Client
+	*queue.Fleet
+	Store *kv.Store // the buckets of its handlers
+}
+
+// NewDirect is the tenant of a client, which the caller closes.
+func NewDirect(client *queue.Client, store *kv.Store) *Direct {
+	return &Direct{client, client.Fleet(), store}
+}
+
+// pageBytes bounds the texts of the tasks that are read at a time.
+const pageBytes = 4 << 20
+
+// BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
+// how many the tenant has.
+func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
+	names, all, err := t.Client.BusiestQueues(ctx, most)
+	if err == nil {
+		queues, err = t.QueueCounts(ctx, names)
+	}
+	return queues, all, err
+}
+
+// QueueCounts counts queues, in the order given.
+func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, error) {
+	stats, err := t.Stats(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	shapes := make([]Queue, len(names))
+	for i, name := range names {
+		shapes[i] = NewQueue(t.Tenant(), name, stats[i])
+	}
+	return shapes, nil
+}
+
+// Buckets lists the buckets of the tenant's handlers. If one is damaged, it returns the others and an error.
+func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
+	buckets, err := t.Store.Buckets(ctx)
+	if err != nil && len(buckets) == 0 {
+		return nil, err
+	}
+	serving, unknown := host.Plugins(ctx, t.Client)
+	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
+	for _, p := range serving {
+		if p.Grants == nil {
+			continue
+		}
+		for _, bucket := range p.Grants.KV {
+			quotas[bucket.Bucket] = max(quotas[bucket.Bucket], bucket.Quota)
+		}
+	}
+	all := make([]Bucket, len(buckets))
+	for i, b := range buckets {
+		all[i] = Bucket{t.Tenant(), b.Name, b.Keys, b.Bytes, quotas[b.Name]}
+	}
+	return all, errors.Join(err, unknown)
+}
+
+// nodeFields are what Node shows of what a listener published.
+var nodeFields = []string{
+	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved", "waits_for_memory", "destinations_off", "queues",
+}
+
+// Nodes lists the listeners of the tenant, by ID.
+func (t *Direct) Nodes(ctx context.Context) ([]Node, error) {
+	nodes, err := t.Fleet.Nodes(ctx, nodeFields...)
+	if err != nil {
+		return nil, err
+	}
+	return t.nodes(ctx, nodes)
+}
+
+// Leased lists at most that many listeners with a lease, the last to renew it first, without the tasks that they hold, and with
+// the queues that they name themselves.
+func (t *Direct) Leased(ctx context.Context, most int) ([]Node, error) {
+	nodes, err := t.Fleet.Leased(ctx, most, nodeFields...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes {
+		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // what is no list is none
+	}
+	return t.nodes(ctx, nodes)
+}
+
+func (t *Direct) nodes(ctx context.Context, nodes []queue.NodeInfo) ([]Node, error) {
+	now, err := t.Clock(ctx)
+	shapes := make([]Node, len(nodes))
+	for i, n := range nodes {
+		number := func(name string) *int {
+			if value, err := strconv.Atoi(n.About[name]); err == nil {
+				return &value
+			}
+			return nil
+		}
+		shapes[i] = Node{
+			Listener: n.ID, Tenant: t.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: Seconds(n.LeaseEnd),
+			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
+			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
+			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
+			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
+		}
+		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor) // none of a listener that publishes none
+		_ = json.Unmarshal([]byte(n.About["running"]), &shapes[i].Running)
+		if shapes[i].Alive {
+			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // of those that deliver webhooks
+		}
+	}
+	return shapes, err
+}
+
+// asInt reads what a host published; 0 if it is no number.
+func asInt(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// uptime is for how many seconds a host runs, by its own clock; 0 if that is not known.
+func uptime(n queue.NodeInfo) float64 {
+	started, err := strconv.ParseFloat(n.About["started"], 64)
+	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
+	if err != nil || missing != nil {
+		return 0
+	}
+	return math.Round(clock - started)
+}
+
+// mostOfAnswer bounds the results that are read for a list of deliveries, in bytes: several times those with a whole answer.
+const mostOfAnswer = 256 << 10
+
+// Deliveries lists deliveries of a subscription with a webhook, newest first; status "" for all.
+func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status, limit int) ([]Delivery, error) {
+	s, err := t.Subscription(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if s.Webhook == nil {
+		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %s", queue.ErrInvalid, id, s.Queue)
+	}
+	list := []Delivery{}
+	for offset := 0; len(list) < limit; {
+		page, err := t.Queue(s.Queue).Page(ctx, queue.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
+		if err != nil {
+			return nil, err
+		}
+		if list, err = t.deliveries(ctx, list, page.Tasks); err != nil || page.End {
+			return list, err
+		}
+		offset = page.Next
+	}
+	return list, nil
+}
+
+// deliveries adds those that tasks are.
+func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue.Task) ([]Delivery, error) {
+	for _, task := range tasks {
+		var answer struct{ Status int }
+		if task.Status == queue.Complete {
+			result, err := t.Result(ctx, task.ID, mostOfAnswer)
+			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) {
+				return nil, err
+			}
+			_ = json.Unmarshal(result, &answer) // it may have none
+		}
+		one := Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: Seconds(task.Created), ETA: Seconds(task.ETA)}
+		shape := NewTask("", task, nil)
+		if one.failure = cmp.Or(shape.Error, shape.LastError); one.failure != nil {
+			one.Error = one.failure.Headline()
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// Topics lists the topics, the one last published to first, without their subscriptions.
+func (t *Direct) Topics(ctx context.Context) ([]Topic, error) {
+	topics, err := t.Client.Topics(ctx)
+	shapes := make([]Topic, len(topics))
+	for i, one := range topics {
+		shapes[i] = NewTopic(t.Tenant(), one)
+	}
+	return shapes, err
+}
+
+// Topic reads a topic with its subscriptions.
+func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
+	topic, err := t.Client.Topic(ctx, name)
+	if err != nil {
+		return Topic{}, err
+	}
+	all, err := t.Subscriptions(ctx)
+	if all == nil {
+		return Topic{}, err // else damaged ones do not hide the others
+	}
+	shape := NewTopic(t.Tenant(), topic)
+	for i, size := 0, 0; i < len(all) && size < pageBytes; i++ {
+		if all[i].OfTopic(name) {
+			one, bytes := NewSubscription(&all[i])
+			shape.List, size = append(shape.List, one), size+bytes
+		}
+	}
+	return shape, nil
+}
+
+// Publications reads a page of the publications of a topic, newest first.
+func (t *Direct) Publications(ctx context.Context, topic string, offset, limit int64) ([]Publication, error) {
+	all, err := t.Client.Publications(ctx, topic, offset, limit)
+	shapes := make([]Publication, len(all))
+	for i, p := range all {
+		shapes[i] = NewPublication(t.Tenant(), p)
+	}
+	return shapes, err
+}
+
+// Publication reads a publication with its payload and what became of its tasks.
+func (t *Direct) Publication(ctx context.Context, id string) (Publication, error) {
+	return t.PublicationUpTo(ctx, id, math.MaxInt64)
+}
+
+// PublicationUpTo is Publication without a payload of more than limit bytes.
+func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (Publication, error) {
+	size, err := t.PublicationSize(ctx, id)
+	if err != nil {
+		return Publication{}, err
+	}
+	read := t.PublicationSummary
+	if size <= limit {
+		read = func(ctx context.Context, id string) (*queue.Publication, error) {
+			return t.PublicationWithin(ctx, id, size)
+		}
+	}
+	p, err := read(ctx, id)
+	if err != nil {
+		return Publication{}, err
+	}
+	tasks, err := t.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
+	shape := NewPublication(t.Tenant(), p)
+	if shape.PayloadSize = int(size); size <= limit {
+		shape.Payload, shape.PayloadBase64 = Payload(p.Payload)
+	}
+	shape.Summary = make(map[string]int)
+	for i, task := range tasks {
+		status := string(task.Status)
+		if task.Queue == "" {
+			status = "gone"
+		}
+		if shape.Summary[status]++; i < 1000 {
+			shape.List = append(shape.List, PublishedTask{task.Subscription, task.ID, task.Queue, status, string(task.Reason)})
+		}
+	}
+	return shape, err
+}

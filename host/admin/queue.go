@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"errors"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Queue is a queue with the number of its tasks.
+type Queue struct {
+	Tenant                  string           `json:"tenant"`
+	Queue                   string           `json:"queue"`
+	Scheduled               int64            `json:"scheduled"`
+	Blocked                 int64            `json:"blocked" doc:"Of the scheduled ones: they wait for other tasks."`
+	Pending                 int64            `json:"pending"`
+	Reserved                int64            `json:"reserved" doc:"Taken by a listener and not started."`
+	Started                 int64            `json:"started"`
+	Complete                int64            `json:"complete" doc:"Kept."`
+	Failed                  int64            `json:"failed" doc:"Kept."`
+	Listeners               int64            `json:"listeners"`
+	Paused                  bool             `json:"paused"`
+	HeldUntil               float64          `json:"held_until,omitempty" doc:"Hosts take nothing until then, because the server of its webhook asked for a pause; it may be over. Resume ends it."`
+	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
+	OldestPendingAgeSeconds float64          `json:"oldest_pending_age_seconds"`
+	DeadLetters             *int64           `json:"dead_letters,omitempty" doc:"Waiting tasks that stand for ones of other queues; only if asked for."`
+	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
+	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
+	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
+}
+
+// NewQueue shows the counts of a queue.
+func NewQueue(tenant, name string, s queue.Stats) Queue {
+	shape := Queue{
+		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
+		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit, HeldUntil: Seconds(s.Held),
+		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
+	}
+	if s.Err != nil {
+		shape.Error = s.Err.Error()
+	}
+	return shape
+}
+
+// Stats are the counts of the shape.
+func (q *Queue) Stats() queue.Stats {
+	s := queue.Stats{
+		Depth: map[queue.Status]int64{
+			queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
+			queue.Complete: q.Complete, queue.Failed: q.Failed,
+		},
+		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: Period(q.OldestPendingAgeSeconds), Totals: q.Totals, Held: Moment(q.HeldUntil),
+	}
+	if q.Error != "" {
+		s.Err = errors.New(q.Error)
+	}
+	return s
+}

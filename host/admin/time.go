@@ -1,0 +1,27 @@
+package admin
+
+import (
+	"math"
+	"time"
+)
+
+// Seconds is a time in seconds since the epoch; 0 for the zero time.
+func Seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMicro()) / 1e6
+}
+
+// Moment is the time of a field with seconds since the epoch; the zero time for 0.
+func Moment(seconds float64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
+}
+
+// Period is a duration that a field has in seconds.
+func Period(seconds float64) time.Duration {
+	return time.Duration(math.Round(seconds * float64(time.Second)))
+}

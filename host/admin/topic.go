@@ -1,0 +1,200 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Topic is a topic.
+type Topic struct {
+	Tenant        string         `json:"tenant"`
+	Topic         string         `json:"topic"`
+	Subscriptions int            `json:"subscriptions" doc:"That match it."`
+	Active        int            `json:"active" doc:"Of these."`
+	Published     int64          `json:"published"`
+	Dropped       int64          `json:"dropped" doc:"Publications without a subscriber."`
+	Tasks         int64          `json:"tasks"`
+	Kept          int64          `json:"kept" doc:"Publications that can be read."`
+	LastPublished float64        `json:"last_published,omitempty"`
+	List          []Subscription `json:"list,omitempty" doc:"Its subscriptions, of very large ones the first that have 4 MiB together; not in lists."`
+}
+
+// Subscription is a subscription, as the command line prints it by -o json.
+type Subscription struct {
+	ID             string              `json:"id,omitempty" maxLength:"128"`
+	Topic          string              `json:"topic" maxLength:"128" doc:"Or a pattern with one * for any text."`
+	Filter         *SubscriptionFilter `json:"filter,omitempty" doc:"What a publication must be like; missing: all of the topic."`
+	Queue          string              `json:"queue,omitempty" maxLength:"128" doc:"Of the handler; that of a webhook is always webhook.ID and may be missing."`
+	Webhook        *Webhook            `json:"webhook,omitempty"`
+	MaxAttempts    int                 `json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound; missing: the manifest decides."`
+	Retry          *Retry              `json:"retry,omitempty"`
+	TimeoutSeconds float64             `json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
+	Priority       *int                `json:"priority,omitempty" minimum:"0" maximum:"100"`
+	Dead           string              `json:"dead,omitempty" maxLength:"128" doc:"The queue of dead letters; missing: the manifest decides."`
+	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
+	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`
+	Plugin         string              `json:"plugin,omitempty" doc:"The plugin whose manifest declares it."`
+	Absent         float64             `json:"absent,omitempty" doc:"Since when no live host has had that plugin."`
+	CreatedAt      float64             `json:"created_at,omitempty"`
+	UpdatedAt      float64             `json:"updated_at,omitempty"`
+}
+
+// SubscriptionFilter is the filter of a subscription.
+type SubscriptionFilter struct {
+	Attributes map[string]string          `json:"attributes,omitempty" doc:"Patterns with at most one * by the attribute's name."`
+	Data       map[string]json.RawMessage `json:"data,omitempty" doc:"JSON values by the JSON pointer to them in the payload."`
+}
+
+// Webhook is how publications are delivered to an URL.
+type Webhook struct {
+	URL            string            `json:"url" maxLength:"4096" doc:"Who may neither read payloads nor change it sees only its origin, and no values of headers."`
+	Method         string            `json:"method,omitempty" enum:"POST,PUT,PATCH"`
+	Headers        map[string]string `json:"headers,omitempty"`
+	SecretHeaders  map[string]string `json:"secret_headers,omitempty" doc:"Headers whose values are secrets of the hosts, by the header's name."`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" minimum:"0" maximum:"600" doc:"Missing: 20."`
+	Body           string            `json:"body,omitempty" enum:"payload,cloudevent"`
+	Secrets        []string          `json:"secrets,omitempty" maxItems:"4" doc:"Names of the secrets of the hosts that sign each request."`
+	Expect         []int             `json:"expect,omitempty" doc:"Statuses that mean success; missing: 200 to 299."`
+	Final          bool              `json:"final,omitempty" doc:"A status of 4xx, except 408, 410 and 429, fails the delivery for good."`
+}
+
+// Delivery is the task of a publication for a webhook.
+type Delivery struct {
+	ID       string       `json:"id"`
+	Status   queue.Status `json:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
+	Attempts int          `json:"attempts"`
+	Answer   int          `json:"answer,omitempty" doc:"The status of the answer that it is complete with."`
+	Created  float64      `json:"created,omitempty"`
+	ETA      float64      `json:"eta,omitempty"`
+	Error    string       `json:"error,omitempty" doc:"Why it failed, or its last attempt."`
+
+	failure *queue.Failure // of which Error is the headline
+}
+
+// Publication is a publication.
+type Publication struct {
+	ID            string            `json:"id"`
+	Tenant        string            `json:"tenant"`
+	Topic         string            `json:"topic"`
+	State         string            `json:"state" enum:"accepted,publishing,published,dropped"`
+	Created       float64           `json:"created"`
+	Subscribers   int               `json:"subscribers" doc:"Subscriptions that matched."`
+	Tasks         int               `json:"tasks" doc:"How many of them have their task."`
+	Refused       int               `json:"refused,omitempty" doc:"Those that get no task: they were deleted meanwhile, or their queue takes none."`
+	Attributes    map[string]string `json:"attributes,omitempty"`
+	Parent        string            `json:"parent,omitempty"`
+	Traceparent   string            `json:"traceparent,omitempty"`
+	Payload       *string           `json:"payload,omitempty" doc:"Of at most 64 KiB; not in lists."`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"Instead of payload, if it is not UTF-8."`
+	PayloadSize   int               `json:"payload_size,omitempty" doc:"Bytes; not in lists."`
+	Summary       map[string]int    `json:"summary,omitempty" doc:"Tasks by status; gone: those that do not exist (any more). Not in lists."`
+	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
+}
+
+// PublishedTask is the task that a publication made for a subscription.
+type PublishedTask struct {
+	Subscription string `json:"subscription"`
+	ID           string `json:"id"`
+	Queue        string `json:"queue,omitempty"`
+	Status       string `json:"status" enum:"scheduled,pending,reserved,started,complete,failed,gone"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// Published is what became of a publication; `quern topic publish -o json` prints these names.
+type Published struct {
+	ID          string `json:"id"`
+	Tenant      string `json:"tenant"`
+	Topic       string `json:"topic"`
+	Existed     bool   `json:"existed" doc:"It was published before, and nothing is published now."`
+	Taken       bool   `json:"taken,omitempty" doc:"What existed has another payload or other attributes. Missing for who may not see parameters."`
+	Subscribers int    `json:"subscribers" doc:"0: it is dropped."`
+	Damaged     int    `json:"damaged,omitempty" doc:"Subscriptions that cannot be read, and got no task: see the doctor."`
+}
+
+// NewTopic shows a topic without its subscriptions.
+func NewTopic(tenant string, t queue.Topic) Topic {
+	return Topic{
+		Tenant: tenant, Topic: t.Name, Subscriptions: t.Subscriptions, Active: t.Active, Published: t.Published, Dropped: t.Dropped,
+		Tasks: t.Tasks, Kept: t.Kept, LastPublished: Seconds(t.Last),
+	}
+}
+
+// Redact takes out what its subscriptions' does.
+func (t *Topic) Redact(v View) {
+	for i := range t.List {
+		t.List[i].Redact(v)
+	}
+}
+
+// NewPublication shows a publication without its payload and tasks.
+func NewPublication(tenant string, p *queue.Publication) Publication {
+	return Publication{
+		ID: p.ID, Tenant: tenant, Topic: p.Topic, State: string(p.State), Created: Seconds(p.Created), Subscribers: p.Subscribers,
+		Tasks: p.Tasks, Refused: p.Refused, Attributes: p.Attributes, Parent: p.Parent, Traceparent: p.Traceparent,
+	}
+}
+
+// Redact takes out the payload and the attributes.
+func (p *Publication) Redact(v View) {
+	if !v.Payloads {
+		p.Payload, p.PayloadBase64, p.Attributes = nil, nil, nil
+	}
+}
+
+// NewPublished shows what became of a publication.
+func NewPublished(tenant, topic string, p queue.Published) Published {
+	return Published{p.ID, tenant, topic, p.Existed, p.Taken, p.Subscribers, p.Damaged}
+}
+
+// Redact does not tell who guesses a payload that it is another one.
+func (p *Published) Redact(v View) { p.Taken = p.Taken && v.Payloads }
+
+// NewSubscription shows a subscription, and tells how many bytes it has. It and Subscription convert by way of the JSON, which has the
+// same names.
+func NewSubscription(s *queue.Subscription) (shape Subscription, size int) {
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(text, &shape)
+	}
+	if err != nil {
+		shape.Reason = err.Error()
+	}
+	return shape, len(text)
+}
+
+// Redact takes out the path and the headers of a webhook, which often have tokens.
+func (s *Subscription) Redact(v View) {
+	if w := s.Webhook; w != nil && !v.Webhooks {
+		w.URL = (&queue.Webhook{URL: w.URL}).Origin()
+		for name := range w.Headers {
+			w.Headers[name] = "hidden"
+		}
+	}
+}
+
+// Redact takes out the handler's or the server's words.
+func (d *Delivery) Redact(v View) {
+	if d.failure != nil && !v.Payloads {
+		d.Error = redacted(d.failure).Headline()
+	}
+}
+
+// Wanted is the subscription of that ID that the shape asks for.
+func (s Subscription) Wanted(id string) (queue.Subscription, error) {
+	if s.ID != "" && s.ID != id {
+		return queue.Subscription{}, fmt.Errorf("%w: the body's id is %q, and the path's %q: leave it out", queue.ErrInvalid, s.ID, id)
+	}
+	s.ID, s.CreatedAt, s.UpdatedAt, s.Absent, s.Plugin = id, 0, 0, 0, ""
+	return s.Subscription()
+}
+
+// Subscription is the subscription of sdk/queue that the shape shows.
+func (s Subscription) Subscription() (wanted queue.Subscription, err error) {
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(text, &wanted)
+	}
+	return wanted, err
+}
