@@ -97,7 +97,7 @@ func (in *intake) request(a *allocation) queue.ReserveRequest {
 	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
 	maxAge, _ := in.expiry(a.served.queue)
 	return queue.ReserveRequest{
-		Queue: a.served.queue, Count: len(a.shares) + a.ahead, Start: true, Plugin: a.version.Name, Digest: a.version.Digest,
+		Queue: a.served.queue, Count: len(a.shares) + a.ahead, Start: true, Plugin: a.version.Name, Digest: a.version.Digest, Version: a.version.Manifest.Version,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		FailurePolicy: queue.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,

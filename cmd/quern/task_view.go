@@ -59,6 +59,7 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
 			{"", "waits for", afterText(t.After)},
 			{"", "plugin", given(t.Plugin)},
 			{"", "digest", given(t.Digest)},
+			{"", "version", given(t.Version)},
 			{"", "priority", t.Priority},
 			{"", "progress", progress},
 			{"", "message", given(t.Message)},

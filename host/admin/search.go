@@ -27,11 +27,13 @@ type Place struct {
 	After  string `json:"a,omitempty"`
 }
 
+// Cursor is the place as a text, which ParsePlace reads.
 func (p Place) Cursor() string {
 	text, _ := json.Marshal(p) // always can be
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
+// ParsePlace reads a cursor; "" is the beginning.
 func ParsePlace(cursor string) (p Place, err error) {
 	if cursor == "" {
 		return p, nil

@@ -50,6 +50,7 @@ type Task struct {
 	Retry          *Retry            `json:"retry,omitempty" doc:"What the task itself sets of its policy."`
 	Plugin         string            `json:"plugin,omitempty"`
 	Digest         string            `json:"digest,omitempty"`
+	Version        string            `json:"version,omitempty" doc:"The name that the plugin's manifest gives it."`
 	Priority       int               `json:"priority"`
 	Progress       float64           `json:"progress,omitempty" doc:"0 to 1."`
 	Message        string            `json:"message,omitempty"`
@@ -119,7 +120,7 @@ func NewTask(tenant string, t *queue.Task, history []queue.Attempt) Task {
 		Created: Seconds(t.Created), Updated: Seconds(t.Updated), ETA: Seconds(t.ETA), ReservedAt: Seconds(t.ReservedAt),
 		StartedAt: Seconds(t.StartedAt), FinishedAt: Seconds(t.FinishedAt), RetriedAt: Seconds(t.RetriedAt),
 		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
-		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Priority: t.Priority, Progress: t.Progress,
+		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Priority: t.Priority, Progress: t.Progress,
 		Message: t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
 		LiveID: t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
 		Retry: NewRetry(t.Retry),
@@ -215,7 +216,7 @@ func (s *Task) Task() *queue.Task {
 		Created: Moment(s.Created), Updated: Moment(s.Updated), ETA: Moment(s.ETA), ReservedAt: Moment(s.ReservedAt),
 		StartedAt: Moment(s.StartedAt), FinishedAt: Moment(s.FinishedAt), RetriedAt: Moment(s.RetriedAt),
 		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
-		Timeout: Period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Priority: s.Priority, Progress: s.Progress,
+		Timeout: Period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Version: s.Version, Priority: s.Priority, Progress: s.Progress,
 		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
 		LiveID: s.LiveID, DeadID: s.DeadID, Dead: s.DeadQueue, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
 	}

@@ -255,4 +255,12 @@ func TestFailingVersion(t *testing.T) {
 	})
 	check(t, err)
 	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 18 of 18 runs of mail 1.5.0 (0fb33ee5) failed in this hour and the one before; of another version (1.4.0) 100 of 1000")
+	// A version of the same module, with another manifest, is another one.
+	_, err = node.Renew(ctx, map[string]string{
+		"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.1","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
+	})
+	check(t, err)
+	finds(t, client, "version-failing")
+	check(t, node.Tally(ctx, []queue.Tally{{Queue: "mail", Plugin: "mail", Digest: "sha256:0fb33ee5aaaa0000", Version: "1.5.1", Failed: 7}}))
+	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 7 of 7 runs of mail 1.5.1 (0fb33ee5) failed")
 }

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,14 +28,19 @@ var pluginChecks = []check{
 	{"version-failing", func(p *patient) (f []Finding) {
 		told := make(map[string]bool)
 		for _, one := range p.plugins {
-			t := p.tally(one.Plugin, one.Digest)
-			if told[one.Digest] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !p.failsNow(one.Queues) {
+			t := p.tally(one)
+			version := one.Digest + one.Version
+			if told[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !p.failsNow(one.Queues) {
 				continue
 			}
-			told[one.Digest] = true
+			told[version] = true
 			text := fmt.Sprintf("%d of %d runs of %s failed in this hour and the one before", t.Failed, t.Failed+t.Complete, one.named())
 			if other := p.other(one); other.Plugin != "" {
-				text += fmt.Sprintf("; of another version (%s) %d of %d", cmp.Or(other.Version, short(other.Digest)), other.Failed, other.Failed+other.Complete)
+				name := other.Version
+				if name == one.Version {
+					name = short(other.Digest)
+				}
+				text += fmt.Sprintf("; of another version (%s) %d of %d", name, other.Failed, other.Failed+other.Complete)
 			}
 			f = append(f, found(Error, "see the errors of its tasks; replace it by a version that works, or pause the queue", "%s", text).
 				by("task", "ls", one.Queues[0], "--status", "failed").in(one.Queues[0]).hurts(t.Failed))
@@ -57,19 +61,24 @@ func short(digest string) string {
 }
 
 // tally is what a version's tasks ended as.
-func (p *patient) tally(name, digest string) (t queue.VersionTally) {
+func (p *patient) tally(of plugin) (t queue.VersionTally) {
 	for _, one := range p.versions {
-		if one.Plugin == name && one.Digest == digest {
+		if of.is(one) {
 			t = one
 		}
 	}
 	return t
 }
 
+// is reports whether a tally is that of the plugin's version.
+func (one *plugin) is(t queue.VersionTally) bool {
+	return t.Plugin == one.Plugin && t.Digest == one.Digest && t.Version == one.Version
+}
+
 // other is the one with the most runs of the plugin's other versions.
 func (p *patient) other(of plugin) (most queue.VersionTally) {
 	for _, one := range p.versions {
-		if one.Plugin == of.Plugin && one.Digest != of.Digest && one.Complete+one.Failed > most.Complete+most.Failed {
+		if one.Plugin == of.Plugin && !of.is(one) && one.Complete+one.Failed > most.Complete+most.Failed {
 			most = one
 		}
 	}

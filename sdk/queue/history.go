@@ -14,7 +14,7 @@ type Attempt struct {
 	Started, Ended time.Time
 	Node           string // the listener
 	Plugin, Digest string
-	Version        string   // its name, as far as hosts have told it
+	Version        string   // its name, if the manifest gives it one
 	Outcome        string   // a Requeue, crashed if its host died, complete, or failed
 	Failure        *Failure // why it failed; nil if it did not, or its host died
 }
@@ -37,7 +37,7 @@ func (c *Client) History(ctx context.Context, task *Task) ([]Attempt, error) {
 	if task.Status.Finished() && !task.StartedAt.IsZero() {
 		last := Attempt{
 			Run: task.Run, Started: task.StartedAt, Ended: task.FinishedAt, Node: task.Node, Plugin: task.Plugin,
-			Digest: task.Digest, Outcome: string(task.Status),
+			Digest: task.Digest, Version: task.Version, Outcome: string(task.Status),
 		}
 		if task.Status == Failed {
 			failure := task.Failure()
@@ -45,14 +45,10 @@ func (c *Client) History(ctx context.Context, task *Task) ([]Attempt, error) {
 		}
 		attempts = append(attempts, last)
 	}
-	names, _ := c.versionNames(ctx, len(attempts), func(i int) (string, string) { return attempts[i].Digest, attempts[i].Plugin }) // not all may read them
-	for i, name := range names {
-		attempts[i].Version = name
-	}
 	return attempts, nil
 }
 
-// parseAttempt reads "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT".
+// parseAttempt reads "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT"; the digest may have "/VERSION" behind it.
 func parseAttempt(entry string) (Attempt, bool) {
 	words := strings.SplitN(entry, " ", 8)
 	if len(words) < 8 {
@@ -65,8 +61,9 @@ func parseAttempt(entry string) (Attempt, bool) {
 	}
 	attempt := Attempt{
 		Run: asInt(words[0]), Started: parseSeconds(words[1]), Ended: parseSeconds(words[2]), Node: words[3], Plugin: words[4],
-		Digest: words[5], Outcome: words[6],
+		Outcome: words[6],
 	}
+	attempt.Digest, attempt.Version, _ = strings.Cut(words[5], "/")
 	if words[7] != "" {
 		failure := parseFailure(words[7])
 		attempt.Failure = &failure

@@ -30,9 +30,9 @@ type ReserveRequest struct {
 	Queue string
 	Count int  // the most tasks to reserve, at most MaxReserve
 	Start bool // mark them as started by this process at once, for slots that are free
-	// Plugin and Digest name what will run them; they are written with Start.
-	Plugin, Digest string
-	MaxAge         time.Duration // the longest age of a task that sets none itself (0: none)
+	// Plugin and Digest name what will run them, and Version is its name for people ("": none); they are written with Start.
+	Plugin, Digest, Version string
+	MaxAge                  time.Duration // the longest age of a task that sets none itself (0: none)
 	// MaxRunning bounds the tasks that run in the fleet (0: no bound), together in the queues of Fleet (default: this one).
 	MaxRunning int
 	Fleet      []string
@@ -58,6 +58,7 @@ func (r *ReserveRequest) fields() []any {
 	return appendFields(nil,
 		"plugin", r.Plugin,
 		"digest", strings.TrimPrefix(r.Digest, digestPrefix),
+		"version", r.Version,
 		"on_crash", optional(p.NoRerun, "fail"),
 		"max_crashes", optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
 		"dead", p.Dead,

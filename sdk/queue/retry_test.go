@@ -387,6 +387,32 @@ func TestHistoryIsBounded(t *testing.T) {
 	})
 }
 
+// An attempt keeps the name of the version that ran it, also if the next one has the same module.
+func TestHistoryNamesVersions(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		id := w.enqueue(t, "q", "", Options{})
+		for _, version := range []string{"1.0.0", "", "2.0.0"} {
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: version}})[0]
+			if len(batch.Tasks) != 1 {
+				t.Fatalf("%+v", batch)
+			}
+			settlement := Settlement{Claim: batch.Tasks[0].Claim(), Failure: &Failure{Reason: ReasonError}}
+			if version != "2.0.0" {
+				settlement.Requeue = RequeueRetry
+			}
+			w.settle(t, node, "q", settlement)
+		}
+		var names []string
+		for _, attempt := range must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))) {
+			names = append(names, attempt.Digest+" "+attempt.Version)
+		}
+		if got := strings.Join(names, ", "); got != "sha256:0 1.0.0, sha256:0 , sha256:0 2.0.0" {
+			t.Errorf("versions: %s", got)
+		}
+	})
+}
+
 // By hand: only what has failed, and everything about it begins anew.
 func TestRetryByHand(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -134,7 +134,7 @@ func (t *Tallies) Write(ctx context.Context, node *Node) error {
 
 // Tally adds to the counts of the present minute. Whoever repeats it after an error may count twice.
 func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
-	minute, hour, names := &adder{}, &adder{}, []any{}
+	minute, hour := &adder{}, &adder{}
 	total := Tally{}
 	for _, t := range tallies {
 		total.Complete, total.Failed = total.Complete+t.Complete, total.Failed+t.Failed
@@ -147,16 +147,14 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 			minute.add("wait"+strconv.Itoa(size), t.Queue, n)
 		}
 		if t.Queue != "" && t.Plugin != "" {
-			hour.add("complete", t.Digest+" "+t.Plugin, t.Complete)
-			hour.add("failed", t.Digest+" "+t.Plugin, t.Failed)
-			if t.Version != "" {
-				names = append(names, t.Digest+" "+t.Plugin, t.Version)
-			}
+			version := strings.TrimRight(t.Digest+"/"+t.Version, "/") + " " + t.Plugin
+			hour.add("complete", version, t.Complete)
+			hour.add("failed", version, t.Failed)
 		}
 	}
 	c := n.client
-	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args), len(hour.args)}
-	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), slices.Concat(args, minute.args, hour.args, names)...))
+	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
+	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), slices.Concat(args, minute.args, hour.args)...))
 	return wrap("count what tasks ended as", err)
 }
 
@@ -267,9 +265,10 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 			if !ok {
 				continue
 			}
+			digest, name, _ := strings.Cut(digest, "/")
 			i, known := places[version]
 			if !known {
-				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest})
+				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest, Version: name})
 				places[version] = i
 			}
 			switch what {
@@ -281,28 +280,7 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b VersionTally) int {
-		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest))
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Version, b.Version))
 	})
-	names, err := c.versionNames(ctx, len(list), func(i int) (string, string) { return list[i].Digest, list[i].Plugin })
-	for i, name := range names {
-		list[i].Version = name
-	}
-	return list, err
-}
-
-// versionNames are the names of n versions of plugins, "" for those that hosts have not told.
-func (c *Client) versionNames(ctx context.Context, n int, of func(i int) (digest, plugin string)) ([]string, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	fields, names := make([]string, n), make([]string, n)
-	for i := range fields {
-		digest, plugin := of(i)
-		fields[i] = digest + " " + plugin
-	}
-	found, err := c.rdb.HMGet(ctx, c.keys.versions(), fields...).Result()
-	for i, name := range found {
-		names[i] = asString(name)
-	}
-	return names, wrap("read the names of versions", err)
+	return list, nil
 }

@@ -47,8 +47,9 @@ type Task struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 
-	Plugin string // the plugin that ran it
-	Digest string // of that plugin: "sha256:" and 64 hex digits
+	Plugin  string // the plugin that ran it
+	Digest  string // of that plugin: "sha256:" and 64 hex digits
+	Version string // of that plugin, if its manifest gives it a name
 
 	Progress    float64 // 0 to 1
 	Message     string
@@ -97,7 +98,7 @@ func newTask(id string, hash map[string]string) *Task {
 		DeadID: hash["dead_id"], Dead: hash["dead_queue"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"),
-		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Message: hash["message"],
+		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Version: hash["version"], Message: hash["message"],
 		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
 	}

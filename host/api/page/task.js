@@ -97,7 +97,7 @@ function about(t) {
     ["Expires", clock(t.expires)], ["Deadline", clock(t.deadline)], ["Time limit", t.timeout_seconds && span(t.timeout_seconds)],
     ["Attempts", `${count(t.attempts)}${t.max_attempts > 0 ? ` of ${count(t.max_attempts)}` : ""}`],
     ["Hosts that died", t.crashes && count(t.crashes)], ["Rescheduled", t.reschedules && count(t.reschedules)], ["Rejected", t.rejects && count(t.rejects)],
-    ["Plugin", t.plugin && [t.plugin, h("div", { class: "code faint" }, version(t.digest))]],
+    ["Plugin", t.plugin && [[t.plugin, t.version].filter(Boolean).join(" "), h("div", { class: "code faint" }, version(t.digest))]],
     ["Listener", t.node], ["Priority", t.priority !== 50 && count(t.priority)], ["Key", t.key],
     ["Headers", headers.length && headers.map(([k, v]) => h("div", null, `${k}: ${v}`))],
     ["Labels", t.labels && Object.entries(t.labels).map(([k, v]) => h("div", null, `${k}=${v}`))],
@@ -111,7 +111,7 @@ function attempts(t) {
   const runs = [...(t.history ?? [])];
   if (t.started_at && runs.at(-1)?.run !== t.run) {
     runs.push({
-      run: t.run, started: t.started_at, ended: t.finished_at, node: t.node, plugin: t.plugin, digest: t.digest,
+      run: t.run, started: t.started_at, ended: t.finished_at, node: t.node, plugin: t.plugin, digest: t.digest, version: t.version,
       outcome: t.status === "started" ? "running" : t.status, error: t.error,
     });
   }

@@ -32,7 +32,7 @@ for i = 8 + extra, #ARGV do
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
     if pid ~= '' then -- also one that is started: another version of its plugin may run it now
-      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') -- of the previous holder
+      redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') -- of the previous holder
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))
     end

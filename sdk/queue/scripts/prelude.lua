@@ -253,16 +253,17 @@ local function version(plugin, digest)
 end
 
 -- record(id, clock, outcome, text): records the end of a run before the task's last, and keeps the last 20 records:
--- "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values.
+-- "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values. DIGEST/VERSION if the version has a name.
 local function record(id, clock, outcome, text)
-  local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest')
+  local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest', 'version')
   local line = {}
   for i = 1, 4 do
     local word = h[i]
     line[i] = word and word ~= '' and string.gsub(word, ' ', '-') or '-'
   end
   redis.pcall('RPUSH', ATTEMPTS_ .. id, line[1] .. ' ' .. line[2] .. ' ' .. clock .. ' ' .. line[3] .. ' ' ..
-    (version(line[4], h[5] and string.gsub(h[5], ' ', '-')) or line[4] .. ' -') .. ' ' .. outcome .. ' ' .. text)
+    (version(line[4], h[5] and string.gsub(h[5], ' ', '-')) or line[4] .. ' -') .. (h[6] and '/' .. string.gsub(h[6], ' ', '-') or '') ..
+    ' ' .. outcome .. ' ' .. text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
@@ -399,7 +400,7 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   local expires = moment(h[3])
   if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over running tasks
   redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
-    'reclaimed_node', 'plugin', 'digest')
+    'reclaimed_node', 'plugin', 'digest', 'version')
   if tonumber(delay) > 0 then
     local eta = after(clock, delay)
     redis.call('HSET', key, 'status', 'scheduled', 'eta', eta, 'updated', clock, ...)

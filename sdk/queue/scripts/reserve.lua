@@ -136,7 +136,7 @@ local function reserve(id)
   local run = following(h[3])
   if pid ~= '' then
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
-    if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest') end -- of the previous holder
+    if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') end -- of the previous holder
   end
   written[#written + 1] = run
   redis.call('HSET', key, unpack(written))

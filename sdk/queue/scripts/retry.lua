@@ -72,7 +72,7 @@ else
 end
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel', -- finished_at is 0.1.0's
   'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
-  'on_crash', 'max_crashes', 'dead', 'plugin', 'digest')
+  'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version')
 redis.call('HSET', key, 'status', wait and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
 if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- it has more fields now
