@@ -205,6 +205,7 @@ func (s *taskSet) byQueue() map[string]queue.Running {
 		if r.Tasks++; r.Since == 0 || since < r.Since {
 			r.Since = since
 		}
+		r.Last = max(r.Last, since)
 		all[t.served.queue] = r
 	}
 	return all

@@ -235,6 +235,25 @@ func TestBusy(t *testing.T) {
 	finds(t, client, "host-busy")
 	waited(11 * time.Minute)
 	finds(t, client, "host-busy", "host-busy warning  [] all 6 slots of 1 hosts are in use ") // nothing hangs: there is nothing to cancel
+	// A host with free slots that serves other queues takes none of these tasks.
+	other := client.Node()
+	check(t, other.Join(ctx), other.Register(ctx, "elsewhere"))
+	free := map[string]string{
+		"kind": queue.KindQuern, "slots": "6", "slots_in_use": "1", "clock": seconds(0), "began": seconds(0),
+		"running": `{"served":{"tasks":1,"since":` + seconds(5*time.Minute) + `,"last":` + seconds(2*time.Minute) + `}}`,
+	}
+	_, err = other.Renew(ctx, free)
+	check(t, err)
+	finds(t, client, "host-busy", "host-busy warning  [] all 6 slots of 1 hosts are in use ")
+	finds(t, client, "queue-stuck")
+	// One with free slots that serves this queue would, unless its plugin may run no more.
+	check(t, other.Register(ctx, "served"))
+	finds(t, client, "host-busy")
+	finds(t, client, "queue-stuck", "queue-stuck warning served [task ls served --status started] the queue served runs 1 of its tasks, the longest for 5m")
+	free["waits_for_memory"] = `["served"]`
+	_, err = other.Renew(ctx, free)
+	check(t, err)
+	finds(t, client, "queue-stuck")
 }
 
 // A version whose runs fail is found by its own runs, however many of another version were complete before.

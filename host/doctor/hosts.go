@@ -69,9 +69,7 @@ var hostChecks = []check{
 			if node.About["memory"] == "0" {
 				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
 			}
-			var waits []string
-			_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &waits) // none of a listener that publishes none
-			for _, name := range waits {
+			for _, name := range waitsForMemory(node) {
 				if i := slices.Index(p.queues, name); i >= 0 && p.stats[i].OldestPendingAge > memoryWait {
 					f = append(f, found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
 						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name))
@@ -90,16 +88,19 @@ var hostChecks = []check{
 	}},
 }
 
-// busy finds that all slots are in use while tasks wait, and what has them.
+// waitsForMemory are the queues for whose next task a host has no memory.
+func waitsForMemory(node queue.NodeInfo) (queues []string) {
+	_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &queues) // none of a listener that publishes none
+	return queues
+}
+
+// busy finds that all slots are in use of the hosts that serve queues with waiting tasks, and what has them.
 func busy(p *patient) []Finding {
-	hosts := p.alive()
-	slots, held, idle, serves := 0, 0, time.Duration(math.MaxInt64), make(map[string]bool)
+	hosts, waiting, oldest := p.starved()
+	slots, held, idle := 0, 0, time.Duration(math.MaxInt64)
 	running := make(map[string]queue.Running)
 	for _, node := range hosts {
-		has, err := strconv.Atoi(node.About["slots"])
-		if err != nil || node.About["slots"] != node.About["slots_in_use"] {
-			return nil
-		}
+		has, _ := strconv.Atoi(node.About["slots"])
 		slots += has
 		clock, _ := strconv.ParseFloat(node.About["clock"], 64)
 		began, err := strconv.ParseFloat(node.About["began"], 64)
@@ -107,17 +108,7 @@ func busy(p *patient) []Finding {
 			began = clock
 		}
 		idle = min(idle, max(0, time.Duration((clock-began)*float64(time.Second))))
-		for _, name := range node.Queues {
-			serves[name] = true
-		}
 		held += runs(node, running)
-	}
-	var waiting int64
-	var oldest time.Duration
-	for i, stats := range p.stats {
-		if serves[p.queues[i]] && !stats.Paused && stats.Depth[queue.Pending] > 0 {
-			waiting, oldest = waiting+stats.Depth[queue.Pending], max(oldest, stats.OldestPendingAge)
-		}
 	}
 	if len(hosts) == 0 || oldest < stuck || idle < stuck && oldest < longWait {
 		return nil
@@ -147,6 +138,67 @@ func busy(p *patient) []Finding {
 	return []Finding{f}
 }
 
+// starved returns the hosts that alone serve some queues with waiting tasks, and have no free slot; how many tasks wait in these
+// queues, and for how long the oldest one.
+func (p *patient) starved() (hosts []queue.NodeInfo, waiting int64, oldest time.Duration) {
+	alive := p.alive()
+	hurt := make(map[string]bool) // hosts
+	for i, stats := range p.stats {
+		if stats.Paused || stats.Depth[queue.Pending] == 0 {
+			continue
+		}
+		if all, full := p.hostsOf(alive, p.queues[i]); len(all) > 0 && full == len(all) {
+			waiting, oldest = waiting+stats.Depth[queue.Pending], max(oldest, stats.OldestPendingAge)
+			for _, node := range all {
+				hurt[node.ID] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(alive, func(node queue.NodeInfo) bool { return !hurt[node.ID] }), waiting, oldest
+}
+
+// hostsOf returns those of the hosts that serve a queue, and how many of them have no free slot.
+func (p *patient) hostsOf(alive []queue.NodeInfo, name string) (hosts []queue.NodeInfo, full int) {
+	for _, node := range alive {
+		if slices.Contains(node.Queues, name) {
+			hosts = append(hosts, node)
+			if slots := node.About["slots"]; slots != "" && slots == node.About["slots_in_use"] {
+				full++
+			}
+		}
+	}
+	return hosts, full
+}
+
+// stuckQueues finds queues whose tasks wait although slots are free, and of which no task has begun for long: they run as many as
+// their plugin may run.
+func stuckQueues(p *patient) (f []Finding) {
+	alive := p.alive()
+	for i, stats := range p.stats {
+		name, waiting := p.queues[i], stats.Depth[queue.Pending]
+		hosts, full := p.hostsOf(alive, name)
+		if stats.Paused || stats.Held.After(p.now) || waiting == 0 || stats.OldestPendingAge < stuck || full == len(hosts) {
+			continue
+		}
+		running := make(map[string]queue.Running)
+		memory := false // is what it waits for: see host-memory
+		for _, node := range hosts {
+			runs(node, running)
+			memory = memory || slices.Contains(waitsForMemory(node), name)
+		}
+		now := running[name]
+		idle := p.now.Sub(time.UnixMilli(int64(now.Last * 1000)))
+		if now.Last == 0 || idle < stuck || memory {
+			continue
+		}
+		f = append(f, found(Warning, "cancel what hangs and bound it with limits.timeout, or raise max_running or concurrency in its manifest",
+			"the queue %s runs %d of its tasks, the longest for %s, and %s though slots are free: its plugin may not run more; none has begun for %s",
+			name, now.Tasks, p.now.Sub(time.UnixMilli(int64(now.Since*1000))).Round(time.Second), wait(waiting), idle.Round(time.Second)).
+			by("task", "ls", name, "--status", "started").in(name).hurts(waiting).since(p.now.Add(-idle)).like("%d queues run as many tasks as they may"))
+	}
+	return f
+}
+
 // runs adds what runs on a host, by queue, and returns how many tasks that are.
 func runs(node queue.NodeInfo, to map[string]queue.Running) (tasks int) {
 	var all map[string]queue.Running
@@ -156,7 +208,7 @@ func runs(node queue.NodeInfo, to map[string]queue.Running) (tasks int) {
 		if sum.Since == 0 || one.Since < sum.Since {
 			sum.Since = one.Since
 		}
-		sum.Tasks += one.Tasks
+		sum.Tasks, sum.Last = sum.Tasks+one.Tasks, max(sum.Last, one.Last)
 		to[name] = sum
 		tasks += one.Tasks
 	}

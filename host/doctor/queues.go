@@ -76,6 +76,7 @@ var queueChecks = []check{
 		}
 		return f
 	}},
+	{"queue-stuck", stuckQueues},
 	{"queue-full", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]

@@ -31,6 +31,7 @@ const (
 type Running struct {
 	Tasks int     `json:"tasks"`
 	Since float64 `json:"since" doc:"When the longest of them began."` // in seconds, by Redis's clock
+	Last  float64 `json:"last,omitempty" doc:"When the last of them began."`
 }
 
 // NodeInfo is a listener, what it reports of itself, and its tasks.
