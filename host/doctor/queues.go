@@ -69,7 +69,7 @@ var queueChecks = []check{
 	}},
 	{"queue-held", func(p *patient) (f []Finding) {
 		for i, stats := range p.stats {
-			if waiting := stats.Depth[queue.Pending]; stats.Held.After(p.now) && waiting > 0 {
+			if waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]; stats.Held.After(p.now) && waiting > 0 {
 				f = append(f, found(Note, "wait until then; resume the queue if the server did not mean it", "the queue %s is held until %s, because its server asked for a pause, and %s in it",
 					p.queues[i], stats.Held.UTC().Format(time.RFC3339), wait(waiting)).by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues are held"))
 			}

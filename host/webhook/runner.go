@@ -351,12 +351,14 @@ func (r *Runner) off() (list []Off) {
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
 	s := queue.Settlement{Claim: d.Claim()}
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
+	edition, told := d.Headers[queue.HeaderSubscribed] // older versions do not say it
+	if h.subscription.Webhook != nil && (!published || told && edition != h.subscription.Edition()) && r.isStale(ctx, h) {
+		r.ended(d.ID, h.destination, false, false, "")
+		r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present one
+		return s
+	}
 	if h.subscription.Webhook != nil && !published { // it was written by hand, or an earlier subscription of this ID waited for it
 		r.ended(d.ID, h.destination, false, false, "")
-		if r.isStale(ctx, d, h) {
-			r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present one
-			return s
-		}
 		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, or one of an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true)
 	}
 	var unread error
@@ -405,7 +407,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		return r.failed(d, s, failure, true)
 	case v.later > 0:
 		r.hold(d.queue, now.Add(v.later))
-		if !r.isTo(d.queue, h.subscription.Webhook.URL) { // by now it has another server
+		if r.isStale(context.WithoutCancel(ctx), h) { // by now it has another server
 			break
 		}
 		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil { // this host keeps to it all the same
@@ -419,14 +421,14 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 	return r.failed(d, s, failure, v.final)
 }
 
-// isStale tells whether a delivery is for a later subscription of the same ID, which this host does not know yet, or nobody can tell.
-func (r *Runner) isStale(ctx context.Context, d *delivery, h hook) bool {
+// isStale reports whether the subscription is by now another one, or sends elsewhere, which this host does not know yet; or nobody can
+// tell.
+func (r *Runner) isStale(ctx context.Context, h hook) bool {
 	now, err := r.client.Subscription(ctx, h.subscription.ID)
 	if err != nil {
 		return queue.IsUnavailable(err) || ctx.Err() != nil
 	}
-	_, published := now.DeliveryID(d.ID, d.Headers)
-	return published
+	return now.Edition() != h.subscription.Edition()
 }
 
 // errTooLarge says that a payload is not delivered.
@@ -456,14 +458,6 @@ func (r *Runner) tellOnce(subscription, text string) bool {
 	}
 	r.told[subscription] = text
 	return true
-}
-
-// isTo tells whether a queue's deliveries go to a URL, as far as this host knows.
-func (r *Runner) isTo(name, url string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h, is := r.hooks[name]
-	return is && h.subscription.Webhook.URL == url
 }
 
 // hold keeps all deliveries of a queue until then: its server asked for a pause, or Redis refused to reserve.

@@ -824,6 +824,29 @@ func TestReplacedSubscription(t *testing.T) {
 	}
 }
 
+// What is published after a subscription has got another URL goes there, also while a host still knows the old one.
+func TestChangedURL(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+	w.publish("of the first")
+	w.task("s") // the host knows it
+	for i := range 3 {
+		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error {
+			s.Webhook.URL = fmt.Sprint(w.server.URL, "/", i)
+			return nil
+		})
+		check(t, err)
+		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
+		check(t, err)
+		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
+			t.Errorf("%+v, %v", task, err)
+		}
+		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
+			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
+		}
+	}
+}
+
 // What deliveries end as is counted by minute, as other tasks are.
 func TestDeliveriesByMinute(t *testing.T) {
 	w := setup(t, nil)

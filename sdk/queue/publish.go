@@ -29,7 +29,7 @@ const (
 	HeaderTopic        = "quern-topic"
 	HeaderPublication  = "quern-publication"
 	HeaderSubscription = "quern-subscription"
-	HeaderSubscribed   = "quern-subscribed" // see Subscription.edition
+	HeaderSubscribed   = "quern-subscribed" // see Subscription.Edition
 	HeaderAttribute    = "ce-"
 )
 
@@ -308,7 +308,7 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
-	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: s.edition()}
+	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: s.Edition()}
 	for name, value := range p.Attributes {
 		spec.Headers[HeaderAttribute+name] = value
 	}
@@ -317,9 +317,9 @@ func (p *Publication) spec(s *Subscription) Spec {
 	return spec
 }
 
-// edition tells subscriptions apart that have the same ID one after the other: the second in which it was made, and a digest of its
+// Edition tells subscriptions apart that have the same ID one after the other: the second in which it was made, and a digest of its
 // webhook's URL. What waits for one is for a later one only if either is the same.
-func (s *Subscription) edition() string {
+func (s *Subscription) Edition() string {
 	if s.Webhook == nil {
 		return seconds(s.CreatedAt)
 	}
@@ -341,7 +341,7 @@ func (s *Subscription) DeliveryID(task string, headers map[string]string) (strin
 	}
 	if edition, ok := headers[HeaderSubscribed]; ok { // older versions do not say it
 		made, to, _ := strings.Cut(edition, " ")
-		if madeNow, toNow, _ := strings.Cut(s.edition(), " "); (made != madeNow || s.CreatedAt.IsZero()) && to != toNow {
+		if madeNow, toNow, _ := strings.Cut(s.Edition(), " "); (made != madeNow || s.CreatedAt.IsZero()) && to != toNow {
 			return "", false
 		}
 	}

@@ -56,10 +56,7 @@ func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	now, err := q.client.now(ctx)
-	if err == nil {
-		_, err = q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, seconds(now.Add(wait))))
-	}
+	_, err := q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, wait.Seconds()))
 	return wrap("hold queue "+q.name, err)
 }
 

@@ -101,6 +101,42 @@ func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
 	})
 }
 
+// A held queue is left alone until its time, and not after Redis's clock was set back to before it was held.
+func TestReserveLeavesHeldQueues(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", Options{})
+		w.clock = "1700003600.000000"
+		for _, wait := range []time.Duration{20 * time.Second, time.Second} { // the shorter one changes nothing
+			if err := w.Queue("q").Hold(w.ctx, wait); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, at := range []struct {
+			clock string
+			held  bool
+		}{{"1700003600.000000", true}, {"1700003619.900000", true}, {"1700000020.000000", false}, {"1700003621.000000", false}} {
+			w.clock = at.clock
+			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+			if batch.Err != nil || (len(batch.Tasks) == 0) != at.held {
+				t.Errorf("at %s: %+v", at.clock, batch)
+			}
+			for _, task := range batch.Tasks {
+				if _, err := node.Release(w.ctx, "q", []Claim{task.Claim()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.clock = "1700000000.000000"
+		if err := w.Queue("q").Hold(w.ctx, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if held := must[[]Stats](t)(w.Client.Stats(w.ctx, "q"))[0].Held; held.Unix() != 1700000001 {
+			t.Errorf("held until %s: one from before the clock was set back stays", held)
+		}
+	})
+}
+
 func TestReserveLeavesPausedQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{})

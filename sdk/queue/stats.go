@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -109,7 +110,8 @@ func readStats(reply any) Stats {
 	totals := valuesOf(v.next())
 	for totals.more() {
 		if name := totals.text(); name == "held" {
-			s.Held = totals.time()
+			_, until, _ := strings.Cut(totals.text(), " ")
+			s.Held = parseSeconds(until)
 		} else {
 			s.Totals[name] = totals.number()
 		}

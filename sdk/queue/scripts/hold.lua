@@ -1,9 +1,11 @@
 -- Holds a queue: nothing is reserved from it for a while. A longer hold stays.
 -- KEYS    1 stats
--- ARGV    1 clock override, not used  2 the second until which it is held
+-- ARGV    1 clock override  2 for how many seconds
 -- RETURNS ok
 local bad = mistyped(KEYS[1], 'hash')
 if bad then return bad end
-local is = tonumber(redis.call('HGET', KEYS[1], 'held') or '') or 0
-if is < tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], 'held', ARGV[2]) end
+local clock = now(ARGV[1])
+local ends = after(clock, ARGV[2])
+local is = helduntil(redis.call('HGET', KEYS[1], 'held'), clock)
+if not is or tonumber(is) < tonumber(ends) then redis.call('HSET', KEYS[1], 'held', clock .. ' ' .. ends) end
 return 'ok'

@@ -88,6 +88,13 @@ local function quarantined(crashes, clock)
   return type(crashes) == 'string' and tonumber(moment(string.match(crashes, '^%S+'), '0')) > tonumber(clock)
 end
 
+-- helduntil(text, clock): until when a queue is held whose statistics have this; nil if it is not now. One that begins later was made
+-- before Redis's clock was set back.
+local function helduntil(text, clock)
+  local from, ends = string.match(text or '', '^(%d+%.?%d*) (%d+%.?%d*)$')
+  return from and tonumber(from) <= tonumber(clock) and tonumber(clock) < tonumber(ends) and ends or nil
+end
+
 -- since(clock, created, eta, retried): when a task began to wait: the latest of the times in its hash.
 local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))

@@ -30,7 +30,7 @@ if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
 if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '' } end
 local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held')) -- ask: this queue had large parameters, so ask for their size
-if (tonumber(held or '0') or 0) > tonumber(clock) then return { 0, clock, eta, 0, 0, '' } end
+if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '' } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of a reserved task; above a limit the caller comes again
 
