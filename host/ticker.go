@@ -207,11 +207,11 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) plan {
 	return p
 }
 
-// NextTicks are the next ticks of a schedule, in its time zone; none if it is paused. The error says why its expression, or its
+// NextTicks are the next ticks of a schedule, in its time zone; none if it is paused, or its plugin absent. The error says why its expression, or its
 // time zone, cannot be read.
 func NextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
 	rule, err := cron.Parse(s.Cron, s.Timezone)
-	if err != nil || !s.Paused.IsZero() {
+	if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {
 		return nil, err
 	}
 	zone, err := cron.Zone(s.Timezone)

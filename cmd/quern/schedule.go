@@ -90,8 +90,11 @@ func newScheduleLs(env environment) *cobra.Command {
 			shapes[i] = admin.NewSchedule(client.Tenant(), s)
 			next, err := host.NextTicks(s, 1)
 			when := ticks(next).String()
-			if err != nil {
+			switch {
+			case err != nil:
 				when = err.Error()
+			case !s.Absent.IsZero():
+				when = "none: no manifest of a live host has it"
 			}
 			rows[i] = row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, !s.Paused.IsZero(), when, moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -275,9 +276,33 @@ func (o *failedTasks) find(ctx context.Context, client backend) (ids []string, e
 			ids = append(ids, task.ID)
 		}
 	}
+	if err == nil && f.Reason == "" && since == 0 && until == 0 { // which letters that wait do not have
+		var letters []string
+		letters, err = waitingLetters(ctx, client, f)
+		ids = append(letters, ids...)
+	}
 	slices.Reverse(ids)
 	if o.limit > 0 {
 		ids = ids[:min(o.limit, len(ids))]
 	}
 	return ids, err
+}
+
+// waitingLetters lists the dead letters of a queue that nobody has handled, the newest first.
+func waitingLetters(ctx context.Context, client backend, f admin.Filter) (ids []string, err error) {
+	if waiting, _, err := client.Queue(f.Queue).DeadLetters(ctx); err != nil || waiting == 0 {
+		return nil, err // else all that wait would be read
+	}
+	f.DeadLetters = true
+	for _, status := range []queue.Status{queue.Scheduled, queue.Pending} {
+		f.Status = string(status)
+		tasks, err := client.List(ctx, &f, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range tasks {
+			ids = append(ids, task.ID)
+		}
+	}
+	return ids, nil
 }

@@ -322,57 +322,78 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 	if err := r.claim.Forget(ctx); err != nil { // of a count that was interrupted
 		return err
 	}
-	seen := make(map[string]bool)
-	isSeen := func(id string) bool { return seen[id] }
-	more := false
+	c := &count{runner: r, action: action, seen: make(map[string]bool)}
 	for range mostPasses {
-		known := len(seen)
-		for from := (&admin.Place{}); from != nil && !more; {
-			var found []queue.JobItem
-			memory := r.reserve(ctx)
-			if memory == nil {
-				return ctx.Err()
+		known := len(c.seen)
+		if action == queue.ChangeRetry && f.Status == "" { // of waiting tasks only letters are read
+			for _, status := range []queue.Status{queue.Failed, queue.Pending, queue.Scheduled} {
+				of := *f
+				of.Status = string(status)
+				err = cmp.Or(err, c.pass(ctx, &of, status != queue.Failed))
 			}
-			next, _, err := r.t.Search(ctx, f, *from, isSeen, func(task *queue.Task) bool {
-				if isSeen(task.ID) || !suits(action, f, task) {
-					return true
-				}
-				if more = len(seen) == r.most; !more {
-					seen[task.ID] = true
-					found = append(found, queue.JobItem{ID: task.ID, Created: task.Created})
-				}
-				return !more
-			})
-			memory.Give()
-			for page := range slices.Chunk(found, jobPage) {
-				if err == nil {
-					err = r.claim.Add(ctx, page)
-				}
-			}
-			if err == nil {
-				err = r.claim.Keep(ctx)
-			}
-			if err != nil {
-				return err
-			}
-			from = next
+		} else {
+			err = c.pass(ctx, f, false)
 		}
-		if more || len(seen) == known {
+		if err != nil {
+			return err
+		}
+		if c.more || len(c.seen) == known {
 			break
 		}
 	}
-	return r.claim.Become(ctx, queue.JobCounted, more, "")
+	return r.claim.Become(ctx, queue.JobCounted, c.more, "")
 }
 
-// jobFilter is the filter of a job. A retry without a status looks through failed tasks alone, unless letters may wait.
+// count is what a count has found.
+type count struct {
+	*runner
+	action queue.Change
+	seen   map[string]bool
+	more   bool // than a job may have
+}
+
+// pass goes through the tasks of a filter once, or through the dead letters among them.
+func (c *count) pass(ctx context.Context, f *admin.Filter, letters bool) error {
+	skip := func(id string) bool { return c.seen[id] || letters && !queue.IsLetter(id) }
+	for from := (&admin.Place{}); from != nil && !c.more; {
+		var found []queue.JobItem
+		memory := c.reserve(ctx)
+		if memory == nil {
+			return ctx.Err()
+		}
+		next, _, err := c.t.Search(ctx, f, *from, skip, func(task *queue.Task) bool {
+			if c.seen[task.ID] || !suits(c.action, f, task) {
+				return true
+			}
+			if c.more = len(c.seen) == c.most; !c.more {
+				c.seen[task.ID] = true
+				found = append(found, queue.JobItem{ID: task.ID, Created: task.Created})
+			}
+			return !c.more
+		})
+		memory.Give()
+		for page := range slices.Chunk(found, jobPage) {
+			if err == nil {
+				err = c.claim.Add(ctx, page)
+			}
+		}
+		if err == nil {
+			err = c.claim.Keep(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		from = next
+	}
+	return nil
+}
+
+// jobFilter is the filter of a job.
 func jobFilter(job *queue.Job) (*admin.Filter, error) {
 	f := &admin.Filter{}
 	err := json.Unmarshal([]byte(job.Filter), f)
 	if err == nil {
 		err = f.Check()
-	}
-	if queue.Change(job.Action) == queue.ChangeRetry && f.Status == "" && !f.DeadLetters {
-		f.Status = string(queue.Failed)
 	}
 	return f, err
 }

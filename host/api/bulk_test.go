@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,24 +228,32 @@ func TestBulkOfChangedTasks(t *testing.T) {
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + same}), http.StatusNotFound, "no")
 }
 
-// A retry of dead letters takes those that wait as well as those that failed.
+// A retry in a queue of dead letters takes those that wait as well as those that failed.
 func TestRetryOfWaitingLetters(t *testing.T) {
-	w := setup(t)
-	const tasks = 3
-	for range tasks {
-		w.enqueue(t, "q", "p", queue.Options{Dead: "letters"})
-		w.settle(t, "q", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
-	}
-	w.settle(t, "letters", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
-	job := awaitJob(t, w, makeJob(t, w, "retry", map[string]any{"queue": "letters", "dead_letters": true}, true).ID, queue.JobDone)
-	if job.Ends[queue.JobItemDone] != tasks {
-		t.Errorf("%+v, want %d done", job, tasks)
-	}
-	if pending := ids(t, w, "/tasks?queue=q&status=pending"); len(pending) != tasks {
-		t.Errorf("%d tasks wait, want %d", len(pending), tasks)
-	}
-	if left := ids(t, w, "/tasks?queue=letters"); len(left) != 0 {
-		t.Errorf("letters %v are left", left)
+	for name, filter := range map[string]map[string]any{
+		"dead letters": {"queue": "letters", "dead_letters": true},
+		"a queue":      {"queue": "letters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t)
+			const tasks = 3
+			for range tasks {
+				w.enqueue(t, "q", "p", queue.Options{Dead: "letters"})
+				w.settle(t, "q", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
+			}
+			w.settle(t, "letters", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
+			waiting := w.enqueue(t, "letters", "no letter", queue.Options{})
+			job := awaitJob(t, w, makeJob(t, w, "retry", filter, true).ID, queue.JobDone)
+			if job.Ends[queue.JobItemDone] != tasks || job.Items != tasks {
+				t.Errorf("%+v, want %d done", job, tasks)
+			}
+			if pending := ids(t, w, "/tasks?queue=q&status=pending"); len(pending) != tasks {
+				t.Errorf("%d tasks wait, want %d", len(pending), tasks)
+			}
+			if left := ids(t, w, "/tasks?queue=letters"); !slices.Equal(left, []string{waiting}) {
+				t.Errorf("left are %v", left)
+			}
+		})
 	}
 }
 

@@ -168,7 +168,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
 	}
 	for _, kind := range kinds {
-		if errors.Is(err, kind.is) {
+		if errors.Is(err, kind.is) || errors.Is(kind.is, queue.ErrDamaged) && queue.Refusal(err) == "WRONGTYPE" {
 			if errors.Is(kind.is, queue.ErrDamaged) { // its text names keys
 				text = s.hidden(operation, err)
 			}

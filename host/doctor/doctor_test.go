@@ -85,6 +85,26 @@ func TestSchedules(t *testing.T) {
 		"schedule-paused note nobody [schedule resume paused] ", "schedule-unserved warning nobody [schedule pause unserved] ")
 }
 
+// A schedule that no version of its plugin has any more stands still, also if it is paused: to resume it would change nothing.
+func TestAbsentSchedules(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	node := client.Node()
+	check(t, node.Join(ctx))
+	_, err := node.Renew(ctx, map[string]string{"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","queues":["served"],"state":"serving"}]`})
+	check(t, err)
+	for id, plugin := range map[string]string{"mail.gone": "mail", "mail.paused": "mail", "other.gone": "other"} {
+		_, err := client.PutSchedule(ctx, queue.Schedule{ID: id, Queue: "served", Cron: "@daily", Owner: queue.OwnedByPlugin(plugin)}, false)
+		check(t, err, rdb.HSet(ctx, client.Tenant()+"_schedule_"+id, "absent", time.Now().Unix()).Err())
+	}
+	check(t, client.PauseSchedule(ctx, "mail.paused"))
+	finds(t, client, "schedule-", "schedule-unserved note served [schedule delete mail.gone] the schedule mail.gone stands still",
+		"schedule-unserved note served [schedule delete mail.paused] ", "schedule-unserved warning served [schedule delete other.gone] ")
+	// A key that something else wrote is no lack of rights.
+	check(t, rdb.Del(ctx, client.Tenant()+"_ticks").Err(), rdb.Set(ctx, client.Tenant()+"_ticks", "x", 0).Err())
+	finds(t, client, "redis-access", "redis-access error  [] the schedules cannot be read, and is not checked: ")
+}
+
 // A task that is open for ever, and tasks whose dependencies nobody looks at, are found; those that wait as they should are not.
 func TestFlows(t *testing.T) {
 	client, rdb := tenant(t)

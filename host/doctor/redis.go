@@ -76,7 +76,11 @@ var redisChecks = []check{
 // access tells what could not be read, of Redis or of a tenant.
 var access = check{"redis-access", func(p *patient) (f []Finding) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		f = append(f, found(Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`", "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+		level, remedy := Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`"
+		if queue.Refusal(p.unread[what]) == "WRONGTYPE" {
+			level, remedy = Error, "something else wrote the key: delete it, or take another tenant"
+		}
+		f = append(f, found(level, remedy, "%s cannot be read, and is not checked: %v", what, p.unread[what]))
 	}
 	return f
 }}

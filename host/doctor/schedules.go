@@ -14,10 +14,13 @@ var scheduleChecks = []check{
 	{"schedule-unserved", func(p *patient) (f []Finding) {
 		for _, s := range p.schedules {
 			switch {
-			case !s.Paused.IsZero() || p.unread["the hosts"] != nil:
+			case p.unread["the hosts"] != nil, !s.Paused.IsZero() && s.Absent.IsZero():
 			case !s.Absent.IsZero():
 				if p.has(s.PluginOwner()) {
-					continue // its present version does without
+					f = append(f, found(Note, "delete it, unless a version with it comes back; it goes a week after that one",
+						"the schedule %s stands still, because the plugin %s does without it now", s.ID, s.PluginOwner()).
+						by("schedule", "delete", s.ID).in(s.Queue).named(s.ID).since(s.Absent).like("%d schedules stand still, because their plugins do without them now"))
+					continue
 				}
 				f = append(f, found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
 					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
@@ -31,7 +34,7 @@ var scheduleChecks = []check{
 	}},
 	{"schedule-paused", func(p *patient) (f []Finding) {
 		for _, s := range p.schedules {
-			if !s.Paused.IsZero() {
+			if !s.Paused.IsZero() && s.Absent.IsZero() {
 				f = append(f, found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).named(s.ID).since(s.Paused).
 					like("%d schedules are paused"))
 			}
