@@ -225,6 +225,30 @@ func testRetryGoesOn(t *testing.T, by over) {
 	}
 }
 
+// A retry in a queue of dead letters takes those that nobody has handled, and retries the tasks behind them.
+func TestRetryWaitingLetters(t *testing.T) { overBoth(t, testRetryWaitingLetters) }
+
+func testRetryWaitingLetters(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
+	plugins := folder(t, map[string][]byte{"exit": runtimetest.Exit(t)})
+	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: exit.dead\n")
+	host, _ := u.host(plugins)
+	for _, id := range []string{"one", "two"} {
+		if r := u.run("enqueue", "exit", "65 no", "--id", id, "--wait"); r.status != exitFailed {
+			t.Fatalf("%+v", r)
+		}
+	}
+	host.stop()
+	host.wait()
+	u.must("enqueue", "exit.dead", "no letter")
+	if r := u.run("task", "retry", "--queue", "exit.dead"); r != (result{stdout: "one\ntwo\n"}) {
+		t.Errorf("%+v", r)
+	}
+	if left := u.must("task", "ls", "exit.dead"); strings.Count(left, "\n") != 2 {
+		t.Errorf("left are %q", left)
+	}
+}
+
 func TestCancelRunning(t *testing.T) {
 	t.Parallel()
 	u := tenant(t)

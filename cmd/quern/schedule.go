@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -277,6 +278,7 @@ func newScheduleSync(env environment) *cobra.Command {
 			if err != nil {
 				return scheduleError(err)
 			}
+			warnUnservedSchedules(cmd, client, all, append(sync.New, sync.Changed...))
 			var rows []view
 			for _, part := range []struct {
 				what string
@@ -290,6 +292,20 @@ func newScheduleSync(env environment) *cobra.Command {
 		})(cmd, args)
 	}
 	return cmd
+}
+
+// mostWarned is how many queues of a file are looked at.
+const mostWarned = 20
+
+// warnUnservedSchedules warns of the queues of some schedules that no host serves.
+func warnUnservedSchedules(cmd *cobra.Command, client backend, all []queue.Schedule, ids []string) {
+	var names []string
+	for _, s := range all {
+		if slices.Contains(ids, s.ID) && !slices.Contains(names, s.Queue) && len(names) < mostWarned {
+			names = append(names, s.Queue)
+			warnUnserved(cmd, client, s.Queue)
+		}
+	}
 }
 
 // readSchedules reads the file of `schedule sync`.

@@ -251,6 +251,9 @@ func newSubscriptionCreate(env environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if made.Webhook == nil {
+				warnUnserved(cmd, client, made.Queue)
+			}
 			return showSubscription(cmd, json, &made)
 		})(cmd, args)
 	}
