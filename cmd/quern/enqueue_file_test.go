@@ -344,3 +344,17 @@ func TestEnqueueFileThatEndsWithAnError(t *testing.T) {
 		}
 	}
 }
+
+// A line says each thing once, by its name as it is written.
+func TestEnqueueFileNames(t *testing.T) {
+	t.Parallel()
+	u := tenant(t)
+	for line, want := range map[string]string{
+		`{"parameters": "a", "parameters": "b"}`: "parameters is there twice: leave one of them out",
+		`{"Parameters": "a"}`:                    `unknown field "Parameters", and what the handler gets belongs into parameters: did you mean parameters?`,
+	} {
+		if r := u.feed(line+"\n", "enqueue", "mail", "--file", "-"); r.status == exitDone || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+}

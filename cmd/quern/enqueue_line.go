@@ -25,9 +25,11 @@ func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) 
 	if !bytes.HasPrefix(line, []byte("{")) {
 		return spec, errors.New("no JSON object: " + lineRule)
 	}
+	if err := checkNames(line); err != nil {
+		return spec, err
+	}
 	var l api.TaskLine
 	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&l); err != nil {
 		return spec, lineError(err)
 	}
@@ -66,6 +68,35 @@ var lineFields = func() map[string][]int {
 	return fields
 }()
 
+// checkNames refuses an object with a field twice, and fields in other letters, which encoding/json takes. What is no JSON it leaves
+// to others.
+func checkNames(object []byte) error {
+	seen := make(map[string]bool)
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	_, err := decoder.Token()
+	for err == nil && decoder.More() {
+		var token json.Token
+		if token, err = decoder.Token(); err != nil {
+			break
+		}
+		name, _ := token.(string)
+		if lineFields[name] == nil {
+			return unknownField(name)
+		}
+		if seen[name] {
+			return fmt.Errorf("%s is there twice: leave one of them out", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		err = decoder.Decode(&value)
+	}
+	return nil
+}
+
+func unknownField(name string) error {
+	return fmt.Errorf("unknown field %q, and what the handler gets belongs into parameters: %s", name, didYouMean(name, slices.Sorted(maps.Keys(lineFields))))
+}
+
 // merged is a map with the entries of both, and where both have one, the second's.
 func merged(a, b map[string]string) map[string]string {
 	if len(a) == 0 {
@@ -91,9 +122,6 @@ func lineError(err error) error {
 			}
 		}
 		return fmt.Errorf("%s is of the JSON type %s: write %s", strings.TrimPrefix(typed.Field, "TaskOptions."), typed.Value, wanted)
-	}
-	if name, ok := strings.CutPrefix(text, "unknown field "); ok {
-		return fmt.Errorf("unknown field %s, and what the handler gets belongs into parameters: %s", name, didYouMean(strings.Trim(name, `"`), slices.Sorted(maps.Keys(lineFields))))
 	}
 	return fmt.Errorf("%s: %s", text, lineRule)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -176,7 +177,7 @@ func pairFlag(flags *pflag.FlagSet, pairs *map[string]string, flag, usage string
 		(*pairs)[name] = value
 		return *pairs, nil
 	}
-	flags.Var(&parsed[map[string]string]{pairs, flag + "s", parse, func(map[string]string) string { return "" }}, flag, usage)
+	flags.Var(&parsed[map[string]string]{pairs, flag + "s", parse, joinPairs}, flag, usage)
 }
 
 // newChoice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.
@@ -307,4 +308,13 @@ func (u *tenantURLs) GetSlice() []string {
 		}
 	}
 	return list
+}
+
+// joinPairs are pairs as flags take them.
+func joinPairs(pairs map[string]string) string {
+	words := make([]string, 0, len(pairs))
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		words = append(words, name+"="+pairs[name])
+	}
+	return strings.Join(words, " ")
 }

@@ -18,13 +18,7 @@ import (
 // pairs are names with values, in the order of their names for people.
 type pairs map[string]string
 
-func (p pairs) String() string {
-	words := make([]string, 0, len(p))
-	for _, name := range slices.Sorted(maps.Keys(p)) {
-		words = append(words, name+"="+p[name])
-	}
-	return strings.Join(words, " ")
-}
+func (p pairs) String() string { return joinPairs(p) }
 
 // subscriptionView is a subscription as people see it. JSON has the form of Redis.
 func subscriptionView(s *queue.Subscription) view {
