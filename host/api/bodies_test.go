@@ -176,6 +176,14 @@ func TestBodies(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", body, got.status, got.body, want)
 		}
 	}
+	for body, location := range map[string]string{
+		`{"tasks":[{"priority":1e400}]}`:          "body.tasks[0].priority",
+		`{"tasks":[{},{"delay_seconds":-1e400}]}`: "body.tasks[1].delay_seconds",
+		`{"tasks":[{"labels":{"a":1e999}}]}`:      "body.tasks[0].labels.a",
+	} {
+		got := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte(body), header: map[string]string{"Content-Type": "application/json"}})
+		refused(t, got, http.StatusUnprocessableEntity, `is too large","location":"`+location+`"`)
+	}
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte("a: b"), header: map[string]string{"Content-Type": "text/yaml"}}),
 		http.StatusUnsupportedMediaType, "send application/json")
 }

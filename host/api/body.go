@@ -275,7 +275,11 @@ func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
 			value = plain
 		}
 	default:
-		if err := json.Unmarshal(text, &value); err != nil {
+		err := json.Unmarshal(text, &value)
+		if _, is := errors.AsType[*json.UnmarshalTypeError](err); is {
+			return c.add("the number %.100s is too large", text)
+		}
+		if err != nil {
 			return err
 		}
 	}
