@@ -104,6 +104,17 @@ func TestCloudEvents(t *testing.T) {
 	}
 }
 
+// A batch without events is answered with an empty list.
+func TestNoEvents(t *testing.T) {
+	w := setup(t)
+	for _, path := range []string{"/queues/q/events", "/topics/t/events"} {
+		a := w.do(t, request{method: http.MethodPost, path: path, body: []byte("[]"), header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}})
+		if a.status != http.StatusOK || strings.TrimSpace(string(a.body)) != `{"items":[]}` {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
 // An event is one task also when that has ended and was deleted.
 func TestEventsAreKnownAfterTheirTasks(t *testing.T) {
 	w := setup(t)

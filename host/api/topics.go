@@ -129,7 +129,7 @@ func (s *service) describeTopics() {
 				}
 			}
 			t := s.tenants[in.Tenant]
-			out := &ListOf[admin.Published]{}
+			out := &ListOf[admin.Published]{List[admin.Published]{Items: make([]admin.Published, 0, len(events))}}
 			for i := range events {
 				payload, o, err := events[i].publication(t.Queue(in.Topic).OnceID("event", events[i].Source, events[i].ID))
 				if err != nil {
