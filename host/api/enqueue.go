@@ -519,7 +519,7 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 		if !is {
 			continue
 		}
-		value, err := url.PathUnescape(strings.Trim(values[0], `"`))
+		value, err := attributeOf(values[0])
 		switch {
 		case len(values) > 1:
 			return nil, fmt.Errorf("two headers %q: give one of them", name)
@@ -527,13 +527,18 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 			return nil, fmt.Errorf("header %q: send it as the body", name)
 		case attribute == "datacontenttype":
 			return nil, fmt.Errorf("header %q: send it as Content-Type", name)
-		case err != nil || strings.Trim(attribute, attributeLetters) != "":
-			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
+		case strings.Trim(attribute, attributeLetters) != "":
+			return nil, fmt.Errorf("header %q: use names of a-z and 0-9", name)
+		case err != nil:
+			return nil, fmt.Errorf("attribute %.100q: %w", attribute, err)
 		}
 		whole[attribute] = value
 	}
 	if len(whole) == 0 {
 		return nil, fmt.Errorf("no event: send the type %s or %s, or headers ce-specversion, ce-id, ce-source and ce-type", eventType, batchType)
+	}
+	if !utf8.ValidString(contentType) {
+		return nil, errors.New("header Content-Type: not UTF-8")
 	}
 	if contentType != "" {
 		whole["datacontenttype"] = contentType
@@ -548,4 +553,40 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 		whole["data_base64"] = body
 	}
 	return json.Marshal(whole)
+}
+
+// attributeOf reads the value of an attribute from its header (HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2).
+func attributeOf(header string) (string, error) {
+	if strings.HasPrefix(header, `"`) {
+		plain, err := unquoted(header)
+		if err != nil {
+			return "", err
+		}
+		header = plain
+	}
+	value, err := url.PathUnescape(header)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: write %% as %%25", err)
+	case !utf8.ValidString(value): // as JSON it would have U+FFFD in the place of these bytes
+		return "", errors.New("not UTF-8: write UTF-8, percent-encoded")
+	}
+	return value, nil
+}
+
+// unquoted is the text in a quoted string of HTTP (RFC 7230, section 3.2.6).
+func unquoted(text string) (string, error) {
+	var plain strings.Builder
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] == '"' && i == len(text)-1:
+			return plain.String(), nil
+		case text[i] == '"':
+			return "", errors.New("there is more behind the text in quotes: write %22 for a quote in it")
+		case text[i] == '\\' && i < len(text)-1:
+			i++
+		}
+		plain.WriteByte(text[i])
+	}
+	return "", errors.New("the text in quotes has no end: write %22 for a quote")
 }

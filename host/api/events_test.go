@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -211,5 +212,58 @@ func TestIdempotencyKey(t *testing.T) {
 		if list.Items[0].ID == list.Items[1].ID || list.Items[0].Existed != (i > 0) {
 			t.Errorf("batch %d: %+v", i, list)
 		}
+	}
+}
+
+// Attributes in headers are quoted or not, and percent-encoded UTF-8 (HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2).
+func TestAttributesOfHeaders(t *testing.T) {
+	w := setup(t)
+	n := 0
+	for header, c := range map[string]struct{ want, refusal string }{
+		`plain`:           {want: "plain"},
+		`gr%C3%BC%C3%9Fe`: {want: "grüße"},
+		"grüße":           {want: "grüße"},
+		`a%22b%25`:        {want: `a"b%`},
+		`a\b`:             {want: `a\b`},
+		`a"b"`:            {want: `a"b"`},
+		`""`:              {want: ""},
+		`"a b"`:           {want: "a b"},
+		`"a\"b"`:          {want: `a"b`},
+		`"\\%41\A"`:       {want: `\AA`},
+		`"a\"`:            {refusal: "no end"},
+		`"`:               {refusal: "no end"},
+		`"a`:              {refusal: "no end"},
+		`"a"b"`:           {refusal: "behind the text in quotes"},
+		`a%`:              {refusal: "%25"},
+		`%FF`:             {refusal: "not UTF-8"},
+		`%C3%28`:          {refusal: "not UTF-8"},
+		`%ED%A0%80`:       {refusal: "not UTF-8"},
+		`"%FE"`:           {refusal: "not UTF-8"},
+		"\xe9":            {refusal: "not UTF-8"},
+	} {
+		for _, path := range []string{"/queues/q/events", "/topics/t/events"} {
+			n++
+			event := map[string]string{"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": strconv.Itoa(n), "ce-ext": header}
+			a := w.do(t, request{method: http.MethodPost, path: path, header: event})
+			if c.refusal != "" {
+				refused(t, a, http.StatusBadRequest, c.refusal)
+				refused(t, a, http.StatusBadRequest, `attribute \"ext\"`)
+				continue
+			}
+			if a.status != http.StatusOK {
+				t.Errorf("%s: %s: %d %s", path, header, a.status, a.body)
+				continue
+			}
+			if path == "/queues/q/events" {
+				task, err := w.Task(w.ctx, decode[api.List[api.Receipt]](t, a, http.StatusOK).Items[0].ID)
+				if must(t, err); task.Headers["ce-ext"] != c.want {
+					t.Errorf("%s: %q, want %q", header, task.Headers["ce-ext"], c.want)
+				}
+			}
+		}
+	}
+	for header, value := range map[string]string{"ce-id": "%FE", "Content-Type": "text/plain;a=\"\xff\""} {
+		event := map[string]string{"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": "1", header: value}
+		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/events", header: event}), http.StatusBadRequest, "not UTF-8")
 	}
 }
