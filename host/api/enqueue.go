@@ -2,16 +2,18 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -335,48 +337,56 @@ type event struct {
 	Data, DataBase64 json.RawMessage
 	json             json.RawMessage
 	headers          map[string]string // its attributes
-	lost             error             // tells which of them is not among the headers; nil if all are
 }
 
 // attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
-// their own names. lost tells of the first one that no header can have, because it is long or has control characters: a task has it in
-// its parameters, a publication nowhere.
-func attributes(members map[string]json.RawMessage) (headers map[string]string, lost, err error) {
-	headers = make(map[string]string, len(members))
+// their own names. One that no header can have, because it is long or has control characters, is refused: nobody would miss it in time.
+func attributes(members map[string]json.RawMessage) (map[string]string, error) {
+	headers := make(map[string]string, len(members))
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		value := string(members[name])
-		if name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null" {
+		if name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || string(members[name]) == "null" {
 			continue
 		}
-		if strings.Trim(name, attributeLetters) != "" || name == "" {
-			return nil, nil, fmt.Errorf("attribute %.100q: names have a-z and 0-9 only", name)
+		value, err := attribute(name, members[name])
+		if err != nil {
+			return nil, err
 		}
-		switch value[0] {
-		case '"':
-			_ = json.Unmarshal(members[name], &value) // the whole was read
-		case '{', '[':
-			return nil, nil, fmt.Errorf("attribute %.100q is an object or a list: write text, a number or a truth value, or put it into the data", name)
-		}
-		if _, err := time.Parse(time.RFC3339, value); name == "time" && err != nil {
-			return nil, nil, fmt.Errorf("attribute \"time\" is %.100q: write it as in 2006-01-02T15:04:05Z (RFC 3339)", value)
-		}
-		header := "ce-" + name
+		header := queue.HeaderAttribute + name
 		if name == queue.HeaderTracestate {
 			header = name
 		}
-		added := len(header) + len(value)
-		var wrong error
-		if len(headers) == queue.MaxHeaders || size+added > queue.MaxHeaderBytes {
-			wrong = fmt.Errorf("it is too much: use at most %d of %d bytes together, and put the rest into the data", queue.MaxHeaders, queue.MaxHeaderBytes)
-		} else if wrong = queue.ValidHeader(header, value); wrong == nil {
-			headers[header], size = value, size+added
-			continue
+		if size += len(header) + len(value); len(headers) == queue.MaxHeaders || size > queue.MaxHeaderBytes {
+			return nil, fmt.Errorf("attribute %.100q is too much: use at most %d of %d bytes together, and put the rest into the data", name, queue.MaxHeaders, queue.MaxHeaderBytes)
 		}
-		lost = cmp.Or(lost, fmt.Errorf("attribute %.100q: %w", name, wrong))
+		if err := queue.ValidHeader(header, value); err != nil {
+			return nil, fmt.Errorf("attribute %.100q: use printable text, without line breaks, and put anything else into the data", name)
+		}
+		headers[header] = value
 	}
-	return headers, lost, nil
+	return headers, nil
 }
+
+// attribute is the value of an attribute as text.
+func attribute(name string, member json.RawMessage) (string, error) {
+	if strings.Trim(name, attributeLetters) != "" || name == "" {
+		return "", fmt.Errorf("attribute %.100q: names have a-z and 0-9 only", name)
+	}
+	value := string(member)
+	switch value[0] {
+	case '"':
+		_ = json.Unmarshal(member, &value) // the whole was read
+	case '{', '[':
+		return "", fmt.Errorf("attribute %.100q is an object or a list: write text, a number or a truth value, or put it into the data", name)
+	}
+	if _, err := time.Parse(time.RFC3339, value); name == "time" && (err != nil || !timestamp.MatchString(value)) {
+		return "", fmt.Errorf("attribute \"time\" is %.100q: write it as in 2006-01-02T15:04:05.5Z (RFC 3339)", value)
+	}
+	return value, nil
+}
+
+// timestamp is the form of RFC 3339: time.Parse also takes hours of one digit and a comma before the fraction.
+var timestamp = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
 
 // attributeLetters are those of the names of attributes.
 const attributeLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -428,11 +438,32 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 			*field = value
 		}
 	}
-	if e.DataBase64 != nil && e.DataBase64[0] != '"' {
-		return e, errors.New("data_base64: it is no text")
+	if e.DataBase64 != nil {
+		if err := validBase64(e.DataBase64); err != nil {
+			return e, fmt.Errorf("data_base64: %w", err)
+		}
 	}
-	e.headers, e.lost, err = attributes(members)
+	e.headers, err = attributes(members)
 	return e, err
+}
+
+// validBase64 refuses a JSON value that is no text in base64. It keeps no bytes: they may be many.
+func validBase64(value json.RawMessage) error {
+	if value[0] != '"' {
+		return errors.New("it is no text")
+	}
+	text := value[1 : len(value)-1]
+	if bytes.IndexByte(text, '\\') >= 0 {
+		var plain string
+		if err := json.Unmarshal(value, &plain); err != nil {
+			return err
+		}
+		text = []byte(plain)
+	}
+	if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text))); err != nil {
+		return errors.New("write base64 of A-Z, a-z, 0-9, + and /, padded with = (RFC 4648, section 4)")
+	}
+	return nil
 }
 
 // elements are those of a JSON array, as they stand in it: at most so many.

@@ -151,19 +151,30 @@ func TestWrongEvents(t *testing.T) {
 		refused(t, a, http.StatusBadRequest, wrong.words)
 	}
 	const good = `{"specversion": "1.0", "id": "1", "source": "s", "type": "t", `
-	inParameters := map[string]bool{`"subject": "a\nb"}`: true, `"ext": "` + strings.Repeat("x", 9000) + `"}`: true} // of a task
+	long := strings.Repeat("x", 9000)
 	for member, words := range map[string]string{
-		`"MyExt": "x"}`: "MyExt", `"my-ext": "x"}`: "my-ext", `"": "x"}`: "names have", `"subject": "a\nb"}`: "subject",
-		`"time": "yesterday"}`: "RFC 3339", `"list": [1]}`: "list", `"ext": "` + strings.Repeat("x", 9000) + `"}`: "ext",
+		`"MyExt": "x"}`: "MyExt", `"my-ext": "x"}`: "my-ext", `"": "x"}`: "names have", `"list": [1]}`: "list",
+		`"subject": "a\nb"}`: "subject", `"ext": "a\u0000"}`: "ext", `"ext": "` + long + `"}`: "ext",
+		`"time": "yesterday"}`: "RFC 3339", `"time": "2026-02-03T00:00:00,5Z"}`: "RFC 3339", `"time": "2026-02-03T0:00:00Z"}`: "RFC 3339",
+		`"data_base64": "!"}`: "data_base64", `"data_base64": "eA"}`: "data_base64", `"data_base64": 5}`: "data_base64", `"data_base64": "\u0021"}`: "data_base64",
 	} {
 		for _, path := range []string{"queues/q/events", "topics/t/events"} {
-			if inParameters[member] && path != "topics/t/events" {
-				continue
-			}
 			a := w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte(good + member), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
 			refused(t, a, http.StatusBadRequest, words)
+			batch := "[" + good + `"data": 1},` + good + member + "]" // of which nothing is enqueued or published
+			a = w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte(batch), header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}})
+			refused(t, a, http.StatusBadRequest, "event 1: ")
 		}
 	}
+	for _, value := range []string{"a%0D%0Ab", "a%00", long} {
+		for _, path := range []string{"queues/q/events", "topics/t/events"} {
+			event := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-ext": value}
+			refused(t, w.do(t, request{method: http.MethodPost, path: "/" + path, header: event}), http.StatusBadRequest, "ext")
+		}
+	}
+	many := "[" + good + `"data": 1},` + good + `"data": 1` + strings.ReplaceAll(members(24), ":0", `:"x"`) + "}]" // a publication has fewer attributes than a task headers
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/topics/t/events", body: []byte(many), header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}}),
+		http.StatusBadRequest, "event 1: 28 attributes")
 	upper := []byte(`{"specversion": "1.0", "ID": "1", "Source": "s", "Type": "t"}`)
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/topics/t/events", body: upper, header: map[string]string{"Content-Type": "application/cloudevents+json"}}),
 		http.StatusBadRequest, "names have")
@@ -175,6 +186,9 @@ func TestWrongEvents(t *testing.T) {
 	}
 	if known, err := w.Client.Queues(w.ctx); err != nil || len(known) > 0 {
 		t.Errorf("queues after refused events: %v, %v", known, err)
+	}
+	if topics, err := w.Client.Topics(w.ctx); err != nil || len(topics) > 0 {
+		t.Errorf("topics after refused events: %v, %v", topics, err)
 	}
 }
 
