@@ -117,7 +117,7 @@ type EnqueueRaw struct {
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
 	Header         []string `query:"header,explode" maxItems:"33" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
-	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least. A key that comes again with another body is refused with 422."`
+	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least. A key that comes again with another body is refused with 422, unless the request before was refused."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
 
@@ -250,7 +250,6 @@ func (s *service) describeEnqueue() {
 func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []queue.Spec) ([]Receipt, error) {
 	t, who := s.tenants[in.Tenant], principal(ctx)
 	q := t.Queue(in.Queue)
-	write := q.EnqueueMany
 	for i := range specs {
 		if u := specs[i].Unique; u != nil && u.Key == "" && !who.reads() {
 			return nil, failed(http.StatusForbidden, "%s may not see parameters, and so not ask whether a task has the same ones (payloads: false): add unique_key", who.Name)
@@ -268,20 +267,18 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 				return nil, failed(http.StatusBadRequest, "both an Idempotency-Key and the id %q: an id makes a task unique by itself, leave one of them out", specs[i].ID)
 			}
 		}
-		same, err := q.SameOnce(ctx, id("all"), contentOf(specs))
-		if err != nil {
-			return nil, err
-		}
-		if !same {
-			return nil, typed("idempotency-key", failed(http.StatusUnprocessableEntity,
-				"the Idempotency-Key came before with another body or other options: send the same again, or another key"))
-		}
+		content := contentOf(specs)
 		for i := range specs {
 			specs[i].ID = id(fmt.Sprint(i))
 		}
-		write = q.EnqueueOnce
+		receipts, same, err := q.EnqueueRequest(ctx, id("all"), content, specs)
+		if err == nil && !same {
+			err = typed("idempotency-key", failed(http.StatusUnprocessableEntity,
+				"the Idempotency-Key came before with another body or other options: send the same again, or another key"))
+		}
+		return receiptShapes(t, q, receipts), err
 	}
-	receipts, err := write(ctx, specs)
+	receipts, err := q.EnqueueMany(ctx, specs)
 	return receiptShapes(t, q, receipts), err
 }
 

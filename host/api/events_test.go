@@ -214,6 +214,16 @@ func TestIdempotencyKey(t *testing.T) {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("y"), header: map[string]string{"Idempotency-Key": "k"}})
 		refused(t, a, http.StatusUnprocessableEntity, "urn:quern:problem:idempotency-key")
 	}
+	forgotten := send("f", "k")
+	for _, of := range []string{"all", "0"} { // expired, and the task exists
+		w.rdb.Del(w.ctx, w.Tenant()+"_once_"+w.Queue("f").OnceID("idempotency", "k", of))
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/f/tasks", body: []byte("y"), header: map[string]string{"Idempotency-Key": "k"}}),
+		http.StatusUnprocessableEntity, "urn:quern:problem:idempotency-key")
+	if again := send("f", "k"); !again.Existed || again.ID != forgotten.ID {
+		t.Errorf("%+v, then %+v", forgotten, again)
+	}
+
 	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks?id=x", header: map[string]string{"Idempotency-Key": "k"}})
 	refused(t, a, http.StatusBadRequest, "leave one of them out")
 
@@ -279,5 +289,28 @@ func TestAttributesOfHeaders(t *testing.T) {
 	for header, value := range map[string]string{"ce-id": "%FE", "Content-Type": "text/plain;a=\"\xff\""} {
 		event := map[string]string{"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": "1", header: value}
 		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/events", header: event}), http.StatusBadRequest, "not UTF-8")
+	}
+}
+
+// A request that is refused leaves its Idempotency-Key free.
+func TestIdempotencyKeyOfRefused(t *testing.T) {
+	w := setup(t)
+	must(t, w.Queue("full").SetLimit(w.ctx, 1))
+	w.enqueue(t, "full", "", queue.Options{})
+	for path, status := range map[string]int{
+		"/queues/q/tasks?after=nosuch": http.StatusConflict, "/queues/r/tasks?header=BAD=1": http.StatusBadRequest, "/queues/full/tasks": http.StatusTooManyRequests,
+	} {
+		header := map[string]string{"Idempotency-Key": "k"}
+		refused(t, w.do(t, request{method: http.MethodPost, path: path, body: []byte("wrong"), header: header}), status, "")
+		path, _, _ = strings.Cut(path, "?")
+		if path == "/queues/full/tasks" {
+			must(t, w.Queue("full").SetLimit(w.ctx, 0))
+		}
+		for again := range 2 {
+			right := w.do(t, request{method: http.MethodPost, path: path, body: []byte("right"), header: header})
+			if receipt := decode[api.Receipt](t, right, http.StatusOK); receipt.Existed != (again == 1) || receipt.Taken {
+				t.Errorf("%s: %+v", path, receipt)
+			}
+		}
 	}
 }
