@@ -292,9 +292,6 @@ func (s *service) describeSubscriptions() {
 		})
 }
 
-// mostOfAnswer bounds the results that are read for a list of deliveries, in bytes: several times those with a whole answer.
-const mostOfAnswer = 256 << 10
-
 const (
 	// shownPayload bounds the payload that is a part of its publication, and publicationCost is what that takes, with its tasks.
 	shownPayload    = 64 << 10
