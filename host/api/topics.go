@@ -163,7 +163,7 @@ func topicPath(path, name, summary string) operation {
 func (e *event) options(id string) queue.PublishOptions {
 	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate], Attributes: make(map[string]string)}
 	for name, value := range e.headers {
-		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok && value != "" {
+		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok {
 			o.Attributes[attribute] = value
 		}
 	}
@@ -177,7 +177,7 @@ func (e *event) payload() ([]byte, error) {
 		var payload []byte
 		err := json.Unmarshal(e.DataBase64, &payload)
 		return payload, err
-	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSON(e.headers[queue.HeaderAttribute+"datacontenttype"]):
+	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSONData(e.headers[queue.HeaderAttribute+"datacontenttype"]):
 		var text string
 		err := json.Unmarshal(e.Data, &text)
 		return []byte(text), err
