@@ -111,6 +111,39 @@ func members(n int) string {
 	return text.String()
 }
 
+// A body with a coding is refused, wherever among the codings of its headers that is; identity is none.
+func TestCodings(t *testing.T) {
+	w := setup(t)
+	for _, c := range []struct {
+		codings []string
+		named   string // "" if the body is taken
+	}{
+		{nil, ""},
+		{[]string{""}, ""},
+		{[]string{"identity"}, ""},
+		{[]string{"IDENTITY", "identity, Identity"}, ""},
+		{[]string{"gzip"}, "gzip"},
+		{[]string{"identity", "gzip"}, "gzip"},
+		{[]string{"", "br"}, "br"},
+		{[]string{"identity, deflate"}, "deflate"},
+		{[]string{"gzip", "identity,BR"}, "gzip, BR"},
+	} {
+		for path, body := range map[string]string{"queues/q/tasks": "x", "queues/q/tasks/batch": `{"tasks":[{}]}`, "queues/q/events": "[]", "topics/t/publications": "x", "topics/t/events": "[]"} {
+			kind := "application/json"
+			if strings.HasSuffix(path, "/events") {
+				kind = "application/cloudevents-batch+json"
+			}
+			header := http.Header{"Content-Type": {kind}, "Content-Encoding": c.codings}
+			a := w.send(t, http.MethodPost, "/"+path, []byte(body), header)
+			if c.named != "" {
+				refused(t, a, http.StatusUnsupportedMediaType, `Content-Encoding \"`+c.named+`\"`)
+			} else if a.status != http.StatusOK {
+				t.Errorf("%q to %s: %d %s", c.codings, path, a.status, a.body)
+			}
+		}
+	}
+}
+
 // What a body may be it is, in all forms that JSON has.
 func TestBodies(t *testing.T) {
 	w := setup(t)
@@ -142,6 +175,14 @@ func TestBodies(t *testing.T) {
 		if got.status != want {
 			t.Errorf("%s: %d %s, want %d", body, got.status, got.body, want)
 		}
+	}
+	for body, location := range map[string]string{
+		`{"tasks":[{"priority":1e400}]}`:          "body.tasks[0].priority",
+		`{"tasks":[{},{"delay_seconds":-1e400}]}`: "body.tasks[1].delay_seconds",
+		`{"tasks":[{"labels":{"a":1e999}}]}`:      "body.tasks[0].labels.a",
+	} {
+		got := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte(body), header: map[string]string{"Content-Type": "application/json"}})
+		refused(t, got, http.StatusUnprocessableEntity, `is too large","location":"`+location+`"`)
 	}
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte("a: b"), header: map[string]string{"Content-Type": "text/yaml"}}),
 		http.StatusUnsupportedMediaType, "send application/json")

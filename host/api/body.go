@@ -74,7 +74,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Type %.100q: send application/json", ctx.Header("Content-Type"))
 		return
 	}
-	if coding := ctx.Header("Content-Encoding"); coding != "" && coding != "identity" {
+	if coding := codings(r.Header); coding != "" {
 		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Encoding %.100q: send the body as it is, without a coding", coding)
 		return
 	}
@@ -115,6 +115,17 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		r.Body = io.NopCloser(strings.NewReader("{}")) // of which huma makes what the body does not say
 	}
 	next(ctx)
+}
+
+// codings are those that the headers of a request name, in one or several lists, beside identity, which is none.
+func codings(header http.Header) string {
+	var all []string
+	for coding := range strings.SplitSeq(strings.Join(header.Values("Content-Encoding"), ","), ",") {
+		if coding = strings.TrimSpace(coding); coding != "" && !strings.EqualFold(coding, "identity") {
+			all = append(all, coding)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // checkBody answers a body that the schema refuses, and otherwise keeps of the reservation what decoding takes.
@@ -264,7 +275,11 @@ func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
 			value = plain
 		}
 	default:
-		if err := json.Unmarshal(text, &value); err != nil {
+		err := json.Unmarshal(text, &value)
+		if _, is := errors.AsType[*json.UnmarshalTypeError](err); is {
+			return c.add("the number %.100s is too large", text)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -2,16 +2,18 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -115,7 +117,7 @@ type EnqueueRaw struct {
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
 	Header         []string `query:"header,explode" maxItems:"33" doc:"NAME=VALUE, which the handler gets with the parameters; names in lower case."`
-	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least. A key that comes again with another body is refused with 422."`
+	IdempotencyKey string   `header:"Idempotency-Key" maxLength:"255" doc:"Enqueues one task for each of your keys in a queue, for as long as the task exists and for 24 hours at least. A key that comes again with another body is refused with 422, unless the request before was refused."`
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
 
@@ -248,7 +250,6 @@ func (s *service) describeEnqueue() {
 func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []queue.Spec) ([]Receipt, error) {
 	t, who := s.tenants[in.Tenant], principal(ctx)
 	q := t.Queue(in.Queue)
-	write := q.EnqueueMany
 	for i := range specs {
 		if u := specs[i].Unique; u != nil && u.Key == "" && !who.reads() {
 			return nil, failed(http.StatusForbidden, "%s may not see parameters, and so not ask whether a task has the same ones (payloads: false): add unique_key", who.Name)
@@ -266,20 +267,18 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 				return nil, failed(http.StatusBadRequest, "both an Idempotency-Key and the id %q: an id makes a task unique by itself, leave one of them out", specs[i].ID)
 			}
 		}
-		same, err := q.SameOnce(ctx, id("all"), contentOf(specs))
-		if err != nil {
-			return nil, err
-		}
-		if !same {
-			return nil, typed("idempotency-key", failed(http.StatusUnprocessableEntity,
-				"the Idempotency-Key came before with another body or other options: send the same again, or another key"))
-		}
+		content := contentOf(specs)
 		for i := range specs {
 			specs[i].ID = id(fmt.Sprint(i))
 		}
-		write = q.EnqueueOnce
+		receipts, same, err := q.EnqueueRequest(ctx, id("all"), content, specs)
+		if err == nil && !same {
+			err = typed("idempotency-key", failed(http.StatusUnprocessableEntity,
+				"the Idempotency-Key came before with another body or other options: send the same again, or another key"))
+		}
+		return receiptShapes(t, q, receipts), err
 	}
-	receipts, err := write(ctx, specs)
+	receipts, err := q.EnqueueMany(ctx, specs)
 	return receiptShapes(t, q, receipts), err
 }
 
@@ -335,48 +334,56 @@ type event struct {
 	Data, DataBase64 json.RawMessage
 	json             json.RawMessage
 	headers          map[string]string // its attributes
-	lost             error             // tells which of them is not among the headers; nil if all are
 }
 
 // attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
-// their own names. lost tells of the first one that no header can have, because it is long or has control characters: a task has it in
-// its parameters, a publication nowhere.
-func attributes(members map[string]json.RawMessage) (headers map[string]string, lost, err error) {
-	headers = make(map[string]string, len(members))
+// their own names. One that no header can have, because it is long or has control characters, is refused: nobody would miss it in time.
+func attributes(members map[string]json.RawMessage) (map[string]string, error) {
+	headers := make(map[string]string, len(members))
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		value := string(members[name])
-		if name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || value == "null" {
+		if name == "data" || name == "data_base64" || name == queue.HeaderTraceparent || string(members[name]) == "null" {
 			continue
 		}
-		if strings.Trim(name, attributeLetters) != "" || name == "" {
-			return nil, nil, fmt.Errorf("attribute %.100q: names have a-z and 0-9 only", name)
+		value, err := attribute(name, members[name])
+		if err != nil {
+			return nil, err
 		}
-		switch value[0] {
-		case '"':
-			_ = json.Unmarshal(members[name], &value) // the whole was read
-		case '{', '[':
-			return nil, nil, fmt.Errorf("attribute %.100q is an object or a list: write text, a number or a truth value, or put it into the data", name)
-		}
-		if _, err := time.Parse(time.RFC3339, value); name == "time" && err != nil {
-			return nil, nil, fmt.Errorf("attribute \"time\" is %.100q: write it as in 2006-01-02T15:04:05Z (RFC 3339)", value)
-		}
-		header := "ce-" + name
+		header := queue.HeaderAttribute + name
 		if name == queue.HeaderTracestate {
 			header = name
 		}
-		added := len(header) + len(value)
-		var wrong error
-		if len(headers) == queue.MaxHeaders || size+added > queue.MaxHeaderBytes {
-			wrong = fmt.Errorf("it is too much: use at most %d of %d bytes together, and put the rest into the data", queue.MaxHeaders, queue.MaxHeaderBytes)
-		} else if wrong = queue.ValidHeader(header, value); wrong == nil {
-			headers[header], size = value, size+added
-			continue
+		if size += len(header) + len(value); len(headers) == queue.MaxHeaders || size > queue.MaxHeaderBytes {
+			return nil, fmt.Errorf("attribute %.100q is too much: use at most %d of %d bytes together, and put the rest into the data", name, queue.MaxHeaders, queue.MaxHeaderBytes)
 		}
-		lost = cmp.Or(lost, fmt.Errorf("attribute %.100q: %w", name, wrong))
+		if err := queue.ValidHeader(header, value); err != nil {
+			return nil, fmt.Errorf("attribute %.100q: use printable text, without line breaks, and put anything else into the data", name)
+		}
+		headers[header] = value
 	}
-	return headers, lost, nil
+	return headers, nil
 }
+
+// attribute is the value of an attribute as text.
+func attribute(name string, member json.RawMessage) (string, error) {
+	if strings.Trim(name, attributeLetters) != "" || name == "" {
+		return "", fmt.Errorf("attribute %.100q: names have a-z and 0-9 only", name)
+	}
+	value := string(member)
+	switch value[0] {
+	case '"':
+		_ = json.Unmarshal(member, &value) // the whole was read
+	case '{', '[':
+		return "", fmt.Errorf("attribute %.100q is an object or a list: write text, a number or a truth value, or put it into the data", name)
+	}
+	if _, err := time.Parse(time.RFC3339, value); name == "time" && (err != nil || !timestamp.MatchString(value)) {
+		return "", fmt.Errorf("attribute \"time\" is %.100q: write it as in 2006-01-02T15:04:05.5Z (RFC 3339)", value)
+	}
+	return value, nil
+}
+
+// timestamp is the form of RFC 3339: time.Parse also takes hours of one digit and a comma before the fraction.
+var timestamp = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
 
 // attributeLetters are those of the names of attributes.
 const attributeLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -428,11 +435,32 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 			*field = value
 		}
 	}
-	if e.DataBase64 != nil && e.DataBase64[0] != '"' {
-		return e, errors.New("data_base64: it is no text")
+	if e.DataBase64 != nil {
+		if err := validBase64(e.DataBase64); err != nil {
+			return e, fmt.Errorf("data_base64: %w", err)
+		}
 	}
-	e.headers, e.lost, err = attributes(members)
+	e.headers, err = attributes(members)
 	return e, err
+}
+
+// validBase64 refuses a JSON value that is no text in base64. It keeps no bytes: they may be many.
+func validBase64(value json.RawMessage) error {
+	if value[0] != '"' {
+		return errors.New("it is no text")
+	}
+	text := value[1 : len(value)-1]
+	if bytes.IndexByte(text, '\\') >= 0 {
+		var plain string
+		if err := json.Unmarshal(value, &plain); err != nil {
+			return err
+		}
+		text = []byte(plain)
+	}
+	if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text))); err != nil {
+		return errors.New("write base64 of A-Z, a-z, 0-9, + and /, padded with = (RFC 4648, section 4)")
+	}
+	return nil
 }
 
 // elements are those of a JSON array, as they stand in it: at most so many.
@@ -519,7 +547,7 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 		if !is {
 			continue
 		}
-		value, err := url.PathUnescape(strings.Trim(values[0], `"`))
+		value, err := attributeOf(values[0])
 		switch {
 		case len(values) > 1:
 			return nil, fmt.Errorf("two headers %q: give one of them", name)
@@ -527,20 +555,25 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 			return nil, fmt.Errorf("header %q: send it as the body", name)
 		case attribute == "datacontenttype":
 			return nil, fmt.Errorf("header %q: send it as Content-Type", name)
-		case err != nil || strings.Trim(attribute, attributeLetters) != "":
-			return nil, fmt.Errorf("header %q: use names of a-z and 0-9 and percent-encoded UTF-8", name)
+		case strings.Trim(attribute, attributeLetters) != "":
+			return nil, fmt.Errorf("header %q: use names of a-z and 0-9", name)
+		case err != nil:
+			return nil, fmt.Errorf("attribute %.100q: %w", attribute, err)
 		}
 		whole[attribute] = value
 	}
 	if len(whole) == 0 {
 		return nil, fmt.Errorf("no event: send the type %s or %s, or headers ce-specversion, ce-id, ce-source and ce-type", eventType, batchType)
 	}
+	if !utf8.ValidString(contentType) {
+		return nil, errors.New("header Content-Type: not UTF-8")
+	}
 	if contentType != "" {
 		whole["datacontenttype"] = contentType
 	}
 	switch {
 	case len(body) == 0:
-	case media != "" && queue.IsJSON(media) && json.Valid(body):
+	case media != "" && queue.IsJSONData(media) && json.Valid(body):
 		whole["data"] = json.RawMessage(body)
 	case strings.HasPrefix(media, "text/") && utf8.Valid(body):
 		whole["data"] = string(body)
@@ -548,4 +581,40 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 		whole["data_base64"] = body
 	}
 	return json.Marshal(whole)
+}
+
+// attributeOf reads the value of an attribute from its header (HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2).
+func attributeOf(header string) (string, error) {
+	if strings.HasPrefix(header, `"`) {
+		plain, err := unquoted(header)
+		if err != nil {
+			return "", err
+		}
+		header = plain
+	}
+	value, err := url.PathUnescape(header)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: write %% as %%25", err)
+	case !utf8.ValidString(value): // as JSON it would have U+FFFD in the place of these bytes
+		return "", errors.New("not UTF-8: write UTF-8, percent-encoded")
+	}
+	return value, nil
+}
+
+// unquoted is the text in a quoted string of HTTP (RFC 7230, section 3.2.6).
+func unquoted(text string) (string, error) {
+	var plain strings.Builder
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] == '"' && i == len(text)-1:
+			return plain.String(), nil
+		case text[i] == '"':
+			return "", errors.New("there is more behind the text in quotes: write %22 for a quote in it")
+		case text[i] == '\\' && i < len(text)-1:
+			i++
+		}
+		plain.WriteByte(text[i])
+	}
+	return "", errors.New("the text in quotes has no end: write %22 for a quote")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -104,6 +105,17 @@ func TestCloudEvents(t *testing.T) {
 	}
 }
 
+// A batch without events is answered with an empty list.
+func TestNoEvents(t *testing.T) {
+	w := setup(t)
+	for _, path := range []string{"/queues/q/events", "/topics/t/events"} {
+		a := w.do(t, request{method: http.MethodPost, path: path, body: []byte("[]"), header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}})
+		if a.status != http.StatusOK || strings.TrimSpace(string(a.body)) != `{"items":[]}` {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
 // An event is one task also when that has ended and was deleted.
 func TestEventsAreKnownAfterTheirTasks(t *testing.T) {
 	w := setup(t)
@@ -139,26 +151,33 @@ func TestWrongEvents(t *testing.T) {
 		refused(t, a, http.StatusBadRequest, wrong.words)
 	}
 	const good = `{"specversion": "1.0", "id": "1", "source": "s", "type": "t", `
-	inParameters := map[string]bool{`"subject": "a\nb"}`: true, `"ext": "` + strings.Repeat("x", 9000) + `"}`: true} // of a task
+	long := strings.Repeat("x", 9000)
 	for member, words := range map[string]string{
-		`"MyExt": "x"}`: "MyExt", `"my-ext": "x"}`: "my-ext", `"": "x"}`: "names have", `"subject": "a\nb"}`: "subject",
-		`"time": "yesterday"}`: "RFC 3339", `"list": [1]}`: "list", `"ext": "` + strings.Repeat("x", 9000) + `"}`: "ext",
+		`"MyExt": "x"}`: "MyExt", `"my-ext": "x"}`: "my-ext", `"": "x"}`: "names have", `"list": [1]}`: "list",
+		`"subject": "a\nb"}`: "subject", `"ext": "a\u0000"}`: "ext", `"ext": "` + long + `"}`: "ext",
+		`"time": "yesterday"}`: "RFC 3339", `"time": "2026-02-03T00:00:00,5Z"}`: "RFC 3339", `"time": "2026-02-03T0:00:00Z"}`: "RFC 3339",
+		`"data_base64": "!"}`: "data_base64", `"data_base64": "eA"}`: "data_base64", `"data_base64": 5}`: "data_base64", `"data_base64": "\u0021"}`: "data_base64",
 	} {
 		for _, path := range []string{"queues/q/events", "topics/t/events"} {
-			if inParameters[member] && path != "topics/t/events" {
-				continue
-			}
 			a := w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte(good + member), header: map[string]string{"Content-Type": "application/cloudevents+json"}})
 			refused(t, a, http.StatusBadRequest, words)
+			batch := "[" + good + `"data": 1},` + good + member + "]" // of which nothing is enqueued or published
+			a = w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte(batch), header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}})
+			refused(t, a, http.StatusBadRequest, "event 1: ")
 		}
 	}
+	for _, value := range []string{"a%0D%0Ab", "a%00", long} {
+		for _, path := range []string{"queues/q/events", "topics/t/events"} {
+			event := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-ext": value}
+			refused(t, w.do(t, request{method: http.MethodPost, path: "/" + path, header: event}), http.StatusBadRequest, "ext")
+		}
+	}
+	many := "[" + good + `"data": 1},` + good + `"data": 1` + strings.ReplaceAll(members(24), ":0", `:"x"`) + "}]" // a publication has fewer attributes than a task headers
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/topics/t/events", body: []byte(many), header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}}),
+		http.StatusBadRequest, "event 1: 28 attributes")
 	upper := []byte(`{"specversion": "1.0", "ID": "1", "Source": "s", "Type": "t"}`)
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/topics/t/events", body: upper, header: map[string]string{"Content-Type": "application/cloudevents+json"}}),
 		http.StatusBadRequest, "names have")
-	for _, path := range []string{"queues/q/tasks", "queues/q/events", "queues/q/tasks/batch", "topics/t/publications"} {
-		a := w.do(t, request{method: http.MethodPost, path: "/" + path, body: []byte("{}"), header: map[string]string{"Content-Type": "application/json", "Content-Encoding": "gzip"}})
-		refused(t, a, http.StatusUnsupportedMediaType, "Content-Encoding")
-	}
 	for header, words := range map[string]string{"ce-data": "as the body", "ce-datacontenttype": "as Content-Type", "ce-a-b": "a-z and 0-9"} {
 		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/events", header: map[string]string{header: "x"}}), http.StatusBadRequest, words)
 	}
@@ -167,6 +186,9 @@ func TestWrongEvents(t *testing.T) {
 	}
 	if known, err := w.Client.Queues(w.ctx); err != nil || len(known) > 0 {
 		t.Errorf("queues after refused events: %v, %v", known, err)
+	}
+	if topics, err := w.Client.Topics(w.ctx); err != nil || len(topics) > 0 {
+		t.Errorf("topics after refused events: %v, %v", topics, err)
 	}
 }
 
@@ -192,6 +214,16 @@ func TestIdempotencyKey(t *testing.T) {
 		a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks", body: []byte("y"), header: map[string]string{"Idempotency-Key": "k"}})
 		refused(t, a, http.StatusUnprocessableEntity, "urn:quern:problem:idempotency-key")
 	}
+	forgotten := send("f", "k")
+	for _, of := range []string{"all", "0"} { // expired, and the task exists
+		w.rdb.Del(w.ctx, w.Tenant()+"_once_"+w.Queue("f").OnceID("idempotency", "k", of))
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/f/tasks", body: []byte("y"), header: map[string]string{"Idempotency-Key": "k"}}),
+		http.StatusUnprocessableEntity, "urn:quern:problem:idempotency-key")
+	if again := send("f", "k"); !again.Existed || again.ID != forgotten.ID {
+		t.Errorf("%+v, then %+v", forgotten, again)
+	}
+
 	a := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks?id=x", header: map[string]string{"Idempotency-Key": "k"}})
 	refused(t, a, http.StatusBadRequest, "leave one of them out")
 
@@ -203,6 +235,82 @@ func TestIdempotencyKey(t *testing.T) {
 		list := decode[api.List[api.Receipt]](t, a, http.StatusOK)
 		if list.Items[0].ID == list.Items[1].ID || list.Items[0].Existed != (i > 0) {
 			t.Errorf("batch %d: %+v", i, list)
+		}
+	}
+}
+
+// Attributes in headers are quoted or not, and percent-encoded UTF-8 (HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2).
+func TestAttributesOfHeaders(t *testing.T) {
+	w := setup(t)
+	n := 0
+	for header, c := range map[string]struct{ want, refusal string }{
+		`plain`:           {want: "plain"},
+		`gr%C3%BC%C3%9Fe`: {want: "grüße"},
+		"grüße":           {want: "grüße"},
+		`a%22b%25`:        {want: `a"b%`},
+		`a\b`:             {want: `a\b`},
+		`a"b"`:            {want: `a"b"`},
+		`""`:              {want: ""},
+		`"a b"`:           {want: "a b"},
+		`"a\"b"`:          {want: `a"b`},
+		`"\\%41\A"`:       {want: `\AA`},
+		`"a\"`:            {refusal: "no end"},
+		`"`:               {refusal: "no end"},
+		`"a`:              {refusal: "no end"},
+		`"a"b"`:           {refusal: "behind the text in quotes"},
+		`a%`:              {refusal: "%25"},
+		`%FF`:             {refusal: "not UTF-8"},
+		`%C3%28`:          {refusal: "not UTF-8"},
+		`%ED%A0%80`:       {refusal: "not UTF-8"},
+		`"%FE"`:           {refusal: "not UTF-8"},
+		"\xe9":            {refusal: "not UTF-8"},
+	} {
+		for _, path := range []string{"/queues/q/events", "/topics/t/events"} {
+			n++
+			event := map[string]string{"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": strconv.Itoa(n), "ce-ext": header}
+			a := w.do(t, request{method: http.MethodPost, path: path, header: event})
+			if c.refusal != "" {
+				refused(t, a, http.StatusBadRequest, c.refusal)
+				refused(t, a, http.StatusBadRequest, `attribute \"ext\"`)
+				continue
+			}
+			if a.status != http.StatusOK {
+				t.Errorf("%s: %s: %d %s", path, header, a.status, a.body)
+				continue
+			}
+			if path == "/queues/q/events" {
+				task, err := w.Task(w.ctx, decode[api.List[api.Receipt]](t, a, http.StatusOK).Items[0].ID)
+				if must(t, err); task.Headers["ce-ext"] != c.want {
+					t.Errorf("%s: %q, want %q", header, task.Headers["ce-ext"], c.want)
+				}
+			}
+		}
+	}
+	for header, value := range map[string]string{"ce-id": "%FE", "Content-Type": "text/plain;a=\"\xff\""} {
+		event := map[string]string{"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/s", "ce-id": "1", header: value}
+		refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/events", header: event}), http.StatusBadRequest, "not UTF-8")
+	}
+}
+
+// A request that is refused leaves its Idempotency-Key free.
+func TestIdempotencyKeyOfRefused(t *testing.T) {
+	w := setup(t)
+	must(t, w.Queue("full").SetLimit(w.ctx, 1))
+	w.enqueue(t, "full", "", queue.Options{})
+	for path, status := range map[string]int{
+		"/queues/q/tasks?after=nosuch": http.StatusConflict, "/queues/r/tasks?header=BAD=1": http.StatusBadRequest, "/queues/full/tasks": http.StatusTooManyRequests,
+	} {
+		header := map[string]string{"Idempotency-Key": "k"}
+		refused(t, w.do(t, request{method: http.MethodPost, path: path, body: []byte("wrong"), header: header}), status, "")
+		path, _, _ = strings.Cut(path, "?")
+		if path == "/queues/full/tasks" {
+			must(t, w.Queue("full").SetLimit(w.ctx, 0))
+		}
+		for again := range 2 {
+			right := w.do(t, request{method: http.MethodPost, path: path, body: []byte("right"), header: header})
+			if receipt := decode[api.Receipt](t, right, http.StatusOK); receipt.Existed != (again == 1) || receipt.Taken {
+				t.Errorf("%s: %+v", path, receipt)
+			}
 		}
 	}
 }

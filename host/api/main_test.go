@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -106,24 +107,31 @@ type request struct {
 
 func (w *world) do(t *testing.T, r request) answer {
 	t.Helper()
-	path := r.path
+	header := make(http.Header, len(r.header))
+	for name, value := range r.header {
+		header.Set(name, value)
+	}
+	return w.send(t, r.method, r.path, r.body, header)
+}
+
+// send is do for a request with several headers of a name.
+func (w *world) send(t *testing.T, method, path string, body []byte, header http.Header) answer {
+	t.Helper()
 	if !strings.HasPrefix(path, "/v1") {
 		path = "/v1/tenants/" + w.Tenant() + path
 	}
-	q, err := http.NewRequestWithContext(w.ctx, r.method, w.base+path, bytes.NewReader(r.body))
+	q, err := http.NewRequestWithContext(w.ctx, method, w.base+path, bytes.NewReader(body))
 	must(t, err)
 	if w.token != "" {
 		q.Header.Set("Authorization", "Bearer "+w.token)
 	}
-	for name, value := range r.header {
-		q.Header.Set(name, value)
-	}
+	maps.Copy(q.Header, header)
 	response, err := http.DefaultClient.Do(q)
 	must(t, err)
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	text, err := io.ReadAll(response.Body)
 	must(t, err)
-	return answer{response.StatusCode, response.Header, body}
+	return answer{response.StatusCode, response.Header, text}
 }
 
 // get reads a path into a shape.

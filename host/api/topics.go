@@ -123,15 +123,19 @@ func (s *service) describeTopics() {
 			if err != nil {
 				return nil, failed(http.StatusBadRequest, "%v", err)
 			}
+			t := s.tenants[in.Tenant]
+			options := make([]queue.PublishOptions, len(events))
 			for i := range events { // before the first is published
-				if lost := events[i].lost; lost != nil {
-					return nil, failed(http.StatusBadRequest, "event %d: %v", i, lost)
+				e, o := &events[i], &options[i]
+				*o = e.options(t.Queue(in.Topic).OnceID("event", e.Source, e.ID))
+				p := queue.Publication{ID: o.ID, Topic: in.Topic, Attributes: o.Attributes}
+				if err := p.Validate(); err != nil {
+					return nil, failed(http.StatusBadRequest, "event %d: %s", i, strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
 				}
 			}
-			t := s.tenants[in.Tenant]
-			out := &ListOf[admin.Published]{}
-			for i := range events {
-				payload, o, err := events[i].publication(t.Queue(in.Topic).OnceID("event", events[i].Source, events[i].ID))
+			out := &ListOf[admin.Published]{List[admin.Published]{Items: make([]admin.Published, 0, len(events))}}
+			for i, o := range options {
+				payload, err := events[i].payload()
 				if err != nil {
 					return nil, failed(http.StatusBadRequest, "event %d: %v", i, err)
 				}
@@ -155,24 +159,30 @@ func topicPath(path, name, summary string) operation {
 	return o
 }
 
-// publication is the payload and the options of an event that is published.
-func (e *event) publication(id string) ([]byte, queue.PublishOptions, error) {
+// options are those of an event that is published.
+func (e *event) options(id string) queue.PublishOptions {
 	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate], Attributes: make(map[string]string)}
 	for name, value := range e.headers {
-		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok && value != "" {
+		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok {
 			o.Attributes[attribute] = value
 		}
 	}
-	var payload []byte
+	return o
+}
+
+// payload is the data of an event that is published.
+func (e *event) payload() ([]byte, error) {
 	switch {
 	case e.DataBase64 != nil:
-		return payload, o, json.Unmarshal(e.DataBase64, &payload)
-	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSON(o.Attributes["datacontenttype"]):
+		var payload []byte
+		err := json.Unmarshal(e.DataBase64, &payload)
+		return payload, err
+	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSONData(e.headers[queue.HeaderAttribute+"datacontenttype"]):
 		var text string
 		err := json.Unmarshal(e.Data, &text)
-		return []byte(text), o, err
+		return []byte(text), err
 	}
-	return e.Data, o, nil // as it was written: a JSON text is one for who gets it, too
+	return e.Data, nil // as it was written: a JSON text is one for who gets it, too
 }
 
 func (s *service) describePublications() {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -201,6 +202,7 @@ func TestDataOfEvents(t *testing.T) {
 		`"data":"123"`: `"123"`, `"data":""`: `""`, `"data":123`: "123", `"data":null`: "null", `"data":{"a": 1.0}`: `{"a": 1.0}`,
 		`"datacontenttype":"application/vnd.shop+json","data":"x"`: `"x"`, `"datacontenttype":"text/plain","data":"123"`: "123",
 		`"datacontenttype":"text/plain","data":""`: "", `"data_base64":"/9g="`: "\xff\xd8", `"datacontenttype":"text/xml"`: "",
+		`"datacontenttype":"Text/JSON; charset=utf-8","data":"x"`: `"x"`, `"datacontenttype":"Text/PLAIN; charset=UTF-8","data":"x"`: "x",
 	} {
 		n++
 		body := fmt.Sprintf(`{"specversion":"1.0","type":"made","source":"/shop","id":"%d",%s}`, n, data)
@@ -210,6 +212,27 @@ func TestDataOfEvents(t *testing.T) {
 		if must(t, err); string(p.Payload) != want {
 			t.Errorf("%s: %q, want %q", data, p.Payload, want)
 		}
+	}
+}
+
+// The attributes of an event are those of its publication and headers of its tasks, also empty ones.
+func TestAttributesOfPublished(t *testing.T) {
+	w := setup(t)
+	_, err := w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q"})
+	must(t, err)
+	body := []byte(`{"specversion":"1.0","type":"made","source":"/shop","id":"1","ext":"","n":5,"paid":true}`)
+	got := w.do(t, request{method: http.MethodPost, path: "/topics/orders/events", body: body, header: map[string]string{"Content-Type": "application/cloudevents+json"}})
+	id := decode[api.List[admin.Published]](t, got, http.StatusOK).Items[0].ID
+	p, err := w.Publication(w.ctx, id)
+	must(t, err)
+	want := map[string]string{"specversion": "1.0", "type": "made", "source": "/shop", "id": "1", "ext": "", "n": "5", "paid": "true"}
+	if !maps.Equal(p.Attributes, want) {
+		t.Errorf("%v", p.Attributes)
+	}
+	task, err := w.Task(w.ctx, queue.PublishedID(id, "s"))
+	must(t, err)
+	if ext, ok := task.Headers["ce-ext"]; !ok || ext != "" {
+		t.Errorf("%v", task.Headers)
 	}
 }
 

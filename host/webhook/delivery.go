@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,6 +28,10 @@ const (
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
+
+	// maxEscapes is by how many bytes a text may be longer as a JSON string than twice its own length. A longer one is sent in base64,
+	// for its memory was not counted.
+	maxEscapes = 1 << 10
 
 	signingPrefix = "whsec_"
 	// contentAttribute is the attribute that names the payload's type.
@@ -143,16 +148,21 @@ func (p *parcel) cloudEvent() []byte {
 	}
 	delete(event, "data") // no attribute may have that name
 	event["specversion"] = "1.0"
-	kind := p.contentType()
-	event["datacontenttype"] = kind
-	isJSON := queue.IsJSON(kind)
+	kind := p.headers[contentAttribute]
+	if kind == "" && len(p.payload) > 0 {
+		kind = p.contentType()
+	}
+	if event["datacontenttype"] = kind; kind == "" { // neither has it data
+		delete(event, "datacontenttype")
+	}
+	isJSON := queue.IsJSONData(kind)
 	text, _ := json.Marshal(event) // of texts
 	switch {
-	case len(p.payload) == 0 && (isJSON || p.headers[contentAttribute] == ""):
+	case isJSON && len(p.payload) == 0:
 		return text
 	case isJSON && json.Valid(p.payload):
 		return withMember(text, "data", len(p.payload), func(event []byte) []byte { return append(event, p.payload...) })
-	case !isJSON && (len(p.payload) == 0 || escaped(p.payload) <= 2*len(p.payload)): // a JSON text would be another value
+	case !isJSON && escaped(p.payload) <= 2*len(p.payload)+maxEscapes: // a JSON text would be another value
 		return withMember(text, "data", escaped(p.payload), func(event []byte) []byte { return appendText(event, p.payload) })
 	}
 	return withMember(text, "data_base64", 2+base64.StdEncoding.EncodedLen(len(p.payload)), func(event []byte) []byte {
@@ -168,15 +178,15 @@ func withMember(object []byte, name string, size int, appendValue func(object []
 	return append(appendValue(longer), '}')
 }
 
-// escaped is how many bytes a text has as a JSON string, and more than twice its own if it is none.
+// escaped is how many bytes a text has as a JSON string, more than any has if it is none.
 func escaped(text []byte) int {
 	if !utf8.Valid(text) {
-		return 2*len(text) + 1
+		return math.MaxInt
 	}
 	size := 2
 	for _, c := range text {
 		switch {
-		case c == '"' || c == '\\':
+		case shortEscape(c) != 0:
 			size += 2
 		case c < ' ':
 			size += len(`\u0000`)
@@ -187,13 +197,21 @@ func escaped(text []byte) int {
 	return size
 }
 
+// shortEscape is what JSON writes behind a backslash for this byte, 0 if it writes the byte itself or its number.
+func shortEscape(c byte) byte {
+	if i := strings.IndexByte("\"\\\b\f\n\r\t", c); i >= 0 {
+		return `"\bfnrt`[i]
+	}
+	return 0
+}
+
 // appendText appends valid UTF-8 as a JSON string.
 func appendText(to, text []byte) []byte {
 	to = append(to, '"')
 	for _, c := range text {
 		switch {
-		case c == '"' || c == '\\':
-			to = append(to, '\\', c)
+		case shortEscape(c) != 0:
+			to = append(to, '\\', shortEscape(c))
 		case c < ' ':
 			to = fmt.Appendf(to, `\u%04x`, c)
 		default:

@@ -258,7 +258,13 @@ func TestDataOfEvents(t *testing.T) {
 		{"application/json", `"x"`, `"data":"x"`},
 		{"text/plain", "123", `"data":"123"`},
 		{"text/plain", "", `"data":""`},
+		{"text/plain", "5", `"data":"5"`},
+		{"Text/PLAIN; charset=UTF-8", "x", `"data":"x"`},
+		{"text/plain", "\b\f\n\r\t\"\\\x01ü", `"data":"\b\f\n\r\t\"\\\u0001ü"`},
 		{"text/plain", "\xff", `"data_base64":"/w=="`},
+		{"text/json", `{"a":1}`, `"data":{"a":1}`},
+		{"Application/Problem+JSON", `{"a":1}`, `"data":{"a":1}`},
+		{"image/vnd.json", `{"a":1}`, `"data":"{\"a\":1}"`},
 		{"application/json", "{", `"data_base64":"ew=="`},
 	} {
 		attributes := map[string]string{}
@@ -271,6 +277,35 @@ func TestDataOfEvents(t *testing.T) {
 		w.eventually("it is sent", func() bool { return len(w.seen()) == before+1 })
 		if body := string(w.seen()[before].body); !strings.HasSuffix(body, ","+c.want+"}") {
 			t.Errorf("%q of type %q: %s, want %s", c.payload, c.contentType, body, c.want)
+		}
+	}
+}
+
+// A structured event has the attributes that were published, also empty ones, and no others for data that it has not.
+func TestAttributesOfEvents(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("structured", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
+	for _, c := range []struct {
+		attributes    map[string]string
+		payload, want string
+	}{
+		{map[string]string{}, "", `{}`},
+		{map[string]string{"ext": ""}, "", `{"ext":""}`},
+		{map[string]string{"datacontenttype": "application/json"}, "", `{"datacontenttype":"application/json"}`},
+		{map[string]string{}, "\xff", `{"data_base64":"/w==","datacontenttype":"application/octet-stream"}`},
+	} {
+		before := len(w.seen())
+		maps.Copy(c.attributes, map[string]string{"id": "9", "source": "/shop", "type": "made"})
+		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: c.attributes})
+		check(t, err)
+		w.eventually("it is sent", func() bool { return len(w.seen()) == before+1 })
+		var event map[string]any
+		check(t, json.Unmarshal(w.seen()[before].body, &event))
+		for _, name := range []string{"id", "source", "type", "specversion"} {
+			delete(event, name)
+		}
+		if got, _ := json.Marshal(event); string(got) != c.want {
+			t.Errorf("%v %q: %s, want %s", c.attributes, c.payload, got, c.want)
 		}
 	}
 }

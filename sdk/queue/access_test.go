@@ -372,7 +372,9 @@ func administer(t *testing.T, w *world) {
 	if _, alive, _, err := w.Fleet().Leases(ctx); err != nil {
 		t.Error(alive, err)
 	}
-	must[[]Receipt](t)(w.Queue("work").EnqueueOnce(ctx, []Spec{{Options: Options{ID: "once"}}}))
+	if _, _, err := w.Queue("work").EnqueueRequest(ctx, "request", nil, []Spec{{Options: Options{ID: "once"}}}); err != nil {
+		t.Error(err)
+	}
 }
 
 func host(t *testing.T, w *world) {

@@ -166,6 +166,7 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`1 attributes of 6149 bytes`:     func(p *Publication) { p.Attributes = map[string]string{"about": strings.Repeat("x", 6<<10)} },
 		`traceparent "x": use VERSION-`:  func(p *Publication) { p.Traceparent = "x" },
 		`attribute a: "\n": use printab`: func(p *Publication) { p.Attributes = map[string]string{"a": "\n"} },
+		`attribute "": use 1 to 64`:      func(p *Publication) { p.Attributes = map[string]string{"": ""} },
 	} {
 		p := Publication{ID: "p", Topic: "t"}
 		publish(&p)

@@ -1,10 +1,13 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -70,15 +73,73 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
 
-// SameOnce remembers for OnceLife what an ID stands for, such as all of a request, and tells whether it stood for the same before, if it
-// did for anything.
-func (q *Queue) SameOnce(ctx context.Context, id string, what []byte) (bool, error) {
-	key, mark := q.client.keys.once(id), onceMark(what)
-	if err := q.client.rdb.SetNX(ctx, key, mark, OnceLife).Err(); err != nil {
-		return false, wrap("remember "+id, err)
+// EnqueueRequest is EnqueueOnce for all the tasks of a request, of which what is the content and id the ID. It returns false, and
+// enqueues nothing, if the ID is that of a request with another content: one that was enqueued within OnceLife, or is being enqueued,
+// or one with other parameters whose tasks exist. The ID of a request that is refused is free again; if it is not known what became of
+// the request, because Redis did not answer, it may be repeated.
+func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, specs []Spec) (receipts []Receipt, same bool, err error) {
+	r := onceRequest{&q.client.store, id, onceMark(what)}
+	word, known, err := r.begin(ctx, specs)
+	if err != nil || word == "other" {
+		return nil, false, err
 	}
-	is, err := q.client.rdb.Get(ctx, key).Result()
-	return is == mark, wrap("read what "+id+" is", err)
+	if len(known) > 0 { // first: another request must not bring further ones
+		receipts, err = q.EnqueueOnce(ctx, known)
+	}
+	isTaken := func(r Receipt) bool { return r.Taken }
+	if err == nil && !slices.ContainsFunc(receipts, isTaken) {
+		receipts, err = q.EnqueueOnce(ctx, specs)
+	}
+	taken := err == nil && slices.ContainsFunc(receipts, isTaken)
+	if taken {
+		receipts = nil
+	}
+	if word == "done" {
+		return receipts, !taken, err
+	}
+	_, replied := answered(err)
+	ended := context.WithoutCancel(ctx)
+	switch {
+	case taken:
+		_, err = r.tell(ended, "refused", nil)
+	case err == nil || errors.Is(err, ErrNotReplicated):
+		_, lost := r.tell(ended, "done", nil)
+		err = cmp.Or(err, lost)
+	case replied || !IsUnavailable(err) && ctx.Err() == nil:
+		_, _ = r.tell(ended, "refused", specs) // else the ID is free when it expires
+	}
+	return receipts, !taken, err
+}
+
+// onceRequest is a request that once.lua notes.
+type onceRequest struct {
+	*store
+	id, mark string
+}
+
+// begin notes that the request is under way. word is other, done or begun; known are those of its tasks that are known although the
+// request is not.
+func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, known []Spec, err error) {
+	answer, err := r.tell(ctx, "begin", specs)
+	if err != nil || len(answer) == 0 {
+		return "", nil, err
+	}
+	for _, place := range answer[1:] {
+		known = append(known, specs[asInt(place)])
+	}
+	word, _ = answer[0].(string)
+	return word, known, nil
+}
+
+// tell runs once.lua.
+func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]any, error) {
+	keys := []string{r.keys.once(r.id)}
+	for i := range specs {
+		keys = append(keys, r.keys.task(specs[i].ID), r.keys.once(specs[i].ID))
+	}
+	answer, err := r.eval(ctx, call{allScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
+	words, _ := answer.([]any)
+	return words, wrap("remember request "+r.id, err)
 }
 
 // onceMark tells parameters from others.

@@ -1,8 +1,14 @@
 package queue
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 func TestEnqueueOnce(t *testing.T) {
@@ -65,6 +71,145 @@ func TestRefusedIsNotOnce(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// asked are the tasks of a request with an ID, whose parameters are its content.
+func asked(q *Queue, id, content string, n int, options Options) []Spec {
+	specs := make([]Spec, n)
+	for i := range specs {
+		specs[i] = Spec{Parameters: []byte(content), Options: options}
+		specs[i].ID = q.OnceID(id, fmt.Sprint(i))
+	}
+	return specs
+}
+
+// A request that is refused leaves its ID to another one, and one that was enqueued does not.
+func TestEnqueueRequest(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		send := func(id, content string, n int, options Options) ([]Receipt, bool, error) {
+			return q.EnqueueRequest(w.ctx, id, []byte(content), asked(q, id, content, n, options))
+		}
+		limit := func(n int64) {
+			if err := q.SetLimit(w.ctx, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, c := range map[string]struct {
+			options Options
+			limit   int64
+			want    error
+		}{
+			"invalid":    {Options{Headers: map[string]string{"BAD": "1"}}, 0, ErrInvalid},
+			"dependency": {Options{After: []string{"nosuch"}}, 0, ErrDependency},
+			"full":       {Options{}, 1, ErrQueueFull},
+		} {
+			limit(c.limit)
+			if _, _, err := send(name, "wrong", 2, c.options); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+			limit(0)
+			for i, content := range []string{"right", "wrong", "right"} {
+				receipts, same, err := send(name, content, 2, Options{})
+				if right := content == "right"; err != nil || same != right || right && (len(receipts) != 2 || receipts[0].Existed != (i > 0) || receipts[1].Taken) {
+					t.Errorf("%s, then %s: %+v, %t, %v", name, content, receipts, same, err)
+				}
+			}
+		}
+
+		limit(6 + blockTasks) // so that the second block is refused
+		if _, _, err := send("part", "one", 2*blockTasks, Options{}); !errors.Is(err, ErrQueueFull) {
+			t.Fatalf("%v, want ErrQueueFull", err)
+		}
+		limit(0)
+		if _, same, err := send("part", "other", 1, Options{}); same || err != nil {
+			t.Errorf("another request after a part: %t, %v", same, err)
+		}
+		if receipts, same, err := send("part", "one", 2*blockTasks, Options{}); !same || err != nil || !receipts[0].Existed || receipts[blockTasks].Existed {
+			t.Errorf("the rest: %+v, %t, %v", receipts, same, err)
+		}
+	})
+}
+
+// As long as a task of a request exists its ID is for no other one, also when it is forgotten.
+func TestForgottenRequest(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		for _, c := range []struct {
+			content string
+			n       int
+			same    bool
+		}{{"one", 1, true}, {"two", 1, false}, {"two", 2, false}, {"one", 1, true}, {"two", 2, false}} {
+			w.rdb.Del(w.ctx, w.keys.once("id"), w.keys.once(q.OnceID("id", "0"))) // they expired
+			receipts, same, err := q.EnqueueRequest(w.ctx, "id", []byte(c.content), asked(q, "id", c.content, c.n, Options{}))
+			if err != nil || same != c.same || !same && receipts != nil {
+				t.Errorf("%+v: %+v, %t, %v", c, receipts, same, err)
+			}
+			if marked := w.rdb.Exists(w.ctx, w.keys.once("id")).Val() == 1; marked != c.same {
+				t.Errorf("%+v: it is remembered: %t", c, marked)
+			}
+		}
+		if depth := must[Stats](t)(q.Stats(w.ctx)).Depth[Pending]; depth != 1 {
+			t.Errorf("%d tasks, want 1", depth)
+		}
+	})
+}
+
+// Requests of one ID at a time: the first content counts until all of its requests are refused.
+func TestRequestsAtATime(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		specs := asked(w.Queue("q"), "id", "one", 1, Options{})
+		one, two := onceRequest{&w.store, "id", onceMark([]byte("one"))}, onceRequest{&w.store, "id", onceMark([]byte("two"))}
+		begin := func(r onceRequest, want string) {
+			t.Helper()
+			if word, _, err := r.begin(w.ctx, specs); err != nil || word != want {
+				t.Errorf("%s, %v; want %s", word, err, want)
+			}
+			if life := w.rdb.TTL(w.ctx, w.keys.once("id")).Val(); life <= 0 || life > OnceLife {
+				t.Errorf("it is remembered for %s", life)
+			}
+		}
+		end := func(r onceRequest, how string) {
+			t.Helper()
+			must[[]any](t)(r.tell(w.ctx, how, specs))
+		}
+		begin(one, "begun")
+		begin(two, "other")
+		begin(one, "begun")
+		end(one, "refused")
+		begin(two, "other")
+		end(one, "refused")
+		begin(two, "begun")
+		begin(two, "begun")
+		end(two, "done")
+		end(two, "refused") // the other of both
+		begin(two, "done")
+		begin(one, "other")
+	})
+}
+
+// A request of which nobody knows what became keeps its ID.
+func TestRequestWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, queuetest.Shared(t).URL())
+	q := w.Queue("q")
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		for _, cmd := range cmds {
+			if len(cmd.Args()) > 1 && cmd.Args()[1] == allScripts["enqueue"].Hash() {
+				cancel()
+			}
+		}
+	}))
+	if _, _, err := q.EnqueueRequest(ctx, "id", []byte("one"), asked(q, "id", "one", 1, Options{})); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, want context.Canceled", err)
+	}
+	for content, want := range map[string]bool{"two": false, "one": true} {
+		if _, same, err := q.EnqueueRequest(w.ctx, "id", []byte(content), asked(q, "id", content, 1, Options{})); same != want || err != nil {
+			t.Errorf("%s: %t, %v", content, same, err)
+		}
+	}
 }
 
 func TestOnceID(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ type PublishOptions struct {
 	// answer may be repeated.
 	ID string
 	// Attributes are what filters look at, and what the tasks have as headers: CloudEvents attributes, such as type and source,
-	// and any others, such as tenant and group. 24 at most, of 6 KiB together.
+	// and any others, such as tenant and group. 24 at most, of 6 KiB together; a value may be empty.
 	Attributes map[string]string
 	// Parent, Depth and Traceparent are those of the tasks, as in Options; so is Tracestate, their header of that name, which is left
 	// out if it is invalid or there is no traceparent.
@@ -51,7 +52,7 @@ type PublishOptions struct {
 
 // validate refuses what could not be published.
 func (o *PublishOptions) validate(topic string) error {
-	if err := cmp.Or(ValidTopic(topic), validAttributes(o.Attributes)); err != nil {
+	if err := cmp.Or(ValidTopic(topic), validAttributes(filled(o.Attributes))); err != nil {
 		return err
 	}
 	if o.ID != "" {
@@ -61,6 +62,16 @@ func (o *PublishOptions) validate(topic string) error {
 	}
 	tasks := Options{Parent: o.Parent, Depth: o.Depth, Traceparent: o.Traceparent}
 	return tasks.validate()
+}
+
+// filled are the attributes with a text in those that are empty, which those of a publication may be: the patterns of a filter, which
+// have the same rules, may not.
+func filled(attributes map[string]string) map[string]string {
+	all := maps.Clone(attributes)
+	for name, value := range all {
+		all[name] = cmp.Or(value, "-")
+	}
+	return all
 }
 
 // Validate refuses a publication that could not be published.

@@ -594,6 +594,27 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
+// A webhook gets no port that no server can have; one that was stored with it can be paused.
+func TestPortOfWebhook(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for port, right := range map[string]bool{"": true, ":": true, ":1": true, ":65535": true, ":0": false, ":65536": false, ":99999": false, ":99999999999999999999": false} {
+			_, err := w.Subscribe(w.ctx, Subscription{ID: "s", Topic: "orders", Webhook: &Webhook{URL: "http://127.0.0.1" + port + "/"}})
+			if (err == nil) != right || !right && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "use a port from 1 to 65535")) {
+				t.Errorf("port %q: %v", port, err)
+			}
+			if err == nil {
+				if err := w.Unsubscribe(w.ctx, "s"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "s", `{"id":"s","topic":"orders","active":true,"webhook":{"url":"http://127.0.0.1:99999/"}}`)
+		if paused, err := w.ChangeSubscription(w.ctx, "s", func(s *Subscription) error { s.Active = false; return nil }); err != nil || paused.Active {
+			t.Errorf("%+v, %v", paused, err)
+		}
+	})
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // At maxmemory nothing is half published, and deleting goes on.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -303,14 +304,19 @@ func (w *Webhook) validateHeaders() error {
 	return nil
 }
 
-// forbidden is an error if the webhook has headers of a trace, which each delivery has of its own, or if dead letters would go to a
-// queue of webhooks. It is no part of validate: what was stored so can still be read, delivered, paused and switched off.
+// forbidden is an error if the webhook has a port that no server can have, or headers of a trace, which each delivery has of its own,
+// or if dead letters would go to a queue of webhooks. It is no part of validate: what was stored so can still be read, delivered, paused and switched off.
 func (s *Subscription) forbidden() error {
 	if s.Dead != "" && ValidTarget(s.Dead) != nil {
 		return fmt.Errorf("subscription %s: dead letters: %w", s.ID, ValidTarget(s.Dead))
 	}
 	if s.Webhook == nil {
 		return nil
+	}
+	if to, err := url.Parse(s.Webhook.URL); err == nil && to.Port() != "" {
+		if port, err := strconv.ParseUint(to.Port(), 10, 16); err != nil || port == 0 {
+			return fmt.Errorf("%w: subscription %s: url %q: use a port from 1 to 65535", ErrInvalid, s.ID, s.Webhook.URL)
+		}
 	}
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(s.Webhook.Headers)), slices.Sorted(maps.Keys(s.Webhook.SecretHeaders))) {
 		if is := strings.ToLower(name); is == HeaderTraceparent || is == HeaderTracestate {
