@@ -63,8 +63,8 @@ func TestTenantRedis(t *testing.T) {
 	if err := admin.Do(ctx, words("ACL SETUSER beta-host on")...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	runs("beta")
 	eventually(t, "both are served again", func() bool { return ready() == "200 OK: ok\n" })
+	runs("beta")
 	if text := c.stderr.String(); strings.Contains(text, "PASSWORD") {
 		t.Errorf("the log tells a password:\n%s", text)
 	}

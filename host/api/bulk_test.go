@@ -230,6 +230,7 @@ func TestBulkOfChangedTasks(t *testing.T) {
 
 // A retry in a queue of dead letters takes those that wait as well as those that failed.
 func TestRetryOfWaitingLetters(t *testing.T) {
+	t.Parallel()
 	for name, filter := range map[string]map[string]any{
 		"dead letters": {"queue": "letters", "dead_letters": true},
 		"a queue":      {"queue": "letters"},

@@ -573,7 +573,7 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 	}
 	switch {
 	case len(body) == 0:
-	case media != "" && queue.IsJSONData(media) && json.Valid(body):
+	case media != "" && queue.IsJSON(media) && json.Valid(body):
 		whole["data"] = json.RawMessage(body)
 	case strings.HasPrefix(media, "text/") && utf8.Valid(body):
 		whole["data"] = string(body)

@@ -177,7 +177,7 @@ func (e *event) payload() ([]byte, error) {
 		var payload []byte
 		err := json.Unmarshal(e.DataBase64, &payload)
 		return payload, err
-	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSONData(e.headers[queue.HeaderAttribute+"datacontenttype"]):
+	case bytes.HasPrefix(e.Data, []byte(`"`)) && !queue.IsJSON(e.headers[queue.HeaderAttribute+"datacontenttype"]):
 		var text string
 		err := json.Unmarshal(e.Data, &text)
 		return []byte(text), err

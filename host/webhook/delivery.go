@@ -155,7 +155,7 @@ func (p *parcel) cloudEvent() []byte {
 	if event["datacontenttype"] = kind; kind == "" { // neither has it data
 		delete(event, "datacontenttype")
 	}
-	isJSON := queue.IsJSONData(kind)
+	isJSON := queue.IsJSON(kind)
 	text, _ := json.Marshal(event) // of texts
 	switch {
 	case isJSON && len(p.payload) == 0:

@@ -23,6 +23,9 @@ func (f *Filter) validate() error {
 		if err := validAttribute(name, pattern); err != nil {
 			return err
 		}
+		if pattern == "" {
+			return fmt.Errorf("%w: filter of attribute %s: it is empty: use a text, or * for any", ErrInvalid, name)
+		}
 		if strings.Count(pattern, "*") > 1 {
 			return fmt.Errorf("%w: filter of attribute %s: %q has more than one *: use a text, or one with a single * for any text", ErrInvalid, name, pattern)
 		}
@@ -115,7 +118,7 @@ func validAttribute(name, value string) error {
 	if name == "data" {
 		return fmt.Errorf("%w: attribute data: it is the payload's name in an event: use another", ErrInvalid)
 	}
-	if value == "" || ValidHeader(HeaderAttribute+name, value) != nil {
+	if ValidHeader(HeaderAttribute+name, value) != nil {
 		return fmt.Errorf("%w: attribute %s: %q: use printable UTF-8 text, without line breaks", ErrInvalid, name, value)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"mime"
 	"slices"
 	"strings"
 	"unicode"
@@ -189,11 +188,4 @@ func parseHeaders(text, traceparent string) (headers map[string]string) {
 		return nil
 	}
 	return headers
-}
-
-// IsJSONData tells whether the data of an event of this content type is JSON: that of any subtype json, of one that ends with +json, and
-// of none (JSON Event Format for CloudEvents 1.0.2, section 3.1). IsJSON asks more, of requests.
-func IsJSONData(contentType string) bool {
-	media, _, err := mime.ParseMediaType(contentType)
-	return IsJSON(contentType) || err == nil && strings.HasSuffix(media, "/json")
 }

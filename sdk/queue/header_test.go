@@ -237,13 +237,13 @@ func TestHeadersOfTheContext(t *testing.T) {
 	}
 }
 
-func TestIsJSONData(t *testing.T) {
+func TestIsJSON(t *testing.T) {
 	t.Parallel()
 	for contentType, want := range map[string]bool{
 		"": true, "application/json": true, "text/json": true, "Text/JSON; charset=utf-8": true, "image/svg+json": true, "application/problem+JSON": true,
 		"text/plain": false, "application/jsonl": false, "application/vnd.json": false, "json": false, ";": false,
 	} {
-		if IsJSONData(contentType) != want {
+		if IsJSON(contentType) != want {
 			t.Errorf("%q: %t", contentType, !want)
 		}
 	}

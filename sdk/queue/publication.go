@@ -28,10 +28,11 @@ const (
 	PublicationDropped    PublicationState = "dropped" // nobody subscribed to it
 )
 
-// IsJSON tells whether a content type is that of JSON. None is, as in CloudEvents.
+// IsJSON reports whether a content type is that of JSON: any of the subtype json, or that ends with +json; and none, as in CloudEvents
+// (JSON Event Format 1.0.2, section 3.1).
 func IsJSON(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
-	return contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+	return contentType == "" || err == nil && (strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json"))
 }
 
 // Publication is what was published to a topic.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -52,7 +51,7 @@ type PublishOptions struct {
 
 // validate refuses what could not be published.
 func (o *PublishOptions) validate(topic string) error {
-	if err := cmp.Or(ValidTopic(topic), validAttributes(filled(o.Attributes))); err != nil {
+	if err := cmp.Or(ValidTopic(topic), validAttributes(o.Attributes)); err != nil {
 		return err
 	}
 	if o.ID != "" {
@@ -62,16 +61,6 @@ func (o *PublishOptions) validate(topic string) error {
 	}
 	tasks := Options{Parent: o.Parent, Depth: o.Depth, Traceparent: o.Traceparent}
 	return tasks.validate()
-}
-
-// filled are the attributes with a text in those that are empty, which those of a publication may be: the patterns of a filter, which
-// have the same rules, may not.
-func filled(attributes map[string]string) map[string]string {
-	all := maps.Clone(attributes)
-	for name, value := range all {
-		all[name] = cmp.Or(value, "-")
-	}
-	return all
 }
 
 // Validate refuses a publication that could not be published.
