@@ -121,7 +121,7 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`max attempts -2`:                        func(s *Subscription) { s.Retry.MaxAttempts = -2 },
 		`priority 101`:                           func(s *Subscription) { p := 101; s.Priority = &p },
 		`attribute "Tenant": use 1 to 64`:        func(s *Subscription) { s.Filter.Attributes = map[string]string{"Tenant": "a"} },
-		`attribute tenant: ""`:                   func(s *Subscription) { s.Filter.Attributes = map[string]string{"tenant": ""} },
+		`attribute tenant: it is empty`:          func(s *Subscription) { s.Filter.Attributes = map[string]string{"tenant": ""} },
 		`"*a*" has more than one *`:              func(s *Subscription) { s.Filter.Attributes = map[string]string{"tenant": "*a*"} },
 		`filter of data "a": use a JSON pointer`: func(s *Subscription) { s.Filter.Data = map[string]any{"a": 1} },
 		`filter of 33 attributes`: func(s *Subscription) {
