@@ -18,8 +18,8 @@ func newAudit(env environment) *cobra.Command {
 	serverFlags(cmd)
 	limit := int64(100)
 	newNumber(cmd.Flags(), &limit, "limit", "most actions to show", 1, 10_000, "use 1 to 10000")
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
-		entries, err := client.AuditLog(cmd.Context(), limit)
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+		entries, err := client.AuditEntries(cmd.Context(), limit)
 		if err != nil {
 			return err
 		}

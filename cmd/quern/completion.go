@@ -85,24 +85,24 @@ func candidates(cmd *cobra.Command, env environment, word string) ([]string, cob
 }
 
 // lookups find the names in Redis that words of usage lines stand for. On an error they offer what they have.
-var lookups = map[string]func(context.Context, backend) []string{
-	"TENANT":       offer(backend.Tenants, func(tenant string) string { return tenant }),
+var lookups = map[string]func(context.Context, admin.Tenant) []string{
+	"TENANT":       offer(admin.Tenant.Tenants, func(tenant string) string { return tenant }),
 	"QUEUE":        queueNames,
 	"ID":           taskIDs,
 	"DEPENDENCY":   taskIDs,
-	"LISTENER":     offer(backend.Nodes, func(n admin.Node) string { return n.Listener }),
-	"TOPIC":        offer(backend.Topics, func(t admin.Topic) string { return t.Topic }),
-	"SUBSCRIPTION": offer(backend.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
-	"SCHEDULE":     offer(backend.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
-	"BUCKET":       offer(backend.Buckets, func(b admin.Bucket) string { return b.Bucket }),
+	"LISTENER":     offer(admin.Tenant.Nodes, func(n admin.Node) string { return n.Listener }),
+	"TOPIC":        offer(admin.Tenant.Topics, func(t admin.Topic) string { return t.Topic }),
+	"SUBSCRIPTION": offer(admin.Tenant.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
+	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
+	"BUCKET":       offer(admin.Tenant.Buckets, func(b admin.Bucket) string { return b.Bucket }),
 	"NAME":         pluginNames,
 	"NAME|DIGEST":  pluginNames,
 }
 
-var pluginNames = offer(backend.Plugins, func(p host.Plugin) string { return p.Plugin })
+var pluginNames = offer(admin.Tenant.Plugins, func(p host.Plugin) string { return p.Plugin })
 
-func offer[T any](read func(backend, context.Context) ([]T, error), name func(T) string) func(context.Context, backend) []string {
-	return func(ctx context.Context, client backend) (found []string) {
+func offer[T any](read func(admin.Tenant, context.Context) ([]T, error), name func(T) string) func(context.Context, admin.Tenant) []string {
+	return func(ctx context.Context, client admin.Tenant) (found []string) {
 		all, _ := read(client, ctx)
 		for _, one := range all {
 			found = append(found, name(one))
@@ -111,12 +111,12 @@ func offer[T any](read func(backend, context.Context) ([]T, error), name func(T)
 	}
 }
 
-func queueNames(ctx context.Context, client backend) []string {
+func queueNames(ctx context.Context, client admin.Tenant) []string {
 	queues, _ := client.Queues(ctx)
 	return slices.Sorted(maps.Keys(queues))
 }
 
-func taskIDs(ctx context.Context, client backend) (found []string) {
+func taskIDs(ctx context.Context, client admin.Tenant) (found []string) {
 	for _, name := range queueNames(ctx, client) {
 		tasks, err := client.List(ctx, &admin.Filter{Queue: name}, 0, completedTasks)
 		if err != nil {

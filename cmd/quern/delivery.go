@@ -22,7 +22,7 @@ func newSubscriptionDeliveries(env environment) *cobra.Command {
 	limit := 100
 	newChoice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started", "complete", "failed")
 	newNumber(cmd.Flags(), &limit, "limit", "most deliveries to list", 1, 1000, "use 1 to 1000")
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		deliveries, err := client.Deliveries(cmd.Context(), args[0], status, limit)
 		if err != nil {
 			return err
@@ -42,7 +42,7 @@ func newSubscriptionReplay(env environment) *cobra.Command {
 	}
 	since := ""
 	cmd.Flags().StringVar(&since, "since", "", "`TIME` such as 2026-01-31T12:00:00Z, or how long ago, such as 2h")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		now, err := client.Clock(cmd.Context())
 		if err != nil {
 			return err

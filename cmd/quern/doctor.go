@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host/doctor"
@@ -22,7 +24,7 @@ func newDoctor(env environment) *cobra.Command {
 	}
 	clientFlags(cmd)
 	serverFlags(cmd)
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		names := []string{client.Tenant()}
 		if !isGiven(cmd.Flag("tenant")) {
 			others, err := client.Tenants(cmd.Context())

@@ -9,6 +9,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -171,7 +173,7 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 	return nil
 }
 
-func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, json bool) error {
+func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 	ctx, name := cmd.Context(), args[0]
 	q := client.Queue(name)
 	if o.wait {
@@ -225,7 +227,7 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client backend, args []string, 
 }
 
 // existing tells what has the ID of a task that was to be enqueued in a queue.
-func existing(ctx context.Context, client backend, receipt queue.Receipt, name string) string {
+func existing(ctx context.Context, client admin.Tenant, receipt queue.Receipt, name string) string {
 	is := fmt.Sprintf("a task with the ID %s exists already", receipt.ID)
 	if !receipt.Taken {
 		return is
@@ -240,7 +242,7 @@ func existing(ctx context.Context, client backend, receipt queue.Receipt, name s
 }
 
 // answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.
-func (o *enqueueOptions) answer(cmd *cobra.Command, client backend, name string, receipt queue.Receipt, json, lacking bool) error {
+func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name string, receipt queue.Receipt, json, lacking bool) error {
 	id := receipt.ID
 	switch {
 	case o.wait && lacking:

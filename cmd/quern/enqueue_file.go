@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/runtime/units"
@@ -51,7 +53,7 @@ type chunk struct {
 type fileSummary struct{ lines, enqueued, existed, refused, lacking int }
 
 // enqueueFile enqueues a task for each line of a file.
-func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name string, json bool) error {
+func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, name string, json bool) error {
 	if err := queue.ValidQueue(name); err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client backend, name st
 const maxBadLines = 20
 
 // enqueue enqueues what is read. Its error leaves in done how far that came.
-func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary) error {
+func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSummary) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	chunks := make(chan chunk)
@@ -195,7 +197,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client backend, done *fileSummary
 }
 
 // enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
-func enqueueChunk(ctx context.Context, q queueBackend, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
+func enqueueChunk(ctx context.Context, q admin.QueueHandle, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
 	if len(specs) == 0 {
 		return nil, 0, nil
 	}
@@ -233,7 +235,7 @@ func throughOutage(ctx context.Context, outage time.Duration, write func() error
 
 // batch is the task that waits for all tasks of a file. It is open until the whole file is enqueued.
 type batch struct {
-	then queueBackend
+	then admin.QueueHandle
 	id   string
 }
 

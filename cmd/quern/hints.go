@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -76,7 +78,7 @@ func shellWord(word string) string {
 
 // list prints a list for people or as JSON. To people it also says where an empty one was looked for, and, unless they named a tenant,
 // which others there are.
-func list(cmd *cobra.Command, client backend, json bool, all any, heading string, rows []view) error {
+func list(cmd *cobra.Command, client admin.Tenant, json bool, all any, heading string, rows []view) error {
 	if err := showTable(cmd, json, all, heading, rows); err != nil || json {
 		return err
 	}
@@ -113,7 +115,7 @@ func firstOf(names []string) string {
 
 // warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not read what it
 // needs is not warned.
-func warnUnserved(cmd *cobra.Command, client backend, name string) {
+func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 	stats, err := client.Queue(name).Stats(cmd.Context())
 	if err != nil || stats.Listeners > 0 || stats.Totals["complete"]+stats.Totals["failed"] > 0 ||
 		stats.Depth[queue.Complete]+stats.Depth[queue.Failed] > 0 {
@@ -123,7 +125,7 @@ func warnUnserved(cmd *cobra.Command, client backend, name string) {
 }
 
 // servedLike is the remedy for a queue that nobody serves: the nearest one that is served.
-func servedLike(cmd *cobra.Command, client backend, name string) string {
+func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 	queues, _ := client.Queues(cmd.Context())
 	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
 	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {

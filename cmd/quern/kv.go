@@ -12,7 +12,7 @@ import (
 
 // inStore adds the remedy to errors of the tenant's store.
 func inStore(run clientRun) clientRun {
-	return func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		err := run(cmd, client, args, json)
 		switch {
 		case errors.Is(err, service.ErrInvalid):
@@ -30,7 +30,7 @@ func newKVLs(env environment) *cobra.Command {
 	after := cmd.Flags().String("after", "", "only keys after this one")
 	limit := 100
 	newNumber(cmd.Flags(), &limit, "limit", "most keys to list, up to 1000", 1, kv.MaxList, "use 1 to 1000")
-	return printing(env, cmd, inStore(func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if len(args) > 0 {
 			keys, err := client.Keys(cmd.Context(), args[0], *prefix, *after, limit)
 			if err != nil {
@@ -51,7 +51,7 @@ func newKVLs(env environment) *cobra.Command {
 func newKVGet(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "get BUCKET KEY", Short: "Print the bytes of a value", Args: arguments(2, 2),
-		RunE: withClient(env, nil, inStore(func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			value, err := client.Value(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err

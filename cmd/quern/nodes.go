@@ -40,7 +40,7 @@ func nodeRow(n admin.Node, now time.Time) view {
 
 func newNodeLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: arguments(0, 0)}
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		nodes, err := client.Nodes(cmd.Context())
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func newNodeDrain(env environment) *cobra.Command {
 			"does. A host of several tenants goes on for the others, and serves this one again after a restart; it\n" +
 			"ends when all of its tenants are drained. `quern node ls` shows when it is gone.",
 		Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			listener, err := findListener(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
@@ -76,7 +76,7 @@ func newNodeDrain(env environment) *cobra.Command {
 }
 
 // notDrained explains why a listener could not be drained: it does not exist, is dead, or is a Python one.
-func notDrained(ctx context.Context, client backend, listener string) error {
+func notDrained(ctx context.Context, client admin.Tenant, listener string) error {
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func notDrained(ctx context.Context, client backend, listener string) error {
 	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, shellWord(listener))
 }
 
-func noListener(client backend, listener string) error {
+func noListener(client admin.Tenant, listener string) error {
 	return refusedf("tenant %s has no listener %q: see `quern node ls`, and mind --tenant", client.Tenant(), listener)
 }
 
@@ -108,7 +108,7 @@ func newNodeReclaim(env environment) *cobra.Command {
 	maxCrashes := queue.DefaultMaxCrashes
 	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		listener, err := findListener(cmd.Context(), client, args[0])
 		if err != nil {
 			return err

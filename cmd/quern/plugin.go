@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -18,7 +20,7 @@ func newPluginLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: arguments(0, 0)}
 	clientFlags(cmd)
 	serverFlags(cmd)
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		views, err := client.Plugins(cmd.Context())
 		if err != nil {
 			return err
@@ -42,7 +44,7 @@ func newPluginRelease(env environment) *cobra.Command {
 	}
 	clientFlags(cmd)
 	serverFlags(cmd)
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		quarantines, err := client.Quarantines(cmd.Context())
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE F
 
 func newQueueLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: arguments(0, 0)}
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func newQueueShow(env environment) *cobra.Command {
 		Long: "Shows the number of a queue's tasks, by status. Dead letters are those of its waiting tasks that stand for\n" +
 			"tasks of other queues; failed with letter are its own failed tasks whose dead letter nobody has handled\n" +
 			"yet. Of each status it looks at 10000 tasks at most.",
-	}, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	}, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func newQueuePause(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on",
 		Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ func newQueuePause(env environment) *cobra.Command {
 func newQueueResume(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume QUEUE", Short: "End a pause", Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			if err := client.Queue(args[0]).Resume(cmd.Context()); err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func newQueueLimit(env environment) *cobra.Command {
 				return usagef("limit %q: %w", args[1], err)
 			}
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 			if len(args) == 2 {
 				if err := client.Queue(args[0]).SetLimit(cmd.Context(), limit); err != nil {
 					return err
@@ -172,7 +172,7 @@ func newQueuePurge(env environment) *cobra.Command {
 		case chosen && o.Everything:
 			return usagef("--all beside --older-than or --keep: leave one of them out")
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 			if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func newQueuePurge(env environment) *cobra.Command {
 }
 
 // warnUnknown warns of a queue that nobody has used yet: its name may be misspelled.
-func warnUnknown(cmd *cobra.Command, client backend, name string) error {
+func warnUnknown(cmd *cobra.Command, client admin.Tenant, name string) error {
 	known, err := client.Queues(cmd.Context())
 	if _, ok := known[name]; err == nil && !ok {
 		note(cmd, "tenant %s has no queue %q yet", client.Tenant(), name)
@@ -200,7 +200,7 @@ func warnUnknown(cmd *cobra.Command, client backend, name string) error {
 }
 
 // needKnown refuses a queue that nobody has used.
-func needKnown(ctx context.Context, client backend, name string) error {
+func needKnown(ctx context.Context, client admin.Tenant, name string) error {
 	if err := queue.ValidQueue(name); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -102,7 +104,7 @@ func findRedis(cmd *cobra.Command, env environment) (string, error) {
 }
 
 // clientRun is a command that needs a client.
-type clientRun = func(cmd *cobra.Command, client backend, args []string, json bool) error
+type clientRun = func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error
 
 // printing completes a command that prints something, as -o says.
 func printing(env environment, cmd *cobra.Command, run clientRun) *cobra.Command {

@@ -81,7 +81,7 @@ const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIR
 
 func newScheduleLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks", Args: arguments(0, 0)}
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		all, err := client.Schedules(cmd.Context())
 		if err != nil {
 			return err
@@ -105,12 +105,12 @@ func newScheduleLs(env environment) *cobra.Command {
 
 func newScheduleShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show SCHEDULE", Short: "Show a schedule and its next ticks", Args: arguments(1, 1)}
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		return showSchedule(cmd, client, args[0], json)
 	})
 }
 
-func showSchedule(cmd *cobra.Command, client backend, id string, json bool) error {
+func showSchedule(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
 	s, err := client.Schedule(cmd.Context(), id)
 	if err != nil {
 		return scheduleError(err)
@@ -184,7 +184,7 @@ func newScheduleCreate(env environment) *cobra.Command {
 				return err
 			}
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			put, err := client.PutSchedule(cmd.Context(), s, false)
 			if err != nil {
 				return scheduleError(err)
@@ -211,25 +211,25 @@ func newScheduleCreate(env environment) *cobra.Command {
 }
 
 // newScheduleAct is a command that does one thing to a schedule.
-func newScheduleAct(env environment, use, short string, do func(client backend, ctx context.Context, id string) error) *cobra.Command {
+func newScheduleAct(env environment, use, short string, do func(client admin.Tenant, ctx context.Context, id string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SCHEDULE", Short: short, Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			return scheduleError(do(client, cmd.Context(), args[0]))
 		}),
 	}
 }
 
 func newSchedulePause(env environment) *cobra.Command {
-	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", backend.PauseSchedule)
+	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", admin.Tenant.PauseSchedule)
 }
 
 func newScheduleResume(env environment) *cobra.Command {
-	return newScheduleAct(env, "resume", "End a pause; its ticks never come", backend.ResumeSchedule)
+	return newScheduleAct(env, "resume", "End a pause; its ticks never come", admin.Tenant.ResumeSchedule)
 }
 
 func newScheduleDelete(env environment) *cobra.Command {
-	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(client backend, ctx context.Context, id string) error {
+	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(client admin.Tenant, ctx context.Context, id string) error {
 		s, err := client.Schedule(ctx, id)
 		if err != nil {
 			return err
@@ -243,7 +243,7 @@ func newScheduleDelete(env environment) *cobra.Command {
 
 func newScheduleRun(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID", Args: arguments(1, 1)}
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		id, err := client.RunSchedule(cmd.Context(), args[0])
 		if err != nil {
 			return scheduleError(err)
@@ -273,7 +273,7 @@ func newScheduleSync(env environment) *cobra.Command {
 		if err := manifest.CheckWord(owner); err != nil || owner == queue.ScheduleByHand {
 			return usagef("--owner %q: use a word other than %s", owner, queue.ScheduleByHand)
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
 			if err != nil {
 				return scheduleError(err)
@@ -298,7 +298,7 @@ func newScheduleSync(env environment) *cobra.Command {
 const mostWarned = 20
 
 // warnUnservedSchedules warns of the queues of some schedules that no host serves.
-func warnUnservedSchedules(cmd *cobra.Command, client backend, all []queue.Schedule, ids []string) {
+func warnUnservedSchedules(cmd *cobra.Command, client admin.Tenant, all []queue.Schedule, ids []string) {
 	var names []string
 	for _, s := range all {
 		if slices.Contains(ids, s.ID) && !slices.Contains(names, s.Queue) && len(names) < mostWarned {

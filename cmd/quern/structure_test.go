@@ -32,7 +32,7 @@ var directions = map[string][]string{
 	"cmd/quern":    {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
 	"host":         {"host/account", "host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
 	"host/account": {},
-	"host/admin":   {"host", "host/kv", "host/webhook", "sdk/queue", "plugins"},
+	"host/admin":   {"host", "host/doctor", "host/kv", "host/webhook", "sdk/queue", "plugins"},
 	"host/api":     {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
 	"host/doctor":  {"sdk/queue", "plugins"},
 	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},

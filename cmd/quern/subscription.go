@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -237,7 +239,7 @@ func newSubscriptionCreate(env environment) *cobra.Command {
 		case s.Queue == "" && s.Webhook == nil:
 			return usagef("subscription %q: it needs --queue or --url", s.ID)
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			made, err := client.Subscribe(cmd.Context(), s)
 			if errors.Is(err, queue.ErrExists) {
 				return refusedf("subscription %q exists: see `quern subscription show %s`, or change it by `quern subscription update %s`", s.ID, shellWord(s.ID), shellWord(s.ID))
@@ -274,7 +276,7 @@ func newSubscriptionUpdate(env environment) *cobra.Command {
 	}
 	o.add(cmd.Flags())
 	newList(cmd.Flags(), &o.clear, "clear", nil, "take these away: `NAME,NAME`")
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		s, err := client.ChangeSubscription(cmd.Context(), args[0], func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {
 			return err
@@ -286,7 +288,7 @@ func newSubscriptionUpdate(env environment) *cobra.Command {
 func newSubscriptionLs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's subscriptions", Args: arguments(0, 0)}
 	topic := cmd.Flags().String("topic", "", "only those of this topic")
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		all, err := client.Subscriptions(cmd.Context())
 		if all == nil {
 			return err // else damaged ones do not hide the others
@@ -301,7 +303,7 @@ func newSubscriptionLs(env environment) *cobra.Command {
 
 func newSubscriptionShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show SUBSCRIPTION", Short: "Show a subscription", Args: arguments(1, 1)}
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		s, err := client.Subscription(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -320,7 +322,7 @@ func newSubscriptionPause(env environment) *cobra.Command {
 			"its queue instead: `quern queue pause QUEUE`.",
 	}
 	reason := cmd.Flags().String("reason", "", "why, for others")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		return activate(cmd, client, args[0], false, *reason)
 	})
 	return cmd
@@ -329,13 +331,13 @@ func newSubscriptionPause(env environment) *cobra.Command {
 func newSubscriptionResume(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume SUBSCRIPTION", Short: "End the pause of a subscription", Args: arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			return activate(cmd, client, args[0], true, "")
 		}),
 	}
 }
 
-func activate(cmd *cobra.Command, client backend, id string, active bool, reason string) error {
+func activate(cmd *cobra.Command, client admin.Tenant, id string, active bool, reason string) error {
 	_, err := client.ChangeSubscription(cmd.Context(), id, func(s *queue.Subscription) error {
 		s.Active, s.Reason = active, reason
 		return nil
@@ -346,7 +348,7 @@ func activate(cmd *cobra.Command, client backend, id string, active bool, reason
 func newSubscriptionDelete(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay", Args: arguments(1, 1000),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 			errs := taskErrors{cmd: cmd}
 			for _, id := range args {
 				err := client.Unsubscribe(cmd.Context(), id)

@@ -25,7 +25,7 @@ func newTaskShow(env environment) *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	tree := cmd.Flags().Bool("tree", false, "show it with the tasks that it enqueued and those that wait for it, and so on")
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		task, err := findTask(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func newTaskLs(env environment) *cobra.Command {
 	filter.flags(f, "were enqueued")
 	newNumber(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	newNumber(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		selected, since, until, err := filter.filter(cmd.Context(), client, "")
 		if err != nil {
 			return err
@@ -130,7 +130,7 @@ func newTaskWait(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: arguments(1, 1)}
 	var timeout time.Duration
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		id := args[0]
 		if beginning.MatchString(id) {
 			task, err := findTask(cmd.Context(), client, id)

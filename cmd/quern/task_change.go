@@ -17,7 +17,7 @@ import (
 const mostIDs = 1000
 
 // taskAction changes one task.
-type taskAction func(context.Context, backend, *queue.Task) error
+type taskAction func(context.Context, admin.Tenant, *queue.Task) error
 
 // taskErrors are the errors of several tasks. It reports each but the last, which the command returns: an error of one
 // task does not stop the others.
@@ -38,14 +38,14 @@ func (e *taskErrors) add(err error) {
 
 // withTasks wraps a command that changes the tasks of its arguments, until Redis is away. If an ID is invalid, it changes
 // none. after, unless it is nil, is called when each task was changed.
-func withTasks(env environment, do taskAction, after func(*taskErrors, backend)) func(*cobra.Command, []string) error {
+func withTasks(env environment, do taskAction, after func(*taskErrors, admin.Tenant)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, ids []string) error {
 		for _, id := range ids {
 			if err := queue.ValidID(id); err != nil {
 				return err
 			}
 		}
-		return withClient(env, nil, func(cmd *cobra.Command, client backend, ids []string, _ bool) error {
+		return withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
 			ctx, errs := cmd.Context(), &taskErrors{cmd: cmd}
 			for _, id := range ids {
 				task, err := findTask(ctx, client, id) // to learn its queue
@@ -68,7 +68,7 @@ func withTasks(env environment, do taskAction, after func(*taskErrors, backend))
 func newTaskDelete(env environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete ID...", Short: "Delete finished tasks", Args: arguments(1, mostIDs),
-		RunE: withTasks(env, func(ctx context.Context, client backend, task *queue.Task) error {
+		RunE: withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
 			err := client.Queue(task.Queue).Delete(ctx, task.ID)
 			if errors.Is(err, queue.ErrStatus) {
 				return refusedf("task %s is %s: only complete and failed tasks can be deleted; cancel it first with `quern task cancel %s`",
@@ -94,7 +94,7 @@ func newTaskCancel(env environment) *cobra.Command {
 	var timeout time.Duration
 	newPeriod(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait for each at most (default without end)")
 	var running []string
-	run := withTasks(env, func(ctx context.Context, client backend, task *queue.Task) error {
+	run := withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
 		if *dependents || *flow {
 			stopped, err := cancelFlow(cmd, client, task.ID, *flow)
 			if !*noWait {
@@ -110,7 +110,7 @@ func newTaskCancel(env environment) *cobra.Command {
 			running = append(running, task.ID)
 		}
 		return err
-	}, func(errs *taskErrors, client backend) {
+	}, func(errs *taskErrors, client admin.Tenant) {
 		for _, id := range running {
 			errs.add(awaitCancelled(cmd.Context(), client, id, timeout))
 		}
@@ -125,7 +125,7 @@ func newTaskCancel(env environment) *cobra.Command {
 }
 
 // cancelFlow cancels a task with those that are connected with it, says how many, and returns those that are being stopped.
-func cancelFlow(cmd *cobra.Command, client backend, id string, whole bool) (running []string, err error) {
+func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) (running []string, err error) {
 	done, err := client.CancelFlow(cmd.Context(), id, whole)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func cancelFlow(cmd *cobra.Command, client backend, id string, whole bool) (runn
 }
 
 // notCancelled explains why a task could not be cancelled: it is finished by now, or a Python listener has it.
-func notCancelled(ctx context.Context, client backend, task *queue.Task) error {
+func notCancelled(ctx context.Context, client admin.Tenant, task *queue.Task) error {
 	task, err := client.Task(ctx, task.ID)
 	switch {
 	case err != nil:
@@ -152,7 +152,7 @@ func notCancelled(ctx context.Context, client backend, task *queue.Task) error {
 }
 
 // awaitCancelled waits until a task that is being stopped has ended.
-func awaitCancelled(ctx context.Context, client backend, id string, timeout time.Duration) error {
+func awaitCancelled(ctx context.Context, client admin.Tenant, id string, timeout time.Duration) error {
 	task, err := waitTask(ctx, client, id, timeout, outageTimeout)
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
@@ -192,7 +192,7 @@ func newTaskRetry(env environment) *cobra.Command {
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
 	filters := append(o.flags(f, "failed"), "limit", "queue")
 	newCount(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	named := withTasks(env, func(ctx context.Context, client backend, task *queue.Task) error {
+	named := withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
 		retried, err := client.Retry(ctx, task.ID)
 		switch {
 		case errors.Is(err, queue.ErrUnique):
@@ -207,7 +207,7 @@ func newTaskRetry(env environment) *cobra.Command {
 		}
 		return err
 	}, nil)
-	selected := withClient(env, nil, func(cmd *cobra.Command, client backend, _ []string, _ bool) error { return o.retry(cmd, client) })
+	selected := withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error { return o.retry(cmd, client) })
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		filter := slices.IndexFunc(filters, f.Changed)
 		switch {
@@ -229,7 +229,7 @@ func notUnique(err error) error {
 }
 
 // retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer failed.
-func (o *failedTasks) retry(cmd *cobra.Command, client backend) error {
+func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 	ids, err := o.find(cmd.Context(), client)
 	if err != nil {
 		return err
@@ -264,7 +264,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client backend) error {
 }
 
 // find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the list.
-func (o *failedTasks) find(ctx context.Context, client backend) (ids []string, err error) {
+func (o *failedTasks) find(ctx context.Context, client admin.Tenant) (ids []string, err error) {
 	f, since, until, err := o.filter(ctx, client, o.queue)
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (o *failedTasks) find(ctx context.Context, client backend) (ids []string, e
 }
 
 // waitingLetters lists the dead letters of a queue that nobody has handled, the newest first.
-func waitingLetters(ctx context.Context, client backend, f admin.Filter) (ids []string, err error) {
+func waitingLetters(ctx context.Context, client admin.Tenant, f admin.Filter) (ids []string, err error) {
 	if waiting, _, err := client.Queue(f.Queue).DeadLetters(ctx); err != nil || waiting == 0 {
 		return nil, err // else all that wait would be read
 	}

@@ -26,7 +26,7 @@ var (
 )
 
 // findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
-func findTask(ctx context.Context, client backend, id string) (*queue.Task, error) {
+func findTask(ctx context.Context, client admin.Tenant, id string) (*queue.Task, error) {
 	task, err := client.Task(ctx, id)
 	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
 		return task, err
@@ -48,7 +48,7 @@ func findTask(ctx context.Context, client backend, id string) (*queue.Task, erro
 
 // findListener completes the beginning of only one listener's ID: worker-1 is none of worker-10~1f4e, whose name ends at the ~.
 // What is no such beginning stays as it is.
-func findListener(ctx context.Context, client backend, id string) (string, error) {
+func findListener(ctx context.Context, client admin.Tenant, id string) (string, error) {
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return "", err
@@ -97,7 +97,7 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 }
 
 // filter is what the flags select, in a queue, and the bounds of a task's age as seconds of Redis's clock; 0 for none.
-func (t *taskFilter) filter(ctx context.Context, client backend, queue string) (f admin.Filter, since, until float64, err error) {
+func (t *taskFilter) filter(ctx context.Context, client admin.Tenant, queue string) (f admin.Filter, since, until float64, err error) {
 	f = t.selects
 	f.Queue = queue
 	for name, value := range t.labels {
@@ -117,7 +117,7 @@ func (t *taskFilter) filter(ctx context.Context, client backend, queue string) (
 }
 
 // newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
-func newest(ctx context.Context, client backend, queues []string, f admin.Filter, offset, limit int) ([]*queue.Task, error) {
+func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter, offset, limit int) ([]*queue.Task, error) {
 	if len(queues) == 1 {
 		f.Queue = queues[0]
 		return client.List(ctx, &f, offset, limit)

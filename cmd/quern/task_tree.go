@@ -12,7 +12,7 @@ import (
 )
 
 // showTree prints a task with what came of it.
-func showTree(cmd *cobra.Command, client backend, id string, json bool) error {
+func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
 	tree, err := client.Tree(cmd.Context(), id, queue.TreeOptions{})
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func newTaskAwait(env environment) *cobra.Command {
 		Args: arguments(1, 1+mostIDs),
 	}
 	closes := cmd.Flags().Bool("close", false, "it waits for no more than these")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, args []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		if len(args) == 1 && !*closes {
 			return usagef("neither tasks nor --close: name tasks that %s is to wait for, or close it", args[0])
 		}
@@ -78,7 +78,7 @@ func newTaskAwait(env environment) *cobra.Command {
 	return cmd
 }
 
-func await(ctx context.Context, q queueBackend, id string, after []string, closes bool) error {
+func await(ctx context.Context, q admin.QueueHandle, id string, after []string, closes bool) error {
 	err := q.Await(ctx, id, after...)
 	if err == nil && closes {
 		err = q.Close(ctx, id)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quern-project/quern/host/api/client"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/top"
@@ -34,23 +36,23 @@ func newTop(env environment) *cobra.Command {
 	serverFlags(cmd)
 	every := 2 * time.Second
 	newPeriodWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client backend, _ []string, _ bool) error {
+	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, tenant admin.Tenant, _ []string, _ bool) error {
 		if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout()) {
 			return usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")
 		}
 		if env.get("TERM") == "dumb" {
 			return usagef("top draws on the whole terminal, and TERM says that this one is dumb: set another TERM, or use `quern queue ls --watch`")
 		}
-		if _, err := client.Clock(cmd.Context()); err != nil {
+		if _, err := tenant.Clock(cmd.Context()); err != nil {
 			return err
 		}
-		if remote, ok := client.(served); ok {
+		if remote, ok := tenant.(*client.Client); ok {
 			remote.Withheld = nil // it would write into the screen
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT) // which would leave the terminal as it is
 		defer stop()
-		return top.Run(ctx, &topSource{client: client}, top.Config{
-			Title: client.Tenant() + " at " + client.Address(), Every: every, Plain: cmd.Root().Annotations[noColour] != "",
+		return top.Run(ctx, &topSource{client: tenant}, top.Config{
+			Title: tenant.Tenant() + " at " + tenant.Address(), Every: every, Plain: cmd.Root().Annotations[noColour] != "",
 			Input: cmd.InOrStdin(), Out: cmd.OutOrStdout(),
 		})
 	})
@@ -68,7 +70,7 @@ const (
 
 // topSource reads a tenant for `quern top`.
 type topSource struct {
-	client backend
+	client admin.Tenant
 
 	mu       sync.Mutex // guards what follows, and is held while the doctor looks
 	examined time.Time

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -152,12 +154,12 @@ const hostile = "\x1b]0;pwned\x07\x1b[31mred\x1b[2J\u202egnp.exe\r\nfake"
 // failHostile has a listener whose version is hostile fail a task with a hostile message.
 func failHostile(t *testing.T, server *queuetest.Server) {
 	t.Helper()
-	client, err := newDirect(server.Client(t), queue.Config{Lease: time.Hour})
+	client, err := queue.NewFromRedis(server.Client(t), queue.Config{Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	node := client.Client.Node()
+	node := client.Node()
 	_, err = client.Queue("evil").EnqueueMany(t.Context(), []queue.Spec{{Options: queue.Options{ID: "evil"}}})
 	if err = errors.Join(err, node.Join(t.Context()), node.Register(t.Context(), "evil")); err != nil {
 		t.Fatal(err)
@@ -337,10 +339,11 @@ func TestTopWithoutColours(t *testing.T) {
 // A look reads no more of a tenant with many queues and tasks.
 func TestTopIsBounded(t *testing.T) {
 	t.Parallel()
-	client, err := newDirect(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant()})
+	c, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	client := admin.NewDirect(c, nil)
 	defer client.Close()
 	specs := make([]queue.Spec, 300)
 	for i := range topQueues + 20 {

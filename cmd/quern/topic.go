@@ -32,7 +32,7 @@ func newTopicLs(env environment) *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's topics", Args: arguments(0, 0),
 		Long: "Lists topics: first those with publications, the last one published to first, then those that subscriptions\n" +
 			"name. Dropped counts publications that nobody had subscribed to, kept those that `quern publication` shows.",
-	}, func(cmd *cobra.Command, client backend, _ []string, json bool) error {
+	}, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		topics, err := client.Topics(cmd.Context())
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func newTopicLs(env environment) *cobra.Command {
 
 func newTopicShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "show TOPIC", Short: "Show a topic and its subscriptions", Args: arguments(1, 1)}
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		topic, err := client.Topic(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func newPublicationLs(env environment) *cobra.Command {
 	limit, offset := int64(100), int64(0)
 	newNumber(cmd.Flags(), &limit, "limit", "most publications to list", 1, 1000, "use 1 to 1000")
 	newNumber(cmd.Flags(), &offset, "offset", "how many to skip, from the newest", 0, 1<<31, "use 0 or more")
-	return watchable(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		all, err := client.Publications(cmd.Context(), args[0], offset, limit)
 		if err != nil {
 			return err
@@ -166,7 +166,7 @@ func newPublicationShow(env environment) *cobra.Command {
 		Use: "show PUBLICATION", Short: "Show a publication, its tasks, and how many of them stand where", Args: arguments(1, 1),
 		Long: "Shows a publication and what became of the task of each subscriber. A task is gone if it was purged or\n" +
 			"deleted, or if its subscription was deleted before the task came into being.",
-	}, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	}, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		p, err := client.Publication(cmd.Context(), args[0])
 		if err != nil {
 			return err

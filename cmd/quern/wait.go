@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 
 	apiclient "github.com/quern-project/quern/host/api/client"
@@ -26,7 +28,7 @@ const (
 )
 
 // waitFor waits for a task and writes its result to stdout, and nothing else.
-func waitFor(cmd *cobra.Command, client backend, id string, timeout time.Duration) error {
+func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Duration) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { showWait(ctx, client, id, newProgress(cmd.ErrOrStderr())) })
@@ -46,7 +48,7 @@ func waitFor(cmd *cobra.Command, client backend, id string, timeout time.Duratio
 }
 
 // showWait shows a terminal what becomes of a task, until ctx ends.
-func showWait(ctx context.Context, client backend, id string, line *progress) {
+func showWait(ctx context.Context, client admin.Tenant, id string, line *progress) {
 	defer line.clear()
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
@@ -74,7 +76,7 @@ func showWait(ctx context.Context, client backend, id string, line *progress) {
 	}
 }
 
-// waits is what a wait needs of a backend.
+// waits is what a wait needs of a admin.Tenant.
 type waits interface {
 	Clock(context.Context) (time.Time, error)
 	Wait(ctx context.Context, id string) (*queue.Task, error)
@@ -177,13 +179,13 @@ const followInterval = 300 * time.Millisecond
 func newTaskLogs(env environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: arguments(1, 1)}
 	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
 	})
 }
 
 // printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
-func printLogs(ctx context.Context, w io.Writer, client backend, id string, follow, json bool) error {
+func printLogs(ctx context.Context, w io.Writer, client admin.Tenant, id string, follow, json bool) error {
 	task, err := findTask(ctx, client, id)
 	if err != nil {
 		return err
@@ -224,7 +226,7 @@ func printLogs(ctx context.Context, w io.Writer, client backend, id string, foll
 }
 
 // printLines prints the lines after a number, and returns that of the last one.
-func printLines(ctx context.Context, w io.Writer, client backend, id string, last int64, json bool) (int64, error) {
+func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string, last int64, json bool) (int64, error) {
 	lines, err := client.Log(ctx, id, last)
 	if err != nil {
 		return last, err

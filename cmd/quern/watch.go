@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +29,7 @@ func watchable(env environment, cmd *cobra.Command, run clientRun) *cobra.Comman
 	var every time.Duration
 	newPeriodWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as --watch=5s says, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
-	return printing(env, cmd, func(cmd *cobra.Command, client backend, args []string, json bool) error {
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if flag := cmd.Flag("watch"); every != 0 && flag.Value.String() == flag.NoOptDefVal {
 			for _, arg := range args {
 				if _, err := time.ParseDuration(arg); err == nil {

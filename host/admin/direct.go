@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/quern-project/quern/host/doctor"
+
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
@@ -21,7 +23,9 @@ type Direct struct {
 	Store *kv.Store // the buckets of its handlers
 }
 
-// NewDirect is the tenant of a client, which the caller closes.
+var _ Tenant = (*Direct)(nil)
+
+// NewDirect is the tenant of a client, which Close closes.
 func NewDirect(client *queue.Client, store *kv.Store) *Direct {
 	return &Direct{client, client.Fleet(), store}
 }
@@ -158,7 +162,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 	}
 	list := []Delivery{}
 	for offset := 0; len(list) < limit; {
-		page, err := t.Queue(s.Queue).Page(ctx, queue.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
+		page, err := t.Client.Queue(s.Queue).Page(ctx, queue.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
 		if err != nil {
 			return nil, err
 		}
@@ -268,4 +272,70 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 		}
 	}
 	return shape, err
+}
+
+// Queue is the queue of that name.
+func (t *Direct) Queue(name string) QueueHandle { return t.Client.Queue(name) }
+
+func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]*queue.Task, error) {
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	o := queue.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
+	if limit > 0 && !f.Narrows() {
+		return t.Client.Queue(f.Queue).List(ctx, o)
+	}
+	var found []*queue.Task
+	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
+	for from := (&Place{}); from != nil && (limit == 0 || len(found) < offset+limit); {
+		next, _, err := t.Search(ctx, f, *from, nil, func(task *queue.Task) bool {
+			if !seen[task.ID] {
+				seen[task.ID] = true
+				found = append(found, task)
+			}
+			return limit == 0 || len(found) < offset+limit
+		})
+		if err != nil {
+			return nil, err
+		}
+		from = next
+	}
+	found = found[min(offset, len(found)):]
+	if limit > 0 {
+		found = found[:min(limit, len(found))]
+	}
+	return found, nil
+}
+
+// Plugins lists what live hosts published.
+func (t *Direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
+	return host.Plugins(ctx, t.Client)
+}
+
+func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
+	clients := make([]*queue.Client, len(tenants))
+	for i, tenant := range tenants {
+		c, err := t.In(tenant)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		clients[i] = c
+	}
+	return doctor.Examine(ctx, clients...)
+}
+
+// AuditEntries reads the newest entries of the audit log.
+func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
+	return t.AuditLog(ctx, "", limit)
+}
+
+// Keys lists keys of a bucket that begin with a prefix and come after another key.
+func (t *Direct) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
+	return t.Store.List(ctx, bucket, prefix, after, limit)
+}
+
+// Value reads a value of a bucket.
+func (t *Direct) Value(ctx context.Context, bucket, key string) ([]byte, error) {
+	return t.Store.Get(ctx, bucket, key)
 }

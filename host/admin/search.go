@@ -72,7 +72,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			at = from
 		}
 		for more := true; more; {
-			page, err := t.Queue(name).Page(ctx, queue.ListOptions{
+			page, err := t.Client.Queue(name).Page(ctx, queue.ListOptions{
 				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes, Skip: skip,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {

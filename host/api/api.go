@@ -325,6 +325,9 @@ func subject(path string) string {
 	return words[0]
 }
 
+// Queue is the queue of that name.
+func (t *tenant) Queue(name string) *queue.Queue { return t.Client.Queue(name) }
+
 // InTenant is in every path below a tenant.
 type InTenant struct {
 	Tenant string `path:"tenant" maxLength:"34" example:"blueque" doc:"The tenant: the key prefix in Redis."`

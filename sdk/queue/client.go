@@ -105,6 +105,13 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	return c, nil
 }
 
+// In is a client of another tenant on the same connection. The caller closes it.
+func (c *Client) In(tenant string) (*Client, error) {
+	config := c.config
+	config.Tenant = tenant
+	return NewFromRedis(c.rdb, config)
+}
+
 // beatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
 // On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
 func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {

@@ -55,6 +55,8 @@ type Client struct {
 	Withheld func(*admin.Task)
 }
 
+var _ admin.Tenant = (*Client)(nil)
+
 // New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The parameters ca, cert and key name PEM files of a
 // private CA and a client certificate. token is "" for none. It sends nothing yet.
 func New(rawURL, token, tenant string) (*Client, error) {

@@ -49,7 +49,7 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 func (c *Client) Stats(ctx context.Context, queues ...string) ([]queue.Stats, error) {
 	stats := make([]queue.Stats, len(queues))
 	if len(queues) == 1 {
-		shape, err := c.Queue(queues[0]).show(ctx, nil)
+		shape, err := c.queue(queues[0]).show(ctx, nil)
 		stats[0] = shape.Stats()
 		return stats, err
 	}
@@ -65,8 +65,8 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]queue.Stats, er
 	return stats, err
 }
 
-// AuditLog reads the newest entries.
-func (c *Client) AuditLog(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
+// AuditEntries reads the newest entries of the audit log.
+func (c *Client) AuditEntries(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
 	what := get(nil, "audit")
 	what.query = url.Values{"limit": {fmt.Sprint(min(limit, pageSize))}}
 	var entries []queue.AuditEntry
@@ -164,17 +164,19 @@ func (c *Client) Value(ctx context.Context, bucket, key string) (value []byte, e
 	return value, err
 }
 
-// Queue is a queue of the client's tenant.
-type Queue struct {
+// queueHandle is a queue of the client's tenant.
+type queueHandle struct {
 	client *Client
 	name   string
 }
 
 // Queue is the queue of that name.
-func (c *Client) Queue(name string) *Queue { return &Queue{c, name} }
+func (c *Client) Queue(name string) admin.QueueHandle { return c.queue(name) }
+
+func (c *Client) queue(name string) *queueHandle { return &queueHandle{c, name} }
 
 // show reads the queue. One that nobody has used has nothing.
-func (q *Queue) show(ctx context.Context, query url.Values) (shape admin.Queue, err error) {
+func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Queue, err error) {
 	if err := queue.ValidQueue(q.name); err != nil {
 		return shape, err
 	}
@@ -187,29 +189,29 @@ func (q *Queue) show(ctx context.Context, query url.Values) (shape admin.Queue, 
 }
 
 // Pause keeps hosts from taking tasks of the queue.
-func (q *Queue) Pause(ctx context.Context) error {
+func (q *queueHandle) Pause(ctx context.Context) error {
 	return q.client.do(ctx, post(nil, "queues", q.name, "pause"))
 }
 
 // Resume ends a pause.
-func (q *Queue) Resume(ctx context.Context) error {
+func (q *queueHandle) Resume(ctx context.Context) error {
 	return q.client.do(ctx, post(nil, "queues", q.name, "resume"))
 }
 
 // SetLimit bounds how many tasks may wait; 0: any number.
-func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
+func (q *queueHandle) SetLimit(ctx context.Context, limit int64) error {
 	what := call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: map[string]int64{"limit": limit}}
 	return q.client.do(ctx, what)
 }
 
 // Limit is how many tasks may wait; 0: any number.
-func (q *Queue) Limit(ctx context.Context) (int64, error) {
+func (q *queueHandle) Limit(ctx context.Context) (int64, error) {
 	shape, err := q.show(ctx, nil)
 	return shape.Limit, err
 }
 
 // Stats counts the queue's tasks.
-func (q *Queue) Stats(ctx context.Context) (queue.Stats, error) {
+func (q *queueHandle) Stats(ctx context.Context) (queue.Stats, error) {
 	shape, err := q.show(ctx, nil)
 	stats := shape.Stats()
 	if err == nil {
@@ -219,7 +221,7 @@ func (q *Queue) Stats(ctx context.Context) (queue.Stats, error) {
 }
 
 // DeadLetters counts those that wait in the queue, and its failed tasks whose letter nobody has handled.
-func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
+func (q *queueHandle) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
 	shape, err := q.show(ctx, url.Values{"dead_letters": {"true"}})
 	if shape.DeadLetters != nil && shape.FailedWithDeadLetter != nil {
 		waiting, failed = *shape.DeadLetters, *shape.FailedWithDeadLetter
@@ -228,7 +230,7 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 }
 
 // HasListener tells whether a listener serves the queue.
-func (q *Queue) HasListener(ctx context.Context) (bool, error) {
+func (q *queueHandle) HasListener(ctx context.Context) (bool, error) {
 	if err := queue.ValidQueue(q.name); err != nil {
 		return false, err
 	}
@@ -237,19 +239,19 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 }
 
 // Cancel cancels a waiting task, or has a running one stopped, which is not done yet.
-func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
+func (q *queueHandle) Cancel(ctx context.Context, id string) (done bool, err error) {
 	var got struct{ Ended bool }
 	err = q.client.do(ctx, post(&got, "tasks", id, "cancel"))
 	return got.Ended, err
 }
 
 // Delete deletes a finished task.
-func (q *Queue) Delete(ctx context.Context, id string) error {
+func (q *queueHandle) Delete(ctx context.Context, id string) error {
 	return q.client.do(ctx, call{method: http.MethodDelete, path: []string{"tasks", id}})
 }
 
 // Purge deletes finished tasks, and returns how many.
-func (q *Queue) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
+func (q *queueHandle) Purge(ctx context.Context, o queue.PurgeOptions) (int, error) {
 	query := queryOf(api.Purge{
 		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything, Foreign: o.Foreign,
 	})

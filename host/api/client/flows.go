@@ -55,14 +55,14 @@ func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (queue.F
 }
 
 // Await adds tasks to those that an open task waits for.
-func (q *Queue) Await(ctx context.Context, id string, after ...string) error {
+func (q *queueHandle) Await(ctx context.Context, id string, after ...string) error {
 	return q.await(ctx, id, after, false)
 }
 
 // Close ends the dependencies of an open task.
-func (q *Queue) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
+func (q *queueHandle) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
-func (q *Queue) await(ctx context.Context, id string, after []string, closes bool) error {
+func (q *queueHandle) await(ctx context.Context, id string, after []string, closes bool) error {
 	what := post(nil, "tasks", id, "await")
 	what.body = map[string]any{"after": append([]string{}, after...), "close": closes}
 	return q.client.do(ctx, what)

@@ -212,7 +212,7 @@ func queryOf(shape any) url.Values {
 
 // EnqueueMany enqueues tasks in the order given, as queue.Queue's does: after an error the receipts have every ID, so that
 // enqueueing the same specs with these IDs again doubles none.
-func (q *Queue) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error) {
+func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error) {
 	receipts := make([]queue.Receipt, len(specs))
 	for i, spec := range specs {
 		spec.ID = cmp.Or(spec.ID, queue.NewID())
@@ -254,7 +254,7 @@ func batch(specs []queue.Spec) (n int) {
 }
 
 // enqueueLarge sends a task whose parameters are a body of their own.
-func (q *Queue) enqueueLarge(ctx context.Context, spec queue.Spec, receipt *queue.Receipt) error {
+func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt *queue.Receipt) error {
 	var got api.Receipt
 	what := post(&got, "queues", q.name, "tasks")
 	options := api.OptionsOf(&spec.Options)
@@ -291,7 +291,7 @@ func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 }
 
 // enqueue sends some tasks, whose receipts have their IDs.
-func (q *Queue) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
+func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
 	var body struct {
 		Tasks []api.TaskLine `json:"tasks"`
 	}

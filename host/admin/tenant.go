@@ -1,0 +1,141 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Tenant is a tenant, by its Redis (Direct) or by the API of a server (client.Client). Both have the errors of sdk/queue.
+type Tenant interface {
+	Tenant() string
+	Address() string // of Redis or the server, for people
+	Tenants(context.Context) ([]string, error)
+	Clock(context.Context) (time.Time, error)
+	Close() error
+
+	Tasks
+	Flows
+	Queues
+	Topics
+	Subscriptions
+	Schedules
+	Fleet
+	Buckets
+}
+
+// Tasks are the tasks of a tenant.
+type Tasks interface {
+	Task(ctx context.Context, id string) (*queue.Task, error)
+	Summary(ctx context.Context, id string) (*queue.Task, error)
+	Wait(ctx context.Context, id string) (*queue.Task, error)
+	History(ctx context.Context, task *queue.Task) ([]queue.Attempt, error)
+	Log(ctx context.Context, id string, after int64) ([]queue.LogLine, error)
+	// FindTasks lists the IDs of tasks that begin with a text.
+	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
+	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
+	List(ctx context.Context, f *Filter, offset, limit int) ([]*queue.Task, error)
+	// Retry returns the task that is retried: of a dead letter the one behind it.
+	Retry(ctx context.Context, id string) (*queue.Task, error)
+}
+
+// Flows are tasks that wait for others.
+type Flows interface {
+	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
+	Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error)
+	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
+}
+
+// Queues are the queues of a tenant.
+type Queues interface {
+	Queue(name string) QueueHandle
+	// Queues maps the names to the number of listeners.
+	Queues(context.Context) (map[string]int64, error)
+	// BusiestQueues counts the queues with the most pending tasks or listeners, and returns how many the tenant has.
+	BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error)
+	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
+}
+
+// QueueHandle is one queue.
+type QueueHandle interface {
+	QueueSettings
+	QueueTasks
+	Stats(context.Context) (queue.Stats, error)
+	DeadLetters(context.Context) (waiting, failed int64, err error)
+	HasListener(context.Context) (bool, error)
+}
+
+// QueueSettings are what operators set of a queue.
+type QueueSettings interface {
+	Pause(context.Context) error
+	Resume(context.Context) error
+	Limit(context.Context) (int64, error)
+	SetLimit(ctx context.Context, limit int64) error
+}
+
+// QueueTasks change the tasks of a queue.
+type QueueTasks interface {
+	EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error)
+	Await(ctx context.Context, id string, after ...string) error
+	Close(ctx context.Context, id string) error
+	Cancel(ctx context.Context, id string) (done bool, err error)
+	Delete(ctx context.Context, id string) error
+	Purge(ctx context.Context, o queue.PurgeOptions) (int, error)
+}
+
+// Topics are the topics of a tenant, and what was published to them.
+type Topics interface {
+	Topics(context.Context) ([]Topic, error)
+	Topic(ctx context.Context, name string) (Topic, error)
+	Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error)
+	Publication(ctx context.Context, id string) (Publication, error)
+	Publications(ctx context.Context, topic string, offset, limit int64) ([]Publication, error)
+}
+
+// Subscriptions are the subscriptions of a tenant.
+type Subscriptions interface {
+	Subscriptions(context.Context) ([]queue.Subscription, error)
+	Subscription(ctx context.Context, id string) (queue.Subscription, error)
+	Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error)
+	ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error)
+	Unsubscribe(ctx context.Context, id string) error
+	Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]Delivery, error)
+	Replay(ctx context.Context, subscription string, since time.Time, dry bool) (queue.Replayed, error)
+}
+
+// Schedules are the recurring tasks of a tenant.
+type Schedules interface {
+	Schedules(context.Context) ([]*queue.Schedule, error)
+	Schedule(ctx context.Context, id string) (*queue.Schedule, error)
+	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error)
+	PauseSchedule(ctx context.Context, id string) error
+	ResumeSchedule(ctx context.Context, id string) error
+	DeleteSchedule(ctx context.Context, id, owner string) error
+	RunSchedule(ctx context.Context, id string) (string, error)
+	SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error)
+}
+
+// Fleet are the listeners of a tenant, and what they run.
+type Fleet interface {
+	Nodes(context.Context) ([]Node, error)
+	// Leased lists the listeners that renewed their lease last, with the queues that they name themselves.
+	Leased(ctx context.Context, most int) ([]Node, error)
+	Drain(ctx context.Context, listener string) error
+	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error)
+	Plugins(context.Context) ([]host.Plugin, error)
+	Quarantines(context.Context) ([]queue.Quarantine, error)
+	EndQuarantine(ctx context.Context, plugin, digest string) error
+	// Findings are what the doctor finds in tenants of the same Redis or server.
+	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
+	AuditEntries(ctx context.Context, limit int64) ([]queue.AuditEntry, error)
+}
+
+// Buckets are what handlers store.
+type Buckets interface {
+	Buckets(context.Context) ([]Bucket, error)
+	Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error)
+	Value(ctx context.Context, bucket, key string) ([]byte, error)
+}
