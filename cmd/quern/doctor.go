@@ -5,10 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 )
 

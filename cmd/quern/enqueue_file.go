@@ -11,10 +11,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )

@@ -8,11 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"

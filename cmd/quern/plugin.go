@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/manifest"
 )
 

@@ -10,12 +10,11 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 

@@ -9,11 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 

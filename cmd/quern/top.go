@@ -12,12 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quern-project/quern/host/api/client"
-
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/top"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )

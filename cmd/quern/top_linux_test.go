@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/quern-project/quern/cmd/quern/top"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"

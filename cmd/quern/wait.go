@@ -12,10 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/host/admin"
 	apiclient "github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/sdk/queue"
 )

@@ -277,6 +277,8 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 // Queue is the queue of that name.
 func (t *Direct) Queue(name string) QueueHandle { return t.Client.Queue(name) }
 
+// List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first): limit of them from an offset, 0 for
+// all.
 func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]*queue.Task, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
@@ -312,6 +314,7 @@ func (t *Direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
 	return host.Plugins(ctx, t.Client)
 }
 
+// Findings are what the doctor finds in tenants of the same Redis.
 func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
 	clients := make([]*queue.Client, len(tenants))
 	for i, tenant := range tenants {

@@ -23,14 +23,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/hashicorp/go-hclog"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/time/rate"
 
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/strictyaml"
 	"github.com/quern-project/quern/sdk/queue"
 )

@@ -31,14 +31,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/time/rate"
 
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/web"

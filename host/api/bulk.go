@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 

@@ -19,10 +19,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 )

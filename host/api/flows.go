@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 

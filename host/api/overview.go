@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/host/api/page"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )

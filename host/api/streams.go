@@ -12,11 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 

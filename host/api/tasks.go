@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 

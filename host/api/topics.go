@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/host/admin"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
