@@ -1,18 +1,15 @@
 package webhook_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -22,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/binding"
-	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -244,106 +239,6 @@ func TestDelivery(t *testing.T) {
 	}
 	if second, err := strconv.ParseInt(r.Header.Get("Webhook-Timestamp"), 10, 64); err != nil || time.Since(time.Unix(second, 0)).Abs() > time.Minute {
 		t.Errorf("timestamp %q", r.Header.Get("Webhook-Timestamp"))
-	}
-}
-
-// The data of a structured event is the payload that was published, of its own type.
-func TestDataOfEvents(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("structured", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
-	for _, c := range []struct{ contentType, payload, want string }{
-		{"", `"123"`, `"data":"123"`},
-		{"", `""`, `"data":""`},
-		{"", "123", `"data":123`},
-		{"application/json", `"x"`, `"data":"x"`},
-		{"text/plain", "123", `"data":"123"`},
-		{"text/plain", "", `"data":""`},
-		{"text/plain", "5", `"data":"5"`},
-		{"Text/PLAIN; charset=UTF-8", "x", `"data":"x"`},
-		{"text/plain", "\b\f\n\r\t\"\\\x01ü", `"data":"\b\f\n\r\t\"\\\u0001ü"`},
-		{"text/plain", "\xff", `"data_base64":"/w=="`},
-		{"text/json", `{"a":1}`, `"data":{"a":1}`},
-		{"Application/Problem+JSON", `{"a":1}`, `"data":{"a":1}`},
-		{"image/vnd.json", `{"a":1}`, `"data":"{\"a\":1}"`},
-		{"application/json", "{", `"data_base64":"ew=="`},
-	} {
-		attributes := map[string]string{}
-		if c.contentType != "" {
-			attributes["datacontenttype"] = c.contentType
-		}
-		before := len(w.seen())
-		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: attributes})
-		check(t, err)
-		w.eventually("it is sent", func() bool { return len(w.seen()) == before+1 })
-		if body := string(w.seen()[before].body); !strings.HasSuffix(body, ","+c.want+"}") {
-			t.Errorf("%q of type %q: %s, want %s", c.payload, c.contentType, body, c.want)
-		}
-	}
-}
-
-// A structured event has the attributes that were published, also empty ones, and no others for data that it has not.
-func TestAttributesOfEvents(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("structured", queue.Webhook{Body: queue.WebhookCloudEvent}, queue.Retry{})
-	for _, c := range []struct {
-		attributes    map[string]string
-		payload, want string
-	}{
-		{map[string]string{}, "", `{}`},
-		{map[string]string{"ext": ""}, "", `{"ext":""}`},
-		{map[string]string{"datacontenttype": "application/json"}, "", `{"datacontenttype":"application/json"}`},
-		{map[string]string{}, "\xff", `{"data_base64":"/w==","datacontenttype":"application/octet-stream"}`},
-	} {
-		before := len(w.seen())
-		maps.Copy(c.attributes, map[string]string{"id": "9", "source": "/shop", "type": "made"})
-		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: c.attributes})
-		check(t, err)
-		w.eventually("it is sent", func() bool { return len(w.seen()) == before+1 })
-		var event map[string]any
-		check(t, json.Unmarshal(w.seen()[before].body, &event))
-		for _, name := range []string{"id", "source", "type", "specversion"} {
-			delete(event, name)
-		}
-		if got, _ := json.Marshal(event); string(got) != c.want {
-			t.Errorf("%v %q: %s, want %s", c.attributes, c.payload, got, c.want)
-		}
-	}
-}
-
-// Structured or binary, the event is one for the SDK of CloudEvents, with the attributes that were published.
-func TestCloudEvent(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("structured", queue.Webhook{URL: w.server.URL + "/structured", Body: queue.WebhookCloudEvent}, queue.Retry{})
-	w.subscribe("binary", queue.Webhook{URL: w.server.URL + "/binary"}, queue.Retry{})
-	for _, c := range []struct {
-		attributes                         map[string]string
-		payload, source, kind, contentType string
-	}{
-		{nil, `{"id":7}`, "/topics/orders", "orders", "application/json"},
-		{map[string]string{"id": "9", "source": "/shop", "type": "made", "specversion": "1.0", "subject": `100 % of "grüße"`, "datacontenttype": "text/plain"}, `{"id":8}`, "/shop", "made", "text/plain"},
-	} {
-		before := len(w.seen())
-		_, err := w.Publish(w.ctx, "orders", []byte(c.payload), queue.PublishOptions{Attributes: c.attributes})
-		check(t, err)
-		w.eventually("both are sent", func() bool { return len(w.seen()) == before+2 })
-		for _, r := range w.seen()[before:] {
-			if r.URL.Path == "/binary" && c.attributes == nil {
-				continue // the payload alone
-			}
-			e, err := binding.ToEvent(w.ctx, cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(r.body))))
-			if err != nil || e.Validate() != nil {
-				t.Errorf("%s: %v, %v, %v", r.URL.Path, r.Header, err, e)
-				continue
-			}
-			subject := e.Subject()
-			if r.URL.Path == "/binary" { // the SDK leaves it as it is in the header
-				subject, err = url.PathUnescape(subject)
-			}
-			if err != nil || e.Source() != c.source || e.Type() != c.kind || e.DataContentType() != c.contentType || string(e.Data()) != c.payload ||
-				c.attributes["id"] != "" && e.ID() != "9" || subject != c.attributes["subject"] {
-				t.Errorf("%s: %s", r.URL.Path, e)
-			}
-		}
 	}
 }
 
@@ -804,84 +699,6 @@ func TestDeliveryTrace(t *testing.T) {
 	}
 }
 
-// What somebody wrote into the queue of a webhook is not sent, and not signed, although it names a publication; what is published and
-// delivered again is.
-func TestNoForgedDelivery(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{Secrets: []string{"webhook.old"}}, fast)
-	_, err := w.Publish(w.ctx, "orders", []byte("real"), queue.PublishOptions{ID: "p"})
-	check(t, err)
-	w.task("s")
-	rdb := queuetest.Shared(t).Client(t)
-	key, genuine := w.Tenant()+"_task_", queue.PublishedID("p", "s")
-	headers, err := rdb.HGet(w.ctx, key+genuine, "headers").Result()
-	check(t, err)
-	check(t, rdb.HSet(w.ctx, key+"forged", "status", "pending", "queue", "webhook.s", "parameters", "forged", "headers", headers).Err())
-	check(t, rdb.LPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", "forged").Err())
-	task, err := w.Wait(w.ctx, "forged")
-	check(t, err)
-	if text := task.Failure().Message; task.Status != queue.Failed || task.Attempts != 1 || !strings.Contains(text, "no delivery of subscription s") {
-		t.Errorf("%s after %d attempts: %s", task.Status, task.Attempts, text)
-	}
-	again, err := w.Replay(w.ctx, "s", time.Unix(1, 0), false)
-	check(t, err)
-	if _, err = w.Wait(w.ctx, again.Tasks[0]); err != nil {
-		t.Fatal(err)
-	}
-	seen := w.seen()
-	if len(seen) != 2 {
-		t.Fatalf("%d requests", len(seen))
-	}
-	for _, r := range seen {
-		if string(r.body) != "real" || r.Header.Get("Webhook-Id") != genuine {
-			t.Errorf("%s %s", r.Header.Get("Webhook-Id"), r.body)
-		}
-	}
-}
-
-// A host that does not know yet that a subscription is another one fails none of its deliveries.
-func TestReplacedSubscription(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
-	w.publish("of the first")
-	w.task("s") // the host knows it
-	for i := range 3 {
-		check(t, w.Unsubscribe(w.ctx, "s"))
-		w.subscribe("s", queue.Webhook{URL: fmt.Sprint(w.server.URL, "/", i)}, fast)
-		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
-		check(t, err)
-		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
-			t.Errorf("%+v, %v", task, err)
-		}
-		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
-			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
-		}
-	}
-}
-
-// What is published after a subscription has got another URL goes there, also while a host still knows the old one.
-func TestChangedURL(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
-	w.publish("of the first")
-	w.task("s") // the host knows it
-	for i := range 3 {
-		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error {
-			s.Webhook.URL = fmt.Sprint(w.server.URL, "/", i)
-			return nil
-		})
-		check(t, err)
-		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
-		check(t, err)
-		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
-			t.Errorf("%+v, %v", task, err)
-		}
-		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
-			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
-		}
-	}
-}
-
 // What deliveries end as is counted by minute, as other tasks are.
 func TestDeliveriesByMinute(t *testing.T) {
 	w := setup(t, nil)
@@ -939,31 +756,6 @@ func TestHeldInTheFleet(t *testing.T) {
 	_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Webhook.URL = well.URL; return nil })
 	check(t, err)
 	w.eventually("they are delivered elsewhere", func() bool { return depth(queue.Complete) == 2 })
-}
-
-// What waits for a subscription that was deleted is not delivered to another one of its ID, wherever that sends.
-func TestReusedSubscription(t *testing.T) {
-	w := idle(t)
-	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
-	w.publish("of the first")
-	check(t, w.Unsubscribe(w.ctx, "s"))
-	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/second"}, fast)
-	w.publish("of the second")
-	w.start(nil)
-	tasks, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
-	check(t, err)
-	ends := map[string]queue.Status{}
-	for _, task := range tasks {
-		task, err := w.Wait(w.ctx, task.ID)
-		check(t, err)
-		ends[string(task.Parameters)] = task.Status
-	}
-	if want := map[string]queue.Status{"of the first": queue.Failed, "of the second": queue.Complete}; !maps.Equal(ends, want) {
-		t.Errorf("deliveries ended as %v, want %v", ends, want)
-	}
-	if seen := w.seen(); len(seen) != 1 || string(seen[0].body) != "of the second" {
-		t.Errorf("sent: %+v", seen)
-	}
 }
 
 // However many webhooks a tenant has, only so many have series of their own in the metrics; what others deliver is counted together, and

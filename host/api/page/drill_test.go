@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"os"
@@ -140,7 +141,7 @@ func troubled(t *testing.T) (w *world, other *queue.Client) {
 	return w, other
 }
 
-// plugin writes a plugin with its manifest at once, as a deployment does.
+// plugin writes a plugin and its manifest, each file at once, as a deployment does.
 func plugin(t *testing.T, dir, name string, module []byte, manifest string) {
 	t.Helper()
 	for file, content := range map[string][]byte{name + ".yaml": []byte(manifest), name + ".wasm": module} {
@@ -201,10 +202,12 @@ func TestTroubleOfOneTenant(t *testing.T) {
 	o.see(t, "8 runs of the queue mail failed in the last 10 minutes, 0 were complete")
 	o.click(t, "Its failed tasks")
 	o.found(t, "tenant", "exit status 65 (failed for good): the account was moved")
-	plugin(t, dir, "mail", runtimetest.Echo(t), "name: mail\nversion: 2.0.1\n") // somebody deploys the mended one
+	mended := runtimetest.Echo(t)
+	plugin(t, dir, "mail", mended, "name: mail\nversion: 2.0.1\n") // somebody deploys the mended one, whose files come one after the other
+	serves := regexp.MustCompile(fmt.Sprintf(`"version":"2.0.1","digest":"sha256:%x"[^}]*"state":"serving"`, sha256.Sum256(mended)))
 	w.eventually(t, "the new version serves", func() (bool, error) {
 		nodes, err := w.Fleet().Nodes(w.ctx)
-		return len(nodes) == 1 && regexp.MustCompile(`"version":"2.0.1"[^}]*"state":"serving"`).MatchString(nodes[0].About["plugins"]), err
+		return len(nodes) == 1 && serves.MatchString(nodes[0].About["plugins"]), err
 	})
 	o.click(t, "Retry all failed ones")
 	o.click(t, "Retry 8 tasks")

@@ -1,0 +1,115 @@
+package webhook_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// A host that does not know yet that a subscription is another one fails none of its deliveries.
+func TestReplacedSubscription(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+	w.publish("of the first")
+	w.task("s") // the host knows it
+	for i := range 3 {
+		check(t, w.Unsubscribe(w.ctx, "s"))
+		w.subscribe("s", queue.Webhook{URL: fmt.Sprint(w.server.URL, "/", i)}, fast)
+		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
+		check(t, err)
+		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
+			t.Errorf("%+v, %v", task, err)
+		}
+		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
+			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
+		}
+	}
+}
+
+// What is published after a subscription has got another URL goes there, also while a host still knows the old one.
+func TestChangedURL(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+	w.publish("of the first")
+	w.task("s") // the host knows it
+	for i := range 3 {
+		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error {
+			s.Webhook.URL = fmt.Sprint(w.server.URL, "/", i)
+			return nil
+		})
+		check(t, err)
+		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
+		check(t, err)
+		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
+			t.Errorf("%+v, %v", task, err)
+		}
+		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
+			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
+		}
+	}
+}
+
+// What waits for a subscription that was deleted is not delivered to another one of its ID, wherever that sends.
+func TestReusedSubscription(t *testing.T) {
+	w := idle(t)
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+	w.publish("of the first")
+	check(t, w.Unsubscribe(w.ctx, "s"))
+	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/second"}, fast)
+	w.publish("of the second")
+	w.start(nil)
+	tasks, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	check(t, err)
+	ends := map[string]queue.Status{}
+	for _, task := range tasks {
+		task, err := w.Wait(w.ctx, task.ID)
+		check(t, err)
+		ends[string(task.Parameters)] = task.Status
+	}
+	if want := map[string]queue.Status{"of the first": queue.Failed, "of the second": queue.Complete}; !maps.Equal(ends, want) {
+		t.Errorf("deliveries ended as %v, want %v", ends, want)
+	}
+	if seen := w.seen(); len(seen) != 1 || string(seen[0].body) != "of the second" {
+		t.Errorf("sent: %+v", seen)
+	}
+}
+
+// What somebody wrote into the queue of a webhook is not sent, and not signed, although it names a publication; what is published and
+// delivered again is.
+func TestNoForgedDelivery(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{Secrets: []string{"webhook.old"}}, fast)
+	_, err := w.Publish(w.ctx, "orders", []byte("real"), queue.PublishOptions{ID: "p"})
+	check(t, err)
+	w.task("s")
+	rdb := queuetest.Shared(t).Client(t)
+	key, genuine := w.Tenant()+"_task_", queue.PublishedID("p", "s")
+	headers, err := rdb.HGet(w.ctx, key+genuine, "headers").Result()
+	check(t, err)
+	check(t, rdb.HSet(w.ctx, key+"forged", "status", "pending", "queue", "webhook.s", "parameters", "forged", "headers", headers).Err())
+	check(t, rdb.LPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", "forged").Err())
+	task, err := w.Wait(w.ctx, "forged")
+	check(t, err)
+	if text := task.Failure().Message; task.Status != queue.Failed || task.Attempts != 1 || !strings.Contains(text, "no delivery of subscription s") {
+		t.Errorf("%s after %d attempts: %s", task.Status, task.Attempts, text)
+	}
+	again, err := w.Replay(w.ctx, "s", time.Unix(1, 0), false)
+	check(t, err)
+	if _, err = w.Wait(w.ctx, again.Tasks[0]); err != nil {
+		t.Fatal(err)
+	}
+	seen := w.seen()
+	if len(seen) != 2 {
+		t.Fatalf("%d requests", len(seen))
+	}
+	for _, r := range seen {
+		if string(r.body) != "real" || r.Header.Get("Webhook-Id") != genuine {
+			t.Errorf("%s %s", r.Header.Get("Webhook-Id"), r.body)
+		}
+	}
+}
