@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/cloudevents/sdk-go/v2/binding"
-
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"github.com/quern-project/quern/sdk/queue"
