@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// searchTasks and searchTime are the budget of one search: then it answers with what it has found.
+	// searchTasks and searchTime bound one search. Past either, it returns what it has found.
 	searchTasks = 20_000
 	searchTime  = 2 * time.Second
 	// searchBlock is how many tasks a search reads at a time.

@@ -70,7 +70,7 @@ type Delivery struct {
 	ETA      float64      `json:"eta,omitempty"`
 	Error    string       `json:"error,omitempty" doc:"Why it failed, or its last attempt."`
 
-	failure *queue.Failure // of which Error is the headline
+	failure *queue.Failure // Error is its headline
 }
 
 // Publication is a publication.
@@ -148,7 +148,7 @@ func NewPublished(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Taken, p.Subscribers, p.Damaged}
 }
 
-// Redact does not tell who guesses a payload that it is another one.
+// Redact hides whether the payload is that of the existing publication: who may not see it could guess it.
 func (p *Published) Redact(v View) { p.Taken = p.Taken && v.Payloads }
 
 // NewSubscription shows a subscription, and tells how many bytes it has. It and Subscription convert by way of the JSON, which has the

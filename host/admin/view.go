@@ -1,6 +1,6 @@
 package admin
 
-// View is what somebody may see of a tenant. The methods Redact take the rest out.
+// View says what a principal may see of a tenant. The methods Redact remove the rest.
 type View struct {
 	Payloads bool // what producers and handlers wrote
 	Webhooks bool // their paths and headers

@@ -150,7 +150,7 @@ type Receipt struct {
 	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
 }
 
-// Redact does not tell who guesses parameters that they are others.
+// Redact hides whether the parameters are those of the existing task: who may not see them could guess them.
 func (r *Receipt) Redact(v admin.View) { r.Taken = r.Taken && v.Payloads }
 
 // Enqueued is an answer with one receipt.

@@ -11,46 +11,36 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// A host that does not know yet that a subscription is another one fails none of its deliveries.
-func TestReplacedSubscription(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
-	w.publish("of the first")
-	w.task("s") // the host knows it
-	for i := range 3 {
-		check(t, w.Unsubscribe(w.ctx, "s"))
-		w.subscribe("s", queue.Webhook{URL: fmt.Sprint(w.server.URL, "/", i)}, fast)
-		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
-		check(t, err)
-		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
-			t.Errorf("%+v, %v", task, err)
-		}
-		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
-			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
-		}
-	}
-}
-
-// What is published after a subscription has got another URL goes there, also while a host still knows the old one.
-func TestChangedURL(t *testing.T) {
-	w := setup(t, nil)
-	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
-	w.publish("of the first")
-	w.task("s") // the host knows it
-	for i := range 3 {
-		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error {
-			s.Webhook.URL = fmt.Sprint(w.server.URL, "/", i)
-			return nil
+// What is published after a subscription was made again, or has got another URL, goes to the new URL at once, also while a host still
+// knows the old one.
+func TestPublishedToANewURL(t *testing.T) {
+	for name, change := range map[string]func(w *world, url string){
+		"made again": func(w *world, url string) {
+			check(w.t, w.Unsubscribe(w.ctx, "s"))
+			w.subscribe("s", queue.Webhook{URL: url}, fast)
+		},
+		"changed": func(w *world, url string) {
+			_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error { s.Webhook.URL = url; return nil })
+			check(w.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t, nil)
+			w.subscribe("s", queue.Webhook{URL: w.server.URL + "/first"}, fast)
+			w.publish("of the first")
+			w.task("s") // the host knows it
+			for i := range 3 {
+				change(w, fmt.Sprint(w.server.URL, "/", i))
+				p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
+				check(t, err)
+				if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
+					t.Errorf("%+v, %v", task, err)
+				}
+				if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
+					t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
+				}
+			}
 		})
-		check(t, err)
-		p, err := w.Publish(w.ctx, "orders", []byte("of the next"), queue.PublishOptions{})
-		check(t, err)
-		if task, err := w.Wait(w.ctx, queue.PublishedID(p.ID, "s")); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
-			t.Errorf("%+v, %v", task, err)
-		}
-		if seen := w.seen(); len(seen) != i+2 || seen[i+1].URL.Path != fmt.Sprint("/", i) {
-			t.Errorf("%d requests, the last to %s", len(seen), seen[len(seen)-1].URL.Path)
-		}
 	}
 }
 
