@@ -23,11 +23,10 @@ func newAudit(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shapes, rows := make([]admin.AuditEntry, len(entries)), make([]view, len(entries))
+		rows := make([]view, len(entries))
 		for i, e := range entries {
-			shapes[i] = admin.NewAuditEntry(e)
-			rows[i] = row(moment(e.Time), e.Who, e.Action, given(e.On), e.From, e.Status, given(e.Detail))
+			rows[i] = row(moment(admin.Moment(e.Time)), e.Who, e.Action, given(e.On), e.From, e.Status, given(e.Detail))
 		}
-		return showTable(cmd, json, shapes, "TIME WHO ACTION ON FROM STATUS DETAIL", rows)
+		return showTable(cmd, json, entries, "TIME WHO ACTION ON FROM STATUS DETAIL", rows)
 	})
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/plugins/spelling"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // note tells a person something on stderr that changes neither result nor exit status.
@@ -115,9 +114,8 @@ func firstOf(names []string) string {
 // warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not read what it
 // needs is not warned.
 func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
-	stats, err := client.Queue(name).Stats(cmd.Context())
-	if err != nil || stats.Listeners > 0 || stats.Totals["complete"]+stats.Totals["failed"] > 0 ||
-		stats.Depth[queue.Complete]+stats.Depth[queue.Failed] > 0 {
+	q, err := admin.CountQueue(cmd.Context(), client, name)
+	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
 		return
 	}
 	note(cmd, "no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, client.Tenant(), servedLike(cmd, client, name))

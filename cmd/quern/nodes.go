@@ -123,6 +123,6 @@ func newNodeReclaim(env environment) *cobra.Command {
 			return err
 		}
 		v := view{{"", "returned", got.Returned}, {"", "scheduled", got.Scheduled}, {"", "failed", got.Failed}, {"", "dropped", got.Dropped}}
-		return showLine(cmd, json, admin.Reclaimed{Listener: listener, Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, v.line())
+		return showLine(cmd, json, got, v.line())
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 // queueRow is a queue as `queue ls` and `queue show` print it for people.
 func queueRow(q *admin.Queue) view {
-	oldest := time.Duration(q.OldestPendingAgeSeconds * float64(time.Second)).Truncate(time.Millisecond)
+	oldest := q.OldestPendingAge().Truncate(time.Millisecond)
 	return row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners, q.Paused, limitWord(q.Limit), given(oldest))
 }
 
@@ -32,21 +32,20 @@ func newQueueLs(env environment) *cobra.Command {
 			return err
 		}
 		names := slices.Sorted(maps.Keys(known))
-		stats, err := client.Stats(cmd.Context(), names...)
+		counts, err := client.QueueCounts(cmd.Context(), names)
 		if err != nil {
 			return err
 		}
-		shapes, rows := []admin.Queue{}, []view{}
+		whole, rows := []admin.Queue{}, []view{}
 		var damaged error // the first one; it does not hide the other queues
-		for i, s := range stats {
-			if s.Err != nil {
-				damaged = cmp.Or(damaged, s.Err)
+		for _, q := range counts {
+			if q.Err != nil {
+				damaged = cmp.Or(damaged, q.Err)
 				continue
 			}
-			shape := admin.NewQueue(client.Tenant(), names[i], s)
-			shapes, rows = append(shapes, shape), append(rows, queueRow(&shape))
+			whole, rows = append(whole, q), append(rows, queueRow(&q))
 		}
-		return cmp.Or(list(cmd, client, json, shapes, queueHeading, rows), damaged)
+		return cmp.Or(list(cmd, client, json, whole, queueHeading, rows), damaged)
 	})
 }
 
@@ -60,7 +59,7 @@ func newQueueShow(env environment) *cobra.Command {
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
-		stats, err := client.Queue(args[0]).Stats(cmd.Context())
+		q, err := admin.CountQueue(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
@@ -68,9 +67,8 @@ func newQueueShow(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shape := admin.NewQueue(client.Tenant(), args[0], stats)
-		shape.DeadLetters, shape.FailedWithDeadLetter = &letters, &buried
-		return showTable(cmd, json, shape, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{append(queueRow(&shape), row(letters, buried)...)})
+		q.DeadLetters, q.FailedWithDeadLetter = &letters, &buried
+		return showTable(cmd, json, q, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []view{append(queueRow(&q), row(letters, buried)...)})
 	})
 }
 

@@ -110,13 +110,8 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 		look.Hosts = look.Hosts[:min(len(look.Hosts), topHosts)]
 		return look, err
 	}
-	queues, all, err := s.client.BusiestQueues(ctx, topQueues)
-	if err != nil {
+	if look.Queues, look.All, err = s.client.BusiestQueues(ctx, topQueues); err != nil {
 		return nil, err
-	}
-	look.All = all
-	for i := range queues {
-		look.Queues = append(look.Queues, top.Queue{Name: queues[i].Queue, Stats: queues[i].Stats()})
 	}
 	switch want.View {
 	case top.Running:
@@ -125,7 +120,7 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 		before := make(map[string]int64)
 		if want.Before != nil {
 			for _, q := range want.Before.Queues {
-				before[q.Name] = q.Totals["failed"]
+				before[q.Queue] = q.Totals["failed"]
 			}
 		}
 		err = s.tasks(ctx, look, queue.Failed, before)
@@ -140,14 +135,14 @@ func (s *topSource) tasks(ctx context.Context, look *top.Look, status queue.Stat
 	var names []string
 	look.All = 0
 	for _, q := range look.Queues {
-		n := q.Depth[status]
+		n := q.Depth(status)
 		if n == 0 || q.Err != nil {
 			continue
 		}
 		look.All += n
-		names, weights[q.Name] = append(names, q.Name), n
-		if old, known := before[q.Name]; known && q.Totals[string(status)] > old {
-			weights[q.Name] = math.MaxInt32 + q.Totals[string(status)] - old
+		names, weights[q.Queue] = append(names, q.Queue), n
+		if old, known := before[q.Queue]; known && q.Totals[string(status)] > old {
+			weights[q.Queue] = math.MaxInt32 + q.Totals[string(status)] - old
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })

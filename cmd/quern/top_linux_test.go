@@ -367,7 +367,7 @@ func TestTopIsBounded(t *testing.T) {
 	if err != nil || len(look.Queues) != topQueues || look.All != topQueues+20 {
 		t.Errorf("%d of %d queues, %v", len(look.Queues), look.All, err)
 	}
-	if !slices.ContainsFunc(look.Queues, func(q top.Queue) bool { return q.Name == "q0" && q.Depth[queue.Pending] == 300 }) {
+	if !slices.ContainsFunc(look.Queues, func(q admin.Queue) bool { return q.Queue == "q0" && q.Pending == 300 }) {
 		t.Error("the queue with the most pending tasks is not shown")
 	}
 	if look, err := s.Look(t.Context(), top.Want{Queue: "q0"}); err != nil || len(look.Tasks) != topTasks {

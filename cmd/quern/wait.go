@@ -232,7 +232,7 @@ func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string
 	}
 	for _, line := range lines {
 		if json {
-			err = writeJSON(w, view{{"number", "", line.Number}, {"time", "", moment(line.Time)}, {"line", "", line.Text}})
+			err = writeJSON(w, view{{"number", "", line.Number}, {"time", "", moment(admin.Moment(line.Time))}, {"line", "", line.Text}})
 		} else {
 			_, err = fmt.Fprintln(w, escape(line.Text))
 		}

@@ -49,7 +49,7 @@ type Want struct {
 // Look is what was read at a time by Redis's clock.
 type Look struct {
 	Clock  time.Time
-	Queues []Queue
+	Queues []admin.Queue
 	All    int64 // how many there are of what the view lists, which may be more than were read
 	Tasks  []*queue.Task
 	Hosts  []admin.Node
@@ -57,16 +57,10 @@ type Look struct {
 	Wrong []doctor.Finding
 }
 
-// Queue is a queue with its counts.
-type Queue struct {
-	Name string
-	queue.Stats
-}
-
 // Task is one task with its past, as it was by Redis's clock.
 type Task struct {
 	*queue.Task
 	Clock   time.Time
 	History []queue.Attempt
-	Log     []queue.LogLine
+	Log     []admin.LogLine
 }
