@@ -81,22 +81,22 @@ func (b *bench) refused(what string, err, want error) {
 	}
 }
 
-// enqueue makes tasks of these IDs.
-func (b *bench) enqueue(name string, ids ...string) {
+// enqueue makes tasks of these IDs in queue q.
+func (b *bench) enqueue(ids ...string) {
 	b.t.Helper()
 	specs := make([]queue.Spec, len(ids))
 	for i, id := range ids {
 		specs[i] = queue.Spec{Parameters: []byte("of " + id), Options: queue.Options{ID: id, Labels: map[string]string{"name": id}}}
 	}
-	receipts, err := b.Queue(name).EnqueueMany(b.ctx, specs)
+	receipts, err := b.Queue("q").EnqueueMany(b.ctx, specs)
 	b.must(err)
 	b.is("receipts", len(receipts), len(ids))
 }
 
-// run has the node run the next task of a queue: it fails with this message, or is complete with "" and the result of its ID.
-func (b *bench) run(name, message string) {
+// run has the node run the next task of queue q: it fails with the message or, without one, completes.
+func (b *bench) run(message string) {
 	b.t.Helper()
-	batch := b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: name, Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: "1.0.0"}})[0]
+	batch := b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: "1.0.0"}})[0]
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		b.t.Fatalf("reserved %+v", batch)
 	}
@@ -104,7 +104,7 @@ func (b *bench) run(name, message string) {
 	if message != "" {
 		settlement.Failure = &queue.Failure{Reason: queue.ReasonError, Message: message}
 	}
-	errs, err := b.node.Settle(b.ctx, name, []queue.Settlement{settlement})
+	errs, err := b.node.Settle(b.ctx, "q", []queue.Settlement{settlement})
 	b.must(append(errs, err)...)
 }
 
@@ -116,9 +116,9 @@ func idsOf(tasks []*queue.Task) (ids []string) {
 }
 
 func (b *bench) tasks() {
-	b.enqueue("q", "one", "two", "three")
-	b.run("q", "")
-	b.run("q", "no")
+	b.enqueue("one", "two", "three")
+	b.run("")
+	b.run("no")
 	one, err := b.Task(b.ctx, "one")
 	b.must(err)
 	b.is("a task", fmt.Sprintf("%s %s %s %s %s", one.Status, one.Parameters, one.Result, one.Version, one.Labels), "complete of one done one 1.0.0 map[name:one]")
@@ -142,7 +142,7 @@ func (b *bench) tasks() {
 	labelled, err := b.List(b.ctx, &admin.Filter{Queue: "q", Label: []string{"name=one"}}, 0, 10)
 	b.must(err)
 	b.is("labelled", idsOf(labelled), "[one]")
-	b.enqueue("q", "5c92ebad-78be", "5c92ebad-3ac3", "5c92ebae-34ac")
+	b.enqueue("5c92ebad-78be", "5c92ebad-3ac3", "5c92ebae-34ac")
 	found, err := b.FindTasks(b.ctx, "5c92ebad", 10)
 	b.must(err)
 	slices.Sort(found)
@@ -153,8 +153,8 @@ func (b *bench) tasks() {
 }
 
 func (b *bench) changes() {
-	b.enqueue("q", "one", "two", "three")
-	b.run("q", "no")
+	b.enqueue("one", "two", "three")
+	b.run("no")
 	q := b.Queue("q")
 	retried, err := b.Retry(b.ctx, "one")
 	b.must(err)
@@ -166,7 +166,7 @@ func (b *bench) changes() {
 	b.is("cancelled at once", done, true)
 	b.refused("a task that waits is deleted", q.Delete(b.ctx, "three"), queue.ErrStatus)
 	b.must(q.Delete(b.ctx, "two"))
-	b.run("q", "")
+	b.run("")
 	purged, err := q.Purge(b.ctx, queue.PurgeOptions{Everything: true})
 	b.must(err)
 	b.is("purged", purged, 1)
@@ -191,8 +191,8 @@ func (b *bench) flows() {
 
 func (b *bench) queues() {
 	b.must(b.node.Register(b.ctx, "served"))
-	b.enqueue("q", "one", "two")
-	b.run("q", "")
+	b.enqueue("one", "two")
+	b.run("")
 	known, err := b.Queues(b.ctx)
 	b.must(err)
 	b.is("queues", slices.Sorted(maps.Keys(known)), "[q served]")
@@ -307,7 +307,7 @@ func (b *bench) schedules() {
 
 func (b *bench) fleet() {
 	b.must(b.node.Register(b.ctx, "q"))
-	b.enqueue("q", "held")
+	b.enqueue("held")
 	b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: "q", Count: 1}})
 	nodes, err := b.Nodes(b.ctx)
 	b.must(err)
