@@ -381,42 +381,6 @@ func TestNoMachinePaths(t *testing.T) {
 	}
 }
 
-// A link within the repository leads to what is there: a file or folder, and in a Markdown file a heading.
-func TestLinksOfDocuments(t *testing.T) {
-	t.Parallel()
-	code := regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]*`")
-	link := regexp.MustCompile(`\]\(([^()\s]+)\)|(?:src|href)="([^"]+)"`)
-	for _, name := range files(t) {
-		if path.Ext(name) != ".md" {
-			continue
-		}
-		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(string(read(t, name)), ""), -1) {
-			target, heading, _ := strings.Cut(m[1]+m[2], "#")
-			if strings.Contains(target, ":") {
-				continue
-			}
-			file := name
-			if target != "" {
-				file = path.Join(path.Dir(name), target)
-			}
-			if _, err := os.Stat(filepath.Join(root(t), filepath.FromSlash(file))); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, target)
-			} else if heading != "" && !slices.Contains(headings(string(read(t, file))), heading) {
-				t.Errorf("%s links to #%s, which %s has not", name, heading, file)
-			}
-		}
-	}
-}
-
-// headings are the anchors that GitHub makes of a page's headings.
-func headings(text string) (anchors []string) {
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
-		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		anchors = append(anchors, strings.ReplaceAll(kept, " ", "-"))
-	}
-	return anchors
-}
-
 // A claim about security names a test that exists, or it is not proved.
 func TestSecurityClaims(t *testing.T) {
 	t.Parallel()
