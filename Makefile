@@ -128,6 +128,12 @@ bench-peers: deps ## what a task costs here, in wazero and Extism; in each langu
 	.ci/peers
 	cd runtime/peers && go test -run='^$$' -bench='$(BENCH)' -benchtime=1x -timeout=3h .
 
+.PHONY: figures
+figures: deps ## measure whole queues beside others, and write what the README shows of it (about twenty minutes)
+	.ci/peers
+	cd runtime/peers && QUERN_BENCH_OUT=$(abspath build/figures) go test -run='^$$' -bench=Queues -benchtime=1x -timeout=3h .
+	.ci/figures build/figures
+
 .PHONY: lint
 lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod
 	go vet ./...

@@ -380,3 +380,42 @@ func TestNoMachinePaths(t *testing.T) {
 		}
 	}
 }
+
+// A claim about security names a test that exists, or it is not proved.
+func TestSecurityClaims(t *testing.T) {
+	t.Parallel()
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := files(t)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			for _, m := range declared.FindAllSubmatch(read(t, name), -1) {
+				tests[string(m[1])] = true
+			}
+		}
+	}
+	for _, name := range names {
+		if path.Base(name) != "SECURITY.md" {
+			continue
+		}
+		for _, test := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`).FindAllString(string(read(t, name)), -1) {
+			if !tests[test] {
+				t.Errorf("%s names %s, which does not exist: name the test that proves the claim", name, test)
+			}
+		}
+	}
+}
+
+// What is read as a whole stays short; the rest lies beside the code.
+func TestSizeOfDocuments(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t) {
+		most := map[string]int{"RATIONALE.md": 12 << 10, "SECURITY.md": 12 << 10, "ARCHITECTURE.md": 25 << 10}[path.Base(name)]
+		if name == "SECURITY.md" {
+			most = 8 << 10
+		}
+		if size := len(read(t, name)); most > 0 && size > most {
+			t.Errorf("%s has %d bytes, more than %d: move a subject to the folder whose code it explains", name, size, most)
+		}
+	}
+}
