@@ -62,7 +62,7 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.access.client.Fleet().Recount(ctx, names, k.purge)
+		news, err := k.access.client.Recount(ctx, names, k.purge)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (k *housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range k.access.client.Fleet().PurgePublications(ctx, k.purge) {
+	for n, failed := range k.access.client.PurgePublications(ctx, k.purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed

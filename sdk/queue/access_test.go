@@ -396,7 +396,7 @@ func host(t *testing.T, w *world) {
 	must[bool](t)(node.TakeDuty(ctx, "due", time.Minute))
 	must[bool](t)(node.KeepDuty(ctx, "due", time.Minute))
 	for range 2 { // counted once, and read
-		must[map[string]Stats](t)(node.FleetStats(ctx, 10, []string{"work"}))
+		must[map[string]Stats](t)(w.FleetStats(ctx, node, 10, []string{"work"}))
 	}
 	if _, _, err := node.Marks(ctx, []string{first.Tasks[0].ID}); err != nil {
 		t.Error(err)
@@ -427,7 +427,7 @@ func host(t *testing.T, w *world) {
 	must[[]Topic](t)(w.Topics(ctx))
 	must[Topic](t)(w.Topic(ctx, "t"))
 	must[[]string](t)(w.Fleet().Unpublished(ctx))
-	must[[]redis.Z](t)(w.publicationsSince(ctx, "t", time.Unix(1, 0), 1))
+	must[[]redis.Z](t)(w.publicationsSince(ctx, &Subscription{Topic: "t"}, time.Unix(1, 0), 1))
 	must[int](t)(w.purgePublications(PurgeOptions{Everything: true}))
 	if err := errors.Join(w.Republish(ctx, must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{})).ID), w.Fleet().ForgetUnpublished(ctx, "p"), w.Fleet().PostponeUnpublished(ctx, []string{"p"}), w.Unsubscribe(ctx, "s")); err != nil {
 		t.Error(err)

@@ -92,7 +92,7 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 		if open = telling; len(open) == 0 {
 			return
 		}
-		if err := c.Fleet().advanceAll(ctx); err != nil {
+		if err := c.advanceAll(ctx); err != nil {
 			for _, one := range open {
 				one.Err = fmt.Errorf("%s task %s: %w", change, one.Task.ID, err)
 			}

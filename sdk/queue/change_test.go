@@ -99,7 +99,7 @@ func TestRetryOfADependent(t *testing.T) {
 			w.enqueue(t, "q", "", Options{ID: "a"})
 			w.enqueue(t, "q", "", Options{ID: "b", After: []string{"a"}})
 			w.failNext(t, "q")
-			if err := w.Fleet().advanceAll(w.ctx); err != nil {
+			if err := w.advanceAll(w.ctx); err != nil {
 				t.Fatal(err)
 			}
 			refused := func(words string) {
@@ -129,7 +129,7 @@ func TestRetryOfADependent(t *testing.T) {
 					t.Errorf("before a has ended: %+v", task)
 				}
 				complete()
-				if err := w.Fleet().advanceAll(w.ctx); err != nil {
+				if err := w.advanceAll(w.ctx); err != nil {
 					t.Fatal(err)
 				}
 			}

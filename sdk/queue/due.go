@@ -50,3 +50,13 @@ func readBlock(reply any, err error) (Block, error) {
 	block := Block{Tasks: v.count(), More: v.flag(), Clock: v.time(), Next: v.eta(), DeadError: v.text()}
 	return block, cmp.Or(err, v.err())
 }
+
+// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
+// for that; what runs goes on. A longer hold stays. Resume ends it, and so does another URL of the webhook.
+func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
+	if err := ValidQueue(q.name); err != nil {
+		return err
+	}
+	_, err := q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, wait.Seconds()))
+	return wrap("hold queue "+q.name, err)
+}

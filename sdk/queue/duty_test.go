@@ -168,7 +168,7 @@ func TestFleetStats(t *testing.T) {
 	must[any](t)(nil, w.Queue("q11").Pause(w.ctx))
 	look := func(n *Node, most int, own ...string) (stats map[string]Stats, scripts int64) {
 		t.Helper()
-		calls := server.Calls(t, func() { stats = must[map[string]Stats](t)(n.FleetStats(w.ctx, most, own)) })
+		calls := server.Calls(t, func() { stats = must[map[string]Stats](t)(w.FleetStats(w.ctx, n, most, own)) })
 		return stats, calls["evalsha"] - 1 // one takes the duty
 	}
 	all, scripts := look(a, 41) // of 42: those with listeners first

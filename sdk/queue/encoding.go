@@ -136,3 +136,21 @@ func optional(is bool, text string) string {
 	}
 	return ""
 }
+
+// hashOf are the fields of a hash that are there.
+func hashOf(fields []string, values []any) map[string]string {
+	hash := make(map[string]string, len(fields))
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			hash[fields[i]] = text
+		}
+	}
+	return hash
+}
+
+// bornAt tells a task from others of its ID, by the text of its created field.
+func bornAt(created string) string { return "@" + created }
+
+// startedAt tells a reserve that started a task from others of its run, by the text of Redis's clock: a server that has lost its last
+// second counts the same run again.
+func startedAt(clock string) string { return "@" + clock }

@@ -63,9 +63,6 @@ type Options struct {
 	Priority *int
 }
 
-// uniqueLife bounds a uniqueness that ends with its task, should the task never finish.
-const uniqueLife = 90 * 24 * time.Hour
-
 // Unique makes tasks of a queue the same if they have the same key, or the same parameters.
 type Unique struct {
 	Key string // the caller's name for the task (default: its parameters)

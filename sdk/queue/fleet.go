@@ -69,7 +69,7 @@ func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error)
 		found[node.ID] = node
 	}
 	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, queues, fields))
+	return nodes, wrap("read nodes", describe(ctx, &c.store, nodes, queues, fields))
 }
 
 // publishedNodes is of how many nodes a field is read at a time.
@@ -105,7 +105,7 @@ func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeI
 	for i, z := range scored {
 		nodes[i] = leased(z)
 	}
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, nil, fields))
+	return nodes, wrap("read nodes", describe(ctx, &c.store, nodes, nil, fields))
 }
 
 // leased is a listener with its lease.
@@ -117,7 +117,7 @@ func leased(z redis.Z) (node NodeInfo) {
 }
 
 // describe reads what nodes report of themselves, these fields or all, and their reserved lists.
-func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues, fields []string) error {
+func describe(ctx context.Context, s *store, nodes []NodeInfo, queues, fields []string) error {
 	type read struct {
 		all  *redis.MapStringStringCmd
 		some *redis.SliceCmd
@@ -149,7 +149,7 @@ func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues, fields [
 			lists = append(lists, reservedList{n.ID, queue, n.Holds})
 		}
 	}
-	return cmp.Or(err, s.readReserved(ctx, lists))
+	return cmp.Or(err, readReserved(ctx, s, lists))
 }
 
 // reservedList is a listener's reserved list of a queue, and where its IDs go by queue.
@@ -159,7 +159,7 @@ type reservedList struct {
 }
 
 // readReserved reads lists, newest first, leaving out what is empty or damaged. Few of many exist.
-func (s *store) readReserved(ctx context.Context, lists []reservedList) error {
+func readReserved(ctx context.Context, s *store, lists []reservedList) error {
 	key := func(l reservedList) string { return s.keys.reserved(l.queue, l.listener) }
 	lists, err := existing(ctx, s, lists, key)
 	if err != nil {
@@ -193,36 +193,6 @@ func (c *Client) listeners(ctx context.Context) (queues []string, serves map[str
 		}
 	}
 	return queues, serves, wrap("read listeners", err)
-}
-
-// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has none.
-func (q *Queue) HasListener(ctx context.Context) (bool, error) {
-	if err := ValidQueue(q.name); err != nil {
-		return false, err
-	}
-	c := q.client
-	listeners, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
-	if err != nil || len(listeners) == 0 {
-		return false, wrap("list listeners of "+q.name, err)
-	}
-	now, err := c.Clock(ctx)
-	if err != nil {
-		return false, err
-	}
-	ends, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.keys.nodes(), listener) // which a producer may ask
-	})
-	for i, listener := range listeners[:len(ends)] {
-		end, failed := ends[i].Result()
-		if failed != nil && !isNil(failed) {
-			return false, wrap("read leases", failed)
-		}
-		leased := end > 0 // a Quern listener without a lease is dead
-		if leased && end > float64(now.Unix()) || !leased && !isQuernListener(listener) {
-			return true, nil
-		}
-	}
-	return false, wrap("read leases", err)
 }
 
 // Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.

@@ -124,7 +124,7 @@ func TestForgetsAQueue(t *testing.T) {
 
 // recount recounts one queue.
 func recount(ctx context.Context, q *Queue) (forgotten bool, err error) {
-	news, err := q.client.Fleet().Recount(ctx, []string{q.name}, PurgeOptions{})
+	news, err := q.client.Recount(ctx, []string{q.name}, PurgeOptions{})
 	if len(news) == 1 {
 		return news[0].Forgotten, news[0].Err
 	}
@@ -237,7 +237,7 @@ func TestRecountOfManyQueues(t *testing.T) {
 		w.rdb.Set(w.ctx, w.keys.listeners(damaged), "x", 0)
 		w.rdb.SAdd(w.ctx, w.keys.started(stale), "gone~01234567_8 8 id")
 		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: stale})
-		news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
+		news := must[[]Recounted](t)(w.Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
 		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.keys.listeners(damaged)) ||
 			news[1] != (Recounted{Queue: empty, Forgotten: true}) {
 			t.Errorf("%+v", news)

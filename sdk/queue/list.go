@@ -15,9 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxPage is the most tasks of one page.
-const maxPage = pageTasks
-
 // ListOptions choose a page of a queue's tasks.
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
@@ -282,35 +279,11 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
 }
 
-// Summary reads a task without its parameters and result: ErrNoTask if there is none.
-func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
-	if err := ValidID(id); err != nil {
-		return nil, err
-	}
-	tasks, err := c.summaries(ctx, "", "", []string{id})
-	if err == nil && len(tasks) == 0 {
-		err = fmt.Errorf("task %s: %w", id, ErrNoTask)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return tasks[0], nil
-}
-
 // Summaries reads tasks without their parameters and results: of the first IDs, up to the task with which they have this many bytes.
 // read is how many IDs those are; tasks that are gone are left out.
 func (c *Client) Summaries(ctx context.Context, ids []string, bytes int) (tasks []*Task, read int, err error) {
 	tasks, read, _, err = c.someSummaries(ctx, "", "", ids, bytes)
 	return tasks, read, err
-}
-
-// summaryFields are the fields of a task in a list: without parameters and result.
-var summaryFields = []string{
-	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
-	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
-	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "plugin",
-	"digest", "version", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
-	"checkpoint", "after",
 }
 
 // summaries reads the tasks of a queue's list, without those that are gone or have left that status.
@@ -363,17 +336,6 @@ func controls(text string) (n int) {
 		}
 	}
 	return n
-}
-
-// hashOf are the fields of a hash that are there.
-func hashOf(fields []string, values []any) map[string]string {
-	hash := make(map[string]string, len(fields))
-	for i, value := range values {
-		if text, ok := value.(string); ok {
-			hash[fields[i]] = text
-		}
-	}
-	return hash
 }
 
 // summary is a task of a queue's list; nil if it is gone or has left that status.

@@ -70,7 +70,7 @@ func (l *Listener) run(ctx context.Context, notice func()) error {
 		_ = watch.Control(ctx, func() { notify(control); notice() }) // if it fails, the ticker is left
 		watch.Run(ctx, func(string) {})
 	})
-	ticker := time.NewTicker(l.node.client.config.Lease / 3)
+	ticker := time.NewTicker(l.node.client.store.lease / 3)
 	defer ticker.Stop()
 	for {
 		// While Redis is away nobody can renew or take the lease: go on.
@@ -124,7 +124,7 @@ func (l *Listener) TryListen(ctx context.Context) (*Task, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A reserve may run in Redis long after it was given up, so the list is read now and then in any case.
-	if l.doubt || time.Since(l.compared) > l.node.client.config.Lease {
+	if l.doubt || time.Since(l.compared) > l.node.client.store.lease {
 		if task, err := l.compare(ctx); task != nil || err != nil {
 			return task, err
 		}
@@ -160,7 +160,7 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 			return nil, reply.Err
 		}
 		for _, task := range reply.Tasks {
-			if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.born, claim.born) { // it may have started
+			if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born, claim.Born) { // it may have started
 				given[task.ID] = claim
 			} else {
 				unknown = append(unknown, task)
@@ -182,7 +182,7 @@ func (l *Listener) give(ctx context.Context, reserved Reservation) (*Task, error
 		return nil, err
 	}
 	// The claim is that of the reservation, whatever the hash says now: it may be edited by hand, or another's already.
-	task.Queue, task.Node, task.Run, task.born = l.queue, l.node.id, reserved.Run, reserved.born
+	task.Queue, task.Node, task.Run, task.Born = l.queue, l.node.id, reserved.Run, reserved.Born
 	l.given[task.ID] = reserved.Claim()
 	return task, nil
 }

@@ -161,7 +161,7 @@ func (m *model) stale(r *rapid.T) {
 	if task.held() && node == task.node && run == task.run {
 		r.Skip("that is the holder")
 	}
-	hold := Claim{ID: id, Run: run, born: task.hold.born}
+	hold := Claim{ID: id, Run: run, Born: task.hold.Born}
 	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Claim: hold, Result: []byte("stolen")}})
 	done := task.settledBy(settler(node.id, hold))
 	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {

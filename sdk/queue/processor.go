@@ -30,7 +30,7 @@ func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.task.born = claim.born
+	p.task.Born = claim.Born
 	return p.task.Parameters, nil
 }
 
@@ -106,7 +106,7 @@ func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 }
 
 func (p *Processor) claim() Claim {
-	return Claim{ID: p.task.ID, Run: p.task.Run, born: p.task.born}
+	return Claim{ID: p.task.ID, Run: p.task.Run, Born: p.task.Born}
 }
 
 // node is the listener that reserved the task, by the ID that the task carries.

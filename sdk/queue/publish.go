@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -347,71 +345,4 @@ func (s *Subscription) DeliveryID(task string, headers map[string]string) (strin
 	}
 	id := PublishedID(headers[HeaderPublication], s.ID)
 	return id, task == id || strings.HasPrefix(task, id+"-")
-}
-
-// mostReplayed and replayTime bound one replay.
-const (
-	mostReplayed = 10_000 // publications
-	replayTime   = 30 * time.Second
-)
-
-// Replayed is what Replay did.
-type Replayed struct {
-	Publications int       // that match the subscription
-	Tasks        []string  // their new tasks, the oldest publication first
-	Until        time.Time // zero: all were read; otherwise go on from this time
-}
-
-// Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
-// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
-// goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
-func (c *Client) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
-	return c.replay(ctx, subscription, since, dry, replayTime)
-}
-
-func (c *Client) replay(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
-	began := time.Now()
-	s, err := c.Subscription(ctx, subscription)
-	if err != nil {
-		return done, err
-	}
-	found, err := c.publicationsSince(ctx, s.Topic, since, mostReplayed+1)
-	if err != nil {
-		return done, err
-	}
-	for i, z := range found {
-		stopped := i == mostReplayed || i > 0 && time.Since(began) >= within
-		if !stopped {
-			id, _ := z.Member.(string)
-			err = c.deliverAgain(ctx, id, &s, dry, &done)
-		}
-		if stopped || err != nil && len(done.Tasks) > 0 {
-			done.Until = time.UnixMicro(int64(math.Round(z.Score * 1e6)))
-		}
-		if stopped || err != nil {
-			return done, err
-		}
-	}
-	return done, nil
-}
-
-// deliverAgain is Replay for one publication.
-func (c *Client) deliverAgain(ctx context.Context, id string, s *Subscription, dry bool, done *Replayed) error {
-	p, err := c.Publication(ctx, id)
-	if errors.Is(err, ErrNoPublication) { // purged meanwhile
-		return nil
-	}
-	if err != nil || !s.Matches(p.Topic, p.Attributes, p.Payload) {
-		return err
-	}
-	if !dry {
-		spec := p.spec(s)
-		spec.ID, spec.Parameters = spec.ID+"-"+NewID(), p.Payload // see DeliveryID
-		if _, err := c.Queue(s.Queue).enqueue(ctx, []Spec{spec}); err != nil {
-			return fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
-		}
-		done.Tasks = append(done.Tasks, spec.ID)
-	}
-	done.Publications++
-	return nil
 }

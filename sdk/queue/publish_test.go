@@ -375,7 +375,7 @@ func TestPublishWithCompletion(t *testing.T) {
 }
 
 func (w *world) purgePublications(o PurgeOptions) (total int, err error) {
-	for n, failed := range w.Fleet().PurgePublications(w.ctx, o) {
+	for n, failed := range w.PurgePublications(w.ctx, o) {
 		total, err = total+n, errors.Join(err, failed)
 	}
 	return total, err
@@ -446,7 +446,7 @@ func TestPurgePublications(t *testing.T) {
 		purge(PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
 		purge(PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
 		w.rdb.Del(w.ctx, w.keys.publishing())
-		since := must[[]redis.Z](t)(w.publicationsSince(w.ctx, "ord*", now.Add(90*time.Minute), 10))
+		since := must[[]redis.Z](t)(w.publicationsSince(w.ctx, &Subscription{Topic: "ord*"}, now.Add(90*time.Minute), 10))
 		if len(since) != 2 || since[0].Member != "p3" || since[1].Member != "p4" {
 			t.Errorf("since: %v", since)
 		}

@@ -63,7 +63,7 @@ func TestPurge(t *testing.T) {
 			queue := fmt.Sprint("q", i)
 			w.finishAs(t, queue, mixed...)
 			if c.options.Status == "" {
-				news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, []string{queue}, c.options))
+				news := must[[]Recounted](t)(w.Recount(w.ctx, []string{queue}, c.options))
 				if old := len(news) == 1 && news[0].Old; old != (c.n > 0) {
 					t.Errorf("%+v: a recount finds something to purge: %v", c.options, old)
 				}
@@ -173,7 +173,7 @@ func TestPurgeOfStaleEntries(t *testing.T) {
 		purge := func(keep int64, old bool, gone, complete int64, left string) {
 			t.Helper()
 			options := PurgeOptions{Keep: keep, OlderThan: time.Hour}
-			if news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
+			if news := must[[]Recounted](t)(w.Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
 				t.Errorf("of %d to keep a recount finds %v", keep, news)
 			}
 			n := must[int](t)(q.Purge(w.ctx, options))

@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// searched is the longest list that is searched for an ID: more would take Redis milliseconds.
-const searched = 100_000
 
 // Queue is a named queue of a tenant.
 type Queue struct {
@@ -50,16 +46,6 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return nil
 }
 
-// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
-// for that; what runs goes on. A longer hold stays. Resume ends it, and so does another URL of the webhook.
-func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
-	if err := ValidQueue(q.name); err != nil {
-		return err
-	}
-	_, err := q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, wait.Seconds()))
-	return wrap("hold queue "+q.name, err)
-}
-
 // SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are refused.
 func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if err := ValidQueue(q.name); err != nil {
@@ -75,43 +61,10 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	return wrap("limit queue "+q.name, q.client.rdb.HSet(ctx, limits, q.name, limit).Err())
 }
 
-// maxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
-const maxQueuesField = "."
-
-// SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. Beyond it nothing makes a new one: ErrManyQueues. Those
-// that exist stay, and so do those that hosts and workers register for. Hosts set it when they start.
-func (c *Client) SetMaxQueues(ctx context.Context, most int) error {
-	if most <= 0 {
-		return wrap("lift bound of queues", c.rdb.HDel(ctx, c.keys.limits(), maxQueuesField).Err())
-	}
-	return wrap("bound queues", c.rdb.HSet(ctx, c.keys.limits(), maxQueuesField, most).Err())
-}
-
-// MaxQueues is how many queues the tenant may have; 0: any number.
-func (c *Client) MaxQueues(ctx context.Context) (int, error) {
-	most, err := c.rdb.HGet(ctx, c.keys.limits(), maxQueuesField).Result()
-	if isNil(err) {
-		return 0, nil
-	}
-	return int(asInt(most)), wrap("read bound of queues", err)
-}
-
 // manyQueues is a script's error MANYQUEUES.
 func manyQueues(err error) error {
 	text, _ := answered(err)
 	return fmt.Errorf("%w: %s: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
-}
-
-// Limits are those of the tenant's queues that have one.
-func (c *Client) Limits(ctx context.Context) (map[string]int64, error) {
-	read, err := c.rdb.HGetAll(ctx, c.keys.limits()).Result()
-	limits := make(map[string]int64, len(read))
-	for name, text := range read {
-		if limit := asInt(text); limit > 0 && name != maxQueuesField {
-			limits[name] = limit
-		}
-	}
-	return limits, wrap("read limits in "+c.keys.limits(), err)
 }
 
 // Limit is how many tasks may wait in the queue; 0: there is no bound.

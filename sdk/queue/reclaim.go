@@ -92,7 +92,7 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 		return nil, err
 	}
 	ahead, err := c.rdb.ZRangeByScoreWithScores(ctx, c.keys.nodes(), &redis.ZRangeBy{
-		Min: "(" + seconds(now.Add(c.config.Lease)), Max: "+inf",
+		Min: "(" + seconds(now.Add(c.store.lease)), Max: "+inf",
 	}).Result()
 	if err != nil {
 		return nil, wrap("read leases", err)
@@ -209,7 +209,7 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 func (f *Fleet) reclaimQueue(ctx context.Context, total *Reclaimed, listener, queue string, maxCrashes int, force bool) error {
 	c := f.client
 	block := newCall("reclaim", c.keys.reserved(queue, listener),
-		c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.config.Lease / 2).Seconds())
+		c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.store.lease / 2).Seconds())
 	for {
 		reply, err := c.eval(ctx, block)
 		if err != nil {

@@ -69,7 +69,7 @@ func (r *ReserveRequest) fields() []any {
 type Reservation struct {
 	ID   string
 	Run  int64 // a part of its Claim
-	born string
+	Born string
 	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
 	Created, ETA, RetriedAt time.Time
 	Attempts                int
@@ -105,7 +105,7 @@ func (r *Reservation) Since() time.Time {
 }
 
 // Claim is what the node settles the task with.
-func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, born: r.born} }
+func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, Born: r.Born} }
 
 // ReserveReply is the answer to one ReserveRequest.
 type ReserveReply struct {
@@ -160,7 +160,7 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	for i, queue := range queues {
 		lists[i] = reservedList{n.id, queue, held}
 	}
-	return held, n.client.readReserved(ctx, lists)
+	return held, readReserved(ctx, &n.client.store, lists)
 }
 
 // Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve
@@ -196,7 +196,7 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	for err = cmp.Or(err, v.err()); err == nil && v.more(); err = v.err() {
 		task := readReservation(&v)
 		if started {
-			task.born += startedAt(clock)
+			task.Born += startedAt(clock)
 		}
 		r.Tasks = append(r.Tasks, task)
 	}
@@ -217,14 +217,14 @@ func readReservation(v *values) (r Reservation) {
 		r.Large = true
 	}
 	r.Size = v.number()
-	r.born = bornAt("")
+	r.Born = bornAt("")
 	var retry, maxAttempts, maxAge, headers string
 	for n := v.count(); n > 0 && !v.short; n -= 2 {
 		switch field, text := v.text(), v.text(); field {
 		case "created":
-			r.born, r.Created = bornAt(text), parseSeconds(text)
+			r.Born, r.Created = bornAt(text), parseSeconds(text)
 		case "started_at":
-			r.born += startedAt(text)
+			r.Born += startedAt(text)
 		case "eta":
 			r.ETA = parseSeconds(text)
 		case "retried_at":

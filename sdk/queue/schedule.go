@@ -321,51 +321,6 @@ func (c *Client) Schedules(ctx context.Context) (all []*Schedule, err error) {
 // them six times as long.
 const scheduleBytes = 4 << 20
 
-// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
-// where the next page begins, "" if there is none.
-func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
-	ids, err := c.scheduleIDs(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	from, found := slices.BinarySearch(ids, after)
-	if found {
-		from++
-	}
-	ids = ids[from:]
-	some, err := c.scheduleBlock(ctx, ids[:min(max(1, limit), len(ids))])
-	if err != nil {
-		return nil, "", err
-	}
-	if len(some) < len(ids) {
-		next = some[len(some)-1]
-	}
-	page, err = c.readSchedules(ctx, some)
-	return page, next, err
-}
-
-// ScheduleHeads lists the tenant's schedules, by ID, without their Parameters and Options.
-func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
-	ids, err := c.scheduleIDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	fields := []string{
-		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated", "since", "next",
-		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
-	}
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.schedule(id), fields...)
-	})
-	var heads []*Schedule
-	for i, cmd := range cmds {
-		if hash := hashOf(fields, cmd.Val()); len(hash) > 0 {
-			heads = append(heads, newSchedule(ids[i], hash))
-		}
-	}
-	return heads, wrap("read schedules", err)
-}
-
 // scheduleIDs are those of all schedules, sorted.
 func (c *Client) scheduleIDs(ctx context.Context) ([]string, error) {
 	ids, err := c.rdb.ZRange(ctx, c.keys.ticks(), 0, MaxSchedules).Result()

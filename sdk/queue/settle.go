@@ -218,8 +218,8 @@ func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, err
 	if !ok {
 		return claim, verdict(answer, claim.ID)
 	}
-	if born := strings.SplitN(claim.born, "@", 3); len(born) > 1 {
-		claim.born = bornAt(born[1]) + startedAt(clock)
+	if born := strings.SplitN(claim.Born, "@", 3); len(born) > 1 {
+		claim.Born = bornAt(born[1]) + startedAt(clock)
 	}
 	return claim, nil
 }

@@ -210,7 +210,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	released := optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
 	if old.Queue == s.Queue || s.Plugin != "" {                                                                 // one of a plugin is served
 		queue = ""
-	} else if most, err = c.MaxQueues(ctx); err != nil {
+	} else if most, err = c.maxQueues(ctx); err != nil {
 		return err
 	}
 	// Reading them anew for each one would take as long as all others; but some that this client knows may be deleted.

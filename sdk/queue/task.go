@@ -25,7 +25,7 @@ type Task struct {
 	Node string // the listener that holds or held it
 	PID  int    // its process
 	Run  int64  // how many times it was reserved; a part of its Claim
-	born string // see bornAt
+	Born string // see bornAt
 
 	Attempts    int // finished tries that count
 	MaxAttempts int // 0: not set, Unlimited: no bound
@@ -90,7 +90,7 @@ func newTask(id string, hash map[string]string) *Task {
 	t := &Task{
 		ID: id, Queue: hash["queue"], Status: Status(hash["status"]),
 		Error: hash["error"], Reason: Reason(hash["reason"]), LastError: hash["last_error"],
-		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]), born: bornAt(hash["created"]),
+		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]), Born: bornAt(hash["created"]),
 		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
 		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),
@@ -104,7 +104,7 @@ func newTask(id string, hash map[string]string) *Task {
 	}
 	t.After = parseAfter(hash["after"])
 	if t.Status == Started {
-		t.born += startedAt(hash["started_at"])
+		t.Born += startedAt(hash["started_at"])
 	}
 	t.state = stateOf(hash["created"], hash["run"], t.Status, hash["updated"])
 	if t.Status.Finished() {
@@ -215,4 +215,20 @@ func (c *Client) wait(ctx context.Context, id string, read func(context.Context,
 			return task, err
 		} // else it was just retried by hand
 	}
+}
+
+// Summary reads a task without its parameters and result: ErrNoTask if there is none.
+func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	values, err := c.rdb.HMGet(ctx, c.keys.task(id), summaryFields...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read task %s: %w", id, err)
+	}
+	hash := hashOf(summaryFields, values)
+	if len(hash) == 0 {
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	return newTask(id, hash), nil
 }
