@@ -48,7 +48,7 @@ func TestAccessLists(t *testing.T) {
 				t.Fatalf("ACL SETUSER of a %s: %v", role, err)
 			}
 			others := newWorld(t, server.URL())
-			others.keys, others.config.Tenant = keys{"acme"}, "acme"
+			others.store.keys, others.config.Tenant = keys{"acme"}, "acme"
 			must[[]Receipt](t)(others.Queue("work").EnqueueMany(ctx, make([]Spec, 4)))
 			for _, id := range []string{"a", "b"} {
 				must[Subscription](t)(others.Subscribe(ctx, Subscription{ID: id, Topic: "orders", Queue: id}))
@@ -58,7 +58,7 @@ func TestAccessLists(t *testing.T) {
 			}
 			client := must[*Client](t)(New("redis://acme-"+role+":PASSWORD@"+server.Addr()+"/0?read_timeout=20s", Config{Tenant: "acme"}))
 			defer client.Close()
-			w := &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
+			w := &world{Client: client, rdb: client.store.rdb.(*redis.Client), ctx: ctx}
 			scripts := &calledScripts{called: make(map[string]bool)}
 			w.rdb.AddHook(spy(scripts.note))
 			act(t, w)

@@ -8,7 +8,7 @@ import (
 // Advance tells a block of the tasks that wait for others what became of these; hosts do it. It may run beside others. A program
 // calls it, as long as there is more, only where no host runs.
 func (f *Fleet) Advance(ctx context.Context) (Block, error) {
-	block, err := readBlock(f.client.advance(ctx))
+	block, err := readBlock(f.client.store.advance(ctx))
 	return block, wrap("advance dependents", err)
 }
 
@@ -28,7 +28,7 @@ func (q *Queue) Recheck(ctx context.Context) (sum Block, err error) {
 	}
 	id, cursor := "", ""
 	for range recheckBlocks {
-		reply, err := q.client.eval(ctx, newCall("recheck", q.client.keys.blocked(q.name), q.client.clock, q.name, recheckTasks,
+		reply, err := q.client.store.eval(ctx, newCall("recheck", q.client.store.keys.blocked(q.name), q.client.store.clock, q.name, recheckTasks,
 			RecheckAge.Seconds(), id, cursor))
 		v := valuesOf(reply)
 		sum.Tasks, sum.More, sum.Clock = sum.Tasks+v.count(), v.flag(), v.time()

@@ -30,7 +30,7 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	for i := range page {
 		ids[i] = page[i].ID
 	}
-	sizes, err := c.sizesOf(ctx, ids, "result")
+	sizes, err := c.store.sizesOf(ctx, ids, "result")
 	for i, size := range sizes {
 		page[i].Size = size
 	}
@@ -42,7 +42,7 @@ func (c *Client) AllDependencies(ctx context.Context, id string) ([]Dependency, 
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	hash, err := c.rdb.HGetAll(ctx, c.keys.after(id)).Result()
+	hash, err := c.store.rdb.HGetAll(ctx, c.store.keys.after(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read dependencies of task %s: %w", id, err)
 	}

@@ -55,7 +55,7 @@ func (c Config) validate() error {
 
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
-	store
+	store       store
 	owned       bool
 	config      Config
 	waits       waiters
@@ -98,17 +98,17 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 func (c *Client) In(tenant string) (*Client, error) {
 	config := c.config
 	config.Tenant = tenant
-	return NewFromRedis(c.rdb, config)
+	return NewFromRedis(c.store.rdb, config)
 }
 
 // Close closes the connections that the client made, not the one passed to NewFromRedis.
 func (c *Client) Close() error {
 	var err error
-	if c.store.beats != c.rdb {
+	if c.store.beats != c.store.rdb {
 		err = c.store.beats.Close()
 	}
 	if c.owned {
-		err = errors.Join(err, c.rdb.Close())
+		err = errors.Join(err, c.store.rdb.Close())
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func (c *Client) Tenant() string { return c.config.Tenant }
 
 // Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
 func (c *Client) Address() string {
-	if rdb := single(c.rdb); rdb != nil {
+	if rdb := single(c.store.rdb); rdb != nil {
 		return rdb.Options().Addr
 	}
 	return ""
@@ -128,7 +128,7 @@ func (c *Client) Address() string {
 func (c *Client) Lease() time.Duration { return c.config.Lease }
 
 // Ping asks Redis for an answer.
-func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.rdb.Ping(ctx).Err()) }
+func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.store.rdb.Ping(ctx).Err()) }
 
 // Clock is Redis's time, by which leases, delays and ages are measured.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.time(ctx) }

@@ -30,7 +30,7 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared b
 	if declared && s.Absent.IsZero() {
 		return false, nil
 	}
-	now, err := f.client.now(ctx)
+	now, err := f.client.store.now(ctx)
 	switch {
 	case err != nil:
 		return false, err

@@ -97,7 +97,7 @@ func (q *Queue) await(ctx context.Context, id string, after []string, closes boo
 	for first := true; first || len(after) > 0; first = false {
 		n := min(len(after), blockDependencies)
 		last := closes && n == len(after)
-		answer, err := q.client.eval(ctx, newCall("await", q.client.keys.task(id), named(after[:n], q.client.clock, q.name, id, optional(last, "1"))...))
+		answer, err := q.client.store.eval(ctx, newCall("await", q.client.store.keys.task(id), named(after[:n], q.client.store.clock, q.name, id, optional(last, "1"))...))
 		if err == nil {
 			err = verdict(answer, id)
 		}

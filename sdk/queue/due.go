@@ -26,21 +26,21 @@ type Block struct {
 // EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. It may run beside others,
 // Blueque's own included. Hosts do it; a program calls it, as long as there is more, only where no host runs.
 func (q *Queue) EnqueueDue(ctx context.Context) (Block, error) {
-	return q.block(ctx, "enqueue due", newCall("due", q.client.keys.scheduled(q.name), q.client.clock, q.name, dueTasks))
+	return q.block(ctx, "enqueue due", newCall("due", q.client.store.keys.scheduled(q.name), q.client.store.clock, q.name, dueTasks))
 }
 
 // Expire fails a block of the queue's tasks that wait and are past their time; hosts do it. maxAge bounds the age of tasks that
 // have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
 func (q *Queue) Expire(ctx context.Context, maxAge time.Duration, dead string) (Block, error) {
 	return q.block(ctx, "expire",
-		newCall("expire", q.client.keys.expiry(q.name), q.client.clock, q.name, expiryTasks, durationText(maxAge), dead))
+		newCall("expire", q.client.store.keys.expiry(q.name), q.client.store.clock, q.name, expiryTasks, durationText(maxAge), dead))
 }
 
 func (q *Queue) block(ctx context.Context, what string, script call) (Block, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return Block{}, err
 	}
-	block, err := readBlock(q.client.eval(ctx, script))
+	block, err := readBlock(q.client.store.eval(ctx, script))
 	return block, wrap(fmt.Sprintf("%s tasks of %q", what, q.name), err)
 }
 
@@ -57,6 +57,6 @@ func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	_, err := q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, wait.Seconds()))
+	_, err := q.client.store.eval(ctx, newCall("hold", q.client.store.keys.stats(q.name), q.client.store.clock, wait.Seconds()))
 	return wrap("hold queue "+q.name, err)
 }

@@ -24,6 +24,6 @@ func (n *Node) YieldDuty(ctx context.Context, name string) error {
 }
 
 func (n *Node) duty(ctx context.Context, script, name string, args ...any) (bool, error) {
-	answer, err := n.client.eval(ctx, newCall(script, n.client.keys.duty(name), append([]any{n.id}, args...)...))
+	answer, err := n.client.store.eval(ctx, newCall(script, n.client.store.keys.duty(name), append([]any{n.id}, args...)...))
 	return asInt(answer) == 1, wrap(fmt.Sprintf("%s duty %q", script, name), err)
 }

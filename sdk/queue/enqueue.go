@@ -259,7 +259,7 @@ func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) err
 		return nil
 	}
 	found, err := pipelined(ctx, &q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
-		return p.Exists(ctx, q.client.keys.task(id))
+		return p.Exists(ctx, q.client.store.keys.task(id))
 	})
 	existed := make(map[string]bool)
 	for i := 0; err == nil && i < len(ids); i++ {

@@ -51,7 +51,7 @@ type NodeInfo struct {
 // gets; none: all, among which that with a host's plugins may be large.
 func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error) {
 	c := f.client
-	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	scored, err := c.store.rdb.ZRangeWithScores(ctx, c.store.keys.nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -79,7 +79,7 @@ const publishedNodes = 16
 func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
 	for block := range slices.Chunk(nodes, publishedNodes) {
 		cmds, err := pipelined(ctx, &f.client.store, block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
-			return p.HGet(ctx, f.client.keys.node(node.ID), field)
+			return p.HGet(ctx, f.client.store.keys.node(node.ID), field)
 		})
 		if err != nil {
 			return wrap("read nodes", err)
@@ -97,7 +97,7 @@ func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, v
 // a look at each queue and each listener's list of it. fields are as in Nodes.
 func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
 	c := f.client
-	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.nodes(), 0, int64(most)-1).Result()
+	scored, err := c.store.rdb.ZRevRangeWithScores(ctx, c.store.keys.nodes(), 0, int64(most)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -184,7 +184,7 @@ func (c *Client) listeners(ctx context.Context) (queues []string, serves map[str
 	}
 	queues = slices.Sorted(maps.Keys(counted))
 	cmds, err := pipelined(ctx, &c.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
-		return p.SMembers(ctx, c.keys.listeners(queue))
+		return p.SMembers(ctx, c.store.keys.listeners(queue))
 	})
 	serves = make(map[string][]string)
 	for i, cmd := range cmds {
@@ -198,7 +198,7 @@ func (c *Client) listeners(ctx context.Context) (queues []string, serves map[str
 // Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.
 func (f *Fleet) Drain(ctx context.Context, listener string) error {
 	c := f.client
-	answer, err := c.eval(ctx, newCall("drain", c.keys.nodes(), c.clock, listener))
+	answer, err := c.store.eval(ctx, newCall("drain", c.store.keys.nodes(), c.store.clock, listener))
 	if err != nil {
 		return fmt.Errorf("drain %s: %w", listener, err)
 	}
@@ -237,13 +237,13 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	c := f.client
 	var calls []call
 	for from := 0; from < len(queues) || from == 0; from += block {
-		calls = append(calls, newCall("poll", c.keys.nodes(), named(queues[from:min(from+block, len(queues))], c.clock)...))
+		calls = append(calls, newCall("poll", c.store.keys.nodes(), named(queues[from:min(from+block, len(queues))], c.store.clock)...))
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
 	for _, queue := range queues {
 		all.Queues = append(all.Queues, Backlog{Queue: queue})
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		v, of := valuesOf(reply.Val()), all.Queues[i*block:]
 		all.Clock, all.LeaseEnd = v.time(), v.eta()
 		for v.more() {
@@ -265,10 +265,10 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 // twentieth of Backlogs, and passes over tasks with a priority, which are announced.
 func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
 	c := f.client
-	pipe := c.rdb.Pipeline()
+	pipe := c.store.rdb.Pipeline()
 	lists := make([]string, len(empty))
 	for i, queue := range empty {
-		lists[i] = c.keys.pending(queue)
+		lists[i] = c.store.keys.pending(queue)
 	}
 	filled := new(redis.IntCmd)
 	if len(lists) > 0 {
@@ -276,7 +276,7 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 	}
 	still := make([]*redis.IntCmd, len(waiting))
 	for i, queue := range waiting { // its tasks may all have priorities
-		still[i] = pipe.Exists(ctx, c.keys.pending(queue), c.keys.priorities(queue))
+		still[i] = pipe.Exists(ctx, c.store.keys.pending(queue), c.store.keys.priorities(queue))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return false, fmt.Errorf("look at %d queues: %w", len(empty)+len(waiting), err)
@@ -294,11 +294,11 @@ type Quarantine struct {
 // Quarantines lists the quarantines of the tenant, by plugin and digest.
 func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	c := f.client
-	versions, err := c.rdb.HGetAll(ctx, c.keys.crashes()).Result()
+	versions, err := c.store.rdb.HGetAll(ctx, c.store.keys.crashes()).Result()
 	if err != nil || len(versions) == 0 {
-		return nil, wrap("read quarantines of "+c.keys.crashes(), err)
+		return nil, wrap("read quarantines of "+c.store.keys.crashes(), err)
 	}
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -321,5 +321,5 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 // EndQuarantine lets hosts run a version of a plugin again, and forgets the hosts that it killed.
 func (f *Fleet) EndQuarantine(ctx context.Context, plugin, digest string) error {
 	c := f.client
-	return wrap("release plugin "+plugin, c.rdb.HDel(ctx, c.keys.crashes(), plugin+" "+digest).Err())
+	return wrap("release plugin "+plugin, c.store.rdb.HDel(ctx, c.store.keys.crashes(), plugin+" "+digest).Err())
 }

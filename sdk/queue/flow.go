@@ -59,7 +59,7 @@ type flowTask struct {
 // unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
 func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(id), "status", "queue", "after", "created", "run", "updated")
+		return p.HMGet(ctx, c.store.keys.task(id), "status", "queue", "after", "created", "run", "updated")
 	})
 	for i, cmd := range cmds {
 		hash := cmd.Val()
@@ -91,9 +91,9 @@ func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask,
 func (c *Client) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]call, len(tasks))
 	for i, t := range tasks {
-		calls[i] = newCall("cancel", c.keys.task(t.id), c.clock, t.queue, t.id, t.state)
+		calls[i] = newCall("cancel", c.store.keys.task(t.id), c.store.clock, t.queue, t.id, t.state)
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		if err := reply.Err(); err != nil {
 			return changed, err
 		}
@@ -137,9 +137,9 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 			page = append(page, place{id: all[read]})
 		}
 		cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, at place) (n near) {
-			n.below = p.LRange(ctx, c.keys.children(at.id), at.from, at.from+pageTasks-1)
+			n.below = p.LRange(ctx, c.store.keys.children(at.id), at.from, at.from+pageTasks-1)
 			if whole && at.from == 0 {
-				n.above = p.HKeys(ctx, c.keys.after(at.id))
+				n.above = p.HKeys(ctx, c.store.keys.after(at.id))
 			}
 			return n
 		})
@@ -161,7 +161,7 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 			}
 		}
 		waits, err := pipelined(ctx, &c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
-			return p.HExists(ctx, c.keys.after(e.id), e.after)
+			return p.HExists(ctx, c.store.keys.after(e.id), e.after)
 		})
 		if err != nil {
 			return nil, wrap("read the flow of task "+id, err)

@@ -102,7 +102,7 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 	seen := 0
 	for queue := range queues {
 		for cursor := uint64(0); ; {
-			found, next, err := c.rdb.ZScan(ctx, c.keys.index(queue), cursor, pattern, block).Result()
+			found, next, err := c.store.rdb.ZScan(ctx, c.store.keys.index(queue), cursor, pattern, block).Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
 				break // a damaged queue hides no task of others
 			}
@@ -146,7 +146,7 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 	word := "K" + hex.EncodeToString(sum[:])
 	from := "[" + word + " "
 	for more := true; more && len(ids) < searched; {
-		members, err := c.rdb.ZRangeByLex(ctx, c.keys.keyed(q.name), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: maxPage}).Result()
+		members, err := c.store.rdb.ZRangeByLex(ctx, c.store.keys.keyed(q.name), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: maxPage}).Result()
 		if err != nil {
 			return nil, 0, err
 		}
@@ -157,7 +157,7 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 	}
 	read = len(ids)
 	hashes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(id), "status", "created")
+		return p.HMGet(ctx, c.store.keys.task(id), "status", "created")
 	})
 	created := make(map[string]time.Time, read)
 	for i, hash := range hashes {
@@ -171,7 +171,7 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
-	k, rdb := q.client.keys, q.client.rdb
+	k, rdb := q.client.store.keys, q.client.store.rdb
 	from, to := int64(o.Offset), int64(o.Offset+o.Limit-1)
 	switch o.Status {
 	case "":
@@ -193,7 +193,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 
 // scheduledIDs pages through the tasks with a time, the next due first, and then through those that wait for others.
 func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
-	k, rdb := q.client.keys, q.client.rdb
+	k, rdb := q.client.store.keys, q.client.store.rdb
 	ids, err := rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
 	if missing := to - from + 1 - int64(len(ids)); err == nil && missing > 0 {
 		var timed int64
@@ -210,7 +210,7 @@ func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, err
 
 // pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
 func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
-	k, rdb := q.client.keys, q.client.rdb
+	k, rdb := q.client.store.keys, q.client.store.rdb
 	levels, err := rdb.SMembers(ctx, k.priorities(q.name)).Result()
 	if err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ const defaultLevel = "050"
 // listener.
 func (q *Queue) held(ctx context.Context, status Status) (ids []string, err error) {
 	c := q.client
-	running, err := c.rdb.SMembers(ctx, c.keys.started(q.name)).Result()
+	running, err := c.store.rdb.SMembers(ctx, c.store.keys.started(q.name)).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -261,17 +261,17 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 	if status == Started {
 		return slices.Sorted(maps.Keys(started)), nil // a set has no order; pages need one
 	}
-	known, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
+	known, err := c.store.rdb.SMembers(ctx, c.store.keys.listeners(q.name)).Result()
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := c.rdb.ZRange(ctx, c.keys.nodes(), 0, -1).Result()
+	nodes, err := c.store.rdb.ZRange(ctx, c.store.keys.nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
 	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
 	lists, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
-		return p.LRange(ctx, c.keys.reserved(q.name, listener), 0, -1)
+		return p.LRange(ctx, c.store.keys.reserved(q.name, listener), 0, -1)
 	})
 	for _, list := range lists {
 		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
@@ -305,7 +305,7 @@ func (c *Client) someSummaries(ctx context.Context, queue string, status Status,
 	tasks = make([]*Task, 0, len(ids))
 	for some := range slices.Chunk(ids, block) {
 		cmds, err := pipelined(ctx, &c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-			return p.HMGet(ctx, c.keys.task(id), summaryFields...)
+			return p.HMGet(ctx, c.store.keys.task(id), summaryFields...)
 		})
 		if err != nil {
 			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)

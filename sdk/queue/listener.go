@@ -203,7 +203,7 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 	following.Go(func() { watch.Run(running, func(string) { notify(wake) }) })
 	_ = watch.Add(ctx, l.queue) // if it fails, the poll is left
 
-	poll := time.NewTicker(l.node.client.poll)
+	poll := time.NewTicker(l.node.client.store.poll)
 	defer poll.Stop()
 	pause := minPause
 	for task == nil && passing(err) {

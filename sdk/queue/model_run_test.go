@@ -218,7 +218,7 @@ func (m *model) kill(r *rapid.T) {
 		return
 	}
 	node.dead = true
-	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
+	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.store.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
 		r.Fatal(err)
 	}
 }

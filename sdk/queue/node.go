@@ -44,7 +44,7 @@ func (n *Node) ID() string { return n.id }
 // Join makes the node known, with a lease, before it listens to any queue. Joining again renews.
 func (n *Node) Join(ctx context.Context) error {
 	c := n.client
-	_, err := c.eval(ctx, newCall("join", c.keys.nodes(), c.clock, n.id, c.store.lease.Seconds()))
+	_, err := c.store.eval(ctx, newCall("join", c.store.keys.nodes(), c.store.clock, n.id, c.store.lease.Seconds()))
 	return wrap("join", err)
 }
 
@@ -66,7 +66,7 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 		}
 	}
 	n.mu.Unlock()
-	for i, reply := range n.client.evalAll(ctx, calls) {
+	for i, reply := range n.client.store.evalAll(ctx, calls) {
 		errs[at[i]] = wrap(fmt.Sprintf("register listener for %q", queues[at[i]]), reply.Err())
 	}
 	return errs
@@ -74,7 +74,7 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 
 // listening is a call of register.lua or unregister.lua.
 func (n *Node) listening(script string, queue string) call {
-	k := n.client.keys
+	k := n.client.store.keys
 	return call{allScripts[script], []string{k.listeners(queue), k.queues()}, []any{n.id, queue}}
 }
 
@@ -85,7 +85,7 @@ func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string
 		listens *redis.BoolCmd
 		known   *redis.FloatCmd
 	}
-	k := n.client.keys
+	k := n.client.store.keys
 	cmds, err := pipelined(ctx, &n.client.store, queues, func(p redis.Pipeliner, queue string) registration {
 		return registration{p.SIsMember(ctx, k.listeners(queue), n.id), p.ZScore(ctx, k.queues(), queue)}
 	})
@@ -103,7 +103,7 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	for i, queue := range queues {
 		calls[i] = n.listening("unregister", queue)
 	}
-	for i, reply := range n.client.evalAll(ctx, calls) {
+	for i, reply := range n.client.store.evalAll(ctx, calls) {
 		errs[i] = wrap(fmt.Sprintf("unregister listener from %q", queues[i]), reply.Err())
 		if ctx.Err() != nil || IsUnavailable(errs[i]) {
 			return cmp.Or(errs[i], ctx.Err())
@@ -116,11 +116,11 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 // means that others count it as dead: it must drop its tasks and start again as a new node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	c, lease := n.client, n.client.store.lease
-	args := []any{c.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
+	args := []any{c.store.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
 	for field, text := range about {
 		args = append(args, field, text)
 	}
-	answer, err := newCall("renew", c.keys.nodes(), args...).on(ctx, c.store.beats).Result()
+	answer, err := newCall("renew", c.store.keys.nodes(), args...).on(ctx, c.store.beats).Result()
 	if err != nil {
 		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
@@ -142,19 +142,19 @@ func (n *Node) Leave(ctx context.Context) error {
 		return err
 	}
 	// A reserve may still be on its way. It takes nothing from here on, and others reclaim what it took before.
-	if _, err := n.client.condemn(ctx, n.id, "own"); err != nil {
+	if _, err := n.client.store.condemn(ctx, n.id, "own"); err != nil {
 		return fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
 	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
 		return err
 	}
-	return n.client.retire(ctx, n.id, "")
+	return n.client.store.retire(ctx, n.id, "")
 }
 
 // Marks tells which of these held tasks are to be stopped, and whether the node is to drain. A host reads them at each message
 // on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
-	k := n.client.keys
+	k := n.client.store.keys
 	cmds, err := pipelined(ctx, &n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
 		if id == "" {
 			return p.HExists(ctx, k.node(n.id), "drain")

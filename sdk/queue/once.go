@@ -37,7 +37,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 		}
 	}
 	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
-		return p.Get(ctx, c.keys.once(s.ID))
+		return p.Get(ctx, c.store.keys.once(s.ID))
 	})
 	if err != nil && !isNil(err) {
 		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
@@ -68,7 +68,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
 	_, err = pipelined(ctx, &c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
-		return p.Set(ctx, c.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
+		return p.Set(ctx, c.store.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
 	})
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }

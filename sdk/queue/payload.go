@@ -16,16 +16,16 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 
 // ParametersWithin is Parameters for a caller that has room for this many bytes: ErrTooLarge, and nothing is read, if there are more.
 func (c *Client) ParametersWithin(ctx context.Context, id string, most int64) ([]byte, error) {
-	value, found, err := c.readPayload(ctx, id, "parameters", most)
+	value, found, err := c.store.readPayload(ctx, id, "parameters", most)
 	if found || err != nil {
 		return value, err
 	}
-	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result()
+	live, err := c.store.rdb.HGet(ctx, c.store.keys.task(id), "live_id").Result()
 	if err == nil {
-		value, _, err = c.readPayload(ctx, live, "parameters", most)
+		value, _, err = c.store.readPayload(ctx, live, "parameters", most)
 		return value, err
 	}
-	exists, err := c.rdb.Exists(ctx, c.keys.task(id)).Result()
+	exists, err := c.store.rdb.Exists(ctx, c.store.keys.task(id)).Result()
 	if err == nil && exists == 0 {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
@@ -38,7 +38,7 @@ func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, err
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	value, found, err := c.readPayload(ctx, id, "result", most)
+	value, found, err := c.store.readPayload(ctx, id, "result", most)
 	if err == nil && !found {
 		err = fmt.Errorf("result of task %s: %w", id, ErrNoTask)
 	}
@@ -57,18 +57,18 @@ func (c *Client) PublicationWithin(ctx context.Context, id string, most int64) (
 		return nil, err
 	}
 	var size int64
-	if c.measures(most) {
+	if c.store.measures(most) {
 		var err error
-		if size, _, err = c.publicationSize(ctx, id); err != nil {
+		if size, _, err = c.store.publicationSize(ctx, id); err != nil {
 			return nil, err
 		}
 	}
 	if size > most {
 		return nil, noRoom("the payload of publication "+id, size, most)
 	}
-	rdb, end := c.payloadReader(size)
+	rdb, end := c.store.payloadReader(size)
 	defer end()
-	hash, err := rdb.HGetAll(ctx, c.keys.publication(id)).Result()
+	hash, err := rdb.HGetAll(ctx, c.store.keys.publication(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read publication %s: %w", id, err)
 	}

@@ -95,7 +95,7 @@ func (p *Processor) Checkpoint(ctx context.Context, value []byte) error {
 
 func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 	if settlement.Requeue != "" && !p.task.Expires.IsZero() {
-		now, err := p.client.now(ctx)
+		now, err := p.client.store.now(ctx)
 		if err != nil {
 			return fmt.Errorf("task %s: %w", p.task.ID, err)
 		}

@@ -16,7 +16,7 @@ func (c *Client) PublicationSummary(ctx context.Context, id string) (*Publicatio
 	if err := ValidPublication(id); err != nil {
 		return nil, err
 	}
-	hash, err := c.rdb.HMGet(ctx, c.keys.publication(id), publicationFields...).Result()
+	hash, err := c.store.rdb.HMGet(ctx, c.store.keys.publication(id), publicationFields...).Result()
 	fields := hashOf(publicationFields, hash)
 	if err == nil && len(fields) == 0 {
 		return nil, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
@@ -40,13 +40,13 @@ type PublishedTask struct {
 // publication may not exist yet.
 func (c *Client) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
 	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative places from the end
-	ids, err := c.rdb.LRange(ctx, c.keys.published(id), offset, offset+limit-1).Result()
+	ids, err := c.store.rdb.LRange(ctx, c.store.keys.published(id), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read tasks of publication %s: %w", id, err)
 	}
 	tasks := make([]PublishedTask, len(ids))
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, subscription string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(PublishedID(id, subscription)), "queue", "status", "reason")
+		return p.HMGet(ctx, c.store.keys.task(PublishedID(id, subscription)), "queue", "status", "reason")
 	})
 	for i, cmd := range cmds {
 		tasks[i] = PublishedTask{Subscription: ids[i], ID: PublishedID(id, ids[i])}
@@ -65,12 +65,12 @@ func (c *Client) Publications(ctx context.Context, topic string, offset, limit i
 	if limit < 1 || limit > maxPage || offset < 0 {
 		return nil, fmt.Errorf("%w: page of %d publications from %d: use a limit of 1 to %d and an offset from 0", ErrInvalid, limit, offset, maxPage)
 	}
-	ids, err := c.rdb.ZRevRange(ctx, c.keys.publications(topic), offset, offset+limit-1).Result()
+	ids, err := c.store.rdb.ZRevRange(ctx, c.store.keys.publications(topic), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
 	}
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.publication(id), publicationFields...)
+		return p.HMGet(ctx, c.store.keys.publication(id), publicationFields...)
 	})
 	var all []*Publication
 	for i, cmd := range cmds {
@@ -137,7 +137,7 @@ func (c *Client) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
 
 // busyTopics are the names of topics with publications, and when each had its last one.
 func (c *Client) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
-	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.topics(), 0, most-1).Result()
+	scored, err := c.store.rdb.ZRevRangeWithScores(ctx, c.store.keys.topics(), 0, most-1).Result()
 	last = make(map[string]time.Time)
 	for _, z := range scored {
 		name, _ := z.Member.(string)
@@ -153,7 +153,7 @@ func (c *Client) readTopics(ctx context.Context, names []string, subscriptions [
 		kept   *redis.IntCmd
 	}
 	cmds, err := pipelined(ctx, &c.store, names, func(p redis.Pipeliner, name string) read {
-		return read{p.HMGet(ctx, c.keys.topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.keys.publications(name))}
+		return read{p.HMGet(ctx, c.store.keys.topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.store.keys.publications(name))}
 	})
 	topics := make([]Topic, len(cmds))
 	of := make(map[string][]*Subscription) // by topic; "*": those of patterns
@@ -194,7 +194,7 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	if err != nil {
 		return Topic{}, err
 	}
-	score, err := c.rdb.ZScore(ctx, c.keys.topics(), name).Result()
+	score, err := c.store.rdb.ZScore(ctx, c.store.keys.topics(), name).Result()
 	if isNil(err) {
 		if topics[0].Subscriptions == 0 {
 			return Topic{}, fmt.Errorf("topic %s: %w", name, ErrNoTopic)

@@ -214,7 +214,7 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 		byID[all[i].ID] = &all[i]
 	}
 	out := chosen{before: p.turns, total: p.Subscribers}
-	ids, err := c.rdb.LRange(ctx, c.keys.published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
+	ids, err := c.store.rdb.LRange(ctx, c.store.keys.published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
 	for _, id := range ids {
 		out.next = append(out.next, byID[id])
 	}
@@ -232,7 +232,7 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) call 
 	if to.before >= 0 {
 		from, after = strconv.Itoa(to.before), to.before+len(to.next)
 	}
-	args := []any{c.clock, p.Topic, generation, to.total, from, after, marker}
+	args := []any{c.store.clock, p.Topic, generation, to.total, from, after, marker}
 	args = p.arguments(args, p.State == "")
 	args = named(to.all, args...)
 	for _, s := range to.next {
@@ -249,13 +249,13 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) call 
 			args[begin+2] = len(options)
 		}
 	}
-	return newCall("publish", c.keys.publication(p.ID), args...)
+	return newCall("publish", c.store.keys.publication(p.ID), args...)
 }
 
 // evalPublish runs publish.lua and waits for replicas, as Enqueue does.
 func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishAnswer, error) {
 	wanted := c.config.Replicas
-	cmds, got, waited := c.evalReplicated(ctx, []call{one}, wanted, c.config.ReplicaTimeout)
+	cmds, got, waited := c.store.evalReplicated(ctx, []call{one}, wanted, c.config.ReplicaTimeout)
 	text, err := cmds[0].Text()
 	switch {
 	case redis.HasErrorPrefix(err, "QUEUEFULL"):

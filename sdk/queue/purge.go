@@ -64,9 +64,9 @@ func (c *Client) Recount(ctx context.Context, queues []string, options PurgeOpti
 	blocks := slices.Collect(slices.Chunk(queues, recountQueues))
 	calls := make([]call, len(blocks))
 	for i, block := range blocks {
-		calls[i] = newCall("recount", c.keys.queues(), named(block, c.clock, age, keep)...)
+		calls[i] = newCall("recount", c.store.keys.queues(), named(block, c.store.clock, age, keep)...)
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		v := valuesOf(reply.Val())
 		for v.more() {
 			number, word := v.count(), v.text()
@@ -96,20 +96,20 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 		return 0, err
 	}
 	age, keep := options.limits()
-	lists := map[Status]string{Complete: q.client.keys.complete(q.name), Failed: q.client.keys.failed(q.name)}
+	lists := map[Status]string{Complete: q.client.store.keys.complete(q.name), Failed: q.client.store.keys.failed(q.name)}
 	for _, status := range []Status{Complete, Failed} {
 		if options.Status != "" && options.Status != status {
 			continue
 		}
 		for passed, done := optional(options.Foreign, "0"), false; !done; {
-			reply, err := q.client.eval(ctx, newCall("purge", lists[status], q.client.clock, q.name, string(status), purgeTasks,
+			reply, err := q.client.store.eval(ctx, newCall("purge", lists[status], q.client.store.clock, q.name, string(status), purgeTasks,
 				age, keep, optional(options.Foreign, "1"), passed))
 			v := valuesOf(reply)
 			total += v.count()
 			passed, done = v.text(), v.flag()
 			untold := v.flag()
 			if err = cmp.Or(err, v.err()); err == nil && untold {
-				err = q.client.advanceAll(ctx)
+				err = q.client.store.advanceAll(ctx)
 			}
 			if err != nil {
 				return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
@@ -130,7 +130,7 @@ func (c *Client) PurgePublications(ctx context.Context, options PurgeOptions) it
 		err := options.validate()
 		for cursor := uint64(0); err == nil; {
 			var entries []string // and their scores
-			if entries, cursor, err = c.rdb.ZScan(ctx, c.keys.topics(), cursor, "", pageTasks).Result(); err != nil {
+			if entries, cursor, err = c.store.rdb.ZScan(ctx, c.store.keys.topics(), cursor, "", pageTasks).Result(); err != nil {
 				err = fmt.Errorf("list topics: %w", err)
 				break
 			}
@@ -153,10 +153,10 @@ func (c *Client) prune(ctx context.Context, topics []string, options PurgeOption
 	for len(topics) > 0 {
 		calls := make([]call, len(topics))
 		for i, topic := range topics {
-			calls[i] = newCall("prune", c.keys.publications(topic), c.clock, topic, purgeTasks, age, keep, passed[topic])
+			calls[i] = newCall("prune", c.store.keys.publications(topic), c.store.clock, topic, purgeTasks, age, keep, passed[topic])
 		}
 		var more []string
-		for i, reply := range c.evalAll(ctx, calls) {
+		for i, reply := range c.store.evalAll(ctx, calls) {
 			v := valuesOf(reply.Val())
 			gone, over, ended := v.count(), v.number(), v.flag()
 			if failed := cmp.Or(reply.Err(), v.err()); failed != nil {

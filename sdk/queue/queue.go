@@ -25,7 +25,7 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	return wrap("pause queue "+q.name, q.client.rdb.SAdd(ctx, q.client.keys.paused(), q.name).Err())
+	return wrap("pause queue "+q.name, q.client.store.rdb.SAdd(ctx, q.client.store.keys.paused(), q.name).Err())
 }
 
 // Resume ends a pause, and what Hold began, and wakes the listeners.
@@ -33,16 +33,16 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	_, err := q.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.SRem(ctx, q.client.keys.paused(), q.name)
-		p.HDel(ctx, q.client.keys.stats(q.name), "held")
+	_, err := q.client.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.SRem(ctx, q.client.store.keys.paused(), q.name)
+		p.HDel(ctx, q.client.store.keys.stats(q.name), "held")
 		return nil
 	})
 	if err != nil {
 		return wrap("resume queue "+q.name, err)
 	}
 	// If this is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
-	_ = q.client.rdb.Publish(ctx, q.client.keys.channel(q.name), "").Err()
+	_ = q.client.store.rdb.Publish(ctx, q.client.store.keys.channel(q.name), "").Err()
 	return nil
 }
 
@@ -54,11 +54,11 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if limit < 0 {
 		return fmt.Errorf("%w: limit %d of queue %q: use 1 or more, or 0 for none", ErrInvalid, limit, q.name)
 	}
-	limits := q.client.keys.limits()
+	limits := q.client.store.keys.limits()
 	if limit == 0 {
-		return wrap("lift limit of queue "+q.name, q.client.rdb.HDel(ctx, limits, q.name).Err())
+		return wrap("lift limit of queue "+q.name, q.client.store.rdb.HDel(ctx, limits, q.name).Err())
 	}
-	return wrap("limit queue "+q.name, q.client.rdb.HSet(ctx, limits, q.name, limit).Err())
+	return wrap("limit queue "+q.name, q.client.store.rdb.HSet(ctx, limits, q.name, limit).Err())
 }
 
 // manyQueues is a script's error MANYQUEUES.
@@ -69,7 +69,7 @@ func manyQueues(err error) error {
 
 // Limit is how many tasks may wait in the queue; 0: there is no bound.
 func (q *Queue) Limit(ctx context.Context) (int64, error) {
-	limit, err := q.client.rdb.HGet(ctx, q.client.keys.limits(), q.name).Result()
+	limit, err := q.client.store.rdb.HGet(ctx, q.client.store.keys.limits(), q.name).Result()
 	if isNil(err) {
 		return 0, nil
 	}

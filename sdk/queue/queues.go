@@ -20,7 +20,7 @@ func (c *Client) Tenants(ctx context.Context) ([]string, error) {
 	const block = 1000
 	names := make(map[string]bool)
 	for cursor, seen := uint64(0), 0; seen < tenantKeys; seen += block {
-		found, next, err := c.rdb.ScanType(ctx, cursor, "*"+keys{}.queues(), block, "zset").Result()
+		found, next, err := c.store.rdb.ScanType(ctx, cursor, "*"+keys{}.queues(), block, "zset").Result()
 		if err != nil {
 			return nil, wrap("look for tenants", err)
 		}
@@ -50,7 +50,7 @@ func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[st
 	if most < math.MaxInt64-from {
 		to = from + most - 1
 	}
-	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.queues(), from, to).Result()
+	scored, err := c.store.rdb.ZRangeWithScores(ctx, c.store.keys.queues(), from, to).Result()
 	queues = make(map[string]int64, len(scored))
 	for _, z := range scored {
 		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
@@ -60,7 +60,7 @@ func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[st
 	if int64(len(scored)) == most {
 		next = from + most
 	}
-	return queues, next, wrap("list queues in "+c.keys.queues(), err)
+	return queues, next, wrap("list queues in "+c.store.keys.queues(), err)
 }
 
 // HasQueue tells whether the tenant has a queue of this name.
@@ -68,7 +68,7 @@ func (c *Client) HasQueue(ctx context.Context, name string) (bool, error) {
 	if err := ValidQueue(name); err != nil {
 		return false, err
 	}
-	err := c.rdb.ZScore(ctx, c.keys.queues(), name).Err()
+	err := c.store.rdb.ZScore(ctx, c.store.keys.queues(), name).Err()
 	if isNil(err) {
 		return false, nil
 	}
@@ -81,19 +81,19 @@ const busiestOf = 10_000
 // BusiestQueues lists the names of at most that many queues, and how many the tenant has. Of more, half are those with the most
 // pending tasks of priority 50, which most tasks have, and the others those with the most listeners.
 func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
-	p := c.rdb.Pipeline()
-	listed, count := p.ZRevRange(ctx, c.keys.queues(), 0, busiestOf-1), p.ZCard(ctx, c.keys.queues())
+	p := c.store.rdb.Pipeline()
+	listed, count := p.ZRevRange(ctx, c.store.keys.queues(), 0, busiestOf-1), p.ZCard(ctx, c.store.keys.queues())
 	_, err = p.Exec(ctx)
 	names = slices.DeleteFunc(listed.Val(), func(name string) bool { return ValidQueue(name) != nil })
 	if err == nil && len(names) > most {
 		names, err = c.busiest(ctx, names, most)
 	}
-	return names, count.Val(), wrap("list queues in "+c.keys.queues(), err)
+	return names, count.Val(), wrap("list queues in "+c.store.keys.queues(), err)
 }
 
 // busiest are that many of the queues, which come with the most listeners first.
 func (c *Client) busiest(ctx context.Context, served []string, most int) ([]string, error) {
-	cmds, err := pipelined(ctx, &c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.keys.pending(name)) })
+	cmds, err := pipelined(ctx, &c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.store.keys.pending(name)) })
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (c *Client) busiest(ctx context.Context, served []string, most int) ([]stri
 
 // Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
 func (c *Client) Info(ctx context.Context, sections ...string) (map[string]string, error) {
-	text, err := c.rdb.Info(ctx, sections...).Result()
+	text, err := c.store.rdb.Info(ctx, sections...).Result()
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -126,7 +126,7 @@ func (c *Client) Info(ctx context.Context, sections ...string) (map[string]strin
 // Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
 func (c *Client) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {
-		values, failed := c.rdb.ConfigGet(ctx, name).Result()
+		values, failed := c.store.rdb.ConfigGet(ctx, name).Result()
 		err = cmp.Or(err, wrap("read setting "+name, failed))
 		value, ok := values[name]
 		return value, ok

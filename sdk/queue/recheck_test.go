@@ -85,7 +85,7 @@ func TestRecheckRepairs(t *testing.T) {
 		}
 		got := w.reserve(t, node, "q", true)
 		w.settle(t, node, "q", Settlement{Claim: got.Claim()})
-		w.rdb.Del(w.ctx, w.keys.ended(), w.keys.children("a"), w.keys.after("unknown"), w.keys.task("unlisted"))
+		w.rdb.Del(w.ctx, w.store.keys.ended(), w.store.keys.children("a"), w.store.keys.after("unknown"), w.store.keys.task("unlisted"))
 		w.advance(t)
 		if block := must[Block](t)(q.Recheck(w.ctx)); block.Tasks != 0 {
 			t.Errorf("looked at once at %+v", block)
@@ -113,7 +113,7 @@ func TestRecheckOfWhatIsLost(t *testing.T) {
 		must[bool](t)(q.Cancel(w.ctx, "d0"))
 		w.advance(t)
 		for _, id := range []string{"ended", "any"} {
-			w.rdb.HDel(w.ctx, w.keys.after(id), ids[8:]...)
+			w.rdb.HDel(w.ctx, w.store.keys.after(id), ids[8:]...)
 		}
 		for look := range 6 {
 			w.at(float64(look+1) * (RecheckAge.Seconds() + 1))
@@ -134,10 +134,10 @@ func TestADamagedQueueOfADependent(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "a"})
 		w.enqueue(t, "bad", "", Options{ID: "b", After: []string{"a"}})
 		w.after(t, "c", WhenComplete, "a")
-		w.rdb.Set(w.ctx, w.keys.stats("bad"), "", 0)
+		w.rdb.Set(w.ctx, w.store.keys.stats("bad"), "", 0)
 		w.run(t, node, "a", "", nil)
 		w.is(t, map[string]string{"b": "scheduled", "c": "pending"})
-		w.rdb.Del(w.ctx, w.keys.stats("bad"))
+		w.rdb.Del(w.ctx, w.store.keys.stats("bad"))
 		w.at(RecheckAge.Seconds() + 1)
 		must[Block](t)(w.Queue("bad").Recheck(w.ctx))
 		w.is(t, map[string]string{"b": "pending"})

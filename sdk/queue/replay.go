@@ -82,13 +82,13 @@ func (c *Client) deliverAgain(ctx context.Context, id string, s *Subscription, d
 // publicationsSince lists the IDs and times of publications that are kept of all topics of a subscription, from a time on, oldest
 // first, at most this many.
 func (c *Client) publicationsSince(ctx context.Context, s *Subscription, since time.Time, most int) ([]redis.Z, error) {
-	topics, err := c.rdb.ZRange(ctx, c.keys.topics(), 0, -1).Result()
+	topics, err := c.store.rdb.ZRange(ctx, c.store.keys.topics(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	topics = slices.DeleteFunc(topics, func(topic string) bool { return !s.OfTopic(topic) })
 	cmds, err := pipelined(ctx, &c.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
-		return p.ZRangeByScoreWithScores(ctx, c.keys.publications(topic), &redis.ZRangeBy{Min: seconds(since), Max: "+inf", Count: int64(most)})
+		return p.ZRangeByScoreWithScores(ctx, c.store.keys.publications(topic), &redis.ZRangeBy{Min: seconds(since), Max: "+inf", Count: int64(most)})
 	})
 	var found []redis.Z
 	for _, cmd := range cmds {

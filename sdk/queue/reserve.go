@@ -123,12 +123,12 @@ type ReserveReply struct {
 
 // Reserve asks for tasks of several queues at once. It must not be repeated blindly: see ReserveReply.Err.
 func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []ReserveReply {
-	k := n.client.keys
+	k := n.client.store.keys
 	calls := make([]call, len(requests))
 	for i, r := range requests {
 		version := optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
 		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, append([]any{
-			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
+			n.client.store.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
 			durationText(r.MaxAge), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
 		}, r.fields()...)}
@@ -139,7 +139,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 		for ; to < len(calls) && (to == from || size < tripBytes); to++ {
 			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
 		}
-		for i, reply := range n.client.evalAll(ctx, calls[from:to]) {
+		for i, reply := range n.client.store.evalAll(ctx, calls[from:to]) {
 			replies[from+i] = readReserveReply(reply, requests[from+i].Start, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
 		}
 		from = to
@@ -149,7 +149,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 
 // Held reads the IDs in the node's own reserved list of the queue, newest first.
 func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
-	ids, err := n.client.rdb.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1).Result()
+	ids, err := n.client.store.rdb.LRange(ctx, n.client.store.keys.reserved(queue, n.id), 0, -1).Result()
 	return ids, wrap(fmt.Sprintf("read reserved list of %q", queue), err)
 }
 
@@ -171,12 +171,12 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	}
 	fields := request.fields()
 	args := append([]any{
-		n.client.clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
+		n.client.store.clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
 	}, fields...)
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	reply := newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...).on(ctx, n.client.rdb)
+	reply := newCall("adopt", n.client.store.keys.reserved(request.Queue, n.id), args...).on(ctx, n.client.store.rdb)
 	return readReserveReply(reply, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
 }
 

@@ -27,7 +27,7 @@ func (c *Client) FleetStats(ctx context.Context, n *Node, most int, own []string
 	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
 	if !mine {
 		var err error
-		text, err = c.rdb.GetRange(ctx, c.keys.sample(), 0, int64(most)*sampleBytes).Result()
+		text, err = c.store.rdb.GetRange(ctx, c.store.keys.sample(), 0, int64(most)*sampleBytes).Result()
 		if err = passReplies(err); err != nil {
 			return nil, fmt.Errorf("read sample of queues: %w", err)
 		}
@@ -42,7 +42,7 @@ func (c *Client) FleetStats(ctx context.Context, n *Node, most int, own []string
 			return nil, err
 		}
 		if mine {
-			_ = c.rdb.Set(ctx, c.keys.sample(), formatSample(counted), sampleLife).Err()
+			_ = c.store.rdb.Set(ctx, c.store.keys.sample(), formatSample(counted), sampleLife).Err()
 		}
 	}
 	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
@@ -54,11 +54,11 @@ func (c *Client) sampled(ctx context.Context, most int64) (names []string, err e
 	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
 		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {
 			var more []string
-			more, err = c.rdb.ZRangeByScore(ctx, c.keys.queues(), &of).Result()
+			more, err = c.store.rdb.ZRangeByScore(ctx, c.store.keys.queues(), &of).Result()
 			names = append(names, slices.DeleteFunc(more, func(name string) bool { return ValidQueue(name) != nil })...)
 		}
 	}
-	return names, wrap("list queues in "+c.keys.queues(), err)
+	return names, wrap("list queues in "+c.store.keys.queues(), err)
 }
 
 // count adds the stats of queues, without damaged ones.

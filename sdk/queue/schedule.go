@@ -273,7 +273,7 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	if err := ValidSchedule(id); err != nil {
 		return "", err
 	}
-	reply, err := c.eval(ctx, newCall("schedule", c.keys.ticks(), append([]any{c.clock, id, owner, what, sync}, args...)...))
+	reply, err := c.store.eval(ctx, newCall("schedule", c.store.keys.ticks(), append([]any{c.store.clock, id, owner, what, sync}, args...)...))
 	answer := asString(reply)
 	other, owned := strings.CutPrefix(answer, "owned ")
 	switch {
@@ -323,7 +323,7 @@ const scheduleBytes = 4 << 20
 
 // scheduleIDs are those of all schedules, sorted.
 func (c *Client) scheduleIDs(ctx context.Context) ([]string, error) {
-	ids, err := c.rdb.ZRange(ctx, c.keys.ticks(), 0, MaxSchedules).Result()
+	ids, err := c.store.rdb.ZRange(ctx, c.store.keys.ticks(), 0, MaxSchedules).Result()
 	slices.Sort(ids)
 	return ids, wrap("list schedules", err)
 }
@@ -331,7 +331,7 @@ func (c *Client) scheduleIDs(ctx context.Context) ([]string, error) {
 // scheduleBlock is how many of these schedules one call reads: at least one.
 func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
 	sizes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
-		return p.HStrLen(ctx, c.keys.schedule(id), "task")
+		return p.HStrLen(ctx, c.store.keys.schedule(id), "task")
 	})
 	if err != nil {
 		return nil, wrap("read sizes of schedules", err)
@@ -347,7 +347,7 @@ func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, err
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
 	cmds, err := pipelinedBy(ctx, &c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
-		return p.HGetAll(ctx, c.keys.schedule(id))
+		return p.HGetAll(ctx, c.store.keys.schedule(id))
 	})
 	var found []*Schedule
 	for i, cmd := range cmds {
@@ -401,7 +401,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 	}
 	token := NewID()
 	if !dry { // before the schedules are read: what others have stored by then is deleted below, and they store nothing more
-		if err := c.rdb.Set(ctx, c.keys.duty("sync_"+owner), token, syncTime).Err(); err != nil {
+		if err := c.store.rdb.Set(ctx, c.store.keys.duty("sync_"+owner), token, syncTime).Err(); err != nil {
 			return sync, wrap("begin the sync of schedules", err)
 		}
 	}

@@ -41,7 +41,7 @@ func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
 		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
 	}
 	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.schedule(id), fields...)
+		return p.HMGet(ctx, c.store.keys.schedule(id), fields...)
 	})
 	var heads []*Schedule
 	for i, cmd := range cmds {

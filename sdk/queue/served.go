@@ -12,7 +12,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	c := q.client
-	listeners, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
+	listeners, err := c.store.rdb.SMembers(ctx, c.store.keys.listeners(q.name)).Result()
 	if err != nil || len(listeners) == 0 {
 		return false, wrap("list listeners of "+q.name, err)
 	}
@@ -21,7 +21,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	ends, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.keys.nodes(), listener) // which a producer may ask
+		return p.ZScore(ctx, c.store.keys.nodes(), listener) // which a producer may ask
 	})
 	for i, listener := range listeners[:len(ends)] {
 		end, failed := ends[i].Result()

@@ -10,18 +10,18 @@ func (c *Client) PayloadSizes(ctx context.Context, id string) (parameters, resul
 	if err := ValidID(id); err != nil {
 		return 0, 0, err
 	}
-	sizes, err := c.sizesOf(ctx, []string{id}, "parameters", "result")
+	sizes, err := c.store.sizesOf(ctx, []string{id}, "parameters", "result")
 	if err != nil || sizes[0] > 0 {
 		return sizes[0], sizes[1], err
 	}
-	live, err := c.rdb.HGet(ctx, c.keys.task(id), "live_id").Result() // a dead letter has those of the failed task
+	live, err := c.store.rdb.HGet(ctx, c.store.keys.task(id), "live_id").Result() // a dead letter has those of the failed task
 	if passReplies(err) != nil {
 		return 0, 0, fmt.Errorf("read sizes of task %s: %w", id, err)
 	}
 	if live == "" {
 		return 0, sizes[1], nil
 	}
-	ofLive, err := c.sizesOf(ctx, []string{live}, "parameters")
+	ofLive, err := c.store.sizesOf(ctx, []string{live}, "parameters")
 	return ofLive[0], sizes[1], err
 }
 
@@ -30,7 +30,7 @@ func (c *Client) ResultSize(ctx context.Context, id string) (int64, error) {
 	if err := ValidID(id); err != nil {
 		return 0, err
 	}
-	sizes, err := c.sizesOf(ctx, []string{id}, "result")
+	sizes, err := c.store.sizesOf(ctx, []string{id}, "result")
 	return sizes[0], err
 }
 
@@ -39,7 +39,7 @@ func (c *Client) PublicationSize(ctx context.Context, id string) (int64, error) 
 	if err := ValidPublication(id); err != nil {
 		return 0, err
 	}
-	size, kept, err := c.publicationSize(ctx, id)
+	size, kept, err := c.store.publicationSize(ctx, id)
 	if err == nil && !kept {
 		err = fmt.Errorf("publication %s: %w", id, ErrNoPublication)
 	}

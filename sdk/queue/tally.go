@@ -151,8 +151,8 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 		}
 	}
 	c := n.client
-	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
-	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), slices.Concat(args, minute.args, hour.args)...))
+	args := []any{c.store.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
+	_, err := c.store.eval(ctx, newCall("tally", c.store.keys.queues(), slices.Concat(args, minute.args, hour.args)...))
 	return wrap("count what tasks ended as", err)
 }
 
@@ -177,7 +177,7 @@ type VersionTally struct {
 // Versions reads what the tasks of all versions ended as, by plugin.
 func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 	c := f.client
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -185,12 +185,12 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 	places := make(map[string]int)
 	for ago := range int64(keptHours) {
 		hour := strconv.FormatInt(now.Unix()/3600-ago, 10)
-		counts, err := c.rdb.HGetAll(ctx, c.keys.hour(hour)).Result()
+		counts, err := c.store.rdb.HGetAll(ctx, c.store.keys.hour(hour)).Result()
 		if err != nil {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
 		}
 		if len(counts) > 2*tallyFields {
-			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.keys.hour(hour), len(counts), ErrTooLarge)
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.store.keys.hour(hour), len(counts), ErrTooLarge)
 		}
 		for field, n := range counts {
 			what, version, _ := strings.Cut(field, " ")

@@ -141,16 +141,16 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 		return nil, err
 	}
 	var size int64
-	if c.measures(math.MaxInt64) {
-		sizes, err := c.sizesOf(ctx, []string{id}, "parameters", "result")
+	if c.store.measures(math.MaxInt64) {
+		sizes, err := c.store.sizesOf(ctx, []string{id}, "parameters", "result")
 		if err != nil {
 			return nil, fmt.Errorf("read task %s: %w", id, err)
 		}
 		size = sizes[0] + sizes[1]
 	}
-	rdb, end := c.payloadReader(size)
+	rdb, end := c.store.payloadReader(size)
 	defer end()
-	hash, err := rdb.HGetAll(ctx, c.keys.task(id)).Result()
+	hash, err := rdb.HGetAll(ctx, c.store.keys.task(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read task %s: %w", id, err)
 	}
@@ -159,14 +159,14 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	}
 	for _, field := range []string{"parameters", "result"} {
 		if text, ok := hash[field]; ok {
-			if hash[field], err = c.companion(ctx, rdb, id, field, text); err != nil {
+			if hash[field], err = c.store.companion(ctx, rdb, id, field, text); err != nil {
 				return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
 			}
 		}
 	}
 	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		if task.Parameters, _, err = c.readPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
+		if task.Parameters, _, err = c.store.readPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
 			return nil, err
 		}
 	}
@@ -222,7 +222,7 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	values, err := c.rdb.HMGet(ctx, c.keys.task(id), summaryFields...).Result()
+	values, err := c.store.rdb.HMGet(ctx, c.store.keys.task(id), summaryFields...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read task %s: %w", id, err)
 	}

@@ -18,11 +18,11 @@ const (
 // as long ago: at most MaxUnpublished, those first that wait longest.
 func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	c := f.client
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.rdb.ZRangeByScore(ctx, c.keys.publishing(), &redis.ZRangeBy{
+	ids, err := c.store.rdb.ZRangeByScore(ctx, c.store.keys.publishing(), &redis.ZRangeBy{
 		Min: "-inf", Max: seconds(now.Add(-publishingPause)), Count: MaxUnpublished,
 	}).Result()
 	return ids, wrap("list publications under way", err)
@@ -30,12 +30,12 @@ func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 
 // ForgetUnpublished removes a publication from those that Unpublished lists: one that is not kept any more.
 func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
-	return wrap("forget publication "+id, f.client.rdb.ZRem(ctx, f.client.keys.publishing(), id).Err())
+	return wrap("forget publication "+id, f.client.store.rdb.ZRem(ctx, f.client.store.keys.publishing(), id).Err())
 }
 
 // PostponeUnpublished puts publications behind the others that Unpublished lists, as far as it still would: after a try.
 func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
-	now, err := f.client.now(ctx)
+	now, err := f.client.store.now(ctx)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -43,5 +43,5 @@ func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 	for i, id := range ids {
 		tried[i] = redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}
 	}
-	return wrap("postpone publications", f.client.rdb.ZAddXX(ctx, f.client.keys.publishing(), tried...).Err())
+	return wrap("postpone publications", f.client.store.rdb.ZAddXX(ctx, f.client.store.keys.publishing(), tried...).Err())
 }

@@ -99,7 +99,7 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
 			return err
 		}
-		now, err := c.now(ctx)
+		now, err := c.store.now(ctx)
 		left = task.Deadline.Sub(now)
 		return err
 	})
