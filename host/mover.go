@@ -87,20 +87,20 @@ func (m *mover) runOnce(ctx context.Context) (pause, wait time.Duration, err err
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.
 func (m *mover) move(ctx context.Context, name string, what moves) error {
-	q := m.access.client.Queue(name)
+	fleet := m.access.client.Fleet()
 	var left moves // to do in this queue
 	var due, expired, unseen error
 	if what.due {
-		block, err := q.EnqueueDue(ctx)
+		block, err := fleet.EnqueueDue(ctx, name)
 		left.due, due = m.moved(name, block), err
 	}
 	if what.expired && !queue.IsUnavailable(due) {
 		maxAge, dead := m.expiry(name)
-		block, err := q.Expire(ctx, maxAge, dead)
+		block, err := fleet.Expire(ctx, name, maxAge, dead)
 		left.expired, expired = m.moved(name, block), err
 	}
 	if what.unseen && !queue.IsUnavailable(cmp.Or(due, expired)) {
-		_, unseen = q.Recheck(ctx) // what it leaves is looked at after the next poll: it is much work for a rare case
+		_, unseen = fleet.Recheck(ctx, name) // what it leaves is looked at after the next poll: it is much work for a rare case
 	}
 	switch err := cmp.Or(expired, due, unseen); {
 	case err == nil:

@@ -139,7 +139,7 @@ func (w *world) move(ctx context.Context) {
 		}
 		queues, _ := w.Queues(ctx)
 		for name := range queues {
-			_, _ = w.Queue(name).EnqueueDue(ctx)
+			_, _ = w.Fleet().EnqueueDue(ctx, name)
 		}
 	}
 }

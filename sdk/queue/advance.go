@@ -22,13 +22,13 @@ const (
 
 // Recheck looks whether the dependencies of blocked tasks of the queue have ended without a word, as under a Python listener;
 // hosts do it. It looks at some 10,000 dependencies, those first that nobody looked at for longest, and none twice in RecheckAge.
-func (q *Queue) Recheck(ctx context.Context) (sum Block, err error) {
-	if err := ValidQueue(q.name); err != nil {
+func (f *Fleet) Recheck(ctx context.Context, queue string) (sum Block, err error) {
+	if err := ValidQueue(queue); err != nil {
 		return Block{}, err
 	}
 	id, cursor := "", ""
 	for range recheckBlocks {
-		reply, err := q.client.store.eval(ctx, newCall("recheck", q.client.store.keys.blocked(q.name), q.client.store.clock, q.name, recheckTasks,
+		reply, err := f.client.store.eval(ctx, newCall("recheck", f.client.store.keys.blocked(queue), f.client.store.clock, queue, recheckTasks,
 			RecheckAge.Seconds(), id, cursor))
 		v := valuesOf(reply)
 		sum.Tasks, sum.More, sum.Clock = sum.Tasks+v.count(), v.flag(), v.time()
@@ -36,7 +36,7 @@ func (q *Queue) Recheck(ctx context.Context) (sum Block, err error) {
 			err = v.err()
 		}
 		if err != nil || !sum.More {
-			return sum, wrap(fmt.Sprintf("recheck blocked tasks of %q", q.name), err)
+			return sum, wrap(fmt.Sprintf("recheck blocked tasks of %q", queue), err)
 		}
 	}
 	return sum, nil

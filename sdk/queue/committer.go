@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// blockTasks and blockBytes bound what one script call writes: some 500 commands, less than 5 ms of Redis's time.
-	blockTasks = 48
+	// blockBytes bounds what one script call writes, beside blockTasks.
 	blockBytes = 4 << 20
 	// writeTasks bounds what one round trip writes; blockBytes bounds its bytes as well, unless a single task is larger.
 	writeTasks = 20 * blockTasks

@@ -123,7 +123,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 			"expire": func(string) string {
 				w.at(20)
 				defer w.at(0)
-				return must[Block](t)(w.Queue("expire").Expire(w.ctx, 0, "dead")).DeadError
+				return must[Block](t)(w.Fleet().Expire(w.ctx, "expire", 0, "dead")).DeadError
 			},
 			"reserve": func(string) string {
 				w.at(20)

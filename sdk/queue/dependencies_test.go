@@ -185,7 +185,7 @@ func TestEveryEndIsTold(t *testing.T) {
 			case "python", "removed":
 				w.is(t, map[string]string{name + ".complete": "scheduled", name + ".ended": "scheduled"})
 				pass(6)
-				must[Block](t)(q.Recheck(w.ctx))
+				must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 			}
 			if name == "python" {
 				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}

@@ -322,7 +322,7 @@ func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem
 }
 
 func (w *JobWork) write(ctx context.Context, what ...any) error {
-	args := append([]any{w.node.id, w.id, int64(jobLife.Seconds())}, what...)
+	args := append([]any{w.node.ID(), w.id, int64(jobLife.Seconds())}, what...)
 	answer, err := w.client.store.eval(ctx, newCall("job", w.client.store.keys.duty(jobDuty(w.id)), args...))
 	if err == nil && asInt(answer) != 1 {
 		err = ErrClaimLost

@@ -114,12 +114,12 @@ func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Rese
 
 // enqueueDue moves every due task of a queue, block by block.
 func enqueueDue(ctx context.Context, q *Queue) (int, error) {
-	return blocks(func() (Block, error) { return q.EnqueueDue(ctx) })
+	return blocks(func() (Block, error) { return q.client.Fleet().EnqueueDue(ctx, q.name) })
 }
 
 // expire is enqueueDue for what has expired.
 func expire(ctx context.Context, q *Queue, maxAge time.Duration, dead string) (int, error) {
-	return blocks(func() (Block, error) { return q.Expire(ctx, maxAge, dead) })
+	return blocks(func() (Block, error) { return q.client.Fleet().Expire(ctx, q.name, maxAge, dead) })
 }
 
 // reclaimQueue reclaims the tasks of one queue.

@@ -332,3 +332,6 @@ func (s *store) maxQueues(ctx context.Context) (int, error) {
 	}
 	return int(asInt(most)), wrap("read bound of queues", err)
 }
+
+// blockTasks bounds what one script call writes: some 500 commands, less than 5 ms of Redis's time.
+const blockTasks = 48
