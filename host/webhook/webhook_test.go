@@ -716,7 +716,7 @@ func TestDeliveriesByMinute(t *testing.T) {
 		return err == nil && stats.Depth[queue.Complete] == 2 && stats.Depth[queue.Failed] == 1
 	})
 	w.stop() // which writes the counts
-	minutes, err := w.Minutes(w.ctx, "webhook.s", 5)
+	minutes, err := w.Fleet().Minutes(w.ctx, "webhook.s", 5)
 	check(t, err)
 	var complete, failed int64
 	for _, m := range minutes {

@@ -73,7 +73,7 @@ func TestBoundedReplies(t *testing.T) {
 				t.Errorf("%d bytes", len(text))
 			}
 			for range 6 { // which do not add up
-				for _, cmd := range must[[]*redis.StringCmd](t)(pipelined(w.ctx, &c.store, make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
+				for _, cmd := range must[[]*redis.StringCmd](t)(pipelined(w.ctx, c.store, make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
 					return p.Get(w.ctx, c.store.keys.sample())
 				})) {
 					if len(cmd.Val()) != maxPush {
@@ -81,7 +81,7 @@ func TestBoundedReplies(t *testing.T) {
 					}
 				}
 			}
-			if _, err := pipelined(w.ctx, &c.store, make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
+			if _, err := pipelined(w.ctx, c.store, make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
 				return p.MGet(w.ctx, c.store.keys.sample(), c.store.keys.sample())
 			}); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("75 MB in one pipeline: %v", err)

@@ -229,7 +229,7 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 			buried = append(buried, i)
 		}
 	}
-	hashes, err := pipelined(ctx, &c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
+	hashes, err := pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
 		return p.HMGet(ctx, c.store.keys.task(list[i].Task.ID), "dead_id", "run", "retried_at", "created")
 	})
 	next, last := make([]string, len(list)), make([]string, len(list))
@@ -249,7 +249,7 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 			break
 		}
 		var names []*redis.StringCmd
-		names, err = pipelined(ctx, &c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
+		names, err = pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
 			return p.HGet(ctx, c.store.keys.task(next[i]), "dead_id")
 		})
 		for n, name := range names {

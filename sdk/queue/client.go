@@ -55,7 +55,7 @@ func (c Config) validate() error {
 
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
-	store       store
+	store       *store
 	owned       bool
 	config      Config
 	waits       waiters
@@ -87,10 +87,10 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		store:  store{rdb: rdb, keys: keys{config.Tenant}, poll: pollInterval, name: config.Name, lease: config.Lease, beats: beatConnection(rdb, config.Lease)},
+		store:  &store{rdb: rdb, keys: keys{config.Tenant}, poll: pollInterval, name: config.Name, lease: config.Lease, beats: beatConnection(rdb, config.Lease)},
 		config: config,
 	}
-	c.waits.store, c.commits.client = &c.store, c
+	c.waits.store, c.commits.client = c.store, c
 	return c, nil
 }
 
@@ -132,3 +132,6 @@ func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.store.r
 
 // Clock is Redis's time, by which leases, delays and ages are measured.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.time(ctx) }
+
+// Store is for the packages beside this one: the tenant's keys and the scripts that change them.
+func (c *Client) Store() *store { return c.store }

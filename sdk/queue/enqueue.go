@@ -258,7 +258,7 @@ func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) err
 	if len(ids) == 0 {
 		return nil
 	}
-	found, err := pipelined(ctx, &q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+	found, err := pipelined(ctx, q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
 		return p.Exists(ctx, q.client.store.keys.task(id))
 	})
 	existed := make(map[string]bool)

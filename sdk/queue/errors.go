@@ -27,8 +27,10 @@ var (
 	ErrExists         = errors.New("exists already")
 	ErrNoTopic        = errors.New("no such topic")
 	ErrNoSubscription = errors.New("no such subscription")
-	ErrNoPublication  = errors.New("no such publication")      // (any more)
-	ErrVersion        = errors.New("unknown protocol version") // of the data in Redis: newer, or not a number
+	// ErrUnsubscribe is what the function of a ChangeSubscription returns to delete the subscription.
+	ErrUnsubscribe   = errors.New("delete the subscription")
+	ErrNoPublication = errors.New("no such publication")      // (any more)
+	ErrVersion       = errors.New("unknown protocol version") // of the data in Redis: newer, or not a number
 
 	// ErrLetterStays: the task is retried, but one of its dead letters could not be deleted.
 	ErrLetterStays = errors.New("one of its dead letters stays")

@@ -69,7 +69,7 @@ func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error)
 		found[node.ID] = node
 	}
 	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
-	return nodes, wrap("read nodes", describe(ctx, &c.store, nodes, queues, fields))
+	return nodes, wrap("read nodes", describe(ctx, c.store, nodes, queues, fields))
 }
 
 // publishedNodes is of how many nodes a field is read at a time.
@@ -78,7 +78,7 @@ const publishedNodes = 16
 // Published reads one field of what nodes published, some nodes at a time, as far as they published it.
 func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
 	for block := range slices.Chunk(nodes, publishedNodes) {
-		cmds, err := pipelined(ctx, &f.client.store, block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
+		cmds, err := pipelined(ctx, f.client.store, block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
 			return p.HGet(ctx, f.client.store.keys.node(node.ID), field)
 		})
 		if err != nil {
@@ -105,7 +105,7 @@ func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeI
 	for i, z := range scored {
 		nodes[i] = leased(z)
 	}
-	return nodes, wrap("read nodes", describe(ctx, &c.store, nodes, nil, fields))
+	return nodes, wrap("read nodes", describe(ctx, c.store, nodes, nil, fields))
 }
 
 // leased is a listener with its lease.
@@ -183,7 +183,7 @@ func (c *Client) listeners(ctx context.Context) (queues []string, serves map[str
 		return nil, nil, err
 	}
 	queues = slices.Sorted(maps.Keys(counted))
-	cmds, err := pipelined(ctx, &c.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
+	cmds, err := pipelined(ctx, c.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
 		return p.SMembers(ctx, c.store.keys.listeners(queue))
 	})
 	serves = make(map[string][]string)

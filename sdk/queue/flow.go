@@ -58,7 +58,7 @@ type flowTask struct {
 
 // unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
 func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.store.keys.task(id), "status", "queue", "after", "created", "run", "updated")
 	})
 	for i, cmd := range cmds {
@@ -68,7 +68,7 @@ func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask,
 		}
 		status := Status(asString(hash[0]))
 		task := flowTask{
-			id: ids[i], queue: asString(hash[1]), order: 2, state: stateOf(asString(hash[3]), asString(hash[4]), status, asString(hash[5])),
+			id: ids[i], queue: asString(hash[1]), order: 2, state: stateOf(asString(hash[3]), asString(hash[4]), asString(hash[0]), asString(hash[5])),
 		}
 		switch {
 		case status.Finished():
@@ -136,7 +136,7 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 		for rest = nil; len(page) < 100 && read < len(all); read++ {
 			page = append(page, place{id: all[read]})
 		}
-		cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, at place) (n near) {
+		cmds, err := pipelined(ctx, c.store, page, func(p redis.Pipeliner, at place) (n near) {
 			n.below = p.LRange(ctx, c.store.keys.children(at.id), at.from, at.from+pageTasks-1)
 			if whole && at.from == 0 {
 				n.above = p.HKeys(ctx, c.store.keys.after(at.id))
@@ -160,7 +160,7 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 				}
 			}
 		}
-		waits, err := pipelined(ctx, &c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
+		waits, err := pipelined(ctx, c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
 			return p.HExists(ctx, c.store.keys.after(e.id), e.after)
 		})
 		if err != nil {

@@ -153,7 +153,7 @@ func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 		ends  *redis.IntCmd
 		claim *redis.IntCmd
 	}
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) read {
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) read {
 		return read{p.HGetAll(ctx, c.store.keys.job(id)), p.LLen(ctx, c.store.keys.jobItems(id)), p.LLen(ctx, c.store.keys.jobEnds(id)), p.Exists(ctx, c.store.keys.duty(jobDuty(id)))}
 	})
 	var jobs []*Job

@@ -5,6 +5,7 @@ import (
 	//nolint:gosec // names, no secrets
 
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -101,3 +102,8 @@ const uniqueLife = 90 * 24 * time.Hour
 
 // searched is the longest list that is searched for an ID: more would take Redis milliseconds.
 const searched = 100_000
+
+// quernListener is the form of listenerID, which Blueque's own IDs do not have.
+var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
+
+func isQuernListener(id string) bool { return quernListener.MatchString(id) }

@@ -156,7 +156,7 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 		more = len(members) == maxPage
 	}
 	read = len(ids)
-	hashes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+	hashes, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.store.keys.task(id), "status", "created")
 	})
 	created := make(map[string]time.Time, read)
@@ -270,7 +270,7 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 		return nil, err
 	}
 	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
-	lists, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+	lists, err := pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
 		return p.LRange(ctx, c.store.keys.reserved(q.name, listener), 0, -1)
 	})
 	for _, list := range lists {
@@ -304,7 +304,7 @@ func (c *Client) someSummaries(ctx context.Context, queue string, status Status,
 	}
 	tasks = make([]*Task, 0, len(ids))
 	for some := range slices.Chunk(ids, block) {
-		cmds, err := pipelined(ctx, &c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		cmds, err := pipelined(ctx, c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 			return p.HMGet(ctx, c.store.keys.task(id), summaryFields...)
 		})
 		if err != nil {

@@ -17,8 +17,8 @@ type Minute struct {
 }
 
 // Minutes reads the last n minutes, KeptMinutes at most, of a queue or of all of them (""), oldest first; the last is the present one.
-func (c *Client) Minutes(ctx context.Context, queue string, n int) ([]Minute, error) {
-	now, err := c.store.now(ctx)
+func (f *Fleet) Minutes(ctx context.Context, queue string, n int) ([]Minute, error) {
+	now, err := f.client.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +30,8 @@ func (c *Client) Minutes(ctx context.Context, queue string, n int) ([]Minute, er
 	for i := range minutes {
 		minutes[i].Begin = now.Truncate(time.Minute).Add(time.Duration(i+1-len(minutes)) * time.Minute)
 	}
-	cmds, err := pipelined(ctx, &c.store, minutes, func(p redis.Pipeliner, m Minute) *redis.SliceCmd {
-		return p.HMGet(ctx, c.store.keys.minute(strconv.FormatInt(m.Begin.Unix()/60, 10)), fields...)
+	cmds, err := pipelined(ctx, f.client.store, minutes, func(p redis.Pipeliner, m Minute) *redis.SliceCmd {
+		return p.HMGet(ctx, f.client.store.keys.minute(strconv.FormatInt(m.Begin.Unix()/60, 10)), fields...)
 	})
 	for i, cmd := range cmds {
 		err = cmp.Or(err, cmd.Err())
@@ -47,8 +47,8 @@ func (c *Client) Minutes(ctx context.Context, queue string, n int) ([]Minute, er
 }
 
 // Recent sums up what hosts counted of each of these queues in the last n minutes, without waits.
-func (c *Client) Recent(ctx context.Context, n int, queues ...string) ([]Minute, error) {
-	now, err := c.store.now(ctx)
+func (f *Fleet) Recent(ctx context.Context, n int, queues ...string) ([]Minute, error) {
+	now, err := f.client.store.now(ctx)
 	if err != nil || len(queues) == 0 {
 		return nil, err
 	}
@@ -58,9 +58,9 @@ func (c *Client) Recent(ctx context.Context, n int, queues ...string) ([]Minute,
 		sums[i].Begin = now.Truncate(time.Minute).Add(time.Duration(1-n) * time.Minute)
 		fields = append(fields, tallyField("complete", name), tallyField("failed", name))
 	}
-	cmds, err := pipelined(ctx, &c.store, make([]struct{}, n), func(p redis.Pipeliner, _ struct{}) *redis.SliceCmd {
+	cmds, err := pipelined(ctx, f.client.store, make([]struct{}, n), func(p redis.Pipeliner, _ struct{}) *redis.SliceCmd {
 		n--
-		return p.HMGet(ctx, c.store.keys.minute(strconv.FormatInt(now.Unix()/60-int64(n), 10)), fields...)
+		return p.HMGet(ctx, f.client.store.keys.minute(strconv.FormatInt(now.Unix()/60-int64(n), 10)), fields...)
 	})
 	for _, cmd := range cmds {
 		for i, count := range cmd.Val() {

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -86,7 +86,7 @@ func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string
 		known   *redis.FloatCmd
 	}
 	k := n.client.store.keys
-	cmds, err := pipelined(ctx, &n.client.store, queues, func(p redis.Pipeliner, queue string) registration {
+	cmds, err := pipelined(ctx, n.client.store, queues, func(p redis.Pipeliner, queue string) registration {
 		return registration{p.SIsMember(ctx, k.listeners(queue), n.id), p.ZScore(ctx, k.queues(), queue)}
 	})
 	for i, cmd := range cmds {
@@ -155,7 +155,7 @@ func (n *Node) Leave(ctx context.Context) error {
 // on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
 	k := n.client.store.keys
-	cmds, err := pipelined(ctx, &n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
+	cmds, err := pipelined(ctx, n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
 		if id == "" {
 			return p.HExists(ctx, k.node(n.id), "drain")
 		}
@@ -184,11 +184,6 @@ type Claim struct {
 // proof is the run as scripts take it.
 func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.Born }
 
-// quernListener is the form of listenerID, which Blueque's own IDs do not have.
-var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
-
-func isQuernListener(id string) bool { return quernListener.MatchString(id) }
-
 // listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part keeps its
 // claim_orphan, which compares hostnames, from Quern's listeners, and tells apart two containers with the same hostname.
 func listenerID(host string, pid int) string {
@@ -202,3 +197,9 @@ func listenerID(host string, pid int) string {
 	_, _ = rand.Read(random[:]) // never fails
 	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), pid)
 }
+
+// NodeAs is the listener of an ID that holds tasks in a process.
+func (c *Client) NodeAs(id string, pid int) *Node { return &Node{client: c, id: id, pid: pid} }
+
+// Lease is how long the node counts as alive after its last renewal.
+func (n *Node) Lease() time.Duration { return n.client.store.lease }

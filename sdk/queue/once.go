@@ -36,7 +36,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 			return nil, err
 		}
 	}
-	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
+	seen, err := pipelined(ctx, c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
 		return p.Get(ctx, c.store.keys.once(s.ID))
 	})
 	if err != nil && !isNil(err) {
@@ -67,7 +67,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 		return receipts, err
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
-	_, err = pipelined(ctx, &c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
+	_, err = pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
 		return p.Set(ctx, c.store.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
 	})
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
@@ -78,7 +78,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 // or one with other parameters whose tasks exist. The ID of a request that is refused is free again; if it is not known what became of
 // the request, because Redis did not answer, it may be repeated.
 func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, specs []Spec) (receipts []Receipt, same bool, err error) {
-	r := onceRequest{&q.client.store, id, onceMark(what)}
+	r := onceRequest{q.client.store, id, onceMark(what)}
 	word, known, err := r.begin(ctx, specs)
 	if err != nil || word == "other" {
 		return nil, false, err

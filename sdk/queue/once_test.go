@@ -159,7 +159,7 @@ func TestForgottenRequest(t *testing.T) {
 func TestRequestsAtATime(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		specs := asked(w.Queue("q"), "id", "one", 1, Options{})
-		one, two := onceRequest{&w.store, "id", onceMark([]byte("one"))}, onceRequest{&w.store, "id", onceMark([]byte("two"))}
+		one, two := onceRequest{w.store, "id", onceMark([]byte("one"))}, onceRequest{w.store, "id", onceMark([]byte("two"))}
 		begin := func(r onceRequest, want string) {
 			t.Helper()
 			if word, _, err := r.begin(w.ctx, specs); err != nil || word != want {

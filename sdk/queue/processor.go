@@ -111,7 +111,7 @@ func (p *Processor) claim() Claim {
 
 // node is the listener that reserved the task, by the ID that the task carries.
 func (p *Processor) node() *Node {
-	return &Node{client: p.client, id: p.task.Node, pid: p.pid}
+	return p.client.NodeAs(p.task.Node, p.pid)
 }
 
 // isOver tells whether a settlement found that the task is over for this listener: another has it, or it is deleted or failed.

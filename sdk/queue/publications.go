@@ -45,7 +45,7 @@ func (c *Client) PublicationTasks(ctx context.Context, id string, offset, limit 
 		return nil, fmt.Errorf("read tasks of publication %s: %w", id, err)
 	}
 	tasks := make([]PublishedTask, len(ids))
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, subscription string) *redis.SliceCmd {
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, subscription string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.store.keys.task(PublishedID(id, subscription)), "queue", "status", "reason")
 	})
 	for i, cmd := range cmds {
@@ -69,7 +69,7 @@ func (c *Client) Publications(ctx context.Context, topic string, offset, limit i
 	if err != nil {
 		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
 	}
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.store.keys.publication(id), publicationFields...)
 	})
 	var all []*Publication
@@ -100,8 +100,8 @@ const maxTopics = 10_000
 // Topics lists the topics that have publications, the one last published to first, at most 10,000, and then those that only
 // subscriptions name.
 func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
-	subscriptions, _, _, err := c.readSubscriptions(ctx)
-	if err != nil {
+	subscriptions, err := c.Subscriptions(ctx)
+	if subscriptions == nil && err != nil { // else damaged ones hide no topic
 		return nil, err
 	}
 	names, last, err := c.busyTopics(ctx, maxTopics)
@@ -152,7 +152,7 @@ func (c *Client) readTopics(ctx context.Context, names []string, subscriptions [
 		counts *redis.SliceCmd
 		kept   *redis.IntCmd
 	}
-	cmds, err := pipelined(ctx, &c.store, names, func(p redis.Pipeliner, name string) read {
+	cmds, err := pipelined(ctx, c.store, names, func(p redis.Pipeliner, name string) read {
 		return read{p.HMGet(ctx, c.store.keys.topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.store.keys.publications(name))}
 	})
 	topics := make([]Topic, len(cmds))
@@ -170,7 +170,7 @@ func (c *Client) readTopics(ctx context.Context, names []string, subscriptions [
 			topics[i].Published, topics[i].Dropped, topics[i].Tasks = asInt(counts[0]), asInt(counts[1]), asInt(counts[2])
 		}
 		for _, s := range slices.Concat(of[names[i]], of["*"]) {
-			if matches(s.Topic, names[i]) {
+			if s.OfTopic(names[i]) {
 				topics[i].Subscriptions++
 				if s.Active {
 					topics[i].Active++
@@ -186,8 +186,8 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	if err := ValidTopic(name); err != nil {
 		return Topic{}, err
 	}
-	subscriptions, _, _, err := c.readSubscriptions(ctx)
-	if err != nil {
+	subscriptions, err := c.Subscriptions(ctx)
+	if subscriptions == nil && err != nil { // else damaged ones hide no topic
 		return Topic{}, err
 	}
 	topics, err := c.readTopics(ctx, []string{name}, subscriptions)

@@ -101,7 +101,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ends, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
+	ends, err := pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
 		return p.ZScore(ctx, c.store.keys.nodes(), listener) // which a producer may ask
 	})
 	for i, listener := range listeners[:len(ends)] {

@@ -93,7 +93,7 @@ func (c *Client) BusiestQueues(ctx context.Context, most int) (names []string, a
 
 // busiest are that many of the queues, which come with the most listeners first.
 func (c *Client) busiest(ctx context.Context, served []string, most int) ([]string, error) {
-	cmds, err := pipelined(ctx, &c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.store.keys.pending(name)) })
+	cmds, err := pipelined(ctx, c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.store.keys.pending(name)) })
 	if err != nil {
 		return nil, err
 	}

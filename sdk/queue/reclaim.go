@@ -97,7 +97,7 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	if err != nil {
 		return nil, wrap("read leases", err)
 	}
-	lengths, err := pipelined(ctx, &c.store, ahead, func(p redis.Pipeliner, z redis.Z) *redis.StringCmd {
+	lengths, err := pipelined(ctx, c.store, ahead, func(p redis.Pipeliner, z redis.Z) *redis.StringCmd {
 		id, _ := z.Member.(string)
 		return p.HGet(ctx, c.store.keys.node(id), "lease")
 	})

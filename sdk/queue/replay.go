@@ -87,7 +87,7 @@ func (c *Client) publicationsSince(ctx context.Context, s *Subscription, since t
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	topics = slices.DeleteFunc(topics, func(topic string) bool { return !s.OfTopic(topic) })
-	cmds, err := pipelined(ctx, &c.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
+	cmds, err := pipelined(ctx, c.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
 		return p.ZRangeByScoreWithScores(ctx, c.store.keys.publications(topic), &redis.ZRangeBy{Min: seconds(since), Max: "+inf", Count: int64(most)})
 	})
 	var found []redis.Z

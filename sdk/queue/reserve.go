@@ -160,7 +160,7 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	for i, queue := range queues {
 		lists[i] = reservedList{n.id, queue, held}
 	}
-	return held, readReserved(ctx, &n.client.store, lists)
+	return held, readReserved(ctx, n.client.store, lists)
 }
 
 // Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve

@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -321,16 +323,9 @@ func (c *Client) Schedules(ctx context.Context) (all []*Schedule, err error) {
 // them six times as long.
 const scheduleBytes = 4 << 20
 
-// scheduleIDs are those of all schedules, sorted.
-func (c *Client) scheduleIDs(ctx context.Context) ([]string, error) {
-	ids, err := c.store.rdb.ZRange(ctx, c.store.keys.ticks(), 0, MaxSchedules).Result()
-	slices.Sort(ids)
-	return ids, wrap("list schedules", err)
-}
-
 // scheduleBlock is how many of these schedules one call reads: at least one.
 func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
-	sizes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+	sizes, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
 		return p.HStrLen(ctx, c.store.keys.schedule(id), "task")
 	})
 	if err != nil {
@@ -346,7 +341,7 @@ func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, err
 }
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
-	cmds, err := pipelinedBy(ctx, &c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
+	cmds, err := pipelinedBy(ctx, c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
 		return p.HGetAll(ctx, c.store.keys.schedule(id))
 	})
 	var found []*Schedule
@@ -455,4 +450,45 @@ func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 		return PutSame, nil
 	}
 	return PutChanged, nil
+}
+
+// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
+// where the next page begins, "" if there is none.
+func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
+	ids, err := c.store.scheduleIDs(ctx, MaxSchedules)
+	if err != nil {
+		return nil, "", err
+	}
+	from, found := slices.BinarySearch(ids, after)
+	if found {
+		from++
+	}
+	ids = ids[from:]
+	page, read, err := c.ReadSchedules(ctx, ids[:min(max(1, limit), len(ids))])
+	if err == nil && read < len(ids) {
+		next = ids[read-1]
+	}
+	return page, next, err
+}
+
+// ReadSchedules reads schedules of these IDs, as far as they exist: those of the first read IDs, at least one, and fewer than all if
+// they are large.
+func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Schedule, read int, err error) {
+	ids, err = c.scheduleBlock(ctx, ids)
+	if err == nil {
+		found, err = c.readSchedules(ctx, ids)
+	}
+	return found, len(ids), err
+}
+
+// Definition is a digest of what a manifest says of a schedule.
+func (s *Schedule) Definition() string {
+	d := s.withDefaults()
+	return definition(d.fields()...)
+}
+
+func definition(parts ...any) string {
+	text, _ := json.Marshal(parts) // of texts
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }

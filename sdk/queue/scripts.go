@@ -335,3 +335,10 @@ func (s *store) maxQueues(ctx context.Context) (int, error) {
 
 // blockTasks bounds what one script call writes: some 500 commands, less than 5 ms of Redis's time.
 const blockTasks = 48
+
+// scheduleIDs are those of all schedules, at most one more than most, sorted.
+func (s *store) scheduleIDs(ctx context.Context, most int64) ([]string, error) {
+	ids, err := s.rdb.ZRange(ctx, s.keys.ticks(), 0, most).Result()
+	slices.Sort(ids)
+	return ids, wrap("list schedules", err)
+}

@@ -150,7 +150,7 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 }
 
 // ChangeSubscription changes a subscription by a function, and returns it: ErrNoSubscription if there is none. If somebody else
-// changes it meanwhile, the function gets it as it is then. Its ID stays.
+// changes it meanwhile, the function gets it as it is then. Its ID stays. If the function returns ErrUnsubscribe, it is deleted.
 func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(s *Subscription) error) (Subscription, error) {
 	for {
 		s, err := c.Subscription(ctx, id)
@@ -158,7 +158,13 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 			return s, err
 		}
 		text, before := s.text, s.forbidden()
-		if err := change(&s); err != nil {
+		if err = change(&s); errors.Is(err, ErrUnsubscribe) {
+			if err = c.replaceSubscription(ctx, id, text, "", "", ""); errors.Is(err, errChanged) {
+				continue
+			}
+			return s, wrap("delete subscription "+id, err)
+		}
+		if err != nil {
 			return s, err
 		}
 		if err := s.forbidden(); err != nil && before == nil {

@@ -28,8 +28,8 @@ func TestTally(t *testing.T) {
 		if err := w.Node().Tally(w.ctx, tallies[:1]); err != nil {
 			t.Fatal(err)
 		}
-		all := must[[]Minute](t)(w.Minutes(w.ctx, "", 3))
-		mail := must[[]Minute](t)(w.Minutes(w.ctx, "mail", 3))
+		all := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "", 3))
+		mail := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "mail", 3))
 		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 6 || all[1] != (Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
 			t.Errorf("all queues: %+v", all)
 		}
@@ -45,7 +45,7 @@ func TestTally(t *testing.T) {
 		if _, ok := all[1].Waits.Quantile(0.5); ok {
 			t.Error("a minute without tasks has a wait")
 		}
-		recent := must[[]Minute](t)(w.Recent(w.ctx, 3, "slow", "mail", "none"))
+		recent := must[[]Minute](t)(w.Fleet().Recent(w.ctx, 3, "slow", "mail", "none"))
 		if recent[0].Complete != 2 || recent[1].Complete != 9 || recent[1].Failed != 7 || recent[2].Complete != 0 {
 			t.Errorf("recently: %+v", recent)
 		}
@@ -83,7 +83,7 @@ func TestTallyBound(t *testing.T) {
 			t.Errorf("%s has %d fields and lasts %s", key, n, ttl)
 		}
 	}
-	if all := must[[]Minute](t)(w.Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
+	if all := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
 		t.Errorf("%+v", all)
 	}
 	if used := w.rdb.MemoryUsage(w.ctx, minute).Val(); used > 1<<20 {
@@ -99,7 +99,7 @@ func TestTallyDamaged(t *testing.T) {
 	if err := w.Node().Tally(w.ctx, []Tally{{Queue: "q", Complete: 1}}); err == nil || !strings.Contains(err.Error(), "_minute_28333333 is a string") {
 		t.Errorf("a minute of another type: %v", err)
 	}
-	if _, err := w.Minutes(w.ctx, "q", 1); err == nil {
+	if _, err := w.Fleet().Minutes(w.ctx, "q", 1); err == nil {
 		t.Error("a minute of another type can be read")
 	}
 }

@@ -69,10 +69,6 @@ type Task struct {
 	state           string // from stateOf
 }
 
-// digestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
-// little memory.
-const digestPrefix = "sha256:"
-
 func fullDigest(text string) string {
 	if text == "" || strings.HasPrefix(text, digestPrefix) {
 		return text
@@ -106,7 +102,7 @@ func newTask(id string, hash map[string]string) *Task {
 	if t.Status == Started {
 		t.Born += startedAt(hash["started_at"])
 	}
-	t.state = stateOf(hash["created"], hash["run"], t.Status, hash["updated"])
+	t.state = stateOf(hash["created"], hash["run"], string(t.Status), hash["updated"])
 	if t.Status.Finished() {
 		t.FinishedAt = t.Updated
 	}
@@ -125,14 +121,6 @@ func newTask(id string, hash map[string]string) *Task {
 		t.Result = []byte(text)
 	}
 	return t
-}
-
-// stateOf is the state of a task as altered in prelude.lua compares it, of the texts in its hash.
-func stateOf(created, run string, status Status, updated string) string {
-	if status == Reserved || status == Started {
-		updated = "" // progress moves it
-	}
-	return created + " " + run + " " + string(status) + " " + updated
 }
 
 // Task reads a task: ErrNoTask if there is none.

@@ -44,11 +44,9 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 		}
 		ids = append(ids, id)
 	}
-	if ids, err = c.scheduleBlock(ctx, ids); err != nil { // the others are due as well: the next call has them
-		return Due{}, err
-	}
-	due.Schedules, err = c.readSchedules(ctx, ids)
-	for _, id := range ids {
+	found, read, err := c.ReadSchedules(ctx, ids)
+	due.Schedules = found
+	for _, id := range ids[:read] { // the others are due as well: the next call reads them
 		if err == nil && !slices.ContainsFunc(due.Schedules, func(s *Schedule) bool { return s.ID == id }) {
 			_ = c.DeleteSchedule(ctx, id, "") // its hash was deleted by hand
 		}

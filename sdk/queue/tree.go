@@ -76,7 +76,7 @@ func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total 
 		ids   *redis.StringSliceCmd
 		count *redis.IntCmd
 	}
-	families, err := pipelined(ctx, &c.store, level, func(p redis.Pipeliner, node *TreeNode) family {
+	families, err := pipelined(ctx, c.store, level, func(p redis.Pipeliner, node *TreeNode) family {
 		key := c.store.keys.children(node.ID)
 		return family{p.LRange(ctx, key, 0, int64(max(width, 1)-1)), p.LLen(ctx, key)}
 	})

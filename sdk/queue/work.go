@@ -208,7 +208,7 @@ type cancels struct {
 
 // watch calls stop when the task has a cancel mark, until ctx ends. It looks at once, when told to, and every third of a lease.
 func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
-	ticker := time.NewTicker(c.node.client.store.lease / 3)
+	ticker := time.NewTicker(c.node.Lease() / 3)
 	defer ticker.Stop()
 	for {
 		if marked, _, err := c.node.Marks(ctx, []string{id}); err == nil && len(marked) > 0 {
