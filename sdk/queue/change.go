@@ -205,7 +205,7 @@ func (c *Client) origins(ctx context.Context, list []Changed) (origins map[*Task
 			ids = append(ids, one.Task.LiveID)
 		}
 	}
-	tasks, err := c.summaries(ctx, "", "", ids)
+	tasks, err := c.summaries(ctx, ids)
 	origins = make(map[*Task]bool, len(tasks))
 	of := make(map[string]*Task, len(tasks))
 	for _, task := range tasks {
@@ -275,7 +275,7 @@ func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) 
 			}
 		}
 	}
-	tasks, err := c.summaries(ctx, "", "", ids)
+	tasks, err := c.summaries(ctx, ids)
 	if err != nil {
 		for _, i := range of {
 			list[i].Err = fmt.Errorf("task %s is retried, but %w: %w", list[i].Task.ID, ErrLetterStays, err)

@@ -45,7 +45,7 @@ func TestChangeAll(t *testing.T) {
 			w.at(1)
 			c.prepare(same)
 			c.prepare(other)
-			tasks, read, err := w.Summaries(w.ctx, []string{same, "gone", other}, 0)
+			tasks, read, _, err := w.Summaries(w.ctx, "", "", []string{same, "gone", other}, 0)
 			if err != nil || len(tasks) != 2 || read != 3 {
 				t.Fatalf("%d tasks of %d, %v", len(tasks), read, err)
 			}

@@ -1,15 +1,9 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"slices"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // What callers may test for with errors.Is.
@@ -42,20 +36,6 @@ var (
 var refusals = []string{
 	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
 	"ERR max number of clients",
-}
-
-// IsUnavailable tells whether Redis cannot be reached, or refuses for now, so that the same call may succeed later.
-func IsUnavailable(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrTooLarge) { // its text may have words of others
-		return false
-	}
-	if text, ok := answered(err); ok {
-		return slices.ContainsFunc(refusals, func(word string) bool { return strings.HasPrefix(text, word) })
-	}
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
 }
 
 // Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.

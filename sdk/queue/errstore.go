@@ -1,8 +1,12 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -53,4 +57,18 @@ func passReplies(err error) error {
 		return nil
 	}
 	return err
+}
+
+// IsUnavailable tells whether Redis cannot be reached, or refuses for now, so that the same call may succeed later.
+func IsUnavailable(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrTooLarge) { // its text may have words of others
+		return false
+	}
+	if text, ok := answered(err); ok {
+		return slices.ContainsFunc(refusals, func(word string) bool { return strings.HasPrefix(text, word) })
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
 }

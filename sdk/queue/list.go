@@ -74,7 +74,7 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 			}
 		}
 		var passed int
-		page.Tasks, passed, _, err = q.client.someSummaries(ctx, q.name, o.Status, wanted, o.Bytes)
+		page.Tasks, passed, _, err = q.client.Summaries(ctx, q.name, o.Status, wanted, o.Bytes)
 		if page.Next = o.Offset + o.Limit; passed < len(wanted) {
 			passed = at[passed]
 			page.Next, page.End = o.Offset+passed, false
@@ -277,81 +277,4 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
 	}
 	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
-}
-
-// Summaries reads tasks without their parameters and results: of the first IDs, up to the task with which they have this many bytes.
-// read is how many IDs those are; tasks that are gone are left out.
-func (c *Client) Summaries(ctx context.Context, ids []string, bytes int) (tasks []*Task, read int, err error) {
-	tasks, read, _, err = c.someSummaries(ctx, "", "", ids, bytes)
-	return tasks, read, err
-}
-
-// summaries reads the tasks of a queue's list, without those that are gone or have left that status.
-func (c *Client) summaries(ctx context.Context, queue string, status Status, ids []string) ([]*Task, error) {
-	tasks, _, _, err := c.someSummaries(ctx, queue, status, ids, 0)
-	return tasks, err
-}
-
-// summaryBlock is how many tasks are read at a time if their bytes are bounded: those of one with the longest texts are some 250 KB.
-const summaryBlock = 32
-
-// someSummaries is summaries up to the task with which they have this many bytes, 0 for any number; passed is how many of the IDs
-// that are, and size how many bytes they have.
-func (c *Client) someSummaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
-	block := max(1, len(ids))
-	if most > 0 {
-		block = summaryBlock
-	}
-	tasks = make([]*Task, 0, len(ids))
-	for some := range slices.Chunk(ids, block) {
-		cmds, err := pipelined(ctx, c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-			return p.HMGet(ctx, c.store.keys.task(id), summaryFields...)
-		})
-		if err != nil {
-			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)
-		}
-		for i, cmd := range cmds {
-			hash := hashOf(summaryFields, cmd.Val())
-			for name, text := range hash {
-				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
-					size += 5 * controls(text) // as JSON
-				}
-			}
-			if task := summary(some[i], hash, queue, status); task != nil {
-				tasks = append(tasks, task)
-			}
-			if passed++; most > 0 && size >= most {
-				return tasks, passed, size, nil
-			}
-		}
-	}
-	return tasks, passed, size, nil
-}
-
-// controls counts the control characters of a text.
-func controls(text string) (n int) {
-	for i := range len(text) {
-		if text[i] < ' ' {
-			n++
-		}
-	}
-	return n
-}
-
-// summary is a task of a queue's list; nil if it is gone or has left that status.
-func summary(id string, hash map[string]string, queue string, status Status) *Task {
-	if len(hash) == 0 {
-		return nil
-	}
-	task := newTask(id, hash)
-	if task.Queue == "" {
-		task.Queue = queue
-	}
-	if task.Status == "" {
-		task.Status = status // that of its list: the task was written by hand
-	}
-	if status != "" && task.Status != status {
-		return nil
-	}
-	return task
 }

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Task is a task as it stood when it was read. Fields that the hash does not have are zero.
@@ -219,4 +222,75 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
 	return newTask(id, hash), nil
+}
+
+// summaries reads all of these tasks, without those that are gone.
+func (c *Client) summaries(ctx context.Context, ids []string) ([]*Task, error) {
+	tasks, _, _, err := c.Summaries(ctx, "", "", ids, 0)
+	return tasks, err
+}
+
+// summaryBlock is how many tasks are read at a time if their bytes are bounded: those of one with the longest texts are some 250 KB.
+const summaryBlock = 32
+
+// Summaries reads tasks without their parameters and results, up to the one with which they have this many bytes, 0 for any number.
+// It leaves out those that are gone or, if there is a status, have left it; queue and status are those of tasks whose hash, written
+// by hand, names none. passed is how many of the IDs it read, and size how many bytes they have.
+func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
+	block := max(1, len(ids))
+	if most > 0 {
+		block = summaryBlock
+	}
+	tasks = make([]*Task, 0, len(ids))
+	for some := range slices.Chunk(ids, block) {
+		cmds, err := pipelined(ctx, c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+			return p.HMGet(ctx, c.store.keys.task(id), summaryFields...)
+		})
+		if err != nil {
+			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)
+		}
+		for i, cmd := range cmds {
+			hash := hashOf(summaryFields, cmd.Val())
+			for name, text := range hash {
+				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
+					size += 5 * controls(text) // as JSON
+				}
+			}
+			if task := summary(some[i], hash, queue, status); task != nil {
+				tasks = append(tasks, task)
+			}
+			if passed++; most > 0 && size >= most {
+				return tasks, passed, size, nil
+			}
+		}
+	}
+	return tasks, passed, size, nil
+}
+
+// controls counts the control characters of a text.
+func controls(text string) (n int) {
+	for i := range len(text) {
+		if text[i] < ' ' {
+			n++
+		}
+	}
+	return n
+}
+
+// summary is a task of a queue's list; nil if it is gone or has left that status.
+func summary(id string, hash map[string]string, queue string, status Status) *Task {
+	if len(hash) == 0 {
+		return nil
+	}
+	task := newTask(id, hash)
+	if task.Queue == "" {
+		task.Queue = queue
+	}
+	if task.Status == "" {
+		task.Status = status // that of its list: the task was written by hand
+	}
+	if status != "" && task.Status != status {
+		return nil
+	}
+	return task
 }

@@ -99,7 +99,7 @@ func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total 
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	tasks, passed, size, err := c.someSummaries(ctx, "", "", ids, *bytes)
+	tasks, passed, size, err := c.Summaries(ctx, "", "", ids, *bytes)
 	if err != nil {
 		return nil, err
 	}
