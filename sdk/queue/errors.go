@@ -32,11 +32,6 @@ var (
 	ErrNotReplicated = errors.New("not on enough replicas")
 )
 
-// refusals are the first words of Redis's errors that pass by themselves.
-var refusals = []string{
-	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
-	"ERR max number of clients",
-}
 
 // Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.
 func Refusal(err error) string {

@@ -72,3 +72,9 @@ func IsUnavailable(err error) bool {
 		errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
 }
+
+// refusals are the first words of Redis's errors that pass by themselves.
+var refusals = []string{
+	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
+	"ERR max number of clients",
+}
