@@ -113,7 +113,7 @@ func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, spec
 
 // onceRequest is a request that once.lua notes.
 type onceRequest struct {
-	*store
+	store    *store
 	id, mark string
 }
 
@@ -133,11 +133,11 @@ func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, kno
 
 // tell runs once.lua.
 func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]any, error) {
-	keys := []string{r.keys.once(r.id)}
+	keys := []string{r.store.keys.once(r.id)}
 	for i := range specs {
-		keys = append(keys, r.keys.task(specs[i].ID), r.keys.once(specs[i].ID))
+		keys = append(keys, r.store.keys.task(specs[i].ID), r.store.keys.once(specs[i].ID))
 	}
-	answer, err := r.eval(ctx, call{allScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
+	answer, err := r.store.eval(ctx, call{allScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
 	words, _ := answer.([]any)
 	return words, wrap("remember request "+r.id, err)
 }
