@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -35,32 +34,6 @@ func (c *Client) Tenants(ctx context.Context) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(names)), nil
-}
-
-// Queues lists the tenant's queues with the number of listeners of each, by name.
-func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
-	queues, _, err := c.QueuePage(ctx, 0, math.MaxInt64)
-	return queues, err
-}
-
-// QueuePage is Queues for at most that many of them, from a place on: those with fewer listeners come first. next is where the page
-// behind it begins, 0 if there is none.
-func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
-	to := int64(-1)
-	if most < math.MaxInt64-from {
-		to = from + most - 1
-	}
-	scored, err := c.store.rdb.ZRangeWithScores(ctx, c.store.keys.queues(), from, to).Result()
-	queues = make(map[string]int64, len(scored))
-	for _, z := range scored {
-		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
-			queues[name] = int64(z.Score)
-		}
-	}
-	if int64(len(scored)) == most {
-		next = from + most
-	}
-	return queues, next, wrap("list queues in "+c.store.keys.queues(), err)
 }
 
 // HasQueue tells whether the tenant has a queue of this name.
