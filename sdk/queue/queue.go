@@ -18,6 +18,9 @@ type Queue struct {
 // Queue names a queue; its methods refuse an invalid name.
 func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
 
+// Client is the client that named the queue.
+func (q *Queue) Client() *Client { return q.client }
+
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.name }
 
