@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // advancePause is the least time between two runs, however many tasks end: none tells a task twice, but several hosts try.
@@ -18,7 +20,7 @@ type advancer struct {
 
 func (a *advancer) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	for more := true; more && err == nil; {
-		block, failed := a.access.client.Fleet().Advance(ctx)
+		block, failed := listen.NewFleet(a.access.client).Advance(ctx)
 		more, err = block.More, failed
 	}
 	return advancePause, around(a.interval), err

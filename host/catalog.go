@@ -4,9 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // catalog tells which queues this host serves, and by which plugins.
@@ -56,7 +57,7 @@ func (c *catalog) refused(report func(tenant, plugin string)) {
 }
 
 // quarantined tells whether the version that serves a queue here is quarantined.
-func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
+func (c *catalog) quarantined(tenant, name string, quarantines []listen.Quarantine) bool {
 	if len(quarantines) == 0 {
 		return false
 	}
@@ -65,7 +66,7 @@ func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantin
 		return false
 	}
 	defer version.Release()
-	return slices.ContainsFunc(quarantines, func(q queue.Quarantine) bool {
+	return slices.ContainsFunc(quarantines, func(q listen.Quarantine) bool {
 		return q.Plugin == version.Name && q.Digest == version.Digest
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -279,10 +281,10 @@ func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string]
 	if err != nil {
 		return nil, false, err
 	}
-	nodes = slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.Kind != queue.KindQuern })
+	nodes = slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.Kind != listen.KindQuern })
 	all = make(map[string][]string)
 	telling := 0
-	err = client.Fleet().Published(ctx, nodes, "definitions", func(_ *queue.NodeInfo, text string) {
+	err = listen.NewFleet(client).Published(ctx, nodes, "definitions", func(_ *listen.NodeInfo, text string) {
 		var published map[string]string
 		if json.Unmarshal([]byte(text), &published) == nil {
 			telling++
@@ -313,14 +315,14 @@ func (d declaration) put(ctx context.Context, client *queue.Client, missing bool
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
 	}
-	return client.Fleet().DeclareSubscription(ctx, *d.subscription, missing)
+	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
 }
 
 func (d declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {
 	if d.schedule != nil {
-		return client.Fleet().NoteSchedule(ctx, d.schedule, declared, most)
+		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, most)
 	}
-	return client.Fleet().NoteSubscription(ctx, *d.subscription, declared, most)
+	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, most)
 }
 
 // declarations are those of the plugins that serve the tenant's queues here.

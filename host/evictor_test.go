@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime"
@@ -172,7 +174,7 @@ func benchmarkGrant(b *testing.B, modules int) {
 		grants := r.pick().allocations
 		slowest = max(slowest, time.Since(at))
 		for _, g := range grants {
-			r.answer(g, len(g.shares), queue.ReserveReply{})
+			r.answer(g, len(g.shares), listen.ReserveReply{})
 		}
 		for len(r.running) > 0 {
 			r.finish(0)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -26,7 +28,7 @@ const recountedAtOnce = 10_000
 type housekeeper struct {
 	duty
 	access *tenantAccess
-	purge  queue.PurgeOptions
+	purge  manage.PurgeOptions
 	from   int64     // the queue with which the next run begins, by its place among all
 	kept   time.Time // when the duty was last taken or renewed; only the run under way uses it
 }
@@ -62,7 +64,7 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.access.client.Recount(ctx, names, k.purge)
+		news, err := manage.New(k.access.client).Recount(ctx, names, k.purge)
 		if err != nil {
 			return err
 		}
@@ -95,7 +97,7 @@ func (k *housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range k.access.client.PurgePublications(ctx, k.purge) {
+	for n, failed := range manage.New(k.access.client).PurgePublications(ctx, k.purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed
@@ -112,14 +114,14 @@ func (k *housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 }
 
 // tidy does what is left to do for one queue.
-func (k *housekeeper) tidy(ctx context.Context, of queue.Recounted) error {
+func (k *housekeeper) tidy(ctx context.Context, of manage.Recounted) error {
 	if of.Forgotten {
 		k.access.logger.Info("forgot an empty queue", "queue", of.Queue)
 	}
 	if !of.Old {
 		return of.Err
 	}
-	purged, err := k.access.client.Queue(of.Queue).Purge(ctx, k.purge)
+	purged, err := manage.New(k.access.client).Queue(of.Queue).Purge(ctx, k.purge)
 	if purged > 0 {
 		k.access.logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}

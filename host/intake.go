@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -74,7 +76,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
-	requests := make([]queue.ReserveRequest, len(allocations))
+	requests := make([]listen.ReserveRequest, len(allocations))
 	for i, a := range allocations {
 		requests[i] = in.request(a)
 	}
@@ -93,13 +95,13 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 }
 
 // request is the reserve of an allocation. Its tasks start at once.
-func (in *intake) request(a *allocation) queue.ReserveRequest {
+func (in *intake) request(a *allocation) listen.ReserveRequest {
 	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
 	maxAge, _ := in.expiry(a.served.queue)
-	return queue.ReserveRequest{
+	return listen.ReserveRequest{
 		Queue: a.served.queue, Count: len(a.shares) + a.ahead, Start: true, Plugin: a.version.Name, Digest: a.version.Digest, Version: a.version.Manifest.Version,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
-		FailurePolicy: queue.FailurePolicy{
+		FailurePolicy: listen.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
 		},
 	}
@@ -121,13 +123,13 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 		released, err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
-		in.take(ctx, a, queue.ReserveReply{Err: err})
+		in.take(ctx, a, listen.ReserveReply{Err: err})
 		return
 	}
-	var reply queue.ReserveReply
+	var reply listen.ReserveReply
 	ids = ids[over:]
 	slices.Reverse(ids)
-	for part := range slices.Chunk(ids, queue.MaxClaims) {
+	for part := range slices.Chunk(ids, listen.MaxClaims) {
 		tasks := reply.Tasks
 		reply = in.access.node.Adopt(bounded, in.request(a), part)
 		if reply.Tasks = append(tasks, reply.Tasks...); reply.Err != nil {
@@ -144,7 +146,7 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 }
 
 // take begins the tasks of a reply and frees what is left of the allocation.
-func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveReply) {
+func (in *intake) take(ctx context.Context, a *allocation, reply listen.ReserveReply) {
 	tasks, now := make([]*task, len(reply.Tasks)), time.Now()
 	of := slot{served: a.served, version: a.version}
 	if len(tasks) > 0 {
@@ -188,7 +190,7 @@ func (in *intake) giveBack(tasks []*task) { in.runner.giveBack(tasks) }
 func (in *intake) reservedAhead() *atomic.Int64 { return in.ahead }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
-func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
+func (in *intake) noteQuarantine(request *listen.ReserveRequest, is bool) {
 	switch before := in.quarantined[request.Queue]; {
 	case is && before != request.Digest:
 		in.quarantined[request.Queue] = request.Digest
@@ -239,12 +241,12 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 
 // release gives back tasks that the host does not know, the newest first, and returns how many it had.
 func (in *intake) release(ctx context.Context, name string, ids []string) (released int, err error) {
-	for part := range slices.Chunk(ids, queue.MaxClaims) {
-		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
+	for part := range slices.Chunk(ids, listen.MaxClaims) {
+		reply := in.access.node.Adopt(ctx, listen.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {
 			return released, reply.Err
 		}
-		claims := make([]queue.Claim, len(reply.Tasks))
+		claims := make([]listen.Claim, len(reply.Tasks))
 		for i, reservation := range reply.Tasks {
 			claims[i] = reservation.Claim()
 		}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -14,7 +16,7 @@ import (
 // lease either.
 type leaseKeeper struct {
 	steadiness
-	node   *queue.Node
+	node   *listen.Node
 	health *health
 	about  func() map[string]string // what the host publishes with each renewal
 	drain  func()                   // called when somebody drains the listener

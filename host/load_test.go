@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // drain has the host run short tasks until their queue is known, and then so many that wait for slots.
 func (r *rig) drain(t *testing.T, places float64, slots int, took, waited time.Duration) {
 	t.Helper()
 	r.load = load{places: places}
-	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 	r.endAll(took, waited)
 	a := r.ask(t, int(min(places*float64(took)/float64(took-waited), float64(slots))), true)
-	r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+	r.answer(a, len(a.shares)+a.ahead, listen.ReserveReply{})
 }
 
 // A queue of short tasks gets as many slots as keep the places for guests busy: as many as there are if its tasks compute, and

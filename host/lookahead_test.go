@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -46,11 +48,11 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 	t.Parallel()
 	const slots = 2
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
-	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 	r.settleAll(100 * time.Microsecond)
 
 	a := r.ask(t, slots, true)
-	if begun := r.answer(a, slots+a.ahead, queue.ReserveReply{}); len(begun) != slots {
+	if begun := r.answer(a, slots+a.ahead, listen.ReserveReply{}); len(begun) != slots {
 		t.Fatalf("%d tasks have begun on %d slots", len(begun), slots)
 	}
 	if now := r.pick(); len(now.begun)+len(now.allocations)+len(now.late) > 0 {
@@ -75,7 +77,7 @@ func TestShortTasksAreReservedAhead(t *testing.T) {
 		if a.ahead > 0 {
 			t.Errorf("%d tasks are reserved ahead after a long one", a.ahead)
 		}
-		r.answer(a, 0, queue.ReserveReply{})
+		r.answer(a, 0, listen.ReserveReply{})
 	}
 	if r.ahead != 0 || r.inUse != 0 || r.queues[0] == (place{}) {
 		t.Errorf("%d wait, %d slots are in use at the end", r.ahead, r.inUse)
@@ -87,7 +89,7 @@ func TestMostAhead(t *testing.T) {
 	t.Parallel()
 	const slots = 2
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
-	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 	r.settleAll(time.Microsecond)
 	most := 0
 	for range 8 {
@@ -95,7 +97,7 @@ func TestMostAhead(t *testing.T) {
 			if len(a.shares)+a.ahead > maxBatch {
 				t.Errorf("a reserve of %d tasks", len(a.shares)+a.ahead)
 			}
-			r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+			r.answer(a, len(a.shares)+a.ahead, listen.ReserveReply{})
 		}
 		most = max(most, r.ahead)
 	}
@@ -106,7 +108,7 @@ func TestMostAhead(t *testing.T) {
 		now := r.pick()
 		r.running = append(r.running, now.begun...)
 		for _, a := range now.allocations {
-			r.answer(a, 0, queue.ReserveReply{})
+			r.answer(a, 0, listen.ReserveReply{})
 		}
 		r.settleAll(time.Microsecond)
 	}
@@ -116,14 +118,14 @@ func TestMostAhead(t *testing.T) {
 func TestOneHeldUpTask(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
-	r.answer(r.ask(t, 1, false), 1, queue.ReserveReply{})
+	r.answer(r.ask(t, 1, false), 1, listen.ReserveReply{})
 	r.settleAll(100 * time.Microsecond)
 	a := r.ask(t, 1, true)
-	r.answer(a, 1+a.ahead, queue.ReserveReply{})
+	r.answer(a, 1+a.ahead, listen.ReserveReply{})
 	for took := 5 * time.Millisecond; len(r.running) > 0; took = 100 * time.Microsecond {
 		r.settleAll(took)
 	}
-	r.answer(r.ask(t, 1, true), 0, queue.ReserveReply{})
+	r.answer(r.ask(t, 1, true), 0, listen.ReserveReply{})
 }
 
 // A slot goes on to the next task of its queue only while no other queue has work.
@@ -136,11 +138,11 @@ func TestASlotGoesOnFairly(t *testing.T) {
 		if a.served.place == r.queues[0] {
 			count = len(a.shares)
 		}
-		r.answer(a, count, queue.ReserveReply{})
+		r.answer(a, count, listen.ReserveReply{})
 	}
 	r.settleAll(100 * time.Microsecond)
 	a := r.ask(t, slots, true)
-	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	r.answer(a, slots+a.ahead, listen.ReserveReply{})
 	r.pick()
 	r.settleAll(100 * time.Microsecond)
 	if len(r.running) != slots {
@@ -159,7 +161,7 @@ func TestASlotGoesOnFairly(t *testing.T) {
 	}
 	r.leave(r.queues[0])
 	for _, a := range now.allocations {
-		r.answer(a, 0, queue.ReserveReply{})
+		r.answer(a, 0, listen.ReserveReply{})
 	}
 	r.settleAll(time.Microsecond)
 	for _, task := range r.pick().late {
@@ -180,7 +182,7 @@ func TestASlotGoesOnForATurn(t *testing.T) {
 		now := r.pick()
 		r.running = append(r.running, now.begun...)
 		for _, a := range now.allocations {
-			r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+			r.answer(a, len(a.shares)+a.ahead, listen.ReserveReply{})
 		}
 		ran := make(map[*served]int)
 		for ; len(r.running) > 0; r.settleAll(took) {
@@ -209,16 +211,16 @@ func TestNothingAhead(t *testing.T) {
 	const slots = 2
 	for _, rule := range []string{"max_running: 5", "on_crash: fail", "max_crashes: 1"} {
 		bounded := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0], " + rule + "}"}), 1)
-		bounded.answer(bounded.ask(t, slots, false), slots, queue.ReserveReply{})
+		bounded.answer(bounded.ask(t, slots, false), slots, listen.ReserveReply{})
 		bounded.settleAll(time.Microsecond)
-		bounded.answer(bounded.ask(t, slots, false), 0, queue.ReserveReply{})
+		bounded.answer(bounded.ask(t, slots, false), 0, listen.ReserveReply{})
 	}
 
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
-	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 	r.settleAll(time.Microsecond)
 	a := r.ask(t, slots, true)
-	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	r.answer(a, slots+a.ahead, listen.ReserveReply{})
 	r.leave(r.queues[0])
 	now := r.pick()
 	if len(now.late) != a.ahead {
@@ -240,7 +242,7 @@ func (r *rig) step(t *testing.T, took time.Duration) (served []*served, reserves
 	}
 	r.running = append(r.running, now.begun...)
 	for _, a := range now.allocations {
-		r.answer(a, len(a.shares)+a.ahead, queue.ReserveReply{})
+		r.answer(a, len(a.shares)+a.ahead, listen.ReserveReply{})
 	}
 	for _, task := range r.running {
 		served = append(served, task.served)
@@ -330,15 +332,15 @@ func TestNoSampleOfWhatDidNotRun(t *testing.T) {
 	const slots = 2
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
 	for range 3 {
-		r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+		r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 		r.settleAll(unknown)
 	}
-	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 	r.settleAll(100 * time.Microsecond)
-	r.answer(r.ask(t, slots, true), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, true), slots, listen.ReserveReply{})
 	r.settleAll(unknown)
 	r.wake(r.queues[0])
-	r.answer(r.ask(t, slots, true), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, true), slots, listen.ReserveReply{})
 	r.leave(r.queues[0])
 	r.giveUp()
 }
@@ -349,10 +351,10 @@ func TestEndGivesBackWhatWaits(t *testing.T) {
 	const slots = 2
 	r := newRig(t, slots, 0, pluginsFor(t, map[string]string{"p": "queues: [q0]"}), 1)
 	r.source.runner = &runner{tasks: r.source.tasks, settler: &settler{ahead: r.source.ahead, poke: make(chan struct{}, 1)}}
-	r.answer(r.ask(t, slots, false), slots, queue.ReserveReply{})
+	r.answer(r.ask(t, slots, false), slots, listen.ReserveReply{})
 	r.settleAll(100 * time.Microsecond)
 	a := r.ask(t, slots, true)
-	r.answer(a, slots+a.ahead, queue.ReserveReply{})
+	r.answer(a, slots+a.ahead, listen.ReserveReply{})
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	r.Run(ctx)
@@ -377,7 +379,7 @@ func BenchmarkPick(b *testing.B) {
 			}
 			for b.Loop() {
 				for _, a := range r.pick().allocations {
-					r.answer(a, len(a.shares), queue.ReserveReply{})
+					r.answer(a, len(a.shares), listen.ReserveReply{})
 				}
 				r.settleAll(time.Hour)
 			}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 const (
@@ -35,7 +37,7 @@ func (l *lookout) runOnce(ctx context.Context) (pause, wait time.Duration, err e
 		return 0, untilAsked, nil
 	}
 	empty, vain := l.scheduler.idle(l.access.client.Tenant())
-	changed, err := l.access.client.Fleet().Changed(ctx, empty, vain)
+	changed, err := listen.NewFleet(l.access.client).Changed(ctx, empty, vain)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		l.health.failedQuietly(opPoll, err) // the next poll tells it

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -87,7 +89,7 @@ func (m *mover) runOnce(ctx context.Context) (pause, wait time.Duration, err err
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.
 func (m *mover) move(ctx context.Context, name string, what moves) error {
-	fleet := m.access.client.Fleet()
+	fleet := listen.NewFleet(m.access.client)
 	var left moves // to do in this queue
 	var due, expired, unseen error
 	if what.due {
@@ -116,7 +118,7 @@ func (m *mover) move(ctx context.Context, name string, what moves) error {
 }
 
 // moved notes a block that was moved, and tells whether there is another one to move now.
-func (m *mover) moved(name string, block queue.Block) (more bool) {
+func (m *mover) moved(name string, block listen.Block) (more bool) {
 	if block.Tasks > 0 {
 		m.access.logger.Debug("moved tasks that are due or have expired", "queue", name, "tasks", block.Tasks)
 		m.scheduler.wake(m.access.place(name)) // a host that may not publish is told nothing

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // pollPause is the least time between two polls, however many tasks fall due.
@@ -57,7 +57,7 @@ func (p *poller) poll(ctx context.Context) error {
 	p.access.queues.set(queues, p.from+next > 0)
 	p.from = next
 	wakes := p.scheduler.wakes.Load() // an answer to what is asked now knows of no later one
-	poll, err := p.access.client.Fleet().Backlogs(ctx, names)
+	poll, err := listen.NewFleet(p.access.client).Backlogs(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p *poller) poll(ctx context.Context) error {
 		if delete(p.busy, look.Queue); !served[look.Queue] && look.Waits() && int64(len(p.busy)) < p.most {
 			p.busy[look.Queue] = true
 		}
-		what.unseen = !look.Looked.IsZero() && poll.Clock.Sub(look.Looked) >= queue.RecheckAge
+		what.unseen = !look.Looked.IsZero() && poll.Clock.Sub(look.Looked) >= listen.RecheckAge
 		if look.Pending > 0 {
 			if p.scheduler.found(at) && p.interval > lookInterval {
 				p.lookout.begin()

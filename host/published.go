@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -34,7 +36,7 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 		return nil, err
 	}
 	list := []Plugin{}
-	err = client.Fleet().Published(ctx, nodes, "plugins", func(node *queue.NodeInfo, text string) {
+	err = listen.NewFleet(client).Published(ctx, nodes, "plugins", func(node *listen.NodeInfo, text string) {
 		var published []Plugin
 		if json.Unmarshal([]byte(text), &published) != nil {
 			return // a listener without plugins
@@ -51,13 +53,13 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := client.Fleet().Quarantines(ctx)
+	quarantines, err := listen.NewFleet(client).Quarantines(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
 		p := &list[i]
-		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
+		at := slices.IndexFunc(quarantines, func(q listen.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
 		if at < 0 || p.State != plugins.StateServing {
 			continue
 		}
@@ -73,11 +75,11 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 }
 
 // liveNodes are the listeners whose lease runs.
-func liveNodes(ctx context.Context, client *queue.Client) ([]queue.NodeInfo, error) {
-	nodes, err := client.Fleet().Nodes(ctx, "kind")
+func liveNodes(ctx context.Context, client *queue.Client) ([]listen.NodeInfo, error) {
+	nodes, err := listen.NewFleet(client).Nodes(ctx, "kind")
 	if err != nil {
 		return nil, err
 	}
 	now, err := client.Clock(ctx)
-	return slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
+	return slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
 }

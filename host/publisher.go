@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
@@ -68,7 +71,7 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err != nil || !leads {
 		return 0, publishInterval, err
 	}
-	fleet := p.access.client.Fleet()
+	fleet := listen.NewFleet(p.access.client)
 	for more := true; more && err == nil; {
 		var left []string
 		if left, err = fleet.Unpublished(ctx); err == nil {
@@ -77,14 +80,14 @@ func (p *publisher) runOnce(ctx context.Context) (pause, wait time.Duration, err
 		if err == nil {
 			err = fleet.PostponeUnpublished(ctx, left) // those that cannot be published keep no others from it
 		}
-		more = len(left) == queue.MaxUnpublished
+		more = len(left) == listen.MaxUnpublished
 	}
 	return 0, publishInterval, err
 }
 
 // count reads what was published to the topics that were last published to.
 func (p *publisher) count(ctx context.Context) error {
-	topics, err := p.access.client.BusyTopics(ctx, shownTopics)
+	topics, err := manage.New(p.access.client).BusyTopics(ctx, shownTopics)
 	if err != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func (p *publisher) publish(ctx context.Context, ids []string) error {
 		case errors.Is(err, service.ErrUnavailable) && ctx.Err() == nil: // of memory: the duty tries it again
 			continue
 		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
-			err = p.access.client.Fleet().ForgetUnpublished(ctx, id)
+			err = listen.NewFleet(p.access.client).ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.health.failed(opPublish, "", err)
 			continue
@@ -119,7 +122,7 @@ func (p *publisher) publish(ctx context.Context, ids []string) error {
 
 // publishOne makes the tasks of a publication, once there is memory for its payload.
 func (p *publisher) publishOne(ctx context.Context, id string) error {
-	size, err := p.access.client.PublicationSize(ctx, id)
+	size, err := manage.New(p.access.client).PublicationSize(ctx, id)
 	if err != nil {
 		return err
 	}

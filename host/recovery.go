@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -30,11 +32,11 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 }
 
 // overlongLeases are leases from before Redis's clock was set back, by when this host has seen them first.
-type overlongLeases map[queue.OverlongLease]time.Time
+type overlongLeases map[listen.OverlongLease]time.Time
 
 // over picks the overlong leases that have stood still for their length while this host could renew its own lease, which it can
 // since the moment since. wait is how long the first of the others has to go; 0 if there is none.
-func (f *overlongLeases) over(leases []queue.OverlongLease, since, now time.Time) (over []queue.OverlongLease, wait time.Duration) {
+func (f *overlongLeases) over(leases []listen.OverlongLease, since, now time.Time) (over []listen.OverlongLease, wait time.Duration) {
 	seen := make(overlongLeases, len(leases))
 	for _, lease := range leases {
 		first, known := (*f)[lease]
@@ -108,7 +110,7 @@ func (r *recovery) look(ctx context.Context) error {
 
 // runDead reclaims from the listeners whose lease has expired, if this host gets the duty.
 func (r *recovery) runDead(ctx context.Context) error {
-	dead, _, next, err := r.access.client.Fleet().Leases(ctx)
+	dead, _, next, err := listen.NewFleet(r.access.client).Leases(ctx)
 	if next > 0 {
 		r.leaseEnds(next)
 	}
@@ -129,7 +131,7 @@ func (r *recovery) runUnleased(ctx context.Context) error {
 	if err != nil || !got {
 		return err
 	}
-	unleased, err := r.access.client.Fleet().Unleased(ctx)
+	unleased, err := listen.NewFleet(r.access.client).Unleased(ctx)
 	return errors.Join(err, r.reclaimAll(ctx, unleased))
 }
 
@@ -154,7 +156,7 @@ func (r *recovery) condemn(ctx context.Context) error {
 	if !known {
 		return nil
 	}
-	leases, err := r.access.client.Fleet().OverlongLeases(ctx)
+	leases, err := listen.NewFleet(r.access.client).OverlongLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +165,7 @@ func (r *recovery) condemn(ctx context.Context) error {
 		r.leaseEnds(wait)
 	}
 	for _, lease := range over {
-		ended, err := r.access.client.Fleet().EndLease(ctx, lease)
+		ended, err := listen.NewFleet(r.access.client).EndLease(ctx, lease)
 		if err != nil {
 			return err
 		}
@@ -178,7 +180,7 @@ func (r *recovery) reclaim(ctx context.Context, listener string) error {
 	if !r.steadiness.steady(time.Now()) {
 		return nil
 	}
-	got, err := r.access.client.Fleet().Reclaim(ctx, listener, r.maxCrashes)
+	got, err := listen.NewFleet(r.access.client).Reclaim(ctx, listener, r.maxCrashes)
 	tenant, m := r.access.client.Tenant(), r.health.metrics
 	m.TasksReclaimed(tenant, "released", got.Returned)
 	m.TasksReclaimed(tenant, "rescheduled", got.Scheduled)

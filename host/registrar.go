@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -24,7 +26,7 @@ type registrar struct {
 	duty
 	access    *tenantAccess
 	desired   func() map[string]bool // the queues that the session should listen to
-	watch     *queue.Watch
+	watch     *listen.Watch
 	scheduler *scheduler
 	source    source
 	publish   func() // called after changes

@@ -7,12 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // maxBatch is the most tasks of one queue that one allocation covers.
-const maxBatch = queue.MaxReserve
+const maxBatch = listen.MaxReserve
 
 // scheduler decides which queue gets the next free slot. Its methods are safe for concurrent use.
 type scheduler struct {
@@ -240,7 +242,7 @@ func (s *scheduler) takeSlot(q *served, v *plugins.Version, now time.Time) *shar
 
 // close ends an allocation whose reserve brought tasks, and gives those their shares. It returns the tasks that have one: the
 // others wait for a slot.
-func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply) (begun []*task) {
+func (s *scheduler) close(a *allocation, tasks []*task, reply listen.ReserveReply) (begun []*task) {
 	s.mu.Lock()
 	q := a.served
 	used := min(len(tasks), len(a.shares))

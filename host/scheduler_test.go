@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
@@ -20,7 +22,6 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // pluginsFor runs a directory for the length of the test: a plugin for each manifest. The test fails
@@ -83,7 +84,7 @@ func newRig(t *testing.T, slots int, memory int64, directory *plugins.Directory,
 }
 
 // answer plays Redis for one grant: it brings count tasks.
-func (r *rig) answer(g *allocation, count int, batch queue.ReserveReply) []*task {
+func (r *rig) answer(g *allocation, count int, batch listen.ReserveReply) []*task {
 	var tasks []*task
 	for range count {
 		g.version.Retain()
@@ -123,10 +124,10 @@ func TestNextSlotGoesToWhoHasNone(t *testing.T) {
 			backlog := func() (served int) {
 				for _, g := range r.pick().allocations {
 					if g.served.place == r.queues[0] {
-						r.answer(g, len(g.shares), queue.ReserveReply{})
+						r.answer(g, len(g.shares), listen.ReserveReply{})
 						continue
 					}
-					served += len(r.answer(g, min(1, len(g.shares)), queue.ReserveReply{}))
+					served += len(r.answer(g, min(1, len(g.shares)), listen.ReserveReply{}))
 				}
 				return served
 			}
@@ -166,7 +167,7 @@ func TestManyQueuesShareAlike(t *testing.T) {
 		for _, g := range r.pick().allocations {
 			served[g.served.place] += len(g.shares)
 			total += len(g.shares)
-			r.answer(g, len(g.shares), queue.ReserveReply{})
+			r.answer(g, len(g.shares), listen.ReserveReply{})
 		}
 		r.finish(total % len(r.running))
 	}
@@ -186,7 +187,7 @@ func TestBoundOfAPlugin(t *testing.T) {
 	r := newRig(t, 10, 0, pluginsFor(t, map[string]string{"p": "{queues: [q0, q1], concurrency: 3}"}), 2)
 	all := func() (shares int) {
 		for _, g := range r.pick().allocations {
-			shares += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
+			shares += len(r.answer(g, len(g.shares), listen.ReserveReply{}))
 		}
 		return shares
 	}
@@ -218,10 +219,10 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 	take := func(at place) (taken int) {
 		for _, g := range r.pick().allocations {
 			if g.served.place != at {
-				r.answer(g, 0, queue.ReserveReply{})
+				r.answer(g, 0, listen.ReserveReply{})
 				continue
 			}
-			taken += len(r.answer(g, len(g.shares), queue.ReserveReply{}))
+			taken += len(r.answer(g, len(g.shares), listen.ReserveReply{}))
 		}
 		for _, task := range r.running { // they end, and are not settled
 			r.scheduler.ended(&task.slot, 0, time.Hour, 0, r.now)
@@ -263,12 +264,12 @@ func TestUnsettledTasksHoldBackNewOnes(t *testing.T) {
 func TestLooksBehindDroppedIDs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"q0": "{}"}), 1)
-	r.answer(r.pick().allocations[0], 0, queue.ReserveReply{Dropped: 1000})
+	r.answer(r.pick().allocations[0], 0, listen.ReserveReply{Dropped: 1000})
 	grants := r.pick().allocations
 	if len(grants) == 0 {
 		t.Fatal("the queue is taken for empty")
 	}
-	r.answer(grants[0], 0, queue.ReserveReply{})
+	r.answer(grants[0], 0, listen.ReserveReply{})
 	if len(r.pick().allocations) != 0 {
 		t.Error("an empty queue is asked again")
 	}
@@ -287,17 +288,17 @@ func TestEmptyFromAnOldPoll(t *testing.T) {
 	}
 	asked = r.wakes.Load()
 	r.wake(r.queues[0]) // while the reserve is on its way
-	r.answer(grants[0], 0, queue.ReserveReply{})
+	r.answer(grants[0], 0, listen.ReserveReply{})
 	if grants = r.pick().allocations; len(grants) != 1 {
 		t.Fatal("a message that came during a reserve was forgotten")
 	}
-	r.answer(grants[0], 4, queue.ReserveReply{}) // full: there is more, of which a poll from before does not know
+	r.answer(grants[0], 4, listen.ReserveReply{}) // full: there is more, of which a poll from before does not know
 	r.empty(r.queues[0], asked)
 	r.finish(0)
 	if grants = r.pick().allocations; len(grants) != 1 {
 		t.Fatal("a backlog was forgotten")
 	}
-	r.answer(grants[0], 0, queue.ReserveReply{})
+	r.answer(grants[0], 0, listen.ReserveReply{})
 	for len(r.running) > 0 {
 		r.finish(0)
 	}
@@ -309,9 +310,9 @@ func TestRefusedQueuePauses(t *testing.T) {
 	r := newRig(t, 4, 0, pluginsFor(t, map[string]string{"p": "queues: [q0, q1]"}), 2)
 	for _, g := range r.pick().allocations {
 		if g.served.place != r.queues[0] {
-			r.answer(g, 0, queue.ReserveReply{})
+			r.answer(g, 0, listen.ReserveReply{})
 		} else {
-			r.answer(g, 0, queue.ReserveReply{Err: errors.New("WRONGTYPE")})
+			r.answer(g, 0, listen.ReserveReply{Err: errors.New("WRONGTYPE")})
 		}
 	}
 	r.wake(r.queues[0])
@@ -320,7 +321,7 @@ func TestRefusedQueuePauses(t *testing.T) {
 		if g.served.place == r.queues[0] {
 			t.Error("a refused queue is asked again at once")
 		}
-		r.answer(g, 0, queue.ReserveReply{})
+		r.answer(g, 0, listen.ReserveReply{})
 	}
 }
 
@@ -354,11 +355,11 @@ func TestCountsStayRight(t *testing.T) {
 				for _, g := range round() {
 					switch rapid.SampledFrom([]string{"tasks", "unavailable", "refused", "untried"}).Draw(t, "answer") {
 					case "tasks":
-						r.answer(g, rapid.IntRange(0, len(g.shares)+g.ahead).Draw(t, "tasks"), queue.ReserveReply{})
+						r.answer(g, rapid.IntRange(0, len(g.shares)+g.ahead).Draw(t, "tasks"), listen.ReserveReply{})
 					case "unavailable":
-						r.answer(g, 0, queue.ReserveReply{Err: io.EOF})
+						r.answer(g, 0, listen.ReserveReply{Err: io.EOF})
 					case "refused":
-						r.answer(g, 0, queue.ReserveReply{Err: errors.New("WRONGTYPE")})
+						r.answer(g, 0, listen.ReserveReply{Err: errors.New("WRONGTYPE")})
 					case "untried":
 						r.cancel(g)
 					}
@@ -480,7 +481,7 @@ func TestSnapshotIsExpected(t *testing.T) {
 	r := newRig(t, 2, total, directory, 1)
 	begin := func() {
 		for _, g := range r.pick().allocations {
-			r.answer(g, len(g.shares), queue.ReserveReply{})
+			r.answer(g, len(g.shares), listen.ReserveReply{})
 		}
 	}
 	used := func(want int64, when string) {
@@ -540,7 +541,7 @@ func TestSessionsKeepNoOtherWaiting(t *testing.T) {
 		slots := make(map[string]int)
 		for _, g := range r.pick().allocations {
 			slots[g.served.queue] += len(g.shares)
-			r.answer(g, len(g.shares), queue.ReserveReply{})
+			r.answer(g, len(g.shares), listen.ReserveReply{})
 		}
 		return slots
 	}

@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/metrics"
@@ -42,7 +45,7 @@ type session struct {
 	advancer  *advancer
 	ticker    *ticker
 	declarer  *declarer
-	watch     *queue.Watch
+	watch     *listen.Watch
 	joined    atomic.Bool // known to Redis: it must leave
 }
 
@@ -62,12 +65,12 @@ type common struct {
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	access := &tenantAccess{
-		client: client, node: client.Node(), logger: logger, calls: c.calls, results: c.results,
+		client: client, node: listen.New(client), logger: logger, calls: c.calls, results: c.results,
 		queues: &knownQueues{most: c.catalog.maxQueues(tenant), names: make(map[string]int64)},
 	}
 	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	s := &session{common: c, access: access, tasks: tasks, health: health, watch: client.Watch()}
+	s := &session{common: c, access: access, tasks: tasks, health: health, watch: listen.NewWatch(client)}
 	s.lease = &leaseKeeper{
 		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
@@ -111,7 +114,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
 	s.advancer = &advancer{duty: duty{health: health, op: opAdvance}, access: access, interval: c.config.Poll}
-	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: queue.PurgeOptions{
+	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: manage.PurgeOptions{
 		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
 	}}
 	return s
@@ -172,7 +175,7 @@ func (s *session) work(ctx context.Context) error {
 // join loads the scripts and makes the listener known, as soon as Redis is there.
 func (s *session) join(ctx context.Context, reached func()) error {
 	return queue.Persist(ctx, func(context.Context) error {
-		err := s.access.client.Prepare(ctx)
+		err := listen.Prepare(ctx, s.access.client)
 		if err == nil {
 			err = s.recovery.begin(ctx)
 		}
@@ -182,7 +185,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := s.access.client.SetMaxQueues(ctx, s.catalog.maxQueues(s.access.client.Tenant())); err != nil {
+			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.catalog.maxQueues(s.access.client.Tenant())); err != nil {
 				s.health.failedQuietly(opJoin, err) // other hosts have the same bound
 			}
 			reached()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -13,8 +15,8 @@ const tallyPause = 5 * time.Second
 // tally counts what the tasks of a session ended as, by queue and version.
 type tally struct {
 	duty
-	node   *queue.Node
-	counts queue.Tallies
+	node   *listen.Node
+	counts listen.Tallies
 }
 
 // started counts how long a task had waited.
@@ -35,8 +37,8 @@ func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
 	}
 }
 
-func tallyOf(t *task) queue.Tally {
-	return queue.Tally{Queue: t.served.queue, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
+func tallyOf(t *task) listen.Tally {
+	return listen.Tally{Queue: t.served.queue, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
 }
 
 func (t *tally) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {

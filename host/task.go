@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -26,7 +28,7 @@ var (
 
 // task is one that this host runs.
 type task struct {
-	queue.Reservation
+	listen.Reservation
 	slot
 	tenant *tenantAccess
 	// reserved is when the host got the task by Redis's clock, and taken the same by its own.
@@ -44,11 +46,11 @@ type task struct {
 	over     bool
 
 	log      taskLog
-	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
-	children *guest.Children                      // nil before the task runs, and of commands
-	result   loan                                 // for the result of a dependency that the guest reads
-	secrets  redact.Secrets                       // that it was given
-	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
+	progress atomic.Pointer[listen.ProgressReport] // what it reported last, until that is sent
+	children *guest.Children                       // nil before the task runs, and of commands
+	result   loan                                  // for the result of a dependency that the guest reads
+	secrets  redact.Secrets                        // that it was given
+	span     *trace.Span                           // of its run; nil without a tracer, and of a task that did not run
 }
 
 // logged are fields of a line of the log about the task, with its trace if it has one.
@@ -86,7 +88,7 @@ type ended struct {
 	outcome runtime.Outcome
 	took    time.Duration
 	// settlement is decided once: a repeat must be the same.
-	settlement queue.Settlement
+	settlement listen.Settlement
 }
 
 // size is about how many bytes of memory its settlement keeps.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -39,7 +41,7 @@ type ticksObserver interface {
 
 // runOnce fires what is due, if this host gets the duty, and waits for the next tick.
 func (t *ticker) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	due, err := t.access.client.Fleet().DueSchedules(ctx, dueSchedules)
+	due, err := listen.NewFleet(t.access.client).DueSchedules(ctx, dueSchedules)
 	if err != nil || len(due.Schedules) == 0 {
 		return pollPause, t.until(due), err
 	}
@@ -49,7 +51,7 @@ func (t *ticker) runOnce(ctx context.Context) (pause, wait time.Duration, err er
 				return false, err
 			}
 		}
-		due, err = t.access.client.Fleet().DueSchedules(ctx, dueSchedules)
+		due, err = listen.NewFleet(t.access.client).DueSchedules(ctx, dueSchedules)
 		return len(due.Schedules) > 0, err
 	})
 	if err == nil && !got {
@@ -61,7 +63,7 @@ func (t *ticker) runOnce(ctx context.Context) (pause, wait time.Duration, err er
 
 // until is how long to wait for the next tick. A message on the control channel tells of a schedule that is new or changed; it
 // may be lost.
-func (t *ticker) until(due queue.Due) time.Duration {
+func (t *ticker) until(due listen.Due) time.Duration {
 	switch wait := around(t.interval); {
 	case len(due.Schedules) > 0:
 		return 0
@@ -90,7 +92,7 @@ func (t *ticker) look(ctx context.Context, s *queue.Schedule, now time.Time) err
 }
 
 func (t *ticker) postpone(ctx context.Context, s *queue.Schedule) error {
-	if err := t.access.client.Fleet().PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
+	if err := listen.NewFleet(t.access.client).PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
 		return err
 	}
 	return nil
@@ -101,17 +103,17 @@ func (t *ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", s.ID, err)
 	}
-	tenant, fleet := t.access.client.Tenant(), t.access.client.Fleet()
+	tenant, fleet := t.access.client.Tenant(), listen.NewFleet(t.access.client)
 	p := planTicks(rule, s, now)
 	if len(p.fire) == 0 {
 		end, err := fleet.Tick(ctx, s, time.Time{}, p.passed, p.next)
-		if err == nil && end == queue.TickPlanned {
+		if err == nil && end == listen.TickPlanned {
 			t.count(s, p.passed)
 		}
 		return err
 	}
 	for i, tick := range p.fire {
-		next, passed := p.next, queue.PassedTicks{}
+		next, passed := p.next, listen.PassedTicks{}
 		if i+1 < len(p.fire) {
 			next = p.fire[i+1]
 		}
@@ -123,12 +125,12 @@ func (t *ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 			return err
 		}
 		switch end {
-		case queue.TickFired:
+		case listen.TickFired:
 			t.metrics.ScheduleLate(tenant, now.Sub(tick))
-			t.access.logger.Debug("fired a schedule", "schedule", s.ID, "task_id", queue.TickID(s.ID, tick), "late", now.Sub(tick))
-		case queue.TickSkipped:
+			t.access.logger.Debug("fired a schedule", "schedule", s.ID, "task_id", listen.TickID(s.ID, tick), "late", now.Sub(tick))
+		case listen.TickSkipped:
 			t.access.logger.Debug("passed over a tick: the task of the one before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
-		case queue.TickFull:
+		case listen.TickFull:
 			t.access.logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
 			return nil
 		default: // it waits for the task before, or another host was first
@@ -141,7 +143,7 @@ func (t *ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 }
 
 // count counts ticks that were passed over.
-func (t *ticker) count(s *queue.Schedule, passed queue.PassedTicks) {
+func (t *ticker) count(s *queue.Schedule, passed listen.PassedTicks) {
 	tenant := t.access.client.Tenant()
 	t.metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
 	t.metrics.ScheduleTicks(tenant, "missed", passed.Missed)
@@ -152,9 +154,9 @@ func (t *ticker) count(s *queue.Schedule, passed queue.PassedTicks) {
 
 // plan is what a schedule has to do.
 type plan struct {
-	fire   []time.Time       // ticks to fire now, in order
-	passed queue.PassedTicks // before these; at least so many, if there are very many
-	next   time.Time         // the first tick that is to come
+	fire   []time.Time        // ticks to fire now, in order
+	passed listen.PassedTicks // before these; at least so many, if there are very many
+	next   time.Time          // the first tick that is to come
 }
 
 // planTicks tells what to do with the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those

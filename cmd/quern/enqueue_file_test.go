@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -45,7 +47,7 @@ func lines(from, to int) string {
 
 func pending(t *testing.T, client *queue.Client) int64 {
 	t.Helper()
-	n, err := client.Queue("mail").Count(t.Context(), queue.Pending)
+	n, err := manage.New(client).Queue("mail").Count(t.Context(), queue.Pending)
 	if err != nil {
 		t.Fatal(err)
 	}

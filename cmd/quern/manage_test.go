@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host"
@@ -282,7 +285,7 @@ func TestCancelTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	listener := client.Node() // a host that never looks
+	listener := listen.New(client) // a host that never looks
 	if err := listener.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +293,7 @@ func TestCancelTimeout(t *testing.T) {
 	if err := listener.Register(t.Context(), "mail"); err != nil {
 		t.Fatal(err)
 	}
-	if got := listener.Reserve(t.Context(), []queue.ReserveRequest{{Queue: "mail", Count: 1}}); got[0].Err != nil {
+	if got := listener.Reserve(t.Context(), []listen.ReserveRequest{{Queue: "mail", Count: 1}}); got[0].Err != nil {
 		t.Fatal(got[0].Err)
 	}
 	u.must("enqueue", "mail", "--id", "waiting")
@@ -343,7 +346,7 @@ func TestRetryMany(t *testing.T) {
 	if got := strings.Fields(u.must("task", "retry", "--queue", "mail", "--reason", "cancelled")); len(got) != many-3 || got[0] != "t0000" {
 		t.Errorf("tried again: %d, from %v on", len(got), got[:1])
 	}
-	if n, err := client.Queue("mail").Count(t.Context(), queue.Pending); n != many || err != nil {
+	if n, err := manage.New(client).Queue("mail").Count(t.Context(), queue.Pending); n != many || err != nil {
 		t.Errorf("%d are pending: %v", n, err)
 	}
 }

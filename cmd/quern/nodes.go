@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host/admin"
@@ -27,7 +29,7 @@ func nodeRow(n admin.Node, now time.Time) view {
 		lease = "alive"
 	case !ends.IsZero():
 		lease = fmt.Sprintf("over for %.1fs", now.Sub(ends).Seconds())
-	case n.Kind != queue.KindPython:
+	case n.Kind != listen.KindPython:
 		lease = "over"
 	}
 	var holds []string
@@ -85,7 +87,7 @@ func notDrained(ctx context.Context, client admin.Tenant, listener string) error
 	switch {
 	case i < 0:
 		return noListener(client, listener)
-	case nodes[i].Kind == queue.KindPython:
+	case nodes[i].Kind == listen.KindPython:
 		return refusedf("listener %s is a Python one, which cannot drain: end its process there", listener)
 	}
 	return refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, shellWord(listener))
@@ -105,7 +107,7 @@ func newNodeReclaim(env environment) *cobra.Command {
 			"ended, or its tasks run twice.",
 		Args: arguments(1, 1),
 	}
-	maxCrashes := queue.DefaultMaxCrashes
+	maxCrashes := listen.DefaultMaxCrashes
 	newNumber(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {

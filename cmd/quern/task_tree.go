@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // showTree prints a task with what came of it.
 func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
-	tree, err := client.Tree(cmd.Context(), id, queue.TreeOptions{})
+	tree, err := client.Tree(cmd.Context(), id, manage.TreeOptions{})
 	if err != nil {
 		return err
 	}
@@ -23,7 +24,7 @@ func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) err
 }
 
 // drawTree writes a line for each task. stem is what stands before the task's own line, trunk before those below it.
-func drawTree(text *strings.Builder, node *queue.TreeNode, stem, trunk string) {
+func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) {
 	line := stem + node.ID
 	if t := node.Task; t == nil {
 		line += "  deleted"

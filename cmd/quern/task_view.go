@@ -8,11 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // taskView is a task as `task show` prints it for people.
-func taskView(tenant string, t *queue.Task, history []queue.Attempt) view {
+func taskView(tenant string, t *queue.Task, history []manage.Attempt) view {
 	var labels view
 	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
 		labels = append(labels, field{"", "label " + name, t.Labels[name]})
@@ -167,8 +169,8 @@ func afterText(a *queue.After) any {
 const mostDependencies = 1000
 
 // dependenciesView names dependencies of a task, which has that many.
-func dependenciesView(of int, some []queue.Dependency) view {
-	slices.SortStableFunc(some, func(a, b queue.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
+func dependenciesView(of int, some []manage.Dependency) view {
+	slices.SortStableFunc(some, func(a, b manage.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
 	var names []string
 	for _, d := range some[:min(len(some), 10)] {
 		if d.End != "" {
@@ -183,7 +185,7 @@ func dependenciesView(of int, some []queue.Dependency) view {
 }
 
 // historyView is each ended run: in a line its outcome, after how long, where, and why.
-func historyView(attempts []queue.Attempt) (v view) {
+func historyView(attempts []manage.Attempt) (v view) {
 	for _, a := range attempts {
 		line := a.Outcome
 		if !a.Started.IsZero() && !a.Ended.IsZero() {

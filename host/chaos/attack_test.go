@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -113,7 +115,7 @@ func (f *fleet) neighbours(name string) (took []time.Duration) {
 
 // count is how many tasks of a queue have a status.
 func (f *fleet) count(name string, status queue.Status) int64 {
-	n, err := f.client.Queue(name).Count(f.ctx, status)
+	n, err := manage.New(f.client).Queue(name).Count(f.ctx, status)
 	if err != nil && f.ctx.Err() == nil {
 		f.t.Error(err)
 	}

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -144,9 +146,9 @@ func releasePlugins(ctx context.Context, client *queue.Client) (stop func()) {
 	go func() {
 		defer close(ended)
 		for sleep(ctx, time.Second) {
-			quarantines, _ := client.Fleet().Quarantines(ctx) // Redis may be away
+			quarantines, _ := listen.NewFleet(client).Quarantines(ctx) // Redis may be away
 			for _, q := range quarantines {
-				_ = client.Fleet().EndQuarantine(ctx, q.Plugin, q.Digest)
+				_ = listen.NewFleet(client).EndQuarantine(ctx, q.Plugin, q.Digest)
 			}
 		}
 	}()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -103,7 +105,7 @@ func (p *producers) produceDoomed(ctx context.Context, flows [][]order, length t
 				return err
 			}
 		}
-		err := p.insist(ctx, func() error { _, err := p.client.CancelFlow(ctx, flow[0].id, false); return err })
+		err := p.insist(ctx, func() error { _, err := manage.New(p.client).CancelFlow(ctx, flow[0].id, false); return err })
 		if err != nil {
 			return fmt.Errorf("cancel the flow of %s: %w", flow[0].id, err)
 		}
@@ -126,7 +128,7 @@ func (l *ledger) order(graph []order) {
 	for _, o := range graph {
 		task := tasks[o.id]
 		begun := task.StartedAt
-		history, err := l.fleet.client.History(l.fleet.ctx, task)
+		history, err := manage.New(l.fleet.client).History(l.fleet.ctx, task)
 		if err != nil {
 			l.blame("history of %s: %v", o.id, err)
 		}

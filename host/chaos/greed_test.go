@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -181,7 +183,7 @@ func (g *greed) guests(ctx context.Context) {
 	for _, id := range ids {
 		_, _ = g.client.Wait(ctx, id)
 	}
-	_, _ = q.Purge(ctx, queue.PurgeOptions{})
+	_, _ = manage.QueueOf(q).Purge(ctx, manage.PurgeOptions{})
 }
 
 // publish has large payloads delivered to a slow server.
@@ -194,7 +196,7 @@ func (g *greed) publish(ctx context.Context) {
 }
 
 func (g *greed) pending(name string) int64 {
-	n, _ := g.client.Queue(name).Count(g.ctx, queue.Pending)
+	n, _ := manage.New(g.client).Queue(name).Count(g.ctx, queue.Pending)
 	return n
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -39,9 +41,9 @@ func (f *fleet) settled(count int, more ...string) {
 	names := slices.Concat(queues, more)
 	ctx, cancel := context.WithTimeout(f.ctx, f.patience/3) // an audit tells more than a time-out
 	defer cancel()
-	var last []queue.Stats
+	var last []manage.Stats
 	done := until(ctx, func() bool {
-		stats, err := f.client.Stats(ctx, names...)
+		stats, err := manage.New(f.client).Stats(ctx, names...)
 		if err != nil {
 			return false
 		}
@@ -320,7 +322,7 @@ func (l *ledger) history(id string) {
 		l.blame("task %s: %v", id, err)
 		return
 	}
-	kept, err := l.fleet.client.History(l.ctx, task)
+	kept, err := manage.New(l.fleet.client).History(l.ctx, task)
 	if err != nil {
 		l.blame("task %s: %v", id, err)
 		return

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -175,12 +177,12 @@ func (p *publications) auditCrowd() {
 		}
 		return true
 	})
-	if n, err := f.client.Queue(crowded).Count(f.ctx, queue.Pending); err != nil || n != int64(p.large*crowd) {
+	if n, err := manage.New(f.client).Queue(crowded).Count(f.ctx, queue.Pending); err != nil || n != int64(p.large*crowd) {
 		f.t.Errorf("the crowd has %d tasks, %v, want %d", n, err, p.large*crowd)
 	}
 	for i := range p.large {
-		tasks, err := f.client.PublicationTasks(f.ctx, fmt.Sprintf("%s-%d", crowded, i), 0, crowd+1)
-		if err != nil || len(tasks) != crowd || slices.ContainsFunc(tasks, func(task queue.PublishedTask) bool { return task.Status != queue.Pending }) {
+		tasks, err := manage.New(f.client).PublicationTasks(f.ctx, fmt.Sprintf("%s-%d", crowded, i), 0, crowd+1)
+		if err != nil || len(tasks) != crowd || slices.ContainsFunc(tasks, func(task manage.PublishedTask) bool { return task.Status != queue.Pending }) {
 			f.t.Errorf("%d tasks of publication %d, %v", len(tasks), i, err)
 		}
 	}
@@ -198,7 +200,7 @@ func (p *publications) audit() map[string]int {
 			f.t.Errorf("%s: %+v, %v", id, publication, err)
 			continue
 		}
-		tasks, err := f.client.PublicationTasks(f.ctx, id, 0, 10)
+		tasks, err := manage.New(f.client).PublicationTasks(f.ctx, id, 0, 10)
 		if err != nil || len(tasks) != len(p.names) {
 			f.t.Errorf("%s: %+v, %v", id, tasks, err)
 		}
@@ -217,7 +219,7 @@ func (p *publications) audit() map[string]int {
 		}
 	}
 	names, counts := slices.Concat(p.names, []string{relaying}), make(map[string]int64)
-	stats, err := f.client.Stats(f.ctx, names...)
+	stats, err := manage.New(f.client).Stats(f.ctx, names...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -232,7 +234,7 @@ func (p *publications) audit() map[string]int {
 	if complete := stats[len(stats)-1].Depth[queue.Complete]; complete != int64(p.count/2) || counts[relaying] != complete {
 		f.t.Errorf("%d tasks published and %d failed, want %d", complete, counts[relaying]-complete, p.count/2)
 	}
-	if letters, err := f.client.Queue(graves).Count(f.ctx, queue.Pending); err != nil || letters < int64(failed) {
+	if letters, err := manage.New(f.client).Queue(graves).Count(f.ctx, queue.Pending); err != nil || letters < int64(failed) {
 		f.t.Errorf("%d dead letters of %d tasks that failed, %v", letters, failed, err)
 	}
 	if len(p.receiver.taken) != p.count {
