@@ -311,7 +311,7 @@ func TestEnqueueFileWithoutRedis(t *testing.T) {
 	defer client.Close()
 	proxy.Refuse()
 	specs := []queue.Spec{{Options: queue.Options{ID: "x-1"}}}
-	if _, n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 0 || !queue.IsUnavailable(err) {
+	if _, n, err := enqueueChunk(t.Context(), manage.New(client).Queue("mail"), specs, 3*outagePause); n != 0 || !queue.IsUnavailable(err) {
 		t.Errorf("%d enqueued, %v", n, err)
 	}
 	proxy.Pass()

@@ -22,6 +22,7 @@ import (
 // Direct is a tenant by its Redis.
 type Direct struct {
 	*queue.Client
+	*manage.Manager
 	*listen.Fleet
 	Store *kv.Store // the buckets of its handlers
 }
@@ -30,7 +31,7 @@ var _ Tenant = (*Direct)(nil)
 
 // NewDirect is the tenant of a client, which Close closes.
 func NewDirect(client *queue.Client, store *kv.Store) *Direct {
-	return &Direct{client, listen.NewFleet(client), store}
+	return &Direct{client, manage.New(client), listen.NewFleet(client), store}
 }
 
 // pageBytes bounds the texts of the tasks that are read at a time.
@@ -39,7 +40,7 @@ const pageBytes = 4 << 20
 // BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
 // how many the tenant has.
 func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
-	names, all, err := manage.New(t.Client).BusiestQueues(ctx, most)
+	names, all, err := t.Manager.BusiestQueues(ctx, most)
 	if err == nil {
 		queues, err = t.QueueCounts(ctx, names)
 	}
@@ -48,7 +49,7 @@ func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, a
 
 // QueueCounts counts queues, in the order given.
 func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, error) {
-	stats, err := manage.New(t.Client).Stats(ctx, names...)
+	stats, err := t.Manager.Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 	}
 	list := []Delivery{}
 	for offset := 0; len(list) < limit; {
-		page, err := manage.New(t.Client).Queue(s.Queue).Page(ctx, manage.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
+		page, err := t.Manager.Queue(s.Queue).Page(ctx, manage.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +201,7 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 
 // Topics lists the topics, the one last published to first, without their subscriptions.
 func (t *Direct) Topics(ctx context.Context) ([]Topic, error) {
-	topics, err := manage.New(t.Client).Topics(ctx)
+	topics, err := t.Manager.Topics(ctx)
 	shapes := make([]Topic, len(topics))
 	for i, one := range topics {
 		shapes[i] = NewTopic(t.Tenant(), one)
@@ -210,7 +211,7 @@ func (t *Direct) Topics(ctx context.Context) ([]Topic, error) {
 
 // Topic reads a topic with its subscriptions.
 func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
-	topic, err := manage.New(t.Client).Topic(ctx, name)
+	topic, err := t.Manager.Topic(ctx, name)
 	if err != nil {
 		return Topic{}, err
 	}
@@ -230,7 +231,7 @@ func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
 
 // Publications reads a page of the publications of a topic, newest first.
 func (t *Direct) Publications(ctx context.Context, topic string, offset, limit int64) ([]Publication, error) {
-	all, err := manage.New(t.Client).Publications(ctx, topic, offset, limit)
+	all, err := t.Manager.Publications(ctx, topic, offset, limit)
 	shapes := make([]Publication, len(all))
 	for i, p := range all {
 		shapes[i] = NewPublication(t.Tenant(), p)
@@ -245,11 +246,11 @@ func (t *Direct) Publication(ctx context.Context, id string) (Publication, error
 
 // PublicationUpTo is Publication without a payload of more than limit bytes.
 func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (Publication, error) {
-	size, err := manage.New(t.Client).PublicationSize(ctx, id)
+	size, err := t.Manager.PublicationSize(ctx, id)
 	if err != nil {
 		return Publication{}, err
 	}
-	read := manage.New(t.Client).PublicationSummary
+	read := t.Manager.PublicationSummary
 	if size <= limit {
 		read = func(ctx context.Context, id string) (*queue.Publication, error) {
 			return t.PublicationWithin(ctx, id, size)
@@ -259,7 +260,7 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 	if err != nil {
 		return Publication{}, err
 	}
-	tasks, err := manage.New(t.Client).PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
+	tasks, err := t.Manager.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
 	shape := NewPublication(t.Tenant(), p)
 	if shape.PayloadSize = int(size); size <= limit {
 		shape.Payload, shape.PayloadBase64 = Payload(p.Payload)
@@ -278,7 +279,7 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 }
 
 // Queue is the queue of that name.
-func (t *Direct) Queue(name string) QueueHandle { return t.Client.Queue(name) }
+func (t *Direct) Queue(name string) QueueHandle { return t.Manager.Queue(name) }
 
 // List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first): limit of them from an offset, 0 for
 // all.
@@ -288,7 +289,7 @@ func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]*que
 	}
 	o := manage.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
 	if limit > 0 && !f.Narrows() {
-		return manage.New(t.Client).Queue(f.Queue).List(ctx, o)
+		return t.Manager.Queue(f.Queue).List(ctx, o)
 	}
 	var found []*queue.Task
 	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
@@ -333,13 +334,13 @@ func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 
 // AuditEntries reads the newest entries of the audit log.
 func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error) {
-	entries, err := manage.New(t.Client).AuditLog(ctx, "", limit)
+	entries, err := t.Manager.AuditLog(ctx, "", limit)
 	return shown(entries, NewAuditEntry), err
 }
 
 // Log reads the stored lines of a task's log with numbers above after.
 func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
-	lines, err := manage.New(t.Client).Log(ctx, id, after)
+	lines, err := t.Manager.Log(ctx, id, after)
 	return shown(lines, NewLogLine), err
 }
 

@@ -74,7 +74,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			at = from
 		}
 		for more := true; more; {
-			page, err := manage.New(t.Client).Queue(name).Page(ctx, manage.ListOptions{
+			page, err := t.Manager.Queue(name).Page(ctx, manage.ListOptions{
 				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes, Skip: skip,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {

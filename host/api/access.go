@@ -474,7 +474,7 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	// The action is done: the client's going away must not keep it out of the log.
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx.Context()), 5*time.Second)
 	defer cancel()
-	if err := manage.New(t.Direct.Client).Audit(within, entry); err != nil {
+	if err := t.Audit(within, entry); err != nil {
 		s.config.Logger.Error("cannot write the audit log of the tenant", "tenant", name, "error", err)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -33,12 +31,12 @@ func (s *service) describeQuotas() {
 
 // quotas are those of queues, and of buckets for who may read them.
 func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
-	limits, err := manage.New(t.Direct.Client).Limits(ctx)
+	limits, err := t.Limits(ctx)
 	if err != nil {
 		return nil, err
 	}
 	names := slices.Sorted(maps.Keys(limits))
-	stats, err := manage.New(t.Direct.Client).Stats(ctx, names...)
+	stats, err := t.Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func TestAccessLists(t *testing.T) {
 				t.Fatalf("ACL SETUSER of a %s: %v", role, err)
 			}
 			others := newWorld(t, server.URL())
-			others.Store().Keys, others.Config.Tenant = store.Keys{"acme"}, "acme"
+			others.Store().Keys, others.Config().Tenant = store.Keys{Tenant: "acme"}, "acme"
 			must[[]queue.Receipt](t)(others.Queue("work").EnqueueMany(ctx, make([]queue.Spec, 4)))
 			for _, id := range []string{"a", "b"} {
 				must[queue.Subscription](t)(others.Subscribe(ctx, queue.Subscription{ID: id, Topic: "orders", Queue: id}))
@@ -351,7 +351,7 @@ func workOn(t *testing.T, w *world) {
 	if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task == nil || worker.NewProcessor(w.Client, task).Reject(w.ctx, "no") != nil {
 		t.Errorf("could not reject %v", task)
 	}
-	must[[]string](t)(listener.Node.Held(w.ctx, "work")) // as once a lease
+	must[[]string](t)(listen.NodeAs(w.Client, listener.ID(), os.Getpid()).Held(w.ctx, "work")) // as once a lease
 	if err := listener.Close(w.ctx); err != nil {
 		t.Error(err)
 	}
@@ -433,7 +433,7 @@ func host(t *testing.T, w *world) {
 	must[[]manage.Topic](t)(manage.New(w.Client).Topics(ctx))
 	must[manage.Topic](t)(manage.New(w.Client).Topic(ctx, "t"))
 	must[[]string](t)(listen.NewFleet(w.Client).Unpublished(ctx))
-	must[[]redis.Z](t)(manage.New(w.Client).PublicationsSince(ctx, &queue.Subscription{Topic: "t"}, time.Unix(1, 0), 1))
+	must[manage.Replayed](t)(manage.New(w.Client).Replay(ctx, "s", time.Unix(1, 0), true))
 	must[int](t)(w.purgePublications(manage.PurgeOptions{Everything: true}))
 	if err := errors.Join(w.Republish(ctx, must[queue.Published](t)(w.Publish(ctx, "t", nil, queue.PublishOptions{})).ID), listen.NewFleet(w.Client).ForgetUnpublished(ctx, "p"), listen.NewFleet(w.Client).PostponeUnpublished(ctx, []string{"p"}), w.Unsubscribe(ctx, "s")); err != nil {
 		t.Error(err)

@@ -123,7 +123,7 @@ func TestABatch(t *testing.T) {
 		}
 		w.is(t, map[string]string{"batch": "pending"})
 		page := must[[]manage.Dependency](t)(manage.New(w.Client).Dependencies(w.ctx, "batch", 100, 100))
-		if len(page) != 100 || page[0] != (manage.Dependency{"t100", "failed", 0}) || page[99].ID != "t199" {
+		if len(page) != 100 || page[0] != (manage.Dependency{ID: "t100", End: "failed", Size: 0}) || page[99].ID != "t199" {
 			t.Errorf("%+v", page)
 		}
 		// An empty batch has nothing to wait for.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -32,7 +33,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("first %+v, then %+v", first, rest)
 		}
 		if e := rest[2]; e.Action != "pause-queue" || e.On != "queue q" || e.From != "192.0.2.1" || e.Status != 200 ||
-			len(e.Detail) != manage.AuditText || e.Time.Before(before) {
+			len(e.Detail) != store.AuditText || e.Time.Before(before) {
 			t.Errorf("%+v", e)
 		}
 	})

@@ -26,7 +26,7 @@ func setupBlueque(t *testing.T) (*world, *queuetest.Blueque) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	w := newWorld(t, server.URL())
-	w.Store().Keys, w.Config.Tenant = store.Keys{queue.DefaultTenant}, queue.DefaultTenant
+	w.Store().Keys, w.Config().Tenant = store.Keys{Tenant: queue.DefaultTenant}, queue.DefaultTenant
 	w.Store().Poll = store.PollInterval // Python announces nothing
 	return w, queuetest.Python(t, server.URL())
 }
@@ -188,14 +188,14 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
 	}
-	node := listen.New(w.Client)
-	node.ID() = listen.ListenerID(host, gone.Process.Pid)
+	id := listen.New(w.Client).ID() // of this process
+	node := listen.NodeAs(w.Client, fmt.Sprintf("%s_%d", id[:strings.LastIndex(id, "_")], gone.Process.Pid), gone.Process.Pid)
 	for _, err := range []error{node.Join(w.ctx), node.Register(w.ctx, "q")} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	id := w.enqueue(t, "q", "", queue.Options{})
+	id = w.enqueue(t, "q", "", queue.Options{})
 	got := w.reserve(t, node, "q", true)
 	if task := python.ClaimOrphan("q"); task != nil {
 		t.Errorf("it claimed %+v", task)

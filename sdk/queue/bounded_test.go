@@ -23,7 +23,7 @@ func setupBounded(t *testing.T, parameters string) (*world, *queue.Client) {
 	w := setup(t)
 	rdb := must[redis.UniversalClient](t)(queue.ConnectBounded(queuetest.SharedURL() + parameters))
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := must[*queue.Client](t)(queue.NewFromRedis(rdb, w.Config))
+	c := must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
 	t.Cleanup(func() { _ = c.Close() })
 	return w, c
 }
@@ -59,8 +59,8 @@ func TestBoundedReplies(t *testing.T) {
 				c.Store().Keys.Topics():               func() error { return c.Store().RDB.HGetAll(w.ctx, c.Store().Keys.Topics()).Err() },
 				c.Store().Keys.Pending("q"): func() error { // one of a pipeline, and in a script
 					cmds := c.Store().EvalAll(w.ctx, []store.Call{
-						{store.Script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},
-						{store.Script{redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.Store().Keys.Generation())), ""}, []string{c.Store().Keys.Pending("q")}, nil},
+						{Script: store.Script{Script: redis.NewScript("return 1")}, Keys: []string{"other"}},
+						{Script: store.Script{Script: redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.Store().Keys.Generation()))}, Keys: []string{c.Store().Keys.Pending("q")}},
 					})
 					return cmds[1].Err()
 				},

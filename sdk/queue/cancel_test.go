@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -154,35 +153,6 @@ func TestWorkStopsWhatIsCancelled(t *testing.T) {
 	})
 }
 
-// The mark is older than the handler, and nothing announces it any more.
-func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Hour
-		id := w.enqueue(t, "q", "", queue.Options{})
-		task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
-		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
-			t.Fatal(done, err)
-		}
-		cancels := &worker.Cancels{Node: listen.New(w.Client), Read: make(chan struct{}, 1)}
-		ctx, cancel := context.WithCancel(w.ctx)
-		var group sync.WaitGroup
-		ended := make(chan error, 1)
-		group.Go(func() {
-			ended <- worker.workOn(ctx, w.Client, task, cancels, func(ctx context.Context, _ *queue.Task) ([]byte, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			})
-		})
-		t.Cleanup(func() { cancel(); group.Wait() })
-		if err := receive(t, "the end of the task", ended); err != nil {
-			t.Fatal(err)
-		}
-		if task := w.task(t, id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled {
-			t.Errorf("%+v", task)
-		}
-	})
-}
-
 // The worker hears of the cancel only when it would have the task tried again, and goes on.
 func TestWorkOutlivesACancelThatItDidNotSee(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -260,7 +230,7 @@ func TestWorkRetries(t *testing.T) {
 
 func TestWorkIsDrained(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Second
+		w.Store().Lease = time.Second
 		started, end := make(chan string, 1), make(chan struct{})
 		errs := make(chan error, 1)
 		go func() {
@@ -299,7 +269,7 @@ func TestWorkIsDrained(t *testing.T) {
 // An idle worker ends at once when it is drained.
 func TestAnIdleWorkerIsDrained(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Hour // so that no renewal is due
+		w.Store().Lease = time.Hour // so that no renewal is due
 		errs := make(chan error, 1)
 		go func() { errs <- worker.Run(w.ctx, w.Client, "q", nil) }()
 		w.subscribed(t, w.Store().Keys.Channel("q"))

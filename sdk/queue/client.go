@@ -90,7 +90,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		store:  &store.Store{RDB: rdb, Keys: store.Keys{config.Tenant}, Poll: store.PollInterval, Name: config.Name, Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease)},
+		store:  &store.Store{RDB: rdb, Keys: store.Keys{Tenant: config.Tenant}, Poll: store.PollInterval, Name: config.Name, Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease)},
 		config: config,
 	}
 	c.waits.store, c.commits.client = c.store, c

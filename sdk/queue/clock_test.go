@@ -16,10 +16,10 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		w.at(0)
 		id := w.enqueue(t, "q", "", queue.Options{})
 		dead, silent := w.node(t, "q"), w.node(t, "q")
-		live := listen.New(must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Lease: time.Minute})))
+		client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Minute}))
+		live := listen.New(client)
 		renew := func(node *listen.Node) {
 			t.Helper()
-			node.Client.Store().Clock = w.Store().Clock
 			if _, err := node.Renew(w.ctx, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -27,7 +27,7 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		for _, node := range []*listen.Node{dead, silent} {
 			renew(node)
 		}
-		live.Client.Store().Clock = w.Store().Clock
+		client.Store().Clock = w.Store().Clock
 		if err := live.Join(w.ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -28,11 +28,7 @@ type called struct {
 // enqueueBeside calls EnqueueMany while a write is under way, and returns when it waits for that.
 func (w *world) enqueueBeside(t *testing.T, ctx context.Context, queue string, specs ...queue.Spec) <-chan called {
 	t.Helper()
-	waiting := func() int {
-		w.Commits.Mu.Lock()
-		defer w.Commits.Mu.Unlock()
-		return w.Commits.Tasks
-	}
+	waiting := w.WaitingTasks
 	before, answer := waiting(), make(chan called, 1)
 	go func() {
 		receipts, err := w.Queue(queue).EnqueueMany(ctx, specs)
@@ -49,7 +45,7 @@ func setupHeld(t *testing.T) (w, past *world, proxy *queuetest.Proxy, first <-ch
 	server := queuetest.Start(t)
 	proxy = queuetest.NewProxy(t, server)
 	w, past = newWorld(t, proxy.URL()), newWorld(t, server.URL())
-	past.Store().Keys, past.Config = w.Store().Keys, w.Config
+	past.Store().Keys, *past.Config() = w.Store().Keys, *w.Config()
 	if err := listen.Prepare(w.ctx, w.Client); err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestAShortTaskTakesLittleMemory(t *testing.T) {
 		}
 		short(id)
 		again := w.enqueue(t, "q", text, queue.Options{})
-		w.Config.Name = "quern-7d9f8c6b5d-x2x4z"
+		w.Config().Name = "quern-7d9f8c6b5d-x2x4z"
 		node = w.node(t, "q")
 		w.settle(t, node, "q", listen.Settlement{Claim: w.reserveMany(t, node, "q", 1, true)[0], Failure: &queue.Failure{}, Requeue: listen.RequeueRetry, Delay: time.Hour})
 		short(again)

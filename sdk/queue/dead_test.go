@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -352,7 +353,7 @@ func TestRetryClearsLetters(t *testing.T) {
 // A handler that begins to work on a letter while the task is retried is not told to stop, whenever that is.
 func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		other := must[*queue.Client](t)(queue.NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.Config))
+		other := must[*queue.Client](t)(queue.NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), *w.Config()))
 		t.Cleanup(func() { _ = other.Store().RDB.Close() })
 		late := &meanwhile{left: -1}
 		w.rdb.AddHook(spy(late.count))
@@ -362,7 +363,7 @@ func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 			w.failWithLetter(t, name, name+"-dead", queue.ReasonTrap)
 			letter := w.task(t, id).DeadID
 			node := w.node(t, name+"-dead")
-			same := &listen.Node{Client: other, id: node.ID(), Pid: node.Pid}
+			same := listen.NodeAs(other, node.ID(), os.Getpid())
 			late.left, late.act = nth, func() { same.Reserve(w.ctx, []listen.ReserveRequest{{Queue: name + "-dead", Count: 1, Start: true}}) }
 			if _, err := w.Client.Retry(w.ctx, id); err != nil {
 				t.Fatal(err)

@@ -80,7 +80,7 @@ func TestAChain(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		got := must[[]manage.Dependency](t)(manage.New(w.Client).Dependencies(w.ctx, "d", 0, 10))
-		if want := []manage.Dependency{{"b", "complete", 2}, {"c", "complete", 1}}; !slices.Equal(got, want) {
+		if want := []manage.Dependency{{ID: "b", End: "complete", Size: 2}, {ID: "c", End: "complete", Size: 1}}; !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		if result := must[[]byte](t)(w.Result(w.ctx, "b", 2)); string(result) != "\xff\x00" {
@@ -190,7 +190,7 @@ func TestEveryEndIsTold(t *testing.T) {
 			case "python", "removed":
 				w.is(t, map[string]string{name + ".complete": "scheduled", name + ".ended": "scheduled"})
 				pass(6)
-				must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name()))
+				must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name()))
 			}
 			if name == "python" {
 				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}

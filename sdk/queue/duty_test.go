@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
@@ -134,7 +136,7 @@ func TestPurgeWalksForeignTasksOnce(t *testing.T) {
 // Each queue is counted, also where listeners are so many that a script counts few queues, and one of them is damaged.
 func TestStatsBesideManyListeners(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		queues := make([]string, manage.StatsQueues+5)
+		queues := make([]string, store.StatsQueues+5)
 		for i := range queues {
 			queues[i] = fmt.Sprint("q", i)
 			for range i % 3 {
@@ -179,7 +181,7 @@ func TestFleetStats(t *testing.T) {
 	if _, has := all["a"]; len(all) != 41 || !has || scripts != 1 {
 		t.Fatalf("%d queues by %d scripts", len(all), scripts)
 	}
-	w.rdb.PExpire(w.ctx, w.Store().Keys.Duty("sample"), manage.SampleTerm) // the machine may be slow
+	w.rdb.PExpire(w.ctx, w.Store().Keys.Duty("sample"), store.SampleTerm) // the machine may be slow
 	w.rdb.Persist(w.ctx, w.Store().Keys.Sample())
 	same, scripts := look(b, 41)
 	if scripts != 0 || len(same) != 41 {
@@ -262,7 +264,7 @@ func TestDutyIsKeptForLessThanASecond(t *testing.T) {
 // What a reserve that is late takes for a node that leaves is not lost, and nothing is taken once the node is gone.
 func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		other := must[*queue.Client](t)(queue.NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.Config))
+		other := must[*queue.Client](t)(queue.NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), *w.Config()))
 		t.Cleanup(func() { _ = other.Store().RDB.Close() })
 		late := &meanwhile{left: -1}
 		w.rdb.AddHook(spy(late.count))
@@ -270,7 +272,7 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 			name := fmt.Sprint("q", nth)
 			w.enqueue(t, name, "", queue.Options{ID: name})
 			node := w.node(t, name)
-			same := &listen.Node{Client: other, id: node.ID(), Pid: node.Pid}
+			same := listen.NodeAs(other, node.ID(), os.Getpid())
 			var batch listen.ReserveReply
 			late.left, late.act = nth, func() { batch = same.Reserve(w.ctx, []listen.ReserveRequest{{Queue: name, Count: 1, Start: true}})[0] }
 			if err := node.Leave(w.ctx); err != nil {

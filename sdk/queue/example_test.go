@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/worker"
 
@@ -205,22 +202,6 @@ func ExampleOptions_at() {
 	// scheduled 1m0s <nil>
 }
 
-// Hosts move due tasks by themselves; a program does where there is none.
-func ExampleFleet_EnqueueDue() {
-	client := connect()
-	defer client.Close()
-	ctx := context.Background()
-
-	reports := client.Queue("reports")
-	if _, err := reports.Enqueue(ctx, nil, queue.Options{Delay: time.Hour}); err != nil {
-		fmt.Println(err)
-		return
-	}
-	block, err := listen.NewFleet(client).EnqueueDue(ctx, reports.Name())
-	fmt.Println(block.Tasks, block.More, err)
-	// Output: 0 false <nil>
-}
-
 func ExampleQueue_Cancel() {
 	client := connect()
 	defer client.Close()
@@ -263,64 +244,6 @@ func ExampleQueue_Delete() {
 	// <nil> <nil>
 }
 
-func ExampleQueue_Stats() {
-	client := connect()
-	defer client.Close()
-	ctx := context.Background()
-
-	reports := client.Queue("reports")
-	if _, err := reports.EnqueueMany(ctx, make([]queue.Spec, 3)); err != nil {
-		fmt.Println(err)
-		return
-	}
-	stats, err := manage.QueueOf(reports).Stats(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, status := range queue.Statuses() {
-		fmt.Println(status, stats.Depth[status])
-	}
-	fmt.Println("listeners", stats.Listeners, "enqueued ever", stats.Totals["enqueued"])
-	// Output:
-	// scheduled 0
-	// pending 3
-	// reserved 0
-	// started 0
-	// complete 0
-	// failed 0
-	// listeners 0 enqueued ever 3
-}
-
-func ExampleQueue_List() {
-	client := connect()
-	defer client.Close()
-	ctx := context.Background()
-
-	reports := client.Queue("reports")
-	for _, id := range []string{"one", "two", "three"} {
-		if _, err := reports.Enqueue(ctx, nil, queue.Options{ID: id}); err != nil {
-			fmt.Println(err)
-			return
-		}
-	}
-	for offset := 0; ; offset += 2 { // newest first, in pages of two
-		page, err := manage.QueueOf(reports).List(ctx, manage.ListOptions{Status: queue.Pending, Offset: offset, Limit: 2})
-		if err != nil || len(page) == 0 {
-			fmt.Println(err)
-			return
-		}
-		for _, task := range page {
-			fmt.Println(offset/2, task.ID, task.Status)
-		}
-	}
-	// Output:
-	// 0 three pending
-	// 0 two pending
-	// 1 one pending
-	// <nil>
-}
-
 func ExampleClient_Wait() {
 	client := connect()
 	defer client.Close()
@@ -335,123 +258,6 @@ func ExampleClient_Wait() {
 	_, err = client.Wait(ctx, id)
 	fmt.Println(err)
 	// Output: wait for task mail-1: nobody works here
-}
-
-func ExampleClient_Work() {
-	client := connect()
-	defer client.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-
-	mail := client.Queue("mail")
-	for _, address := range []string{"ada@example.com", "nowhere"} {
-		if _, err := mail.Enqueue(ctx, []byte(address), queue.Options{ID: address}); err != nil {
-			fmt.Println(err)
-			return
-		}
-	}
-	ended := make(chan error)
-	go func() {
-		ended <- worker.Run(ctx, client, "mail", func(_ context.Context, task *queue.Task) ([]byte, error) {
-			if !strings.Contains(string(task.Parameters), "@") {
-				return nil, fmt.Errorf("%q is no address", task.Parameters)
-			}
-			return []byte("sent"), nil
-		})
-	}()
-	for _, id := range []string{"ada@example.com", "nowhere"} {
-		task, err := client.Wait(ctx, id)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Printf("%s %q %q\n", task.Status, task.Result, task.Failure().Message)
-	}
-	cancel() // as signal.NotifyContext does at a Ctrl-C
-	fmt.Println(<-ended)
-	// Output:
-	// complete "sent" ""
-	// failed "" "\"nowhere\" is no address"
-	// <nil>
-}
-
-// Blueque's own way: listen, start, complete or fail. Work does all of this.
-func ExampleClient_Listener() {
-	client := connect()
-	defer client.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-
-	listener, err := worker.NewListener(ctx, client, "encode")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	lease := make(chan error)
-	go func() { lease <- listener.Run(ctx) }() // keeps the listener's lease
-
-	if _, err := client.Queue("encode").Enqueue(ctx, []byte("film.mov"), queue.Options{}); err != nil {
-		fmt.Println(err)
-		return
-	}
-	task, err := listener.Listen(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	processor := worker.NewProcessor(client, task)
-	parameters, err := processor.Start(ctx, os.Getpid())
-	if err != nil { // ErrLost: it is another's meanwhile
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(processor.Complete(ctx, append(parameters, ".mp4"...)))
-
-	none, err := listener.TryListen(ctx)
-	fmt.Println(none == nil, err)
-	fmt.Println(listener.Close(ctx))
-	cancel()
-	fmt.Println(<-lease)
-	// Output:
-	// <nil>
-	// true <nil>
-	// <nil>
-	// <nil>
-}
-
-func ExampleClient_Processor() {
-	client := connect()
-	defer client.Close()
-	ctx := context.Background()
-
-	listener, err := worker.NewListener(ctx, client, "encode")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer listener.Close(ctx)
-	id, err := client.Queue("encode").Enqueue(ctx, []byte("film.mov"), queue.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	task, err := listener.TryListen(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	processor := worker.NewProcessor(client, task)
-	if _, err := processor.Start(ctx, 0); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(processor.Fail(ctx, queue.Failure{Message: "no codec for film.mov"}))
-
-	task, err = client.Task(ctx, id)
-	fmt.Println(task.Status, task.Error, err)
-	// Output:
-	// <nil>
-	// failed {"reason":"error","message":"no codec for film.mov"} <nil>
 }
 
 // One publication makes a task for each subscriber that it matches; each has its own attempts, result and dead letter.

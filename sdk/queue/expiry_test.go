@@ -123,7 +123,7 @@ func TestExpireInBlocks(t *testing.T) {
 	w.at(60)
 	w.enqueue(t, "q", "", queue.Options{ID: "young"})
 	// Those before them hide no more than a block.
-	if n := must[int](t)(expire(w.ctx, w.Queue("q"), time.Minute-time.Second, "")); n < listen.ExpiryTasks/2-2 {
+	if n := must[int](t)(expire(w.ctx, w.Queue("q"), time.Minute-time.Second, "")); n < store.ExpiryTasks/2-2 {
 		t.Errorf("%d expired", n)
 	}
 	if w.task(t, "young").Status != queue.Pending {

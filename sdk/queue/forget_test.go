@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
@@ -230,12 +231,12 @@ func TestRecount(t *testing.T) {
 func TestRecountOfManyQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.Store().Clock = "1700000000.000000"
-		queues := make([]string, 2*manage.RecountQueues+5) // three blocks
+		queues := make([]string, 2*store.RecountQueues+5) // three blocks
 		for i := range queues {
 			queues[i] = fmt.Sprint("q", i)
 		}
 		node := w.node(t, queues...)
-		empty, damaged, stale := queues[manage.RecountQueues], queues[manage.RecountQueues-1], queues[len(queues)-1]
+		empty, damaged, stale := queues[store.RecountQueues], queues[store.RecountQueues-1], queues[len(queues)-1]
 		must[any](t)(nil, node.Unregister(w.ctx, empty))
 		w.rdb.Del(w.ctx, w.Store().Keys.Listeners(damaged))
 		w.rdb.Set(w.ctx, w.Store().Keys.Listeners(damaged), "x", 0)

@@ -191,7 +191,7 @@ func TestHeadersOfTheContext(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	w := newWorld(t, queuetest.Shared(t).URL())
-	w.Config.Headers = func(ctx context.Context) map[string]string {
+	w.Config().Headers = func(ctx context.Context) map[string]string {
 		headers, _ := ctx.Value(key{}).(map[string]string)
 		return headers
 	}

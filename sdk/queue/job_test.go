@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -66,64 +66,11 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%+v", jobs)
 		}
 		for _, key := range []string{w.Store().Keys.Job(job.ID), w.Store().Keys.JobItems(job.ID), w.Store().Keys.JobEnds(job.ID), w.Store().Keys.Jobs()} {
-			if life := w.rdb.TTL(w.ctx, key).Val(); life <= 0 || life > manage.JobLife {
+			if life := w.rdb.TTL(w.ctx, key).Val(); life <= 0 || life > store.JobLife {
 				t.Errorf("%s lives for %s", key, life)
 			}
 		}
 	})
-}
-
-// A change is over before another process may work on the job.
-func TestChangeEndsWithinTheClaim(t *testing.T) {
-	w := setup(t)
-	job := must[*manage.Job](t)(manage.New(w.Client).NewJob(w.ctx, "retry", "{}", "ada"))
-	work := must[*manage.JobWork](t)(manage.New(w.Client).WorkOn(w.ctx, job.ID))
-	ctx, done := work.Within(w.ctx)
-	defer done()
-	deadline, ok := ctx.Deadline()
-	left := w.rdb.PTTL(w.ctx, w.Store().Keys.Duty(manage.JobDuty(job.ID))).Val()
-	if !ok || left <= 0 || time.Until(deadline) >= left {
-		t.Errorf("a change may take %s of the %s that the claim lasts", time.Until(deadline), left)
-	}
-	work.Claimed = time.Now().Add(-manage.JobClaim) // as after a long halt of the process
-	if ctx, done := work.Within(w.ctx); ctx.Err() == nil {
-		t.Error("a change begins after the end of the claim")
-	} else {
-		done()
-	}
-}
-
-// Who lost the claim, because it did not renew in time, learns it and changes nothing; the other keeps it.
-func TestLostClaim(t *testing.T) {
-	w := setup(t)
-	job := must[*manage.Job](t)(manage.New(w.Client).NewJob(w.ctx, "retry", "{}", "ada"))
-	late := must[*manage.JobWork](t)(manage.New(w.Client).WorkOn(w.ctx, job.ID))
-	if err := late.Add(w.ctx, []manage.JobItem{{ID: "a"}, {ID: "b"}}); err != nil {
-		t.Fatal(err)
-	}
-	w.rdb.Del(w.ctx, w.Store().Keys.Duty(manage.JobDuty(job.ID))) // as if it had expired
-	next := must[*manage.JobWork](t)(manage.New(w.Client).WorkOn(w.ctx, job.ID))
-	if err := next.End(w.ctx, 0, []manage.JobItem{{End: manage.JobItemDone}}); err != nil {
-		t.Fatal(err)
-	}
-	late.Claimed, next.Claimed = time.Time{}, time.Time{}
-	for what, err := range map[string]error{
-		"keep": late.Keep(w.ctx), "add": late.Add(w.ctx, []manage.JobItem{{ID: "c"}}), "end": late.End(w.ctx, 1, []manage.JobItem{{End: manage.JobItemFailed}}),
-		"become": late.Become(w.ctx, manage.JobDone, false, ""), "forget": late.Forget(w.ctx),
-	} {
-		if !errors.Is(err, manage.ErrClaimLost) {
-			t.Errorf("%s with a lost claim: %v, want ErrClaimLost", what, err)
-		}
-	}
-	if got := must[*manage.Job](t)(manage.New(w.Client).Job(w.ctx, job.ID)); got.State != manage.JobCounting || got.Items != 2 || got.Ended != 1 {
-		t.Errorf("who lost the claim changed the job: %+v", got)
-	}
-	if err := late.Leave(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := next.Keep(w.ctx); err != nil {
-		t.Errorf("the claim is lost, because another one was given up: %v", err)
-	}
 }
 
 // The oldest of too many jobs is deleted with all that it has; who works on it stops.
@@ -134,10 +81,10 @@ func TestTooManyJobs(t *testing.T) {
 	if err := work.Add(w.ctx, []manage.JobItem{{ID: "a"}}); err != nil {
 		t.Fatal(err)
 	}
-	for range manage.JobCount {
+	for range store.JobCount {
 		must[*manage.Job](t)(manage.New(w.Client).NewJob(w.ctx, "retry", "{}", "ada"))
 	}
-	if jobs := must[[]*manage.Job](t)(manage.New(w.Client).Jobs(w.ctx)); len(jobs) != manage.JobCount {
+	if jobs := must[[]*manage.Job](t)(manage.New(w.Client).Jobs(w.ctx)); len(jobs) != store.JobCount {
 		t.Errorf("%d jobs", len(jobs))
 	}
 	if n := w.rdb.Exists(w.ctx, w.Store().Keys.Job(oldest.ID), w.Store().Keys.JobItems(oldest.ID)).Val(); n != 0 {

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -17,13 +16,12 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // The names are an interface: Blueque's package, people with redis-cli and older hosts know them.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	k := store.Keys{"blueque"}
+	k := store.Keys{Tenant: "blueque"}
 	for want, got := range map[string]string{
 		"blueque_queues":                    k.Queues(),
 		"blueque_pending_tasks_some.queue":  k.Pending("some.queue"),
@@ -77,7 +75,7 @@ func TestKeys(t *testing.T) {
 		"blueque_publishing":                k.Publishing(),
 		"blueque_publication_id":            k.Publication("id"),
 		"blueque_published_id":              k.Published("id"),
-		"{acme}_task_id":                    store.Keys{"{acme}"}.Task("id"),
+		"{acme}_task_id":                    store.Keys{Tenant: "{acme}"}.Task("id"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -199,35 +197,6 @@ func TestValidQueueAndID(t *testing.T) {
 			if err := valid(name); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), what+" "+strconv.Quote(name)) {
 				t.Errorf("%q: %v", name, err)
 			}
-		}
-	}
-}
-
-func TestListenerID(t *testing.T) {
-	t.Parallel()
-	for host, want := range map[string]string{
-		"build-7.example.com": "build-7.example.com", "my_host": "my-host", "my host\n": "my-host-", "": "localhost",
-		"a~b": "a~b", "hôte": "h-te", "_": "-", "del\x7f": "del-",
-	} {
-		id := listen.ListenerID(host, 4711)
-		if !regexp.MustCompile(`^` + regexp.QuoteMeta(want) + `~[0-9a-f]{8}_4711$`).MatchString(id) {
-			t.Errorf("hostname %q: %q", host, id)
-		}
-		// As Blueque parses it.
-		at := strings.LastIndex(id, "_")
-		if pid, err := strconv.Atoi(id[at+1:]); err != nil || pid != 4711 || strings.Contains(id[:at], "_") {
-			t.Errorf("Blueque cannot parse %q", id)
-		}
-		if !store.IsQuernListener(id) || strings.ContainsAny(id, " \n") {
-			t.Errorf("%q", id)
-		}
-	}
-	if id := listen.New((&Client{})).ID(); id == listen.New((&Client{})).ID() || !strings.HasSuffix(id, fmt.Sprintf("_%d", os.Getpid())) {
-		t.Errorf("twice the same, or not of this process: %q", id)
-	}
-	for _, id := range []string{"host_1", "host~1_2", "host~0123456g_2", "host~01234567_", "host~01234567_2x"} {
-		if store.IsQuernListener(id) {
-			t.Errorf("%q counts as Quern's", id)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -320,13 +321,13 @@ func TestTryListenNeverGivesATaskTwice(t *testing.T) {
 // A reserve that the client gave up may be done by Redis long after, when nobody expects it.
 func TestTryListenFindsALateReserve(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Second
+		w.Store().Lease = time.Second
 		listener := w.listener(t, "q")
 		if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task != nil {
 			t.Fatal("an empty queue has a task")
 		}
 		id := w.enqueue(t, "q", "", queue.Options{})
-		w.reserve(t, listener.Node, "q", false)
+		w.reserve(t, listen.NodeAs(w.Client, listener.ID(), os.Getpid()), "q", false)
 		var task *queue.Task
 		eventually(t, "the task of the late reserve", func() bool {
 			task = must[*queue.Task](t)(listener.TryListen(w.ctx))
@@ -344,7 +345,7 @@ func TestTryListenFindsALateReserve(t *testing.T) {
 // A request that was kept back in a network that hung is done after all.
 func TestListenOverAHang(t *testing.T) {
 	w, past, proxy := setupBehind(t, "?read_timeout=1s")
-	w.Config.Lease = time.Second // how often the list is read
+	w.Store().Lease = time.Second // how often the list is read
 	listener := w.listener(t, "q")
 	id := past.enqueue(t, "q", "", queue.Options{})
 	proxy.Block()
@@ -370,7 +371,7 @@ func (w *world) running(t testing.TB, listener *worker.Listener) (stop func() er
 
 func TestRunRenewsTheLease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Second
+		w.Store().Lease = time.Second
 		listener := w.listener(t, "q")
 		stop, _ := w.running(t, listener)
 		lease := func() float64 {
@@ -393,7 +394,7 @@ func TestRunRenewsTheLease(t *testing.T) {
 // What was drained once stays so, whoever runs it, and Run may be called again.
 func TestRunAfterADrain(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Hour // so that no renewal is due
+		w.Store().Lease = time.Hour // so that no renewal is due
 		listener := w.listener(t, "q")
 		w.enqueue(t, "q", "", queue.Options{})
 		stop, _ := w.running(t, listener)
@@ -401,7 +402,10 @@ func TestRunAfterADrain(t *testing.T) {
 		if err := listen.NewFleet(w.Client).Drain(w.ctx, listener.ID()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the drain", listener.Draining)
+		eventually(t, "the drain", func() bool {
+			_, err := listener.TryListen(w.ctx)
+			return errors.Is(err, queue.ErrDraining)
+		})
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -426,7 +430,7 @@ func TestRunAfterADrain(t *testing.T) {
 
 func TestRunTellsALostLease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Second
+		w.Store().Lease = time.Second
 		listener := w.listener(t, "q")
 		_, ended := w.running(t, listener)
 		w.rdb.ZRem(w.ctx, w.Store().Keys.Nodes(), listener.ID())
@@ -438,7 +442,7 @@ func TestRunTellsALostLease(t *testing.T) {
 
 func TestRunOutlivesAnOutage(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	w.Config.Lease = time.Second
+	w.Store().Lease = time.Second
 	listener := w.listener(t, "q")
 	stop, ended := w.running(t, listener)
 	proxy.Refuse()
@@ -446,7 +450,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	select { // several renewals fail
 	case err := <-ended:
 		t.Fatalf("ended with %v", err)
-	case <-time.After(w.Config.Lease):
+	case <-time.After(w.Store().Lease):
 	}
 	proxy.Pass()
 	eventually(t, "a renewed lease", func() bool {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -107,12 +108,12 @@ func TestLogKeepsTheLastLines(t *testing.T) {
 			write(n)
 		}
 		texts := numbered(t, w.log(t, id, 0), 402)
-		if len(texts) != listen.LogLines || texts[0] != "line 402" || texts[999] != "line 1401" {
+		if len(texts) != store.LogLines || texts[0] != "line 402" || texts[999] != "line 1401" {
 			t.Errorf("%d lines from %q to %q", len(texts), texts[0], texts[len(texts)-1])
 		}
 		write(2600) // at once: lines that are never stored have numbers as well
 		texts = numbered(t, w.log(t, id, 0), 3002)
-		if len(texts) != listen.LogLines || texts[0] != "line 3002" || texts[999] != "line 4001" {
+		if len(texts) != store.LogLines || texts[0] != "line 3002" || texts[999] != "line 4001" {
 			t.Errorf("%d lines from %q to %q", len(texts), texts[0], texts[len(texts)-1])
 		}
 	})
@@ -132,16 +133,16 @@ func TestLogKeepsTheLastBytes(t *testing.T) {
 			w.append(t, node, hold, strings.Repeat(fmt.Sprint(i%10), 5000))
 		}
 		lines := w.log(t, id, 0)
-		if n := size(); n > listen.LogBytes || n < listen.LogBytes-6000 {
-			t.Errorf("keeps %d bytes of at most %d", n, listen.LogBytes)
+		if n := size(); n > store.LogBytes || n < store.LogBytes-6000 {
+			t.Errorf("keeps %d bytes of at most %d", n, store.LogBytes)
 		}
 		if last := lines[len(lines)-1]; last.Number != 30 || !strings.HasPrefix(last.Text, "999") {
 			t.Errorf("the last is %d %.10q", last.Number, last.Text)
 		}
 		// One line alone is longer than all that may be kept.
-		w.append(t, node, hold, strings.Repeat("é", listen.LogBytes), "end")
+		w.append(t, node, hold, strings.Repeat("é", store.LogBytes), "end")
 		lines = w.log(t, id, 30)
-		if n := size(); n > listen.LogBytes || len(lines) != 2 || lines[1].Text != "end" {
+		if n := size(); n > store.LogBytes || len(lines) != 2 || lines[1].Text != "end" {
 			t.Fatalf("keeps %d bytes, %d lines", n, len(lines))
 		}
 		if text := lines[0].Text; !utf8.ValidString(text) || !strings.HasPrefix(text, "éé") || len(text) < 4<<10 {

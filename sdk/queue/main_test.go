@@ -119,12 +119,12 @@ func (w *world) reserve(t testing.TB, node *listen.Node, queue string, start boo
 
 // enqueueDue moves every due task of a queue, block by block.
 func enqueueDue(ctx context.Context, q *queue.Queue) (int, error) {
-	return blocks(func() (listen.Block, error) { return listen.NewFleet(q.client).EnqueueDue(ctx, q.Name()) })
+	return blocks(func() (listen.Block, error) { return listen.NewFleet(q.Client()).EnqueueDue(ctx, q.Name()) })
 }
 
 // expire is enqueueDue for what has expired.
 func expire(ctx context.Context, q *queue.Queue, maxAge time.Duration, dead string) (int, error) {
-	return blocks(func() (listen.Block, error) { return listen.NewFleet(q.client).Expire(ctx, q.Name(), maxAge, dead) })
+	return blocks(func() (listen.Block, error) { return listen.NewFleet(q.Client()).Expire(ctx, q.Name(), maxAge, dead) })
 }
 
 // reclaimQueue reclaims the tasks of one queue.
@@ -236,7 +236,7 @@ func (w *world) ballast(list string) {
 // unsearched is newCall of a script for which every list is too long to be searched: filling one takes miniredis a minute.
 func unsearched(name, key string, args ...any) store.Call {
 	source := strings.Replace(store.AllScripts[name].Source, fmt.Sprint("local SEARCHED = ", store.Searched), "local SEARCHED = 0", 1)
-	return store.Call{store.Script{redis.NewScript(source), source}, []string{key}, args}
+	return store.Call{Script: store.Script{Script: redis.NewScript(source), Source: source}, Keys: []string{key}, Args: args}
 }
 
 // durable are the options of a server that keeps every write over a kill.
@@ -250,7 +250,7 @@ func setupBehind(t *testing.T, query string) (*world, *world, *queuetest.Proxy) 
 	server := queuetest.Shared(t)
 	proxy := queuetest.NewProxy(t, server)
 	behind, past := newWorld(t, proxy.URL()+query), newWorld(t, server.URL())
-	past.Store().Keys, past.Config = behind.Store().Keys, behind.Config
+	past.Store().Keys, *past.Config() = behind.Store().Keys, *behind.Config()
 	// It has a connection and the scripts before anything breaks, however short its time-outs are.
 	eventually(t, "a connection", func() bool { return listen.Prepare(behind.ctx, behind.Client) == nil })
 	return behind, past, proxy

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -82,7 +83,7 @@ func (m *model) check(r *rapid.T) {
 	for id, task := range m.tasks {
 		m.checkHash(r, id, task, hashes[id].Val())
 		if task.status == queue.Started {
-			running = append(running, fmt.Sprintf("%s %d %s", task.node.ID(), task.node.Pid, id))
+			running = append(running, fmt.Sprintf("%s %d %s", task.node.ID(), os.Getpid(), id))
 		}
 		expires := slices.Contains(expiry.Val(), id)
 		if task.waiting() && expires != (task.expires > 0) || task.status.Finished() && expires {

@@ -60,7 +60,7 @@ func (t *modelTask) bornAt(moment int) {
 func (m *model) children(r *rapid.T, s *listen.Settlement) (born []newborn) {
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "children") {
 		task, options := m.newTask(r)
-		s.Children = append(s.Children, listen.Child{"q", queue.Spec{Options: options}})
+		s.Children = append(s.Children, listen.Child{Queue: "q", Spec: queue.Spec{Options: options}})
 		born = append(born, newborn{options.ID, task})
 	}
 	return born

@@ -89,7 +89,7 @@ func (t *modelTask) settledBy(mark string) bool {
 
 // settler is the mark of a run as scripts write it.
 func settler(listener string, claim listen.Claim) string {
-	run, times, _ := strings.Cut(claim.Proof(), "@")
+	run, times, _ := strings.Cut(fmt.Sprint(claim.Run)+claim.Born, "@")
 	created, started, ok := strings.Cut(times, "@")
 	if !ok {
 		started = created

@@ -32,7 +32,7 @@ func TestNodes(t *testing.T) {
 			t.Fatalf("%+v", nodes)
 		}
 		for _, node := range nodes {
-			if left := time.Until(node.LeaseEnd); left < 0 || left > 2*w.Config.Lease {
+			if left := time.Until(node.LeaseEnd); left < 0 || left > 2*w.Store().Lease {
 				t.Errorf("the lease of %s ends in %s", node.ID, left)
 			}
 			switch node.ID {
@@ -235,7 +235,7 @@ func TestALeaseThatIsOverIsRenewed(t *testing.T) {
 			t.Error(err)
 		}
 		dead, _, next, err = listen.NewFleet(w.Client).Leases(w.ctx)
-		if err != nil || len(dead) != 0 || next <= 0 || next > w.Config.Lease {
+		if err != nil || len(dead) != 0 || next <= 0 || next > w.Store().Lease {
 			t.Errorf("%v, next in %s, %v", dead, next, err)
 		}
 	})

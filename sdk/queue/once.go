@@ -139,7 +139,7 @@ func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]an
 	for i := range specs {
 		keys = append(keys, r.store.Keys.Task(specs[i].ID), r.store.Keys.Once(specs[i].ID))
 	}
-	answer, err := r.store.Eval(ctx, store.Call{store.AllScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
+	answer, err := r.store.Eval(ctx, store.Call{Script: store.AllScripts["once"], Keys: keys, Args: []any{what, r.mark, int(OnceLife.Seconds())}})
 	words, _ := answer.([]any)
 	return words, store.Wrap("remember request "+r.id, err)
 }

@@ -163,8 +163,8 @@ func TestForgottenRequest(t *testing.T) {
 func TestRequestsAtATime(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		specs := asked(w.Queue("q"), "id", "one", 1, queue.Options{})
-		one, two := queue.OnceRequest{w.Store(), "id", queue.OnceMark([]byte("one"))}, queue.OnceRequest{w.Store(), "id", queue.OnceMark([]byte("two"))}
-		begin := func(r queue.OnceRequest, want string) {
+		one, two := queue.NewOnceRequest(w.Client, "id", "one"), queue.NewOnceRequest(w.Client, "id", "two")
+		begin := func(r *queue.OnceRequest, want string) {
 			t.Helper()
 			if word, _, err := r.Begin(w.ctx, specs); err != nil || word != want {
 				t.Errorf("%s, %v; want %s", word, err, want)
@@ -173,7 +173,7 @@ func TestRequestsAtATime(t *testing.T) {
 				t.Errorf("it is remembered for %s", life)
 			}
 		}
-		end := func(r queue.OnceRequest, how string) {
+		end := func(r *queue.OnceRequest, how string) {
 			t.Helper()
 			must[[]any](t)(r.Tell(w.ctx, how, specs))
 		}

@@ -22,12 +22,12 @@ func TestProgress(t *testing.T) {
 		for _, c := range []struct {
 			fraction, want float64
 			message        string
-		}{{0.25, 0.25, "a quarter"}, {2, 1, "bad \xff"}, {-1, 0, strings.Repeat("é", listen.MaxMessage)}, {math.Inf(1), 1, ""}} {
+		}{{0.25, 0.25, "a quarter"}, {2, 1, "bad \xff"}, {-1, 0, strings.Repeat("é", store.MaxMessage)}, {math.Inf(1), 1, ""}} {
 			if err := processor.Progress(w.ctx, c.fraction, c.message); err != nil {
 				t.Fatal(err)
 			}
 			read := w.task(t, task.ID)
-			if read.Progress != c.want || len(read.Message) > listen.MaxMessage || !strings.HasPrefix(store.ValidText(c.message), read.Message) {
+			if read.Progress != c.want || len(read.Message) > store.MaxMessage || !strings.HasPrefix(store.ValidText(c.message), read.Message) {
 				t.Errorf("%v: %v %.20q", c.fraction, read.Progress, read.Message)
 			}
 		}

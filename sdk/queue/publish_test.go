@@ -47,7 +47,7 @@ func TestPublishAfterALoss(t *testing.T) {
 		if err := w.rdb.Del(w.ctx, w.Store().Keys.Subscriptions(), w.Store().Keys.Generation()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		other := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, w.Config))
+		other := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, *w.Config()))
 		must[queue.Subscription](t)(other.Subscribe(w.ctx, queue.Subscription{ID: "new", Topic: "orders", Queue: "new"}))
 		w.publish(t, "orders", "", queue.PublishOptions{ID: "after"})
 		if got := w.published(t, "after"); !maps.Equal(got, map[string]string{"new": "new"}) {
@@ -389,10 +389,10 @@ func (w *world) purgePublications(o manage.PurgeOptions) (total int, err error) 
 // Publications under way at the old end, and damaged topics, keep no others from being forgotten.
 func TestPurgePastWhatStays(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		for i := range 2*manage.PurgeTasks + 10 {
+		for i := range 2*store.PurgeTasks + 10 {
 			id := fmt.Sprintf("p%03d", i)
 			w.publish(t, "orders", "", queue.PublishOptions{ID: id})
-			if i < manage.PurgeTasks+5 {
+			if i < store.PurgeTasks+5 {
 				w.rdb.ZAdd(w.ctx, w.Store().Keys.Publishing(), redis.Z{Score: 1, Member: id})
 			}
 		}
@@ -400,10 +400,10 @@ func TestPurgePastWhatStays(t *testing.T) {
 		w.rdb.ZAdd(w.ctx, w.Store().Keys.Topics(), redis.Z{Score: 1, Member: "damaged"})
 		w.rdb.Set(w.ctx, w.Store().Keys.Publications("damaged"), "of another type", 0)
 		n, err := w.purgePublications(manage.PurgeOptions{Everything: true})
-		if n != manage.PurgeTasks+6 || err == nil || !strings.Contains(err.Error(), `"damaged"`) {
+		if n != store.PurgeTasks+6 || err == nil || !strings.Contains(err.Error(), `"damaged"`) {
 			t.Errorf("purged %d, %v", n, err)
 		}
-		if left := w.rdb.ZCard(w.ctx, w.Store().Keys.Publications("orders")).Val(); left != manage.PurgeTasks+5 {
+		if left := w.rdb.ZCard(w.ctx, w.Store().Keys.Publications("orders")).Val(); left != store.PurgeTasks+5 {
 			t.Errorf("%d stay", left)
 		}
 	})
@@ -451,9 +451,12 @@ func TestPurgePublications(t *testing.T) {
 		purge(manage.PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
 		purge(manage.PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
 		w.rdb.Del(w.ctx, w.Store().Keys.Publishing())
-		since := must[[]redis.Z](t)(manage.New(w.Client).PublicationsSince(w.ctx, &queue.Subscription{Topic: "ord*"}, now.Add(90*time.Minute), 10))
-		if len(since) != 2 || since[0].Member != "p3" || since[1].Member != "p4" {
-			t.Errorf("since: %v", since)
+		w.subscribe(t, queue.Subscription{ID: "late", Topic: "ord*", Queue: "q"})
+		if again := must[manage.Replayed](t)(manage.New(w.Client).Replay(w.ctx, "late", now.Add(90*time.Minute), true)); again.Publications != 2 {
+			t.Errorf("since: %+v", again)
+		}
+		if err := w.Unsubscribe(w.ctx, "late"); err != nil {
+			t.Fatal(err)
 		}
 		purge(manage.PurgeOptions{Everything: true}, 3)
 		if _, err := w.Publication(w.ctx, "p4"); !errors.Is(err, queue.ErrNoPublication) {
@@ -508,7 +511,7 @@ func TestDeadSubscriber(t *testing.T) {
 			t.Errorf("%+v", task)
 		}
 		second := w.publish(t, "orders", "payload", queue.PublishOptions{})
-		part := must[manage.Replayed](t)(manage.New(w.Client).Replay(w.ctx, "good", time.Unix(1, 0), false, 0)) // its time is over at once
+		part := must[manage.Replayed](t)(manage.New(w.Client).ReplayWithin(w.ctx, "good", time.Unix(1, 0), false, 0)) // its time is over at once
 		if created := must[*queue.Publication](t)(w.Publication(w.ctx, second.ID)).Created; len(part.Tasks) != 1 || !part.Until.Equal(created) {
 			t.Errorf("%+v, not until %s", part, created)
 		}
@@ -519,7 +522,7 @@ func TestDeadSubscriber(t *testing.T) {
 		w.enqueue(t, "work", "", queue.Options{})
 		held := w.reserve(t, node, "work", true)
 		must[[]error](t)(node.Settle(w.ctx, "work", []listen.Settlement{{Claim: held.Claim(), Publications: []*queue.Publication{{ID: "one", Topic: "orders"}, {ID: "two", Topic: "orders"}}}}))
-		part = must[manage.Replayed](t)(manage.New(w.Client).Replay(w.ctx, "good", must[*queue.Publication](t)(w.Publication(w.ctx, "one")).Created, false, 0))
+		part = must[manage.Replayed](t)(manage.New(w.Client).ReplayWithin(w.ctx, "good", must[*queue.Publication](t)(w.Publication(w.ctx, "one")).Created, false, 0))
 		if rest := must[manage.Replayed](t)(manage.New(w.Client).Replay(w.ctx, "good", part.Until, false)); len(part.Tasks) != 1 || len(rest.Tasks) != 1 {
 			t.Errorf("%+v, then %+v", part, rest)
 		}
@@ -726,7 +729,7 @@ func TestSubscribeAfterOthersUnsubscribed(t *testing.T) {
 	if _, err := w.Subscribe(w.ctx, one); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "delete some") {
 		t.Fatal(err)
 	}
-	other := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, w.Config))
+	other := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, *w.Config()))
 	defer other.Close()
 	for _, id := range []string{"s0", "s1"} {
 		if err := other.Unsubscribe(w.ctx, id); err != nil {

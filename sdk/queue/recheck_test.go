@@ -30,7 +30,7 @@ func TestAProducerThatDies(t *testing.T) {
 		specs := []queue.Spec{{Options: queue.Options{ID: "half", After: after}}}
 		for _, id := range []string{"half", "whole"} {
 			specs[0].ID = id
-			if err := q.Client().Commits.Write(w.ctx, q.Blocks(specs, []queue.Receipt{{ID: id}})); err != nil {
+			if err := q.Write(w.ctx, specs, []queue.Receipt{{ID: id}}); err != nil {
 				t.Fatal(err)
 			}
 			if err := q.Await(w.ctx, id, after[:queue.BlockDependencies]...); err != nil {
@@ -38,14 +38,14 @@ func TestAProducerThatDies(t *testing.T) {
 			}
 		}
 		w.at(50)
-		must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name()))
+		must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name()))
 		if receipts := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, specs)); !receipts[0].Existed { // somebody goes on
 			t.Errorf("%+v", receipts)
 		}
 		w.at(70)
-		must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name()))
+		must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name()))
 		w.at(200)
-		must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name()))
+		must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name()))
 		w.is(t, map[string]string{"half": "failed dependency", "whole": "scheduled"})
 		if got := *w.task(t, "whole").After; got != (queue.After{When: queue.WhenComplete, Blocked: true, Of: len(after)}) {
 			t.Errorf("%+v", got)
@@ -61,7 +61,7 @@ func TestAProducerThatDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.at(300)
-		must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name()))
+		must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name()))
 		w.is(t, map[string]string{"half": "failed dependency"})
 		// What exists is not asked for its dependencies again.
 		if err := q.Delete(w.ctx, "first"); err != nil {
@@ -90,11 +90,11 @@ func TestRecheckRepairs(t *testing.T) {
 		w.settle(t, node, "q", listen.Settlement{Claim: got.Claim()})
 		w.rdb.Del(w.ctx, w.Store().Keys.Ended(), w.Store().Keys.Children("a"), w.Store().Keys.After("unknown"), w.Store().Keys.Task("unlisted"))
 		w.advance(t)
-		if block := must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name())); block.Tasks != 0 {
+		if block := must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name())); block.Tasks != 0 {
 			t.Errorf("looked at once at %+v", block)
 		}
 		w.at(listen.RecheckAge.Seconds() + 1)
-		if block := must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name())); block.Tasks != 503 || block.More {
+		if block := must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name())); block.Tasks != 503 || block.More {
 			t.Errorf("looked at %+v", block)
 		}
 		w.is(t, map[string]string{"untold": "pending", "unknown": "failed dependency"})
@@ -120,7 +120,7 @@ func TestRecheckOfWhatIsLost(t *testing.T) {
 		}
 		for look := range 6 {
 			w.at(float64(look+1) * (listen.RecheckAge.Seconds() + 1))
-			must[listen.Block](t)(listen.NewFleet(q.client).Recheck(w.ctx, q.Name()))
+			must[listen.Block](t)(listen.NewFleet(q.Client()).Recheck(w.ctx, q.Name()))
 			w.is(t, map[string]string{"ended": "scheduled", "any": "scheduled"})
 			if got := *w.task(t, "ended").After; got != (queue.After{When: queue.WhenEnded, Blocked: true, Of: 10, Ended: 3, Failed: 3}) {
 				t.Errorf("look %d: %+v", look, got)

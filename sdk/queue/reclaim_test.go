@@ -164,7 +164,7 @@ func TestReclaimersThatDie(t *testing.T) {
 		var mu sync.Mutex
 		var total listen.Reclaimed
 		for range 3 {
-			other := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, w.Config))
+			other := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, *w.Config()))
 			group.Go(func() {
 				got, err := listen.NewFleet(other).Reclaim(w.ctx, node.ID(), 0)
 				if err != nil {
@@ -173,8 +173,8 @@ func TestReclaimersThatDie(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				total = listen.Reclaimed{
-					total.Returned + got.Returned, total.Scheduled + got.Scheduled, total.Failed + got.Failed,
-					total.Dropped + got.Dropped, total.DeadError + got.DeadError,
+					Returned: total.Returned + got.Returned, Scheduled: total.Scheduled + got.Scheduled, Failed: total.Failed + got.Failed,
+					Dropped: total.Dropped + got.Dropped, DeadError: total.DeadError + got.DeadError,
 				}
 			})
 		}
@@ -432,7 +432,7 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 func TestReclaimOfATenantInBraces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, queuetest.Mini(t))
-	w.Store().Keys, w.Config.Tenant = store.Keys{"{acme}"}, "{acme}"
+	w.Store().Keys, w.Config().Tenant = store.Keys{Tenant: "{acme}"}, "{acme}"
 	w.enqueue(t, "q", "", queue.Options{})
 	node := w.node(t, "q")
 	w.reserve(t, node, "q", true)

@@ -127,7 +127,7 @@ func TestRedisCLIPage(t *testing.T) {
 			}
 			server := queuetest.Start(t)
 			w := newWorld(t, server.URL())
-			w.Store().Keys, w.Config.Tenant = store.Keys{queue.DefaultTenant}, queue.DefaultTenant
+			w.Store().Keys, w.Config().Tenant = store.Keys{Tenant: queue.DefaultTenant}, queue.DefaultTenant
 			testRedisCLIPage(t, w, newShell(t, name, server), recipes(t))
 		})
 	}

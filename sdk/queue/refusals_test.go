@@ -45,7 +45,7 @@ func TestErrorsNameTheirKey(t *testing.T) {
 	connect := func(credentials string) *queue.Client {
 		rdb := must[redis.UniversalClient](t)(queue.Connect("redis://" + credentials + strings.TrimPrefix(queuetest.SharedURL(), "redis://")))
 		t.Cleanup(func() { _ = rdb.Close() })
-		return must[*queue.Client](t)(queue.NewFromRedis(rdb, w.Config))
+		return must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
 	}
 	all, few := connect(""), connect(user+":secret@")
 	w.rdb.SAdd(w.ctx, w.Store().Keys.Listeners("q"), "listener")
@@ -175,7 +175,7 @@ func TestEnqueueWithoutHSET(t *testing.T) {
 		options.Username, options.Password = "u", "p"
 		rdb := redis.NewClient(&options)
 		defer func() { _ = rdb.Close() }()
-		client := must[*queue.Client](t)(queue.NewFromRedis(rdb, w.Config))
+		client := must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
 		if _, err := client.Queue("q").Enqueue(w.ctx, nil, queue.Options{ID: "id"}); err == nil {
 			t.Error("enqueued without HSET")
 		}

@@ -10,7 +10,9 @@ import (
 func Connect(rawURL string) (redis.UniversalClient, error) { return store.Connect(rawURL) }
 
 // ConnectBounded is Connect.
-func ConnectBounded(rawURL string) (redis.UniversalClient, error) { return store.ConnectBounded(rawURL) }
+func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
+	return store.ConnectBounded(rawURL)
+}
 
 // Redact hides the secrets of a URL.
 func Redact(rawURL string) string { return store.Redact(rawURL) }
@@ -23,12 +25,12 @@ type ReplyError = store.ReplyError
 
 // Errors of the store.
 var (
-	ErrTooLarge = store.ErrTooLarge
-	ErrNoTask = store.ErrNoTask
-	ErrLost = store.ErrLost
-	ErrInvalid = store.ErrInvalid
-	ErrStatus = store.ErrStatus
-	ErrDamaged = store.ErrDamaged
-	ErrNoLetter = store.ErrNoLetter
+	ErrTooLarge  = store.ErrTooLarge
+	ErrNoTask    = store.ErrNoTask
+	ErrLost      = store.ErrLost
+	ErrInvalid   = store.ErrInvalid
+	ErrStatus    = store.ErrStatus
+	ErrDamaged   = store.ErrDamaged
+	ErrNoLetter  = store.ErrNoLetter
 	ErrCancelled = store.ErrCancelled
 )

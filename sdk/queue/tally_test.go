@@ -81,8 +81,8 @@ func TestTallyBound(t *testing.T) {
 		}
 	}
 	minute, hour := w.Store().Keys.Minute(fmt.Sprint(now.Unix()/60)), w.Store().Keys.Hour(fmt.Sprint(now.Unix()/3600))
-	for key, life := range map[string]time.Duration{minute: listen.KeptMinutes * time.Minute, hour: listen.KeptHours * time.Hour} {
-		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != listen.TallyFields || ttl <= 0 || ttl > life {
+	for key, life := range map[string]time.Duration{minute: listen.KeptMinutes * time.Minute, hour: store.KeptHours * time.Hour} {
+		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != store.TallyFields || ttl <= 0 || ttl > life {
 			t.Errorf("%s has %d fields and lasts %s", key, n, ttl)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
@@ -90,25 +89,6 @@ func TestWorkDeadline(t *testing.T) {
 		task := w.finished(t, w.enqueue(t, "q", "", queue.Options{Deadline: time.Unix(1700000001, 0), Timeout: time.Millisecond}))
 		if task.Reason != queue.ReasonTimeout {
 			t.Errorf("the timeout is first: %+v", task)
-		}
-	})
-}
-
-func TestWorkAfterTheDeadline(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		w.at(0)
-		id := w.enqueue(t, "q", "", queue.Options{Deadline: time.Unix(1700000001, 0)})
-		task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
-		w.at(2)
-		err := worker.workOn(w.ctx, w.Client, task, &worker.Cancels{Node: listen.New(w.Client), Read: make(chan struct{}, 1)}, func(context.Context, *queue.Task) ([]byte, error) {
-			t.Error("it runs")
-			return nil, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if failure := w.task(t, id).Failure(); failure.Reason != queue.ReasonExpired || failure.Message != "its deadline is over" {
-			t.Errorf("%+v", failure)
 		}
 	})
 }

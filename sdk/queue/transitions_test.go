@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestLifeOfATask(t *testing.T) {
 		}
 		w.depth(t, "q", map[queue.Status]int64{queue.Started: 1})
 		task = w.task(t, id)
-		if task.Status != queue.Started || task.Node != node.ID() || task.PID != node.Pid || task.Plugin != "p" || task.Digest != "sha256:0" {
+		if task.Status != queue.Started || task.Node != node.ID() || task.PID != os.Getpid() || task.Plugin != "p" || task.Digest != "sha256:0" {
 			t.Errorf("started task: %+v", task)
 		}
 

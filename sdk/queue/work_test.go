@@ -185,7 +185,7 @@ func TestWorkRunsTasksByHand(t *testing.T) {
 // Somebody took the listener for dead: it starts anew, and its task runs again.
 func TestWorkStartsAnewWhenItsLeaseIsLost(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Second
+		w.Store().Lease = time.Second
 		var nodes []string
 		stop := w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 			if nodes = append(nodes, task.Node); len(nodes) > 1 {
@@ -215,7 +215,7 @@ func TestWorkStartsAnewWhenItsLeaseIsLost(t *testing.T) {
 // A worker that waits hears of its lost lease when it takes the next task at the latest.
 func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.Config.Lease = time.Minute // so that no renewal comes between
+		w.Store().Lease = time.Minute // so that no renewal comes between
 		w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) { return task.Parameters, nil })
 		w.subscribed(t, w.Store().Keys.Channel("q"))
 		var first string
@@ -254,7 +254,7 @@ func (w *world) reclaim(t testing.TB, queue string, task *queue.Task) {
 // The lease is lost, and then Redis too: the worker comes back when Redis does.
 func TestWorkStartsAnewWhenRedisIsBack(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	w.Config.Lease = time.Second
+	w.Store().Lease = time.Second
 	runs, away := 0, make(chan struct{})
 	stop := w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 		if runs++; runs > 1 {
@@ -317,7 +317,7 @@ func TestWorkOverARestartThatForgetsAll(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	w := newWorld(t, server.URL())
-	w.Config.Lease = time.Second
+	w.Store().Lease = time.Second
 	started, dead := make(chan struct{}, 1), make(chan struct{})
 	runs := 0
 	stop := w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {

@@ -13,8 +13,6 @@ import (
 const (
 	// dueTasks is how many due tasks one block moves.
 	dueTasks = 100
-	// expiryTasks is how many tasks one block expires: each may have to be searched for, and need a dead letter.
-	expiryTasks = 16
 )
 
 // Block is what one EnqueueDue or Expire did.
@@ -36,7 +34,7 @@ func (f *Fleet) EnqueueDue(ctx context.Context, queue string) (Block, error) {
 // have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
 func (f *Fleet) Expire(ctx context.Context, queue string, maxAge time.Duration, dead string) (Block, error) {
 	return f.block(ctx, "expire", queue,
-		store.NewCall("expire", f.client.Store().Keys.Expiry(queue), f.client.Store().Clock, queue, expiryTasks, store.DurationText(maxAge), dead))
+		store.NewCall("expire", f.client.Store().Keys.Expiry(queue), f.client.Store().Clock, queue, store.ExpiryTasks, store.DurationText(maxAge), dead))
 }
 
 func (f *Fleet) block(ctx context.Context, what, name string, script store.Call) (Block, error) {

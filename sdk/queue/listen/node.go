@@ -78,7 +78,7 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 // listening is a call of register.lua or unregister.lua.
 func (n *Node) listening(script string, queue string) store.Call {
 	k := n.client.Store().Keys
-	return store.Call{store.AllScripts[script], []string{k.Listeners(queue), k.Queues()}, []any{n.id, queue}}
+	return store.Call{Script: store.AllScripts[script], Keys: []string{k.Listeners(queue), k.Queues()}, Args: []any{n.id, queue}}
 }
 
 // Unregistered lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because

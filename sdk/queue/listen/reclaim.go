@@ -196,7 +196,7 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	var total Reclaimed
 	var errs []error // a damaged queue does not keep the tasks of the others
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		err := f.reclaimQueue(ctx, &total, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
+		err := f.ReclaimQueue(ctx, &total, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
 		if err != nil && (ctx.Err() != nil || queue.IsUnavailable(err) || errors.Is(err, queue.ErrStatus)) {
 			return total, err
 		}
@@ -208,8 +208,8 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	return total, f.client.Store().Retire(ctx, listener, "1")
 }
 
-// reclaimQueue reclaims the tasks of one queue, block by block, and adds them to total.
-func (f *Fleet) reclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int, force bool) error {
+// ReclaimQueue reclaims the tasks of one queue, block by block, and adds them to total; with force also those of a listener that lives.
+func (f *Fleet) ReclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int, force bool) error {
 	c := f.client
 	block := store.NewCall("reclaim", c.Store().Keys.Reserved(name, listener),
 		c.Store().Clock, name, listener, reclaimTasks, maxCrashes, store.Optional(force, "1"), (c.Store().Lease / 2).Seconds())

@@ -130,7 +130,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	calls := make([]store.Call, len(requests))
 	for i, r := range requests {
 		version := store.Optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
-		calls[i] = store.Call{store.AllScripts["reserve"], []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, append([]any{
+		calls[i] = store.Call{Script: store.AllScripts["reserve"], Keys: []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, Args: append([]any{
 			n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
 			store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),

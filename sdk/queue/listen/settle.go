@@ -246,9 +246,6 @@ type ProgressReport struct {
 	Message  string
 }
 
-// maxMessage bounds the message of a progress report, in bytes.
-const maxMessage = 1 << 10
-
 // Progress writes reports of held tasks in one round trip. It returns one error for each: nil, ErrLost or ErrNoTask if the
 // node does not hold the task (any more), or that nothing is known.
 func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
@@ -257,17 +254,13 @@ func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 		fraction := strconv.FormatFloat(min(max(r.Fraction, 0), 1), 'f', -1, 64)
 		ids[i] = r.ID
 		calls[i] = store.NewCall("progress", n.client.Store().Keys.Reserved(r.Queue, n.id),
-			n.client.Store().Clock, n.id, r.ID, r.proof(), fraction, store.Head(store.ValidText(r.Message), maxMessage))
+			n.client.Store().Clock, n.id, r.ID, r.proof(), fraction, store.Head(store.ValidText(r.Message), store.MaxMessage))
 	}
 	return n.report(ctx, "report progress of", ids, calls...)
 }
 
-const (
-	// logLines and logBytes bound the stored log of a task, lineBytes a single line.
-	LogLines  = 1000
-	logBytes  = 64 << 10
-	lineBytes = 16 << 10
-)
+// lineBytes bounds a single line of a log.
+const lineBytes = 16 << 10
 
 // LogBatch is what a held task wrote since the last batch.
 type LogBatch struct {
@@ -280,8 +273,8 @@ type LogBatch struct {
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]store.Call, len(batches)), make([]string, len(batches))
 	for i, batch := range batches {
-		left := max(0, len(batch.Lines)-LogLines)
-		args := []any{n.client.Store().Clock, n.id, batch.proof(), LogLines, logBytes, left, batch.ID}
+		left := max(0, len(batch.Lines)-store.LogLines)
+		args := []any{n.client.Store().Clock, n.id, batch.proof(), store.LogLines, store.LogBytes, left, batch.ID}
 		for _, line := range batch.Lines[left:] {
 			args = append(args, store.Head(store.ValidText(line), lineBytes))
 		}

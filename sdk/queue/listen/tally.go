@@ -18,11 +18,8 @@ import (
 )
 
 const (
-	// KeptMinutes is how many minutes are counted apart, and keptHours how many hours of plugins' versions.
+	// KeptMinutes is how many minutes are counted apart.
 	KeptMinutes = 6 * 60
-	keptHours   = 2
-	// tallyFields bounds the counts of a minute, which are some ten for a busy queue, and those of an hour.
-	tallyFields = 2000
 	// tallyWaits is how many sizes of waits are told apart: up to 1 ms, 2 ms, 4 ms and so on.
 	tallyWaits = 28
 )
@@ -154,7 +151,7 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 		}
 	}
 	c := n.client
-	args := []any{c.Store().Clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
+	args := []any{c.Store().Clock, KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args)}
 	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(), slices.Concat(args, minute.args, hour.args)...))
 	return store.Wrap("count what tasks ended as", err)
 }
@@ -186,13 +183,13 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 	}
 	var list []VersionTally
 	places := make(map[string]int)
-	for ago := range int64(keptHours) {
+	for ago := range int64(store.KeptHours) {
 		hour := strconv.FormatInt(now.Unix()/3600-ago, 10)
 		counts, err := c.Store().RDB.HGetAll(ctx, c.Store().Keys.Hour(hour)).Result()
 		if err != nil {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
 		}
-		if len(counts) > 2*tallyFields {
+		if len(counts) > 2*store.TallyFields {
 			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.Store().Keys.Hour(hour), len(counts), queue.ErrTooLarge)
 		}
 		for field, n := range counts {

@@ -14,10 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// auditEntries is about how many entries the audit log of a tenant keeps, and auditText the most bytes of one text in it.
+// auditEntries is about how many entries the audit log of a tenant keeps.
 const (
 	auditEntries = 10_000
-	auditText    = 1 << 10
 )
 
 var auditID = regexp.MustCompile(`^[0-9]{1,19}(-[0-9]{1,19})?$`)
@@ -35,15 +34,15 @@ type AuditEntry struct {
 }
 
 // Audit appends to the tenant's audit log.
-func (c *Tenant) Audit(ctx context.Context, e AuditEntry) error {
-	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), auditText), "action", e.Action, "on", store.Head(store.ValidText(e.On), auditText),
-		"from", e.From, "status", strconv.Itoa(e.Status), "detail", store.Head(store.ValidText(e.Detail), auditText))
+func (c *Manager) Audit(ctx context.Context, e AuditEntry) error {
+	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), store.AuditText), "action", e.Action, "on", store.Head(store.ValidText(e.On), store.AuditText),
+		"from", e.From, "status", strconv.Itoa(e.Status), "detail", store.Head(store.ValidText(e.Detail), store.AuditText))
 	err := c.store.RDB.XAdd(ctx, &redis.XAddArgs{Stream: c.store.Keys.Audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
 	return store.Wrap("write audit log "+c.store.Keys.Audit(), err)
 }
 
 // AuditLog reads up to limit entries before an ID, newest first; "" begins with the newest.
-func (c *Tenant) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
+func (c *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
 	from := "+"
 	if before != "" {
 		if !auditID.MatchString(before) {

@@ -22,7 +22,7 @@ type Dependency struct {
 
 // Dependencies reads the dependencies of a task, in the order in which they were named, without the first `from`: at most 1,000.
 // It has none if there is no such task.
-func (c *Tenant) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
+func (c *Manager) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
 	all, err := c.AllDependencies(ctx, id)
 	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), store.PageTasks)
 	page := all[from:min(from+limit, len(all))]
@@ -41,7 +41,7 @@ func (c *Tenant) Dependencies(ctx context.Context, id string, from, limit int) (
 }
 
 // AllDependencies reads all dependencies of a task at once, without the sizes of their results.
-func (c *Tenant) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
+func (c *Manager) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 // SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. Beyond it nothing makes a new one: ErrManyQueues. Those
 // that exist stay, and so do those that hosts and workers register for. Hosts set it when they start.
-func (c *Tenant) SetMaxQueues(ctx context.Context, most int) error {
+func (c *Manager) SetMaxQueues(ctx context.Context, most int) error {
 	if most <= 0 {
 		return store.Wrap("lift bound of queues", c.store.RDB.HDel(ctx, c.store.Keys.Limits(), store.MaxQueuesField).Err())
 	}
@@ -16,7 +16,7 @@ func (c *Tenant) SetMaxQueues(ctx context.Context, most int) error {
 }
 
 // Limits are those of the tenant's queues that have one.
-func (c *Tenant) Limits(ctx context.Context) (map[string]int64, error) {
+func (c *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := c.store.RDB.HGetAll(ctx, c.store.Keys.Limits()).Result()
 	limits := make(map[string]int64, len(read))
 	for name, text := range read {
@@ -28,4 +28,4 @@ func (c *Tenant) Limits(ctx context.Context) (map[string]int64, error) {
 }
 
 // MaxQueues is how many queues the tenant may have; 0: any number.
-func (c *Tenant) MaxQueues(ctx context.Context) (int, error) { return c.store.MaxQueues(ctx) }
+func (c *Manager) MaxQueues(ctx context.Context) (int, error) { return c.store.MaxQueues(ctx) }

@@ -24,7 +24,7 @@ type FlowCancelled struct {
 
 // CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, everything that is connected. It begins with
 // those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
-func (c *Tenant) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
+func (c *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
 	if _, err := c.client.Summary(ctx, id); err != nil {
 		return done, err
 	}
@@ -60,7 +60,7 @@ type flowTask struct {
 }
 
 // unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
-func (c *Tenant) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
+func (c *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
 	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, c.store.Keys.Task(id), "status", "queue", "after", "created", "run", "updated")
 	})
@@ -91,7 +91,7 @@ func (c *Tenant) unfinished(ctx context.Context, ids []string) (left []flowTask,
 }
 
 // cancelPage cancels tasks in one round trip; changed tells whether some were not any more as they were read, and are left alone.
-func (c *Tenant) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
+func (c *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]store.Call, len(tasks))
 	for i, t := range tasks {
 		calls[i] = store.NewCall("cancel", c.store.Keys.Task(t.id), c.store.Clock, t.queue, t.id, t.state)
@@ -115,7 +115,7 @@ func (c *Tenant) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCan
 }
 
 // flow lists the IDs of a task and of all that wait for it, directly or not; if whole is set, of all that are connected.
-func (c *Tenant) flow(ctx context.Context, id string, whole bool) ([]string, error) {
+func (c *Manager) flow(ctx context.Context, id string, whole bool) ([]string, error) {
 	seen, all := map[string]bool{id: true}, []string{id}
 	add := func(id string) {
 		if !seen[id] {

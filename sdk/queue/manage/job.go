@@ -20,10 +20,8 @@ const (
 	// JobClaim is how long a process that died counts as working on a job.
 	JobClaim = 15 * time.Second
 
-	// jobLife is how long a job is kept after its last change, jobCount how many of a tenant.
-	jobLife  = 7 * 24 * time.Hour
-	jobCount = 100
-	jobText  = 400
+	// jobText is the most bytes of one text of a job.
+	jobText = 400
 )
 
 // ErrNoJob is the error of a job that does not exist, or not any more.
@@ -85,7 +83,7 @@ func (i *JobItem) Of(task *queue.Task) bool {
 }
 
 // NewJob makes a job in the state counting.
-func (c *Tenant) NewJob(ctx context.Context, action, filter, by string) (*Job, error) {
+func (c *Manager) NewJob(ctx context.Context, action, filter, by string) (*Job, error) {
 	now, err := c.store.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -107,8 +105,8 @@ func (c *Tenant) NewJob(ctx context.Context, action, filter, by string) (*Job, e
 }
 
 // forgetJobs deletes the oldest jobs that are too many. A process that works on one stops.
-func (c *Tenant) forgetJobs(ctx context.Context) error {
-	old, err := c.store.RDB.LRange(ctx, c.store.Keys.Jobs(), jobCount, -1).Result()
+func (c *Manager) forgetJobs(ctx context.Context) error {
+	old, err := c.store.RDB.LRange(ctx, c.store.Keys.Jobs(), store.JobCount, -1).Result()
 	if err != nil || len(old) == 0 {
 		return err
 	}
@@ -123,14 +121,14 @@ func (c *Tenant) forgetJobs(ctx context.Context) error {
 }
 
 // keepJob begins the life of a job anew.
-func (c *Tenant) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
+func (c *Manager) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
 	for _, key := range []string{c.store.Keys.Job(id), c.store.Keys.JobItems(id), c.store.Keys.JobEnds(id), c.store.Keys.Jobs()} {
-		p.Expire(ctx, key, jobLife)
+		p.Expire(ctx, key, store.JobLife)
 	}
 }
 
 // Job reads a job: ErrNoJob if there is none.
-func (c *Tenant) Job(ctx context.Context, id string) (*Job, error) {
+func (c *Manager) Job(ctx context.Context, id string) (*Job, error) {
 	jobs, err := c.readJobs(ctx, []string{id})
 	if err == nil && len(jobs) == 0 {
 		err = fmt.Errorf("job %s: %w", id, ErrNoJob)
@@ -142,15 +140,15 @@ func (c *Tenant) Job(ctx context.Context, id string) (*Job, error) {
 }
 
 // Jobs lists the tenant's jobs, newest first.
-func (c *Tenant) Jobs(ctx context.Context) ([]*Job, error) {
-	ids, err := c.store.RDB.LRange(ctx, c.store.Keys.Jobs(), 0, jobCount-1).Result()
+func (c *Manager) Jobs(ctx context.Context) ([]*Job, error) {
+	ids, err := c.store.RDB.LRange(ctx, c.store.Keys.Jobs(), 0, store.JobCount-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
 	return c.readJobs(ctx, ids)
 }
 
-func (c *Tenant) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
+func (c *Manager) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 	type read struct {
 		hash  *redis.MapStringStringCmd
 		items *redis.IntCmd
@@ -182,7 +180,7 @@ func (c *Tenant) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 }
 
 // JobItems reads a page of a job's tasks, in the order in which it takes them.
-func (c *Tenant) JobItems(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
+func (c *Manager) JobItems(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
 	var ids, ends *redis.StringSliceCmd
 	_, err := c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		ids = p.LRange(ctx, c.store.Keys.JobItems(id), offset, offset+limit-1)
@@ -205,7 +203,7 @@ func (c *Tenant) JobItems(ctx context.Context, id string, offset, limit int64) (
 }
 
 // JobStart lets a job run when its tasks are counted, or go on; somebody must work on it.
-func (c *Tenant) JobStart(ctx context.Context, id string) error {
+func (c *Manager) JobStart(ctx context.Context, id string) error {
 	_, err := c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, c.store.Keys.Job(id), "start", "1")
 		p.HDel(ctx, c.store.Keys.Job(id), "stop", "error")
@@ -216,7 +214,7 @@ func (c *Tenant) JobStart(ctx context.Context, id string) error {
 }
 
 // JobStop stops a job after its present task.
-func (c *Tenant) JobStop(ctx context.Context, id string) error {
+func (c *Manager) JobStop(ctx context.Context, id string) error {
 	_, err := c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, c.store.Keys.Job(id), "stop", "1")
 		c.keepJob(ctx, p, id) // it may just have been forgotten
@@ -241,7 +239,7 @@ type JobWork struct {
 }
 
 // WorkOn claims a job; nil if another process works on it.
-func (c *Tenant) WorkOn(ctx context.Context, id string) (*JobWork, error) {
+func (c *Manager) WorkOn(ctx context.Context, id string) (*JobWork, error) {
 	w := &JobWork{client: c.client, node: listen.New(c.client), id: id, claimed: time.Now()}
 	mine, err := w.node.TakeDuty(ctx, jobDuty(id), JobClaim)
 	if err != nil || !mine {
@@ -326,7 +324,7 @@ func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem
 }
 
 func (w *JobWork) write(ctx context.Context, what ...any) error {
-	args := append([]any{w.node.ID(), w.id, int64(jobLife.Seconds())}, what...)
+	args := append([]any{w.node.ID(), w.id, int64(store.JobLife.Seconds())}, what...)
 	answer, err := w.client.Store().Eval(ctx, store.NewCall("job", w.client.Store().Keys.Duty(jobDuty(w.id)), args...))
 	if err == nil && store.AsInt(answer) != 1 {
 		err = ErrClaimLost

@@ -92,7 +92,7 @@ const foundIn = 1_000_000
 
 // FindTasks lists the IDs of tasks that begin with a text, up to most: of those that a Quern client enqueued or a host reserved.
 // ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
-func (c *Tenant) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
+func (c *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
 	if err := queue.ValidID(prefix); err != nil {
 		return nil, err
 	}

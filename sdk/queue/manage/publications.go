@@ -15,7 +15,7 @@ import (
 )
 
 // PublicationSummary reads a publication without its payload.
-func (c *Tenant) PublicationSummary(ctx context.Context, id string) (*queue.Publication, error) {
+func (c *Manager) PublicationSummary(ctx context.Context, id string) (*queue.Publication, error) {
 	if err := queue.ValidPublication(id); err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ type PublishedTask struct {
 
 // PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Those of an unfinished
 // publication may not exist yet.
-func (c *Tenant) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
+func (c *Manager) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
 	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative places from the end
 	ids, err := c.store.RDB.LRange(ctx, c.store.Keys.Published(id), offset, offset+limit-1).Result()
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Tenant) PublicationTasks(ctx context.Context, id string, offset, limit 
 }
 
 // Publications reads a page of the publications that are kept of a topic, newest first, without their payloads.
-func (c *Tenant) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
+func (c *Manager) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
 	if err := queue.ValidTopic(topic); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ const maxTopics = 10_000
 
 // Topics lists the topics that have publications, the one last published to first, at most 10,000, and then those that only
 // subscriptions name.
-func (c *Tenant) Topics(ctx context.Context) ([]Topic, error) {
+func (c *Manager) Topics(ctx context.Context) ([]Topic, error) {
 	subscriptions, err := c.client.Subscriptions(ctx)
 	if subscriptions == nil && err != nil { // else damaged ones hide no topic
 		return nil, err
@@ -126,7 +126,7 @@ func (c *Tenant) Topics(ctx context.Context) ([]Topic, error) {
 }
 
 // BusyTopics reads at most this many topics, the ones last published to first, without their subscriptions.
-func (c *Tenant) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
+func (c *Manager) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
 	names, last, err := c.busyTopics(ctx, most)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -139,7 +139,7 @@ func (c *Tenant) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
 }
 
 // busyTopics are the names of topics with publications, and when each had its last one.
-func (c *Tenant) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
+func (c *Manager) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
 	scored, err := c.store.RDB.ZRevRangeWithScores(ctx, c.store.Keys.Topics(), 0, most-1).Result()
 	last = make(map[string]time.Time)
 	for _, z := range scored {
@@ -150,7 +150,7 @@ func (c *Tenant) busyTopics(ctx context.Context, most int64) (names []string, la
 }
 
 // readTopics reads the counts of topics, in this order.
-func (c *Tenant) readTopics(ctx context.Context, names []string, subscriptions []queue.Subscription) ([]Topic, error) {
+func (c *Manager) readTopics(ctx context.Context, names []string, subscriptions []queue.Subscription) ([]Topic, error) {
 	type read struct {
 		counts *redis.SliceCmd
 		kept   *redis.IntCmd
@@ -185,7 +185,7 @@ func (c *Tenant) readTopics(ctx context.Context, names []string, subscriptions [
 }
 
 // Topic reads one topic: ErrNoTopic if nobody published to it, as far as publications are kept, or subscribed to it.
-func (c *Tenant) Topic(ctx context.Context, name string) (Topic, error) {
+func (c *Manager) Topic(ctx context.Context, name string) (Topic, error) {
 	if err := queue.ValidTopic(name); err != nil {
 		return Topic{}, err
 	}

@@ -48,9 +48,6 @@ func (o PurgeOptions) limits() (age, keep string) {
 	return store.DurationText(o.OlderThan), store.Optional(o.Keep > 0, strconv.FormatInt(o.Keep, 10))
 }
 
-// recountQueues is how many queues one script recounts.
-const recountQueues = 100
-
 // Recounted is the news of one queue.
 type Recounted struct {
 	Queue     string
@@ -62,9 +59,9 @@ type Recounted struct {
 // Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without tasks,
 // listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns the queues of which
 // there is news; Old is set if the options would have a Purge forget something.
-func (c *Tenant) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
+func (c *Manager) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
 	age, keep := options.limits()
-	blocks := slices.Collect(slices.Chunk(queues, recountQueues))
+	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
 	calls := make([]store.Call, len(blocks))
 	for i, block := range blocks {
 		calls[i] = store.NewCall("recount", c.store.Keys.Queues(), store.Named(block, c.store.Clock, age, keep)...)
@@ -90,9 +87,6 @@ func (c *Tenant) Recount(ctx context.Context, queues []string, options PurgeOpti
 	return news, nil
 }
 
-// purgeTasks is how many entries one block reads: forgetting one takes some 20 commands.
-const purgeTasks = 75
-
 // Purge forgets finished tasks, block by block, and returns how many. It may be interrupted and repeated at any time.
 func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err error) {
 	if err := errors.Join(queue.ValidQueue(q.Name()), options.validate()); err != nil {
@@ -105,7 +99,7 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 			continue
 		}
 		for passed, done := store.Optional(options.Foreign, "0"), false; !done; {
-			reply, err := q.tenant.store.Eval(ctx, store.NewCall("purge", lists[status], q.tenant.store.Clock, q.Name(), string(status), purgeTasks,
+			reply, err := q.tenant.store.Eval(ctx, store.NewCall("purge", lists[status], q.tenant.store.Clock, q.Name(), string(status), store.PurgeTasks,
 				age, keep, store.Optional(options.Foreign, "1"), passed))
 			v := store.ValuesOf(reply)
 			total += v.Count()
@@ -128,7 +122,7 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 // PurgePublications forgets publications of all topics by these options, of which the statuses do not matter; their tasks stay. For
 // each page of topics it yields how many were forgotten, and the errors of damaged ones, which hold up no others. It may be
 // interrupted and repeated at any time.
-func (c *Tenant) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
+func (c *Manager) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		err := options.validate()
 		for cursor := uint64(0); err == nil; {
@@ -150,13 +144,13 @@ func (c *Tenant) PurgePublications(ctx context.Context, options PurgeOptions) it
 }
 
 // prune forgets publications of some topics, a block of each in turn.
-func (c *Tenant) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
+func (c *Manager) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
 	age, keep := options.limits()
 	passed := make(map[string]int64) // by topic
 	for len(topics) > 0 {
 		calls := make([]store.Call, len(topics))
 		for i, topic := range topics {
-			calls[i] = store.NewCall("prune", c.store.Keys.Publications(topic), c.store.Clock, topic, purgeTasks, age, keep, passed[topic])
+			calls[i] = store.NewCall("prune", c.store.Keys.Publications(topic), c.store.Clock, topic, store.PurgeTasks, age, keep, passed[topic])
 		}
 		var more []string
 		for i, reply := range c.store.EvalAll(ctx, calls) {

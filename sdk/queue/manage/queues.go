@@ -18,7 +18,7 @@ import (
 const tenantKeys = 100_000
 
 // Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss some.
-func (c *Tenant) Tenants(ctx context.Context) ([]string, error) {
+func (c *Manager) Tenants(ctx context.Context) ([]string, error) {
 	const block = 1000
 	names := make(map[string]bool)
 	for cursor, seen := uint64(0), 0; seen < tenantKeys; seen += block {
@@ -40,7 +40,7 @@ func (c *Tenant) Tenants(ctx context.Context) ([]string, error) {
 }
 
 // HasQueue tells whether the tenant has a queue of this name.
-func (c *Tenant) HasQueue(ctx context.Context, name string) (bool, error) {
+func (c *Manager) HasQueue(ctx context.Context, name string) (bool, error) {
 	if err := queue.ValidQueue(name); err != nil {
 		return false, err
 	}
@@ -56,7 +56,7 @@ const busiestOf = 10_000
 
 // BusiestQueues lists the names of at most that many queues, and how many the tenant has. Of more, half are those with the most
 // pending tasks of priority 50, which most tasks have, and the others those with the most listeners.
-func (c *Tenant) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+func (c *Manager) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
 	p := c.store.RDB.Pipeline()
 	listed, count := p.ZRevRange(ctx, c.store.Keys.Queues(), 0, busiestOf-1), p.ZCard(ctx, c.store.Keys.Queues())
 	_, err = p.Exec(ctx)
@@ -68,7 +68,7 @@ func (c *Tenant) BusiestQueues(ctx context.Context, most int) (names []string, a
 }
 
 // busiest are that many of the queues, which come with the most listeners first.
-func (c *Tenant) busiest(ctx context.Context, served []string, most int) ([]string, error) {
+func (c *Manager) busiest(ctx context.Context, served []string, most int) ([]string, error) {
 	cmds, err := store.Pipelined(ctx, c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.store.Keys.Pending(name)) })
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (c *Tenant) busiest(ctx context.Context, served []string, most int) ([]stri
 }
 
 // Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
-func (c *Tenant) Info(ctx context.Context, sections ...string) (map[string]string, error) {
+func (c *Manager) Info(ctx context.Context, sections ...string) (map[string]string, error) {
 	text, err := c.store.RDB.Info(ctx, sections...).Result()
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -100,7 +100,7 @@ func (c *Tenant) Info(ctx context.Context, sections ...string) (map[string]strin
 }
 
 // Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
-func (c *Tenant) Warnings(ctx context.Context) (warnings []string, err error) {
+func (c *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {
 		values, failed := c.store.RDB.ConfigGet(ctx, name).Result()
 		err = cmp.Or(err, store.Wrap("read setting "+name, failed))

@@ -31,11 +31,12 @@ type Replayed struct {
 // Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
 // dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
 // goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
-func (c *Tenant) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
-	return c.replay(ctx, subscription, since, dry, replayTime)
+func (c *Manager) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
+	return c.ReplayWithin(ctx, subscription, since, dry, replayTime)
 }
 
-func (c *Tenant) replay(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
+// ReplayWithin is Replay that ends after some time.
+func (c *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
 	began := time.Now()
 	s, err := c.client.Subscription(ctx, subscription)
 	if err != nil {
@@ -62,7 +63,7 @@ func (c *Tenant) replay(ctx context.Context, subscription string, since time.Tim
 }
 
 // deliverAgain is Replay for one publication.
-func (c *Tenant) deliverAgain(ctx context.Context, id string, s *queue.Subscription, dry bool, done *Replayed) error {
+func (c *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscription, dry bool, done *Replayed) error {
 	p, err := c.client.Publication(ctx, id)
 	if errors.Is(err, queue.ErrNoPublication) { // purged meanwhile
 		return nil
@@ -84,7 +85,7 @@ func (c *Tenant) deliverAgain(ctx context.Context, id string, s *queue.Subscript
 
 // publicationsSince lists the IDs and times of publications that are kept of all topics of a subscription, from a time on, oldest
 // first, at most this many.
-func (c *Tenant) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
+func (c *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
 	topics, err := c.store.RDB.ZRange(ctx, c.store.Keys.Topics(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)

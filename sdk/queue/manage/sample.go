@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// sampleTerm is the age of a sample after which a node counts anew, and sampleLife the age at which it is deleted.
-	sampleTerm = 10 * time.Second
+	// sampleLife is the age at which a sample is deleted.
 	sampleLife = 30 * time.Second
 	// sampleBytes is the most that one queue takes in a sample.
 	sampleBytes = 320
@@ -25,10 +24,10 @@ const (
 
 // FleetStats counts own queues and at most as many others, those with listeners first, as Client.Stats does, but without damaged
 // ones, limits and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
-func (c *Tenant) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
+func (c *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
 	var text string
 	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
-	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
+	mine, _ := n.TakeDuty(ctx, "sample", store.SampleTerm)
 	if !mine {
 		var err error
 		text, err = c.store.RDB.GetRange(ctx, c.store.Keys.Sample(), 0, int64(most)*sampleBytes).Result()
@@ -54,7 +53,7 @@ func (c *Tenant) FleetStats(ctx context.Context, n *listen.Node, most int, own [
 }
 
 // sampled are at most that many queues: those with listeners first, of these the ones with the fewest, then the others by name.
-func (c *Tenant) sampled(ctx context.Context, most int64) (names []string, err error) {
+func (c *Manager) sampled(ctx context.Context, most int64) (names []string, err error) {
 	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
 		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {
 			var more []string
@@ -66,7 +65,7 @@ func (c *Tenant) sampled(ctx context.Context, most int64) (names []string, err e
 }
 
 // count adds the stats of queues, without damaged ones.
-func (c *Tenant) count(ctx context.Context, queues []string, counted map[string]Stats) error {
+func (c *Manager) count(ctx context.Context, queues []string, counted map[string]Stats) error {
 	stats, err := c.Stats(ctx, queues...)
 	for i, s := range stats {
 		if s.Err == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // PayloadSizes tells how many bytes the parameters and the result have that Task would read, 0 for none.
-func (c *Tenant) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
+func (c *Manager) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, 0, err
 	}
@@ -29,7 +29,7 @@ func (c *Tenant) PayloadSizes(ctx context.Context, id string) (parameters, resul
 }
 
 // ResultSize is how many bytes the result of a task has; 0 if there is none.
-func (c *Tenant) ResultSize(ctx context.Context, id string) (int64, error) {
+func (c *Manager) ResultSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, err
 	}
@@ -38,7 +38,7 @@ func (c *Tenant) ResultSize(ctx context.Context, id string) (int64, error) {
 }
 
 // PublicationSize is how many bytes the payload of a publication has: ErrNoPublication if it is not kept (any more).
-func (c *Tenant) PublicationSize(ctx context.Context, id string) (int64, error) {
+func (c *Manager) PublicationSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidPublication(id); err != nil {
 		return 0, err
 	}

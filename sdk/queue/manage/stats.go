@@ -48,24 +48,21 @@ func (q *Queue) Count(ctx context.Context, status queue.Status) (int64, error) {
 	return stats.Depth[status], err
 }
 
-// statsQueues is how many queues one script counts.
-const statsQueues = 50
-
 // Stats counts several queues in one round trip, in the order given. A damaged one has its own Err.
-func (c *Tenant) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
+func (c *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	for _, name := range queues {
 		if err := queue.ValidQueue(name); err != nil {
 			return nil, err
 		}
 	}
 	stats := make([]Stats, len(queues))
-	blocks := slices.Collect(slices.Chunk(queues, statsQueues))
+	blocks := slices.Collect(slices.Chunk(queues, store.StatsQueues))
 	calls := make([]store.Call, len(blocks))
 	for i, block := range blocks {
 		calls[i] = store.NewCall("look", c.store.Keys.Queues(), store.Named(block, c.store.Clock)...)
 	}
 	for i, reply := range c.store.EvalAll(ctx, calls) {
-		of := stats[i*statsQueues:][:len(blocks[i])]
+		of := stats[i*store.StatsQueues:][:len(blocks[i])]
 		if err := store.Wrap(fmt.Sprintf("count queue %q", blocks[i][0]), reply.Err()); store.PassReplies(err) != nil {
 			return nil, err
 		} else if err != nil {
@@ -95,7 +92,7 @@ func (c *Tenant) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 }
 
 // CountQueues is how many queues the tenant has.
-func (c *Tenant) CountQueues(ctx context.Context) (int64, error) {
+func (c *Manager) CountQueues(ctx context.Context) (int64, error) {
 	n, err := c.store.RDB.ZCard(ctx, c.store.Keys.Queues()).Result()
 	return n, store.Wrap("count queues in "+c.store.Keys.Queues(), err)
 }

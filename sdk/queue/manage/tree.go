@@ -37,7 +37,7 @@ type TreeNode struct {
 
 // Tree reads a task, its children and dependents, theirs, and so on, in the order in which they came: ErrNoTask if there is no
 // such task. A task keeps the first 10,000 of its children, and all dependents.
-func (c *Tenant) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
+func (c *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
 	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
 	total := min(cmp.Or(options.Total, 1000), 10*store.PageTasks)
 	if depth < 0 || width < 1 || total < 1 {
@@ -74,7 +74,7 @@ func (c *Tenant) Tree(ctx context.Context, id string, options TreeOptions) (*Tre
 }
 
 // readLevel reads what is below the nodes of a level, up to width each, total together and as far as bytes are left, and returns it.
-func (c *Tenant) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
+func (c *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
 	type family struct {
 		ids   *redis.StringSliceCmd
 		count *redis.IntCmd

@@ -14,8 +14,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// leaveTimeout bounds settling and leaving after a worker was told to end.
-const leaveTimeout = 5 * time.Second
+// LeaveTimeout bounds settling and leaving after a worker was told to end.
+const LeaveTimeout = 5 * time.Second
 
 // Work runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
 // back an unfinished task, leaves and returns nil. handle returns the result; an error or a panic fails the attempt, and the
@@ -71,7 +71,7 @@ func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle han
 	running.Wait()
 	cancels.watching.Wait()
 
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), LeaveTimeout)
 	defer cancel()
 	return cmp.Or(err, listener.Close(leaving))
 }
@@ -97,7 +97,7 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *can
 	processor := NewProcessor(c, task)
 	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(LeaveTimeout, cancel) })()
 	var left time.Duration // until the deadline, by Redis's clock
 	err := queue.Persist(settling, func(ctx context.Context) error {
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
