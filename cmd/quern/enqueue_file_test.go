@@ -315,7 +315,7 @@ func TestEnqueueFileWithoutRedis(t *testing.T) {
 		t.Errorf("%d enqueued, %v", n, err)
 	}
 	proxy.Pass()
-	if _, n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 1 || err != nil {
+	if _, n, err := enqueueChunk(t.Context(), manage.New(client).Queue("mail"), specs, 3*outagePause); n != 1 || err != nil {
 		t.Errorf("%d enqueued, %v", n, err)
 	}
 }

@@ -20,6 +20,7 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		live := listen.New(client)
 		renew := func(node *listen.Node) {
 			t.Helper()
+			client.Store().Clock = w.Store().Clock
 			if _, err := node.Renew(w.ctx, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,7 @@ type After struct {
 	Failed int
 }
 
-// parseAfter reads the field after; nil if there is none, or it is damaged.
+// ParseAfter reads the field after; nil if there is none, or it is damaged.
 func ParseAfter(text string) *After {
 	words := strings.Fields(text)
 	if len(words) != 5 {

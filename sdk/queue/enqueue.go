@@ -315,7 +315,7 @@ func (b *taskBlock) read(receipts []Receipt) error {
 	return nil
 }
 
-// arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text. Unless inline, it is open if it
+// Arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text. Unless inline, it is open if it
 // gets its dependencies later.
 func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	text, companion := store.EncodeValue(s.Parameters)

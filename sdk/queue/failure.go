@@ -80,7 +80,7 @@ func (f *Failure) Why() Reason {
 	return ReasonError
 }
 
-// encode writes the failure as UTF-8 JSON with bounded texts.
+// Encode writes the failure as UTF-8 JSON with bounded texts.
 func (f *Failure) Encode() []byte {
 	bounded := *f
 	bounded.Reason = f.Why()
@@ -94,7 +94,7 @@ func (f *Failure) Encode() []byte {
 	return text
 }
 
-// parseFailure reads an error field; what a Python processor wrote becomes the message of a ReasonError.
+// ParseFailure reads an error field; what a Python processor wrote becomes the message of a ReasonError.
 func ParseFailure(text string) Failure {
 	var f Failure
 	if err := json.Unmarshal([]byte(text), &f); err != nil || f.Reason == "" {

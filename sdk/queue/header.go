@@ -166,7 +166,7 @@ func encodeHeaders(headers map[string]string) string {
 	return string(text)
 }
 
-// parseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out, and all if they
+// ParseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out, and all if they
 // are more than a task may have.
 func ParseHeaders(text, traceparent string) (headers map[string]string) {
 	if text != "" {

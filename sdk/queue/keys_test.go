@@ -86,7 +86,7 @@ func TestKeys(t *testing.T) {
 // keysInCode reads from keys.go which keys there are, with the protocol's letters for their parts.
 func keysInCode(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "keys.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "internal/store/keys.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func keysInCode(t *testing.T) []string {
 	var names []string
 	for _, decl := range file.Decls {
 		method, ok := decl.(*ast.FuncDecl)
-		if !ok || method.Recv == nil || method.Name.Name == "key" {
+		if !ok || method.Recv == nil || method.Name.Name == "Key" {
 			continue
 		}
 		name := "NS"
@@ -153,7 +153,7 @@ func TestProtocolNamesEveryKey(t *testing.T) {
 func TestProtocolNamesEveryScript(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, path := range must[[]string](t)(filepath.Glob("scripts/*.lua")) {
+	for _, path := range must[[]string](t)(filepath.Glob("internal/store/scripts/*.lua")) {
 		if name := strings.TrimSuffix(filepath.Base(path), ".lua"); name != "prelude" && name != "batch" {
 			files = append(files, name)
 		}

@@ -241,7 +241,7 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) store
 		if s == nil {
 			continue
 		}
-		spec := p.SpecFor(s)
+		spec := p.spec(s)
 		args = append(args, s.Queue)
 		begin := len(args)
 		args = spec.Arguments(args, spec.ID, s.Queue, true)
@@ -280,7 +280,7 @@ func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (pu
 	return a, nil
 }
 
-// arguments adds those of the publication, as batch.lua takes them; the payload only if it is not kept yet.
+// Arguments adds those of the publication, as batch.lua takes them; the payload only if it is not kept yet.
 func (p *Publication) Arguments(args []any, payload bool) []any {
 	var attributes []byte
 	if len(p.Attributes) > 0 {
@@ -305,7 +305,7 @@ func (p *Publication) Arguments(args []any, payload bool) []any {
 }
 
 // spec is the task of a publication for one subscription, without the payload.
-func (p *Publication) SpecFor(s *Subscription) Spec {
+func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
 	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: s.Edition()}
@@ -347,4 +347,12 @@ func (s *Subscription) DeliveryID(task string, headers map[string]string) (strin
 	}
 	id := PublishedID(headers[HeaderPublication], s.ID)
 	return id, task == id || strings.HasPrefix(task, id+"-")
+}
+
+// Redeliver enqueues the payload of a publication once more for a subscription, as a task of its own, and returns the task's ID.
+func (c *Client) Redeliver(ctx context.Context, p *Publication, s *Subscription) (string, error) {
+	spec := p.spec(s)
+	spec.ID, spec.Parameters = spec.ID+"-"+NewID(), p.Payload // see DeliveryID
+	_, err := c.Queue(s.Queue).enqueue(ctx, []Spec{spec})
+	return spec.ID, err
 }

@@ -719,7 +719,7 @@ func TestPublishWhileSubscriptionsChange(t *testing.T) {
 // A client that has read as many bytes of subscriptions as a tenant may have makes one when others have deleted some.
 func TestSubscribeAfterOthersUnsubscribed(t *testing.T) {
 	w := setup(t)
-	for i := range queue.MaxSubscriptions >> 20 {
+	for i := range queue.MaxSubscriptionsBytes >> 20 {
 		text := fmt.Sprintf(`{"id":"s%d","topic":"t","queue":"q","active":true%s}`, i, strings.Repeat(" ", 1<<20))
 		if err := w.rdb.HSet(w.ctx, w.Store().Keys.Subscriptions(), fmt.Sprintf("s%d", i), text).Err(); err != nil {
 			t.Fatal(err)

@@ -172,7 +172,7 @@ func (r Retry) encode() string {
 	return string(text)
 }
 
-// parseRetry reads a policy from a hash; a damaged one sets nothing.
+// ParseRetry reads a policy from a hash; a damaged one sets nothing.
 func ParseRetry(text, maxAttempts, maxAge string) Retry {
 	var t retryText
 	if text != "" && json.Unmarshal([]byte(text), &t) != nil {

@@ -355,7 +355,7 @@ func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, 
 	return found, store.Wrap("read schedules", err)
 }
 
-// spec is the task of a tick.
+// Spec is the task of a tick.
 func (s *Schedule) Spec(id string) *Spec {
 	spec := &Spec{Parameters: s.Parameters, Options: s.Options}
 	spec.ID, spec.Key = id, s.ID

@@ -202,7 +202,7 @@ func listenerID(host string, pid int) string {
 }
 
 // NodeAs is the listener of an ID that holds tasks in a process.
-func NodeAs(c *queue.Client, id string, pid int) *Node { return &Node{client: c, id: id, pid: pid} }
+func NodeAs(c *queue.Client, id string, pid int) *Node { return &Node{client: c, id: id, pid: pid, queues: make(map[string]bool)} }
 
 // Lease is how long the node counts as alive after its last renewal.
 func (n *Node) Lease() time.Duration { return n.client.Store().Lease }

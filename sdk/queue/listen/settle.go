@@ -110,7 +110,7 @@ const (
 
 // Validate refuses a child that could not be enqueued.
 func (c *Child) Validate() error {
-	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Validate())
+	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Options.Validate())
 }
 
 // SettleRequest ends the runs of held tasks of one queue. Together they should weigh MaxWeight at most, for a few milliseconds of

@@ -72,12 +72,11 @@ func (c *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscrip
 		return err
 	}
 	if !dry {
-		spec := p.SpecFor(s)
-		spec.ID, spec.Parameters = spec.ID+"-"+queue.NewID(), p.Payload // see DeliveryID
-		if _, err := c.client.Queue(s.Queue).EnqueueMany(ctx, []queue.Spec{spec}); err != nil {
+		task, err := c.client.Redeliver(ctx, p, s)
+		if err != nil {
 			return fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
 		}
-		done.Tasks = append(done.Tasks, spec.ID)
+		done.Tasks = append(done.Tasks, task)
 	}
 	done.Publications++
 	return nil

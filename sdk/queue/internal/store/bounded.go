@@ -43,7 +43,7 @@ func (e *ReplyError) Error() string {
 // Unwrap makes errors.Is find ErrTooLarge.
 func (e *ReplyError) Unwrap() error { return ErrTooLarge }
 
-// bounded is a connection pool whose replies are bounded.
+// Bounded is a connection pool whose replies are bounded.
 type Bounded struct{ *redis.Client }
 
 // ConnectBounded is Connect for a program that others make read what they wrote, such as a host of several tenants: what Redis answers is
@@ -68,7 +68,7 @@ func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 // dialer dials a server.
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// single returns the connections of one server behind a client; nil if it has others.
+// Single returns the connections of one server behind a client; nil if it has others.
 func Single(rdb redis.UniversalClient) *redis.Client {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
@@ -180,7 +180,7 @@ func (c *boundedConn) check(size, values int64) error {
 	return &ReplyError{Is: is, at: c.replies}
 }
 
-// scanner follows what Redis's protocol (RESP) carries, without keeping it.
+// Scanner follows what Redis's protocol (RESP) carries, without keeping it.
 type Scanner struct {
 	left int64   // bytes of a value that are still to come
 	line []byte  // the beginning of a line that has not ended
@@ -191,7 +191,7 @@ type Scanner struct {
 // errProtocol says that something else than RESP came.
 var errProtocol = errors.New("no answer of Redis")
 
-// scan reads on. check is called at the head of each value and list; end when a request or reply is complete.
+// Scan reads on. check is called at the head of each value and list; end when a request or reply is complete.
 func (s *Scanner) Scan(p []byte, check func(size, values int64) error, end func()) error {
 	for len(p) > 0 {
 		if s.left > 0 {

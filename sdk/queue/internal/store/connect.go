@@ -225,7 +225,7 @@ func secure(config *tls.Config, ca, cert, key string) error {
 	return nil
 }
 
-// beatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
+// BeatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
 // On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
 func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
 	client := Single(rdb)

@@ -27,7 +27,7 @@ var (
 	ErrCancelled = errors.New("the task was cancelled")
 )
 
-// answered is the error that Redis answered with.
+// Answered is the error that Redis answered with.
 func Answered(err error) (text string, ok bool) {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -50,7 +50,7 @@ func Wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// passReplies drops Redis's answer to one command of a pipeline, such as one on a key of another type: the others have theirs.
+// PassReplies drops Redis's answer to one command of a pipeline, such as one on a key of another type: the others have theirs.
 func PassReplies(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) && !IsUnavailable(err) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// keys builds the name of every key of a tenant; nothing else in this module does, and nothing parses a name out of a key.
+// Keys builds the name of every key of a tenant; nothing else in this module does, and nothing parses a name out of a key.
 type Keys struct{ Tenant string }
 
 func (k Keys) Key(subject ...string) string { return k.Tenant + "_" + strings.Join(subject, "_") }
@@ -73,7 +73,7 @@ func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queu
 func (k Keys) Keyed(queue string) string           { return k.Key("keys", queue) }
 func (k Keys) Unique(queue, hash string) string    { return k.Key("unique", queue, hash) }
 
-// listedChildren is how many children of a task, and dependents that come after its end, are listed.
+// ListedChildren is how many children of a task, and dependents that come after its end, are listed.
 const ListedChildren = 10_000
 
 // luaNames declares bounds that Go and the scripts share, and the keys' names for the scripts, in capitals and without the tenant:
@@ -97,10 +97,10 @@ var luaNames = func() string {
 	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", Searched, int64(UniqueLife.Seconds()), ListedChildren)
 }()
 
-// uniqueLife bounds a uniqueness that ends with its task, should the task never finish.
+// UniqueLife bounds a uniqueness that ends with its task, should the task never finish.
 const UniqueLife = 90 * 24 * time.Hour
 
-// searched is the longest list that is searched for an ID: more would take Redis milliseconds.
+// Searched is the longest list that is searched for an ID: more would take Redis milliseconds.
 const Searched = 100_000
 
 // quernListener is the form of listenerID, which Blueque's own IDs do not have.

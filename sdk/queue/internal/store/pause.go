@@ -8,7 +8,7 @@ const (
 	MaxPause = 2 * time.Second
 )
 
-// notify puts a token into a channel of length 1, unless there is one already.
+// Notify puts a token into a channel of length 1, unless there is one already.
 func Notify(tokens chan<- struct{}) {
 	select {
 	case tokens <- struct{}{}:

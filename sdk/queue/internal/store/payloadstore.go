@@ -9,18 +9,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noRoom says that something is larger than its reader has room for: it is ErrInvalid, too.
+// NoRoom says that something is larger than its reader has room for: it is ErrInvalid, too.
 func NoRoom(what string, size, most int64) error {
 	return fmt.Errorf("%w: %s has %d bytes, at most %d are read: %w", ErrInvalid, what, size, most, ErrTooLarge)
 }
 
-// measures tells whether anything depends on the size of a payload of which a caller has room for so many bytes.
+// Measures tells whether anything depends on the size of a payload of which a caller has room for so many bytes.
 func (s *Store) Measures(most int64) bool {
 	_, is := s.RDB.(Bounded)
 	return is || most < math.MaxInt64
 }
 
-// sizesOf are the sizes of these fields, by task and then by field, as readPayload would read them or up to maxMarker more; 0 for a
+// SizesOf are the sizes of these fields, by task and then by field, as readPayload would read them or up to maxMarker more; 0 for a
 // missing one, and for all of them with an error.
 func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]int64, error) {
 	type field struct{ id, name string }
@@ -43,7 +43,7 @@ func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]
 	return sizes, Wrap("read sizes of payloads", err)
 }
 
-// readPayload reads a field of a task's own hash, of at most that many bytes, and tells whether it is there.
+// ReadPayload reads a field of a task's own hash, of at most that many bytes, and tells whether it is there.
 func (s *Store) ReadPayload(ctx context.Context, id, field string, most int64) (value []byte, found bool, err error) {
 	what := field + " of task " + id
 	var size int64
@@ -68,7 +68,7 @@ func (s *Store) ReadPayload(ctx context.Context, id, field string, most int64) (
 	return []byte(text), err == nil, Wrap("read "+what, err)
 }
 
-// companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
+// Companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
 func (s *Store) Companion(ctx context.Context, rdb redis.UniversalClient, id, field, text string) (string, error) {
 	if !IsMarker(text) {
 		return text, nil
@@ -80,7 +80,7 @@ func (s *Store) Companion(ctx context.Context, rdb redis.UniversalClient, id, fi
 	return value, err
 }
 
-// payloadReader returns what reads a payload of so many bytes, and ends it: a connection of its own for one that is larger than those of
+// PayloadReader returns what reads a payload of so many bytes, and ends it: a connection of its own for one that is larger than those of
 // a bounded pool read.
 func (s *Store) PayloadReader(size int64) (redis.UniversalClient, func()) {
 	pool, is := s.RDB.(Bounded)
@@ -96,7 +96,7 @@ func (s *Store) PayloadReader(size int64) (redis.UniversalClient, func()) {
 	return client, func() { _ = client.Close() }
 }
 
-// publicationSize is how many bytes the payload of a publication has, and whether it is kept.
+// PublicationSize is how many bytes the payload of a publication has, and whether it is kept.
 func (s *Store) PublicationSize(ctx context.Context, id string) (bytes int64, kept bool, err error) {
 	var size, exists *redis.IntCmd
 	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {

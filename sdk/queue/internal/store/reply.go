@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// errReply reports an answer of another shape than the RETURNS of its script.
+// ErrReply reports an answer of another shape than the RETURNS of its script.
 var ErrReply = errors.New("unexpected answer of a script")
 
-// values reads a script's reply, value by value, in the order of its RETURNS.
+// Values reads a script's reply, value by value, in the order of its RETURNS.
 type Values struct {
 	Left  []any
 	Short bool // more was read than there was
@@ -19,10 +19,10 @@ type Values struct {
 
 func ValuesOf(reply any) Values { return Values{Left: AsList(reply)} }
 
-// more tells whether there is another value.
+// More tells whether there is another value.
 func (v *Values) More() bool { return len(v.Left) > 0 }
 
-// err is errReply if the reply was too short.
+// Err is errReply if the reply was too short.
 func (v *Values) Err() error {
 	if v.Short {
 		return ErrReply
@@ -48,7 +48,7 @@ func (v *Values) Time() time.Time         { return ParseSeconds(v.Text()) }
 func (v *Values) Eta() time.Time          { return ParseETA(v.Text()) }
 func (v *Values) Duration() time.Duration { return SecondsDuration(v.Text()) }
 
-// asString, asInt and asList convert a value of a reply, to zero if it is of another type.
+// AsString, asInt and asList convert a value of a reply, to zero if it is of another type.
 func AsString(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -75,7 +75,7 @@ func AsList(v any) []any {
 	return list
 }
 
-// verdict maps a script's answer for one task to an error.
+// Verdict maps a script's answer for one task to an error.
 func Verdict(answer any, id string) error {
 	switch answer {
 	case "ok":

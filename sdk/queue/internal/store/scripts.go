@@ -17,13 +17,13 @@ import (
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
-// script is a Lua script with its source.
+// Script is a Lua script with its source.
 type Script struct {
 	*redis.Script
 	Source string
 }
 
-// allScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
+// AllScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
 // and RETURNS. The keys' names and what it uses of prelude.lua and batch.lua precede each.
 var AllScripts = func() map[string]Script {
 	read := func(name string) string {
@@ -53,7 +53,7 @@ var AllScripts = func() map[string]Script {
 	return all
 }()
 
-// declaration is a part of the Lua code that scripts share: the names that it declares, and the words in it outside of rare
+// Declaration is a part of the Lua code that scripts share: the names that it declares, and the words in it outside of rare
 // functions.
 type Declaration struct {
 	Text   string
@@ -77,7 +77,7 @@ var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]*` + rareMark 
 
 const rareMark = " -- rare\n"
 
-// withUsed puts before a script what it uses of the library, in its order: Redis runs all of a script's declarations in each
+// WithUsed puts before a script what it uses of the library, in its order: Redis runs all of a script's declarations in each
 // call, and with all of the library they would take longer than many a transition. What only a rare function uses is made when
 // that runs, so that it must hold no state.
 func WithUsed(library []Declaration, script string) string {
@@ -126,19 +126,19 @@ func wordsOf(text string) map[string]bool {
 	return words
 }
 
-// call is a script with its arguments, sent alone or with others in one round trip.
+// Call is a script with its arguments, sent alone or with others in one round trip.
 type Call struct {
 	Script Script
 	Keys   []string
 	Args   []any
 }
 
-// newCall calls the script of that name with one key.
+// NewCall calls the script of that name with one key.
 func NewCall(script, key string, args ...any) Call {
 	return Call{AllScripts[script], []string{key}, args}
 }
 
-// named are the arguments of a script for many queues or tasks, which follow the others.
+// Named are the arguments of a script for many queues or tasks, which follow the others.
 func Named(names []string, args ...any) []any {
 	for _, name := range names {
 		args = append(args, name)
@@ -146,12 +146,12 @@ func Named(names []string, args ...any) []any {
 	return args
 }
 
-// on runs the script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
+// On runs the script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
 func (c Call) On(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
 	return c.Script.Run(ctx, rdb, c.Keys, c.Args...)
 }
 
-// store is one tenant's keys on a connection to Redis.
+// Store is one tenant's keys on a connection to Redis.
 type Store struct {
 	RDB   redis.UniversalClient
 	Keys  Keys
@@ -164,16 +164,16 @@ type Store struct {
 	Beats redis.UniversalClient
 }
 
-// pollInterval is how often idle listeners and waiters look by themselves: Python clients announce nothing.
+// PollInterval is how often idle listeners and waiters look by themselves: Python clients announce nothing.
 const PollInterval = 5 * time.Second
 
-// time is Redis's time, by which leases, delays and ages are measured.
+// Time is Redis's time, by which leases, delays and ages are measured.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	now, err := s.RDB.Time(ctx).Result()
 	return now, Wrap("read Redis's clock", err)
 }
 
-// now is the time by which the scripts work.
+// Now is the time by which the scripts work.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if s.Clock != "" {
 		return ParseSeconds(s.Clock), nil
@@ -181,10 +181,10 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return s.Time(ctx)
 }
 
-// eval runs one script.
+// Eval runs one script.
 func (s *Store) Eval(ctx context.Context, one Call) (any, error) { return one.On(ctx, s.RDB).Result() }
 
-// evalAll runs the calls, pageTasks in one round trip. Each answer has its own error.
+// EvalAll runs the calls, pageTasks in one round trip. Each answer has its own error.
 func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	for page := range slices.Chunk(calls, PageTasks) {
 		answers, _, _ := s.EvalReplicated(ctx, page, 0, 0)
@@ -193,7 +193,7 @@ func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	return cmds
 }
 
-// evalReplicated runs the calls in one round trip, and in another one those whose script Redis had forgotten. It never uses MULTI:
+// EvalReplicated runs the calls in one round trip, and in another one those whose script Redis had forgotten. It never uses MULTI:
 // there a forgotten script would fail all of them. Each answer has its own error. Then, if replicas is not 0, it waits for as
 // many on the same connection: Redis counts them for its writes. It returns how many have them, or in waited why that is not
 // known.
@@ -227,19 +227,19 @@ func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int, 
 	return cmds, got, waited
 }
 
-// pageTasks is how many items one pipeline reads.
+// PageTasks is how many items one pipeline reads.
 const PageTasks = 1000
 
-// pipelined reads something of each item, pageTasks in one round trip. A command that Redis refused, such as one on a key
+// Pipelined reads something of each item, pageTasks in one round trip. A command that Redis refused, such as one on a key
 // of another type, has its own error and fails no other.
 func Pipelined[T, C any](ctx context.Context, s *Store, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	return PipelinedBy(ctx, s, PageTasks, items, read)
 }
 
-// largeItems is how many items one pipeline reads that may have 256 KiB each.
+// LargeItems is how many items one pipeline reads that may have 256 KiB each.
 const LargeItems = 100
 
-// pipelinedBy is pipelined with so many items in one round trip.
+// PipelinedBy is pipelined with so many items in one round trip.
 func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	cmds := make([]C, 0, len(items))
 	for page := range slices.Chunk(items, page) {
@@ -256,7 +256,7 @@ func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, r
 	return cmds, nil
 }
 
-// existing returns the pages of pageTasks items of which at least one key exists.
+// Existing returns the pages of pageTasks items of which at least one key exists.
 func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) string) (some []T, err error) {
 	pages := slices.Collect(slices.Chunk(items, PageTasks))
 	found, err := Pipelined(ctx, s, pages, func(p redis.Pipeliner, page []T) *redis.IntCmd {
@@ -274,10 +274,10 @@ func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) 
 	return some, err
 }
 
-// maxPage is the most tasks of one page.
+// MaxPage is the most tasks of one page.
 const MaxPage = PageTasks
 
-// summaryFields are the fields of a task in a list: without parameters and result.
+// SummaryFields are the fields of a task in a list: without parameters and result.
 var SummaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
@@ -289,12 +289,12 @@ var SummaryFields = []string{
 // advanceTasks is how many dependents one script tells: each takes some 20 commands.
 const advanceTasks = 30
 
-// advance tells a block of dependents what became of the tasks that they wait for.
+// Advance tells a block of dependents what became of the tasks that they wait for.
 func (s *Store) Advance(ctx context.Context) (any, error) {
 	return s.Eval(ctx, NewCall("advance", s.Keys.Ended(), s.Clock, advanceTasks))
 }
 
-// advanceAll tells all dependents.
+// AdvanceAll tells all dependents.
 func (s *Store) AdvanceAll(ctx context.Context) error {
 	for {
 		reply, err := s.Advance(ctx)
@@ -306,25 +306,25 @@ func (s *Store) AdvanceAll(ctx context.Context) error {
 	}
 }
 
-// condemn ends a lease in the way that condemn.lua describes; false if it runs.
+// Condemn ends a lease in the way that condemn.lua describes; false if it runs.
 func (s *Store) Condemn(ctx context.Context, listener string, args ...any) (bool, error) {
 	answer, err := s.Eval(ctx, NewCall("condemn", s.Keys.Nodes(), append([]any{s.Clock, listener}, args...)...))
 	return answer == "ok", err
 }
 
-// retire forgets a condemned listener without tasks; dead is "1", or "" if it left by itself.
+// Retire forgets a condemned listener without tasks; dead is "1", or "" if it left by itself.
 func (s *Store) Retire(ctx context.Context, listener, dead string) error {
 	_, err := s.Eval(ctx, NewCall("retire", s.Keys.Nodes(), listener, dead))
 	return Wrap("forget listener "+listener, err)
 }
 
-// maxLease is the longest lease.
+// MaxLease is the longest lease.
 const MaxLease = time.Hour
 
-// maxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
+// MaxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
 const MaxQueuesField = "."
 
-// maxQueues is how many queues the tenant may have; 0: any number.
+// MaxQueues is how many queues the tenant may have; 0: any number.
 func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	most, err := s.RDB.HGet(ctx, s.Keys.Limits(), MaxQueuesField).Result()
 	if IsNil(err) {
@@ -333,10 +333,10 @@ func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	return int(AsInt(most)), Wrap("read bound of queues", err)
 }
 
-// blockTasks bounds what one script call writes: some 500 commands, less than 5 ms of Redis's time.
+// BlockTasks bounds what one script call writes: some 500 commands, less than 5 ms of Redis's time.
 const BlockTasks = 48
 
-// scheduleIDs are those of all schedules, at most one more than most, sorted.
+// ScheduleIDs are those of all schedules, at most one more than most, sorted.
 func (s *Store) ScheduleIDs(ctx context.Context, most int64) ([]string, error) {
 	ids, err := s.RDB.ZRange(ctx, s.Keys.Ticks(), 0, most).Result()
 	slices.Sort(ids)
