@@ -16,7 +16,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/quern-project/quern/internal/expecttest"
 )
 
 var (
@@ -106,4 +105,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // until waits for a condition, looking every few milliseconds; false if ctx ended first.
-func until(ctx context.Context, condition func() bool) bool { return expecttest.Until(ctx, condition) }
+func until(ctx context.Context, condition func() bool) bool {
+	for !condition() {
+		if !sleep(ctx, 5*time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}

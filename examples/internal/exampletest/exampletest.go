@@ -13,7 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const program = "github.com/quern-project/quern/cmd/quern"
@@ -181,18 +182,10 @@ func Shell(t *testing.T, folder, command string) {
 	run(t, cmd)
 }
 
-// Eventually waits until something is so, which what tells in words, or ends the test.
+// Eventually waits for a condition.
 func Eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
-	defer ticker.Stop()
-	for !so() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
+	require.Eventually(t, so, patience, lookInterval, what)
 }
 
 func run(t *testing.T, cmd *exec.Cmd) {
