@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -476,8 +476,8 @@ func golden(t *testing.T, name, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (-) is not what is printed (+): `go test -update` writes it anew\n%s", path, diff)
+	if diff := udiff.Unified(path, "printed", string(want), text); diff != "" {
+		t.Errorf("%s is not what is printed: `go test -update` writes it anew\n%s", path, diff)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -389,8 +389,8 @@ func TestManualCommandList(t *testing.T) {
 	if !ok || !ends {
 		t.Fatalf("%s has no %s and %s", page, begin, end)
 	}
-	if diff := cmp.Diff(listed, list.String()); diff != "" && !*update {
-		t.Errorf("%s (-) does not list what the program has (+): `go test -run TestManual -update` writes it anew\n%s", page, diff)
+	if diff := udiff.Unified(page, "the program", listed, list.String()); diff != "" && !*update {
+		t.Errorf("%s does not list what the program has: `go test -run TestManual -update` writes it anew\n%s", page, diff)
 	}
 	if *update {
 		write(t, page, head+begin+list.String()+end+tail)

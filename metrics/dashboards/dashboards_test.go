@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/quern-project/quern/metrics/dashboards"
 )
@@ -33,8 +33,8 @@ func TestJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(string(committed), string(text)); diff != "" {
-			t.Errorf("%s (-) is not what the code makes (+): run go test ./metrics/dashboards -update\n%s", file, diff)
+		if diff := udiff.Unified(file, "the code", string(committed), string(text)); diff != "" {
+			t.Errorf("%s is not what the code makes: run go test ./metrics/dashboards -update\n%s", file, diff)
 		}
 	}
 	files, err := os.ReadDir(".")
