@@ -32,7 +32,7 @@ import (
 )
 
 // patience bounds what a test waits for.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // compiled is a compile cache that all tests share; set by TestMain.
 var compiled string
