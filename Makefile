@@ -24,7 +24,7 @@ modules = runtime/peers host/chaos
 
 # The race detector has nothing to find in the rewriter, which computes on one goroutine and whose tests compile some thousands
 # of modules, nor where guests are what is tested: the host has tests of its own. There it takes ten times as long.
-unraced  = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
+unraced  = %/runtime/wasm %/runtime/runtimetest %/sdk/e2e %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
            %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
 raced    = $(filter-out $(unraced),$(shell go list $(PKG)))
 
