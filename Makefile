@@ -28,6 +28,9 @@ unraced  = %/runtime/wasm %/runtime/runtimetest %/sdk/e2e %/sdk/assemblyscript %
            %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
 raced    = $(filter-out $(unraced),$(shell go list $(PKG)))
 
+# What takes longer than all else.
+slow = $(unraced) %/cmd/quern %/host %/host/api/page %/runtime
+
 # The tests of languages whose engines have not been built are left out.
 engineless = $(foreach language,javascript python,$(if $(wildcard build/engines/$(language).wasm),,$(language)))
 
@@ -91,6 +94,10 @@ test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	$(plain) $(PKG)
 	$(if $(filter ./...,$(PKG)),for module in $(modules); do (cd $$module && $(plain) ./...); done)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
+
+.PHONY: quick
+quick: deps ## run the tests that take two minutes, for work in progress
+	$(plain) $(filter-out $(slow),$(shell go list ./...))
 
 .PHONY: race
 race: deps ## run the tests of what is concurrent with the race detector, which needs a C compiler
