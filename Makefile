@@ -28,7 +28,7 @@ unraced  = %/runtime/wasm %/runtime/runtimetest %/sdk/e2e %/sdk/assemblyscript %
            %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
 raced    = $(filter-out $(unraced),$(shell go list $(PKG)))
 
-# What takes longer than all else.
+# The slowest packages.
 slow = $(unraced) %/cmd/quern %/host %/host/api/page %/runtime
 
 # The tests of languages whose engines have not been built are left out.
@@ -96,7 +96,7 @@ test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
 .PHONY: quick
-quick: deps ## run the tests that take two minutes, for work in progress
+quick: deps ## run the tests of the quicker packages, for work in progress
 	$(plain) $(filter-out $(slow),$(shell go list ./...))
 
 .PHONY: race

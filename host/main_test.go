@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -41,7 +40,6 @@ var compiled string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	_ = flag.Set("test.parallel", "8") // they wait more than they compute; -parallel still counts
 	var err error
 	if compiled, err = os.MkdirTemp("", "host-test-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
