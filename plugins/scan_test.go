@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -93,17 +94,13 @@ func TestLinks(t *testing.T) {
 func TestLinksToOneFile(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Config{}, func(dir string) { write(t, dir+"/real.wasm", guest(t, 1)) })
-	deadline := time.After(patience)
-	for known := false; !known; { // once the file is so old that it cannot change unseen
+	eventually(t, func() error { // the file is so old that it cannot change unseen
 		info, err := os.Stat(f.path("real.wasm"))
-		check(t, err)
-		select {
-		case <-deadline:
-			t.Fatal("the file is never known")
-		case <-time.After(10 * time.Millisecond):
-			known = !(fingerprint{info, changeTime(info)}).young(time.Now(), settleTime)
+		if err == nil && (fingerprint{info, changeTime(info)}).young(time.Now(), settleTime) {
+			err = errors.New("the file is young")
 		}
-	}
+		return err
+	})
 	plugins := []string{"real", "a", "b"}
 	for _, name := range plugins[1:] {
 		symlink(t, "real.wasm", f.path(name+".wasm"))

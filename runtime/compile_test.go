@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/stretchr/testify/require"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -316,9 +316,9 @@ func compiling(t *testing.T, dir string) string {
 	return filepath.Dir(found[0])
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	expecttest.Eventually(t, what, holds)
+	require.Eventually(t, holds, patience, 5*time.Millisecond, what)
 }
 
 // TestCompileTurns: while one owner's large modules are compiled and wait, in whatever number, there is a turn for

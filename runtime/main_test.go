@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what should be there at once.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // setup returns an engine of the test's own.
 func setup(t testing.TB) *Engine {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/snapshot"
 )
@@ -256,7 +255,7 @@ func occupied(t *testing.T, m *Module) (free func()) {
 
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
-	expecttest.Eventually(t, "the condition", condition)
+	eventually(t, "the condition", condition)
 }
 
 // blocked is a call that runs until it is released.

@@ -292,7 +292,8 @@ func TestLoadingHasTheTime(t *testing.T) {
 	go func() { ended <- p.Run(t.Context(), c) }()
 	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.busy == 1 })
 	const loading = time.Second
-	<-time.After(loading)
+	begun := time.Now()
+	until(t, func() bool { return time.Since(begun) >= loading })
 	free()
 	if got := <-ended; got.Kind != Complete || got.GuestTime >= loading || got.CPU >= loading {
 		t.Errorf("outcome = %+v, want complete, without the time of the loading", got)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -34,7 +33,7 @@ func TestDevExpires(t *testing.T) {
 	embedded.SetTTL("soon", time.Millisecond)
 	embedded.SetTTL("late", time.Hour)
 	go expire(t.Context(), embedded)
-	expecttest.Eventually(t, "the key that expires soon is gone", func() bool { return !embedded.Exists("soon") })
+	eventually(t, "the key that expires soon is gone", func() bool { return !embedded.Exists("soon") })
 	if !embedded.Exists("late") || !embedded.Exists("never") {
 		t.Errorf("keys: %v", embedded.Keys())
 	}

@@ -19,10 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -378,11 +379,7 @@ func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	if !expecttest.Until(ctx, ok) {
-		t.Fatalf("waited in vain: %s", what)
-	}
+	require.Eventually(t, ok, testTimeout, 5*time.Millisecond, what)
 }
 
 // folder makes a plugin directory of modules by their names, which may be TENANT/NAME.
@@ -479,8 +476,8 @@ func golden(t *testing.T, name, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text != string(want) {
-		t.Errorf("%s is not what it was: `go test -update` writes it anew\n--- is\n%s\n--- was\n%s", path, text, want)
+	if diff := udiff.Unified(path, "printed", string(want), text); diff != "" {
+		t.Errorf("%s is not what is printed: `go test -update` writes it anew\n%s", path, diff)
 	}
 }
 

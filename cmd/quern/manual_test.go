@@ -20,9 +20,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -167,7 +167,7 @@ func (r *reader) try(command, shown string) string {
 			}
 		})
 		awaited := regexp.MustCompile("(?s)(^|\n)" + expected(shown))
-		expecttest.Eventually(r.t, command+" prints\n"+shown, func() bool { return awaited.MatchString(squeezed(stderr.String() + stdout.String())) })
+		eventually(r.t, command+" prints\n"+shown, func() bool { return awaited.MatchString(squeezed(stderr.String() + stdout.String())) })
 		return shown
 	}
 	defer cancel()
@@ -389,8 +389,8 @@ func TestManualCommandList(t *testing.T) {
 	if !ok || !ends {
 		t.Fatalf("%s has no %s and %s", page, begin, end)
 	}
-	if listed != list.String() && !*update {
-		t.Errorf("%s lists\n%s\nthe program has\n%s", page, listed, &list)
+	if diff := udiff.Unified(page, "the program", listed, list.String()); diff != "" && !*update {
+		t.Errorf("%s does not list what the program has: `go test -run TestManual -update` writes it anew\n%s", page, diff)
 	}
 	if *update {
 		write(t, page, head+begin+list.String()+end+tail)

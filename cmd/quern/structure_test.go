@@ -45,7 +45,6 @@ var directions = map[string][]string{
 	"sdk/queue":    {},
 	"metrics":      {},
 	"examples":     {"sdk", "sdk/queue"},
-	"internal":     {}, // for tests of every folder
 }
 
 // confined says which folders alone may import a module of others.
@@ -66,7 +65,7 @@ var confined = map[string][]string{
 
 // topLevel is all that may lie in the repository's root.
 var topLevel = []string{
-	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", "internal", ".ci",
+	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", ".ci",
 	"go.mod", "go.sum", "Makefile", ".gitignore", ".gitattributes", ".golangci.yml",
 	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md",
 	"CONTRIBUTING.md", "SECURITY.md", "LICENSE",

@@ -1,4 +1,6 @@
-package sdk_test
+// These tests run plugins that the SDK builds in the sandbox. They lie beside the package sdk, because go mod tidy downloads
+// what the tests of an imported package import.
+package e2e_test
 
 import (
 	"bytes"
@@ -15,9 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The ways to build a plugin.
 const (
@@ -29,7 +35,7 @@ const (
 func build(t testing.TB, name, mode string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name+".wasm")
-	cmd := exec.CommandContext(t.Context(), "go", "build", mode, "-o", out, "./testdata/"+name)
+	cmd := exec.CommandContext(t.Context(), "go", "build", mode, "-o", out, "../testdata/"+name)
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, said)
