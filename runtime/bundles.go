@@ -8,6 +8,8 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/quern-project/quern/runtime/redact"
+
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
@@ -52,13 +54,13 @@ func (b *bundles) section(section []byte, room int64, take func(bytes int64) boo
 	if damaged, ok := errors.AsType[*bundle.Error](err); ok {
 		what := damaged.Reason
 		if damaged.Path != "" {
-			what = label(damaged.Path) + ": " + what
+			what = redact.Label(damaged.Path) + ": " + what
 		}
 		return nil, refuse(what, "section "+bundle.Section, damaged.Remedy)
 	}
 	files, err := NewFiles(contents)
 	if err != nil {
-		return nil, refuse(label(err.Error()), "section "+bundle.Section, "build the plugin again")
+		return nil, refuse(redact.Label(err.Error()), "section "+bundle.Section, "build the plugin again")
 	}
 	return b.share(key, files), nil
 }

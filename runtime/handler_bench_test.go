@@ -99,7 +99,7 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		c := Call{Input: work.input}
-		i, _, ended := p.take(b.Context(), &c, time.Now())
+		i, _, ended := p.acquire(b.Context(), &c, time.Now())
 		if ended != nil {
 			b.Errorf("%+v", ended)
 			return
@@ -115,6 +115,6 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 			*r = run{}
 			runs.Put(r)
 		}
-		p.give(i, true, 0, time.Now())
+		p.release(i, true, 0, time.Now())
 	})
 }

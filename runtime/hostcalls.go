@@ -15,7 +15,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's functions, Emscripten's one, and tick for their fuel.
+// instantiateHost adds the functions that guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's, and Emscripten's
+// only one.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
@@ -38,7 +39,7 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 			return fmt.Errorf("instantiate host functions: %w", err)
 		}
 	}
-	return instantiateTick(ctx, rt, tick)
+	return nil
 }
 
 // runOf is the run that uses the instance in the context of a guest's calls.

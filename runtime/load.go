@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/quern-project/quern/runtime/compile"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -38,7 +40,7 @@ type Decoded struct {
 	engine *Engine
 	info   Info
 	module *wasm.Rewritten // without its binary
-	code   *machineCode
+	code   *compile.Code
 	files  []*Files // that the module carries, of each section
 }
 
@@ -77,7 +79,7 @@ func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, e
 			info.Files = append(info.Files, CarriedFile{path, int64(len(contents[path]))})
 		}
 	}
-	d.code = e.caches.code(rewritten, info.Kind)
+	d.code = e.cache.Code(rewritten, info.Kind == Extism)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
 }
@@ -85,8 +87,11 @@ func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, e
 // Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that many
 // large modules of one do not delay those of another. It is called once, and never executes anything of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
-	if err := d.code.hold(ctx, owner, d.info.Digest); err != nil {
-		return nil, errors.Join(err, d.code.close(ctx))
+	if err := d.code.Hold(ctx, owner, d.info.Digest); err != nil {
+		if bad, ok := errors.AsType[*compile.Error](err); ok {
+			err = refuse(bad.Reason, "", bad.Remedy)
+		}
+		return nil, errors.Join(err, d.code.Close(ctx))
 	}
 	e := d.engine
 	m := newModule(e.host, d, owner)
@@ -98,12 +103,12 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	e.mu.Lock()
 	e.modules[m] = struct{}{}
 	e.mu.Unlock()
-	leave, err := e.compiler.loads.Take(ctx, owner, 0)
+	leave, err := e.cache.LoadTurn(ctx, owner, 0)
 	if err == nil {
 		err = m.try()
 		leave()
 	} else {
-		d.code.release() // else try does
+		d.code.Release() // else try does
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close(ctx))
@@ -121,5 +126,5 @@ func (m *Module) try() error {
 	if fault, ok := errors.AsType[*faultError](err); ok {
 		return fmt.Errorf("try module %q: %w", m.info.Digest, fault.err)
 	}
-	return refuse("the module cannot be instantiated: "+label(firstLine(err.Error())), "", "build it again")
+	return refuse("the module cannot be instantiated: "+redact.Label(redact.FirstLine(err.Error())), "", "build it again")
 }

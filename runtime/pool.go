@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,17 +23,18 @@ var errPoolClosed = errors.New("the pool is closed")
 // Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
 // grows with the calls that run at once; Engine.tidy shrinks it.
 //
-//	take ──▶ no snapshot yet: wait for its build ──▶ a place at the gate
+//	acquire ─▶ no snapshot yet: wait for its build ──▶ a place at the gate
 //	                                                     │
 //	         an idle instance, or a new one from the snapshot
 //	                                                     ▼
-//	give ◀── reset, or closed if that fails ◀── the guest's call
+//	release ◀─ reset, or closed if that fails ◀── the guest's call
 type Pool struct {
 	module    *Module
 	profile   Profile
 	entry     string   // the export that tasks call
 	limits    Limits   // the profile's, with defaults
 	granted   []string // the variables that the profile grants
+	refused   *Outcome // of each call, if the module or the profile allows none
 	resetMode ResetMode
 	startWait time.Duration
 	startCPU  time.Duration
@@ -66,11 +68,27 @@ type snapshotBuild struct {
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
 	profile.Files = profile.Files.Over(m.files)
-	return &Pool{
+	p := &Pool{
 		module: m, profile: profile, entry: cmp.Or(profile.Entry, m.info.Entry), limits: limits,
 		granted: profile.granted(), resetMode: m.info.ResetMode, startWait: startWait, startCPU: startCPU,
 	}
+	var refused Outcome
+	switch {
+	case m.info.MemoryMin > limits.Memory:
+		refused = limitOutcome(memoryExceeded(limits.Memory))
+	case slices.ContainsFunc(p.granted, hasZero):
+		refused = faultOutcome(errZero)
+	default:
+		return p
+	}
+	p.refused = &refused
+	return p
 }
+
+// errZero is the error of a call whose guest would read a variable as two.
+var errZero = errors.New("an environment variable contains a zero byte")
+
+func hasZero(variable string) bool { return strings.ContainsRune(variable, 0) }
 
 // startup lists what an instance calls before its first task. A program begins with each task instead.
 func (p *Pool) startup() []string {
@@ -122,7 +140,7 @@ func (m *Module) Close(ctx context.Context) (err error) {
 			p.Close()
 		}
 		m.builds.Wait()
-		err = m.code.close(ctx)
+		err = m.code.Close(ctx)
 	})
 	return err
 }
@@ -137,7 +155,7 @@ func (m *Module) unregister(p *Pool) {
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
-	if err := p.module.code.hold(ctx, p.module.owner, p.module.info.Digest); err != nil {
+	if err := p.module.code.Hold(ctx, p.module.owner, p.module.info.Digest); err != nil {
 		return errorOutcome(ctx, err)
 	}
 	return nil
@@ -175,7 +193,7 @@ func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.C
 func (p *Pool) limitsOf(c *Call) Limits {
 	l := p.limits
 	if c.Timeout > 0 {
-		l.Timeout = c.Timeout
+		l.Timeout = min(c.Timeout, cmp.Or(p.profile.MaxTimeout, c.Timeout))
 	}
 	return l
 }
@@ -199,10 +217,10 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset.
-// The place is given on after the reset, so that the next call finds the instance; before it where that may take longer than a
+// release ends what acquire began for a call, which used so much of the processor. It keeps a sound instance that can be reset.
+// It leaves the gate after the reset, so that the next call finds the instance; before it if the reset may take longer than a
 // slice.
-func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) {
+func (p *Pool) release(i *instance, sound bool, used time.Duration, now time.Time) {
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	gate, brief := p.module.host.gate, keep && used <= slice && p.resetMode != ResetCopy
 	if !brief {

@@ -351,7 +351,7 @@ func (f *fuels) check(t *testing.T) {
 func (r *residueRun) isFound(t *testing.T) {
 	t.Helper()
 	p, c := r.module.Bind(Profile{Tenant: "acme", Limits: Limits{Memory: r.guest.memory}}), Call{}
-	i, _, ended := p.take(t.Context(), &c, time.Now())
+	i, _, ended := p.acquire(t.Context(), &c, time.Now())
 	if ended != nil {
 		t.Fatalf("%+v", ended)
 	}
@@ -376,5 +376,5 @@ func (r *residueRun) isFound(t *testing.T) {
 	case strings.Contains(found, "task:") && !strings.Contains(whose(got), "task 200 of pool warm of zebra"):
 		t.Errorf("it does not say whose it is: %+v", got)
 	}
-	p.give(i, false, 0, time.Now())
+	p.release(i, false, 0, time.Now())
 }

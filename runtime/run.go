@@ -189,7 +189,7 @@ func (r *run) log(s *stream, p []byte) {
 	for len(p) > 0 {
 		batch := p[:min(len(p), maxBatch)]
 		p = p[len(batch):]
-		r.logged(len(batch), func() { r.logs.take(s, batch) })
+		r.logged(len(batch), func() { r.logs.write(s, batch) })
 	}
 }
 

@@ -2,9 +2,7 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
@@ -22,16 +20,16 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	switch {
 	case int64(len(c.Input)) > limits.Input:
 		return InputExceeded(limits, int64(len(c.Input)))
-	case m.info.MemoryMin > limits.Memory:
-		return limitOutcome(memoryExceeded(limits.Memory))
-	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
-		return faultOutcome(errors.New("an environment variable contains a zero byte"))
+	case p.refused != nil:
+		return *p.refused
+	case m.info.Kind == Command && slices.ContainsFunc(environment, hasZero):
+		return faultOutcome(errZero)
 	case ctx.Err() != nil:
 		return causeOutcome(context.Cause(ctx))
 	}
 	begun := time.Now()
 	m.touch(begun)
-	i, started, ended := p.take(ctx, c, begun)
+	i, started, ended := p.acquire(ctx, c, begun)
 	if ended != nil {
 		return *ended
 	}
@@ -47,14 +45,15 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	outcome.GuestTime = stopped.Sub(started) - r.waited
 	*r = run{}
 	runs.Put(r)
-	p.give(i, outcome.Kind != HostFault, outcome.CPU, stopped)
+	p.release(i, outcome.Kind != HostFault, outcome.CPU, stopped)
 	return outcome
 }
 
-// take counts the call in, and returns with a place at the gate and an idle instance; or nil if the call has to make one, and the
-// code is held for it. The place comes first: so the instance is one that ran just now, and its memory is in the processor's
-// caches. started is the time after all waiting. ended is the outcome of a call that ends before that, and has taken nothing.
-func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
+// acquire counts the call in, and gets a place at the gate and an idle instance for it. Without an idle instance it holds the
+// code, and the call makes an instance. The place comes first, so that the instance ran just now, and its memory is in the
+// processor's caches. started is the time after all waiting. ended is the outcome of a call that ends before; it acquires
+// nothing.
+func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {
 		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
 		started = time.Now()
@@ -64,13 +63,17 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		return nil, started, ended
 	}
 	gate := p.module.host.gate
-	if gate.enter() {
+	if gate.enter(&gate.first) {
 		started = time.Now()
 	}
 	if i == nil {
-		i = p.lastUsed()
+		p.mu.Lock()
+		if last := len(p.idle) - 1; last >= 0 { // ran last
+			i, p.idle = p.idle[last], p.idle[:last]
+		}
+		p.mu.Unlock()
 	}
-	if i != nil || p.module.code.tryHold() {
+	if i != nil || p.module.code.TryHold() {
 		return i, started, nil
 	}
 	gate.leave() // the code has to be loaded
@@ -78,7 +81,7 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		p.end(time.Now())
 		return nil, started, ended
 	}
-	gate.enter()
+	gate.enter(&gate.first)
 	return nil, time.Now(), nil
 }
 
@@ -107,19 +110,6 @@ func (p *Pool) begin(ctx context.Context, c *Call, begun time.Time) (started tim
 		p.mu.Lock()
 	}
 	return started, ended
-}
-
-// lastUsed takes the idle instance that ran last, nil if there is none.
-func (p *Pool) lastUsed() *instance {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := len(p.idle) - 1
-	if last < 0 {
-		return nil
-	}
-	i := p.idle[last]
-	p.idle = p.idle[:last]
-	return i
 }
 
 // serve makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made, and the

@@ -121,7 +121,7 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 		return nil, ended
 	}
 	gate := p.module.host.gate
-	gate.enter()
+	gate.enter(&gate.first)
 	now := time.Now()
 	r := p.newRun(ctx, start, p.startLimits(start), p.environment(start), abi.Initializing, now)
 	i, _, err := p.serve(r, start, nil, now, (*instance).callStartup)
@@ -146,7 +146,7 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 		limits.Timeout = maxWarm
 	}
 	gate := p.module.host.gate
-	gate.enter()
+	gate.enter(&gate.first)
 	now := time.Now()
 	r := p.newRun(ctx, &c, limits, p.granted, abi.Warming, now)
 	_, _, err := p.serve(r, &c, i, now, (*instance).callEntry)

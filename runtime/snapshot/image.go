@@ -210,9 +210,6 @@ func (f *file) alone() uint64 {
 	return f.size
 }
 
-// Shares reports whether the image shares pages with the one that it was taken like.
-func (m *Image) Shares() bool { return m.shared != nil }
-
 // Size is the size of the memory in bytes.
 func (m *Image) Size() uint64 { return m.size }
 

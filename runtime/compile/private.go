@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 // ownerOnly is the mode of the cache directory and of the directories in it.
 const ownerOnly = 0o700
 
-// makePrivate makes the cache directory if it does not exist. It refuses one that others may have made, or may write to: this
-// process executes the code in it.
+// makePrivate makes the cache directory if it does not exist. It refuses one that others own or can access: this process
+// executes the code in it.
 func makePrivate(dir string) error {
 	made := os.MkdirAll(dir, ownerOnly)
 	info, err := os.Lstat(dir)
@@ -34,10 +34,10 @@ func makePrivate(dir string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %q %s: %s", ErrCacheDir, dir, what, remedy)
+	return fmt.Errorf("%w: %q %s: %s", ErrDirectory, dir, what, remedy)
 }
 
-// isOurs tells whether a file belongs to the user of this process.
+// isOurs reports whether a file belongs to the user of this process.
 func isOurs(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid()

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quern-project/quern/internal/expecttest"
 )
 
 // TestCompileChildConfined looks at a child at work: it has nothing of the host's.
@@ -90,7 +92,7 @@ func TestCompileChildOrphaned(t *testing.T) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the child ends with its host", func() bool {
+	expecttest.Eventually(t, "the child ends with its host", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ") // nobody may have asked for its status yet
 	})

@@ -1,0 +1,197 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// Config of a Cache.
+type Config struct {
+	// Dir is where compiled modules are kept. Default "": a temporary directory, which Close removes.
+	Dir string
+	// Version is wazero's, which names the entries: that of Version.
+	Version string
+	// Child is the command line of a process that only calls Child. Default nil: modules are compiled in this process.
+	Child []string
+	// Time and Memory are the most that a compilation may take. Default 0: DefaultTime and DefaultMemory.
+	Time   time.Duration
+	Memory int64
+	// Children is how many large modules are compiled at once, two at least.
+	Children int
+	// Imports adds to a wazero runtime what guests import; Tick is called by a guest that has used up its fuel.
+	Imports func(context.Context, wazero.Runtime) error
+	Tick    api.GoModuleFunc
+	// Logger receives events of the cache and of compilations.
+	Logger hclog.Logger
+}
+
+// Cache has the machine code of modules: in a directory, in a temporary one if that fails, and in memory.
+type Cache struct {
+	cfg      Config
+	compiler *compiler
+	main     *directory
+
+	mu     sync.Mutex
+	spare  *directory       // nil until main fails
+	codes  map[string]*Code // of all modules, by key
+	pruned time.Time
+	closed bool
+}
+
+// Open checks that the compiler computes correctly, and opens the cache.
+func Open(ctx context.Context, cfg Config) (_ *Cache, err error) {
+	if err := canary(); err != nil {
+		return nil, err
+	}
+	if cfg.Dir != "" && cfg.Version == unknownVersion {
+		cfg.Logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", cfg.Dir)
+		cfg.Dir = ""
+	}
+	c := &Cache{cfg: cfg, compiler: newCompiler(cfg), codes: map[string]*Code{}, pruned: time.Now()}
+	if c.main, err = c.open(ctx, cfg.Dir); err != nil {
+		return nil, err
+	}
+	if !c.main.temporary {
+		c.main.prune(ctx, c.pruned)
+	}
+	return c, nil
+}
+
+func (c *Cache) open(ctx context.Context, dir string) (*directory, error) {
+	opened, err := openDirectory(ctx, dir, c.cfg.Version, c.compiler, c.cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	rt := opened.backend.runtime
+	if err = c.cfg.Imports(ctx, rt); err == nil {
+		err = addTick(ctx, rt, c.cfg.Tick)
+	}
+	if err != nil {
+		return nil, errors.Join(err, opened.close(ctx))
+	}
+	return opened, nil
+}
+
+// Code returns the code of a rewritten module, which is not loaded unless another module shares it. An Extism plugin needs a
+// kernel beside it. The caller closes the code.
+func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
+	key := keyOf(module.Binary)
+	if code := c.share(key, nil); code != nil {
+		return code
+	}
+	made := &Code{
+		program: program{key: key, size: module.Code, extism: extism, source: newSource(c.main.dir, module.Binary, c.cfg.Logger)},
+		cache:   c, metadata: metadataSize(module),
+	}
+	code := c.share(key, made)
+	if code != made { // another module came first
+		_ = made.source.close()
+	}
+	return code
+}
+
+// share returns the code with the key for one more module; if there is none yet: made, which may be nil.
+func (c *Cache) share(key string, made *Code) *Code {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	code, ok := c.codes[key]
+	if !ok {
+		if made == nil {
+			return nil
+		}
+		code = made
+		c.codes[key] = code
+	}
+	code.modules++
+	return code
+}
+
+// LoadTurn waits until it is the owner's turn at loading. The caller calls leave when it has loaded so many bytes.
+func (c *Cache) LoadTurn(ctx context.Context, owner string, bytes int64) (leave func(), err error) {
+	return c.compiler.loads.Take(ctx, owner, bytes)
+}
+
+// load loads a program when it is the owner's turn, and returns its directory too. It returns nothing if the program is loaded
+// by then.
+func (c *Cache) load(ctx context.Context, owner string, p *program, loaded func() bool) (wazero.CompiledModule, *directory, error) {
+	started := time.Now()
+	dir := c.main
+	compiled, err := dir.load(ctx, owner, p, loaded)
+	var refused *Error
+	if err != nil && !dir.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
+		c.cfg.Logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest, "error", err)
+		if dir, err = c.openSpare(ctx); err == nil {
+			compiled, err = dir.load(ctx, owner, p, loaded)
+		}
+	}
+	switch {
+	case errors.As(err, &refused):
+		c.cfg.Logger.Debug("module does not compile", "digest", p.digest, "error", err)
+		return nil, nil, refused
+	case err != nil:
+		return nil, nil, fmt.Errorf("load module %q: %w", p.digest, err)
+	}
+	c.cfg.Logger.Debug("module loaded", "digest", p.digest, "duration", time.Since(started))
+	return compiled, dir, nil
+}
+
+// openSpare opens the temporary directory, once.
+func (c *Cache) openSpare(ctx context.Context) (*directory, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return nil, ErrClosed // nobody would close it
+	case c.spare != nil:
+		return c.spare, nil
+	}
+	var err error
+	c.spare, err = c.open(ctx, "")
+	return c.spare, err
+}
+
+// Prune removes entries that were not used for long, except those of modules. It does so twice an hour, however often it is
+// called.
+func (c *Cache) Prune(ctx context.Context, now time.Time) {
+	c.mu.Lock()
+	if now.Sub(c.pruned) < pruneInterval {
+		c.mu.Unlock()
+		return
+	}
+	c.pruned = now
+	directories, keys := []*directory{c.main}, slices.Collect(maps.Keys(c.codes))
+	if c.spare != nil {
+		directories = append(directories, c.spare)
+	}
+	c.mu.Unlock()
+	for _, dir := range directories {
+		for _, key := range keys {
+			dir.touch(key, now)
+		}
+		dir.prune(ctx, now)
+	}
+}
+
+// Close closes the cache and all code. Loads fail from now on.
+func (c *Cache) Close(ctx context.Context) error {
+	c.compiler.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	err := c.main.close(ctx)
+	if c.spare != nil {
+		err = errors.Join(err, c.spare.close(ctx))
+	}
+	return err
+}
