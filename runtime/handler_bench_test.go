@@ -108,7 +108,7 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 		for pb.Next() {
 			now := time.Now()
 			r := p.newRun(b.Context(), &c, p.limits, nil, abi.Running, now)
-			i, _, err = p.serve(r, &c, i, now, (*instance).callTask)
+			i, _, err = p.invoke(r, &c, i, now, (*instance).callTask)
 			if got := r.finish(err); got.Kind != Complete {
 				b.Errorf("%+v", got)
 			}

@@ -113,7 +113,7 @@ func (r *run) FuelLeft() int64 {
 // maxLogged bounds the text of a line that a guest logs by a function, in bytes.
 const maxLogged = 64 << 10
 
-// Log implements abi.Host.
+// Log implements abi.Reporter.
 func (r *run) Log(text, fields string) {
 	r.logged(min(len(text), maxLogged)+len(fields), func() {
 		line := append(r.secrets.Head([]byte(text), maxLogged), fields...)
@@ -121,12 +121,12 @@ func (r *run) Log(text, fields string) {
 	})
 }
 
-// Progress implements abi.Host.
+// Progress implements abi.Reporter.
 func (r *run) Progress(fraction float64, message string) {
 	r.logged(min(len(message), maxProgress), func() { r.logs.report(fraction, []byte(message)) })
 }
 
-// Reveal implements abi.Host.
+// Reveal implements abi.Reporter.
 func (r *run) Reveal(name string, value []byte) {
 	if r.secrets.Add(name, value) {
 		r.Spend(len(value) * revealPrice)
@@ -148,7 +148,7 @@ func (r *run) Do(f func(ctx context.Context)) {
 // maxDenials is how many denials a task's log has at most.
 const maxDenials = 10
 
-// Refused implements abi.Host. It reports each reason once.
+// Refused implements abi.Reporter. It reports each reason once.
 func (r *run) Refused(function string, err error) (told string) {
 	words, told := err.Error(), service.Told(err)
 	r.Spend((len(words) + len(told)) * secretPrice)
@@ -172,13 +172,3 @@ func (r *run) Refused(function string, err error) (told string) {
 
 // Fail implements abi.Host.
 func (r *run) Fail(err error) { r.end(&faultError{err}) }
-
-// Cancelled implements abi.Host.
-func (r *run) Cancelled() bool {
-	select {
-	case <-r.ending:
-		return true
-	default:
-		return false
-	}
-}

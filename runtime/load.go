@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/redact"
@@ -45,10 +46,10 @@ type Decoded struct {
 }
 
 // Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
-// as large as the binary is kept, but the files that the module carries: before they are unpacked, take is asked for their bytes,
-// and bundle.ErrNoRoom says that it refused; nil always gives. Beside an error, what it returns only has an info, as far as the file could
-// be read.
-func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, error) {
+// as large as the binary is kept except the files that the module carries: before they are unpacked, reserve is asked for their
+// bytes, and the error is bundle.ErrNoRoom if it refuses; nil allows any. Beside an error, the result has an info only, as far as
+// the file could be read.
+func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded, error) {
 	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
 	if refused := sniff(binary); refused != nil {
@@ -70,7 +71,7 @@ func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, e
 		info.ResetMode, info.ResetReason = ResetNew, why
 	}
 	var err error
-	if d.files, err = e.bundles.read(binary, take); err != nil {
+	if d.files, err = e.bundles.read(binary, reserve); err != nil {
 		return d, err
 	}
 	for _, files := range d.files {
@@ -114,6 +115,30 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 		return nil, errors.Join(err, m.Close(ctx))
 	}
 	return m, nil
+}
+
+// newModule is the module of loaded code.
+func newModule(h *host, d *Decoded, owner string) *Module {
+	info, rewritten := d.info, d.module
+	m := &Module{
+		host: h, code: d.code, owner: owner, name: d.code.Name(), info: info, bundled: d.files, names: int64(rewritten.NameBytes),
+		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
+		perTask: whyNew(&rewritten.Outline) != "",
+		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
+		pools: map[*Pool]struct{}{},
+	}
+	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
+		m.declared = uint64(info.MemoryMax)
+	}
+	if m.start {
+		m.startup = append(m.startup, wasm.StartExport)
+	}
+	m.startup = append(m.startup, startup(info.Kind, &rewritten.Outline)...)
+	for _, files := range m.bundled {
+		m.files = files.Over(m.files)
+	}
+	m.touch(time.Now())
+	return m
 }
 
 // try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory. Nothing of

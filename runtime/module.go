@@ -123,30 +123,6 @@ type Module struct {
 	onClose   func()
 }
 
-// newModule is the module of loaded code.
-func newModule(h *host, d *Decoded, owner string) *Module {
-	info, rewritten := d.info, d.module
-	m := &Module{
-		host: h, code: d.code, owner: owner, name: d.code.Name(), info: info, bundled: d.files, names: int64(rewritten.NameBytes),
-		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
-		perTask: whyNew(&rewritten.Outline) != "",
-		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
-		pools: map[*Pool]struct{}{},
-	}
-	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
-		m.declared = uint64(info.MemoryMax)
-	}
-	if m.start {
-		m.startup = append(m.startup, wasm.StartExport)
-	}
-	m.startup = append(m.startup, startup(info.Kind, &rewritten.Outline)...)
-	for _, files := range m.bundled {
-		m.files = files.Over(m.files)
-	}
-	m.touch(time.Now())
-	return m
-}
-
 // Info describes the module.
 func (m *Module) Info() Info { return m.info }
 

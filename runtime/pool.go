@@ -9,16 +9,20 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/quern-project/quern/runtime/abi"
-	"github.com/quern-project/quern/runtime/wasi"
 )
 
 // maxCalls is how many calls an instance serves before it is replaced, and with it whatever wazero accumulates for it.
 const maxCalls = 10_000
 
-// errPoolClosed cancels the build of a closed pool's snapshot.
-var errPoolClosed = errors.New("the pool is closed")
+// abandonAfter is how long a snapshot's build continues without a waiting call, at least: calls with short timeouts must not
+// prevent it for ever.
+const abandonAfter = 10 * time.Second
+
+// Why a snapshot's build is cancelled.
+var (
+	errPoolClosed = errors.New("the pool is closed")
+	errAbandoned  = errors.New("no call waits for the handler's start")
+)
 
 // Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
 // grows with the calls that run at once; Engine.tidy shrinks it.
@@ -357,49 +361,4 @@ type Holdings struct {
 	Code, Snapshots, Instances, Stacks int64
 	// Idle counts the idle instances of pools, Busy the calls under way in pools.
 	Idle, Busy int
-}
-
-// environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
-func (p *Pool) environment(c *Call) []string {
-	if p.module.info.Kind != Command {
-		return p.granted
-	}
-	return append(c.variables(p.profile.Tenant), p.granted...)
-}
-
-// handlerArgs are the arguments of every handler, whose start serves many tasks, perhaps of several plugins.
-var handlerArgs = []string{"handler"}
-
-// newRun is the run of a call that has begun.
-func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
-	m := p.module
-	r, _ := runs.Get().(*run)
-	if r == nil {
-		r = new(run)
-	}
-	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
-	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
-	if limits.Timeout > 0 {
-		r.deadline = begun.Add(limits.Timeout)
-	}
-	r.output.limit = limits.Output
-	r.denied = c.Denied
-	r.secrets = cmp.Or(c.Secrets, &r.own)
-	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
-	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
-	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
-	if m.info.Kind != Command {
-		services := c.Services
-		services.Config = p.profile.Config
-		r.abi.Init(abi.Config{
-			Host: r, Stage: stage, Input: c.Input, Started: m.host.started, Task: c.task(p.profile.Tenant, r.deadline),
-			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters,
-		})
-		system.Args, system.Env = handlerArgs, environment
-	} else {
-		system.Args, system.Env = []string{c.Plugin}, environment
-		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
-	}
-	r.wasi.Init(system)
-	return r
 }

@@ -294,7 +294,7 @@ func (r *engineResidue) isFound(t *testing.T) {
 		now := time.Now()
 		once := p.newRun(t.Context(), &c, p.limits, nil, abi.Running, now)
 		var err error
-		i, _, err = p.serve(once, &c, i, now, (*instance).callTask)
+		i, _, err = p.invoke(once, &c, i, now, (*instance).callTask)
 		return once.finish(err)
 	}
 	complete(t, run(residueText(2, 1, "complete")))

@@ -32,7 +32,6 @@ type run struct {
 	abi      abi.System // of a handler
 
 	done        <-chan struct{} // of ctx
-	ending      <-chan struct{} // the caller's wish
 	taskTimeout bool            // the timeout is the task's own
 	deadline    time.Time       // zero is none
 	waited      time.Duration

@@ -34,7 +34,7 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 		return *ended
 	}
 	r := p.newRun(ctx, c, limits, environment, abi.Running, started)
-	i, stopped, err := p.serve(r, c, i, started, (*instance).callTask)
+	i, stopped, err := p.invoke(r, c, i, started, (*instance).callTask)
 	m.touch(stopped)
 	outcome := r.finish(err)
 	if i != nil {
@@ -110,41 +110,4 @@ func (p *Pool) begin(ctx context.Context, c *Call, begun time.Time) (started tim
 		p.mu.Lock()
 	}
 	return started, ended
-}
-
-// serve makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made, and the
-// time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a place at the gate.
-func (p *Pool) serve(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
-	r.meter.begin(now)
-	if i == nil {
-		if i, err = p.newInstance(); err != nil {
-			return nil, r.meter.stop(), err
-		}
-		if p.module.perTask {
-			r.meter.burned += p.module.price
-		}
-	}
-	i.run, r.instance = r, i
-	for _, memory := range i.memories {
-		memory.refused = false
-	}
-	i.crash.Name(c.Plugin, p.profile.Tenant, c.TaskID)
-	i.crash.Computes(true)
-	r.meter.counter, r.meter.crash = i.counter, i.crash
-	i.counter.Set(uint64(uint32(r.meter.refill())))
-	fits := true
-	if i.blocks != nil {
-		r.meter.burned += int64(len(r.abi.Input))
-		if fits, err = r.abi.SetBlocks(i.blocks); err != nil {
-			err = &faultError{err}
-		} else if !fits {
-			r.blame(memoryExceeded(r.limits.Memory))
-		}
-	}
-	if fits && err == nil {
-		err = calls(i)
-	}
-	i.run, i.running = nil, nil
-	p.module.host.stacks.Add(-r.stack)
-	return i, r.meter.stop(), err
 }

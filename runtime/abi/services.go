@@ -141,7 +141,7 @@ func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 	if answer != errnoSuccess {
 		return answer
 	}
-	s.Host.Reveal(name, value)
+	s.Reporter.Reveal(name, value)
 	return s.fillBytes(value)
 }
 

@@ -9,32 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 
 	"github.com/quern-project/quern/runtime/wasm"
 )
-
-// Config of a Cache.
-type Config struct {
-	// Dir is where compiled modules are kept. Default "": a temporary directory, which Close removes.
-	Dir string
-	// Version is wazero's, which names the entries: that of Version.
-	Version string
-	// Child is the command line of a process that only calls Child. Default nil: modules are compiled in this process.
-	Child []string
-	// Time and Memory are the most that a compilation may take. Default 0: DefaultTime and DefaultMemory.
-	Time   time.Duration
-	Memory int64
-	// Children is how many large modules are compiled at once, two at least.
-	Children int
-	// Imports adds to a wazero runtime what guests import; Tick is called by a guest that has used up its fuel.
-	Imports func(context.Context, wazero.Runtime) error
-	Tick    api.GoModuleFunc
-	// Logger receives events of the cache and of compilations.
-	Logger hclog.Logger
-}
 
 // Cache has the machine code of modules: in a directory, in a temporary one if that fails, and in memory.
 type Cache struct {
@@ -119,7 +97,7 @@ func (c *Cache) share(key string, made *Code) *Code {
 
 // LoadTurn waits until it is the owner's turn at loading. The caller calls leave when it has loaded so many bytes.
 func (c *Cache) LoadTurn(ctx context.Context, owner string, bytes int64) (leave func(), err error) {
-	return c.compiler.loads.Take(ctx, owner, bytes)
+	return c.compiler.loads.Acquire(ctx, owner, bytes)
 }
 
 // load loads a program when it is the owner's turn, and returns its directory too. It returns nothing if the program is loaded

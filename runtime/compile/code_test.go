@@ -38,7 +38,7 @@ func TestOwnersOfOneCode(t *testing.T) {
 		t.Fatal(freed, err)
 	}
 	loads := cache.compiler.loads
-	free, err := loads.Take(t.Context(), "busy", maxLoading)
+	free, err := loads.Acquire(t.Context(), "busy", maxLoading)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestOwnersOfOneCode(t *testing.T) {
 	}
 	for range max(2, goruntime.GOMAXPROCS(0)) { // one more than there are places now
 		waits(func(ctx context.Context) error {
-			_, err := loads.Take(ctx, "busy", 0)
+			_, err := loads.Acquire(ctx, "busy", 0)
 			return err
 		})
 	}

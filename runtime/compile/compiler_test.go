@@ -283,7 +283,7 @@ func TestCompileTurns(t *testing.T) {
 	t.Parallel()
 	c := newCompiler(Config{Children: 4})
 	take := func(ctx context.Context, owner string, code int) (func(), error) {
-		return c.turns.Take(ctx, owner, c.budget(code).memory)
+		return c.turns.Acquire(ctx, owner, c.budget(code).memory)
 	}
 	gone, cancel := context.WithCancelCause(t.Context())
 	errGone := errors.New("gone")
@@ -336,7 +336,7 @@ func TestCompileBudget(t *testing.T) {
 	if got := c.budget(26 << 20); got.memory != 1<<20 || got.processor != time.Second || got.wall < got.processor {
 		t.Errorf("set: %+v", got)
 	}
-	release, err := c.turns.Take(t.Context(), "", c.budget(26<<20).memory)
+	release, err := c.turns.Acquire(t.Context(), "", c.budget(26<<20).memory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func (d *directory) loadOne(ctx context.Context, owner string, m *program, loade
 
 // cached loads a module from its entry, unless it is loaded. Without an entry, the error is errNotCompiled.
 func (d *directory) cached(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
-	leave, err := d.compiler.loads.Take(ctx, owner, m.source.size)
+	leave, err := d.compiler.loads.Acquire(ctx, owner, m.source.size)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (d *directory) fill(ctx context.Context, owner string, m *program) (filled 
 		return false, err
 	}
 	b := d.compiler.budget(m.size)
-	leave, err := d.compiler.turns.Take(ctx, owner, b.memory)
+	leave, err := d.compiler.turns.Acquire(ctx, owner, b.memory)
 	if err != nil {
 		return false, err
 	}
