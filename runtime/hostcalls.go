@@ -23,15 +23,15 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.wasi, mem, stack) })
 		preview1.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
 	}
-	for _, f := range abi.Functions() {
-		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
-		own.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
+	add := func(module wazero.HostModuleBuilder, functions []abi.Function) {
+		for _, f := range functions {
+			call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
+			module.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
+		}
 	}
+	add(own, abi.Functions())
 	extism := rt.NewHostModuleBuilder(abi.KernelImports)
-	for _, f := range append(abi.ExtismFunctions(), abi.KernelGrow()) {
-		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
-		extism.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
-	}
+	add(extism, append(abi.ExtismFunctions(), abi.KernelGrow()))
 	env := rt.NewHostModuleBuilder(abi.EmscriptenModule)
 	env.NewFunctionBuilder().WithGoModuleFunction(hostFunction(func(*run, api.Memory, []uint64) {}), []api.ValueType{api.ValueTypeI32}, nil).Export(abi.EmscriptenGrowth)
 	for _, module := range []wazero.HostModuleBuilder{preview1, own, extism, env} {

@@ -155,12 +155,13 @@ func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 		s.globals = append(s.globals, global.Get())
 	}
 	for n, memory := range i.memories {
-		var image *snapshot.Image
-		var err error
-		if n == 0 {
-			image, err = i.module.code.Images.Take(memory.contents(), lasting)
-		} else { // a kernel's
-			image, err = snapshot.Take(memory.contents(), nil)
+		var base *snapshot.Image
+		if n == 0 { // not a kernel's
+			base = i.module.code.Base.Load()
+		}
+		image, err := snapshot.Take(memory.contents(), base)
+		if err == nil && n == 0 && lasting && !image.Shares() {
+			i.module.code.Base.Store(image)
 		}
 		if err == nil {
 			s.memories = append(s.memories, image)

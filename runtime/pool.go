@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -38,7 +37,6 @@ type Pool struct {
 	entry     string   // the export that tasks call
 	limits    Limits   // the profile's, with defaults
 	granted   []string // the variables that the profile grants
-	refused   *Outcome // of each call, if the module or the profile allows none
 	resetMode ResetMode
 	startWait time.Duration
 	startCPU  time.Duration
@@ -72,27 +70,11 @@ type snapshotBuild struct {
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
 	profile.Files = profile.Files.Over(m.files)
-	p := &Pool{
+	return &Pool{
 		module: m, profile: profile, entry: cmp.Or(profile.Entry, m.info.Entry), limits: limits,
 		granted: profile.granted(), resetMode: m.info.ResetMode, startWait: startWait, startCPU: startCPU,
 	}
-	var refused Outcome
-	switch {
-	case m.info.MemoryMin > limits.Memory:
-		refused = limitOutcome(memoryExceeded(limits.Memory))
-	case slices.ContainsFunc(p.granted, hasZero):
-		refused = faultOutcome(errZero)
-	default:
-		return p
-	}
-	p.refused = &refused
-	return p
 }
-
-// errZero is the error of a call whose guest would read a variable as two.
-var errZero = errors.New("an environment variable contains a zero byte")
-
-func hasZero(variable string) bool { return strings.ContainsRune(variable, 0) }
 
 // startup lists what an instance calls before its first task. A program begins with each task instead.
 func (p *Pool) startup() []string {

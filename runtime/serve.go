@@ -2,7 +2,9 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
@@ -20,10 +22,10 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	switch {
 	case int64(len(c.Input)) > limits.Input:
 		return InputExceeded(limits, int64(len(c.Input)))
-	case p.refused != nil:
-		return *p.refused
-	case m.info.Kind == Command && slices.ContainsFunc(environment, hasZero):
-		return faultOutcome(errZero)
+	case m.info.MemoryMin > limits.Memory:
+		return limitOutcome(memoryExceeded(limits.Memory))
+	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
+		return faultOutcome(errors.New("an environment variable contains a zero byte"))
 	case ctx.Err() != nil:
 		return causeOutcome(context.Cause(ctx))
 	}

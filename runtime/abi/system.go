@@ -30,7 +30,7 @@ type Host interface {
 	Exit(code uint32)
 }
 
-// Reporter passes texts of the guest on. They are untrusted.
+// Reporter passes on the guest's texts, which are untrusted.
 type Reporter interface {
 	// Log logs a line. It cuts the text, not the fields behind it.
 	Log(text, fields string)

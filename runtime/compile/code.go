@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -14,8 +15,8 @@ import (
 // Code is the machine code of a module, several times the size of its file. It may be unloaded while nobody holds it. Modules
 // that differ only in the files that they carry, such as those of one interpreter, share it.
 type Code struct {
-	// Images are those of the guests' memories.
-	Images snapshot.Family
+	// Base is the snapshot of a guest's memory with which others share pages. Nil for none; it may be closed.
+	Base atomic.Pointer[snapshot.Image]
 
 	program
 	cache    *Cache

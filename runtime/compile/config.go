@@ -11,20 +11,14 @@ import (
 
 // Config of a Cache.
 type Config struct {
-	// Dir is where compiled modules are kept. Default "": a temporary directory, which Close removes.
-	Dir string
-	// Version is wazero's, which names the entries: that of Version.
-	Version string
-	// Child is the command line of a process that only calls Child. Default nil: modules are compiled in this process.
-	Child []string
-	// Time and Memory are the most that a compilation may take. Default 0: DefaultTime and DefaultMemory.
-	Time   time.Duration
-	Memory int64
-	// Children is how many large modules are compiled at once, two at least.
-	Children int
-	// Imports adds to a wazero runtime what guests import; Tick is called by a guest that has used up its fuel.
-	Imports func(context.Context, wazero.Runtime) error
-	Tick    api.GoModuleFunc
-	// Logger receives events of the cache and of compilations.
-	Logger hclog.Logger
+	Dir     string        // of compiled modules; "" for a temporary one, which Close removes
+	Version string        // of wazero, which names the entries: see Version
+	Child   []string      // command line of a process that only calls Child; nil compiles in this process
+	Time    time.Duration // of the processor, for a module at most; 0 for DefaultTime
+	Memory  int64         // for a module at most, in bytes; 0 for DefaultMemory
+
+	Children int                                         // compile at once, two at least; small modules have one more
+	Imports  func(context.Context, wazero.Runtime) error // adds what guests import
+	Tick     api.GoModuleFunc                            // is called by a guest that has used up its fuel
+	Logger   hclog.Logger                                // required
 }

@@ -5,9 +5,9 @@
 //	            source: an unlinked file     ▼                  ▼                 ▼
 //	                                     Instantiate ◀── load, checked ◀── entry and sum file, moved from the stage
 //
-// A small file can keep the compiler busy for minutes, so a child process compiles it, with limits on time and memory; see
-// Child. The host only loads from the cache, where it compiles no more than an entry function for each function type.
-// Owners of modules take turns at compiling and at loading. A waiting module lies in a file and holds no other turn.
+// A small file can keep the compiler busy for minutes, so a child process compiles it, with limits on time and memory. The
+// host only loads from the cache, where it compiles no more than an entry function for each function type. Owners of modules
+// take turns at compiling and at loading. A waiting module lies in a file and holds no other turn.
 //
 // The cache holds code that this process executes: nobody else may write to its directory, and each load compares the SHA-256
 // of the entry. Entries that no engine serves are removed after 30 days, the least recently used ones earlier if the cache
