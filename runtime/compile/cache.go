@@ -16,7 +16,6 @@ import (
 
 // Cache has the machine code of modules: in a directory, in a temporary one if that fails, and in memory.
 type Cache struct {
-	cfg      Config
 	compiler *compiler
 	main     *directory
 
@@ -36,7 +35,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cache, err error) {
 		cfg.Logger.Warn("no compile cache: the version of wazero is unknown in this build", "cache", cfg.Dir)
 		cfg.Dir = ""
 	}
-	c := &Cache{cfg: cfg, compiler: newCompiler(cfg), codes: map[string]*Code{}, pruned: time.Now()}
+	c := &Cache{compiler: newCompiler(cfg), codes: map[string]*Code{}, pruned: time.Now()}
 	if c.main, err = c.open(ctx, cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -47,13 +46,13 @@ func Open(ctx context.Context, cfg Config) (_ *Cache, err error) {
 }
 
 func (c *Cache) open(ctx context.Context, dir string) (*directory, error) {
-	opened, err := openDirectory(ctx, dir, c.cfg.Version, c.compiler, c.cfg.Logger)
+	opened, err := openDirectory(ctx, dir, c.compiler)
 	if err != nil {
 		return nil, err
 	}
 	rt := opened.backend.runtime
-	if err = c.cfg.Imports(ctx, rt); err == nil {
-		err = addTick(ctx, rt, c.cfg.Tick)
+	if err = c.compiler.cfg.Imports(ctx, rt); err == nil {
+		err = addTick(ctx, rt, c.compiler.cfg.Tick)
 	}
 	if err != nil {
 		return nil, errors.Join(err, opened.close(ctx))
@@ -69,7 +68,7 @@ func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 		return code
 	}
 	made := &Code{
-		program: program{key: key, size: module.Code, extism: extism, source: newSource(c.main.dir, module.Binary, c.cfg.Logger)},
+		program: program{key: key, size: module.Code, extism: extism, source: newSource(c.main.dir, module.Binary, c.compiler.cfg.Logger)},
 		cache:   c, metadata: metadataSize(module),
 	}
 	code := c.share(key, made)
@@ -108,19 +107,19 @@ func (c *Cache) load(ctx context.Context, owner string, p *program, loaded func(
 	compiled, err := dir.load(ctx, owner, p, loaded)
 	var refused *Error
 	if err != nil && !dir.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
-		c.cfg.Logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest, "error", err)
+		c.compiler.cfg.Logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest, "error", err)
 		if dir, err = c.openSpare(ctx); err == nil {
 			compiled, err = dir.load(ctx, owner, p, loaded)
 		}
 	}
 	switch {
 	case errors.As(err, &refused):
-		c.cfg.Logger.Debug("module does not compile", "digest", p.digest, "error", err)
+		c.compiler.cfg.Logger.Debug("module does not compile", "digest", p.digest, "error", err)
 		return nil, nil, refused
 	case err != nil:
 		return nil, nil, fmt.Errorf("load module %q: %w", p.digest, err)
 	}
-	c.cfg.Logger.Debug("module loaded", "digest", p.digest, "duration", time.Since(started))
+	c.compiler.cfg.Logger.Debug("module loaded", "digest", p.digest, "duration", time.Since(started))
 	return compiled, dir, nil
 }
 

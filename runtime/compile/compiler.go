@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/units"
@@ -67,12 +65,9 @@ const (
 //
 // If a child ends without a verdict, the module is refused for how the child died.
 type compiler struct {
-	command []string      // nil: in this process
-	time    time.Duration // of the processor that a compilation takes at most
-	memory  int64         // that it takes at most
-	turns   *turns.Turns  // at compiling; weighs memory
-	loads   *turns.Turns  // at loading from the cache; weighs the size of modules
-	logger  hclog.Logger
+	cfg   Config
+	turns *turns.Turns // at compiling; weighs memory
+	loads *turns.Turns // at loading from the cache; weighs the size of modules
 
 	mu      sync.Mutex
 	closed  bool
@@ -91,20 +86,18 @@ const rememberFor = 10 * time.Minute
 
 // newCompiler makes a compiler for cfg.Children modules at once, two at least, and a small one beside them.
 func newCompiler(cfg Config) *compiler {
-	c := &compiler{
-		command: cfg.Child, time: cfg.Time, memory: cfg.Memory, logger: cfg.Logger,
-		refused: map[string]refusal{}, claims: map[string]chan struct{}{},
+	if cfg.Time <= 0 {
+		cfg.Time = slowdown * DefaultTime
+	}
+	if cfg.Memory <= 0 {
+		cfg.Memory = DefaultMemory
+	}
+	small := cfg.budget(smallCode).memory
+	return &compiler{
+		cfg: cfg, refused: map[string]refusal{}, claims: map[string]chan struct{}{},
 		loads: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxLoading}),
+		turns: turns.New(turns.Config{Places: max(2, cfg.Children), Room: 2*cfg.Memory - small, Small: small}),
 	}
-	if c.time <= 0 {
-		c.time = slowdown * DefaultTime
-	}
-	if c.memory <= 0 {
-		c.memory = DefaultMemory
-	}
-	small := c.budget(smallCode).memory
-	c.turns = turns.New(turns.Config{Places: max(2, cfg.Children), Room: 2*c.memory - small, Small: small})
-	return c
 }
 
 // remembered is the recent refusal of a module, nil if there is none.
@@ -161,10 +154,10 @@ type budget struct {
 }
 
 // budget is the budget of a module with so many bytes of code.
-func (c *compiler) budget(code int) budget {
+func (c Config) budget(code int) budget {
 	b := budget{
-		memory:    min(c.memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
-		processor: min(c.time, slowdown*(baseTime+timePerMiB*time.Duration(code)/(1<<20))),
+		memory:    min(c.Memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
+		processor: min(c.Time, slowdown*(baseTime+timePerMiB*time.Duration(code)/(1<<20))),
 	}
 	b.processor = (b.processor + time.Second - 1).Truncate(time.Second) // the system counts in seconds
 	b.wall = max(b.processor, min(10*b.processor, maxStage/2))
@@ -176,7 +169,7 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 	started := time.Now()
 	var v verdict
 	var err error
-	if c.command == nil {
+	if c.cfg.Child == nil {
 		var binary []byte
 		if binary, err = p.source.read(); err == nil {
 			v = verdictOf(compileIn(ctx, stage, binary))
@@ -188,7 +181,7 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 		return err
 	}
 	if v.End == endCrash {
-		c.logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
+		c.cfg.Logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
 	}
 	if err := b.refusal(v); err != nil {
 		if refused, ok := errors.AsType[*Error](err); ok && v.End != endKilled {
@@ -196,7 +189,7 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 		}
 		return err
 	}
-	c.logger.Debug("module compiled", "digest", p.digest, "size", p.source.size, "duration", time.Since(started))
+	c.cfg.Logger.Debug("module compiled", "digest", p.digest, "size", p.source.size, "duration", time.Since(started))
 	return nil
 }
 
@@ -207,7 +200,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	defer goruntime.UnlockOSThread()
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, c.command[0], append(slices.Clip(c.command[1:]),
+	cmd := exec.CommandContext(bounded, c.cfg.Child[0], append(slices.Clip(c.cfg.Child[1:]),
 		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(p.source.size, 10))...)
 	var stdout, stderr head
 	cmd.Dir = stage
@@ -218,7 +211,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	cmd.WaitDelay = childWait
 	err := cmd.Start()
 	if err == nil {
-		c.logger.Debug("compile child started", "digest", p.digest, "pid", cmd.Process.Pid)
+		c.cfg.Logger.Debug("compile child started", "digest", p.digest, "pid", cmd.Process.Pid)
 		err = cmd.Wait()
 	}
 	v, ready := lastVerdict(stdout.text)
@@ -228,7 +221,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	case ctx.Err() != nil:
 		return verdict{}, context.Cause(ctx)
 	case !ready:
-		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.command, err, redact.Label(redact.FirstLine(string(stderr.text))))
+		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.cfg.Child, err, redact.Label(redact.FirstLine(string(stderr.text))))
 	case bounded.Err() != nil && !b.spent(cmd.ProcessState):
 		return verdict{}, fmt.Errorf("%w: the machine is too busy: it got %v of processor time in %v",
 			errNoChild, processorTime(cmd.ProcessState).Round(time.Millisecond), b.wall)

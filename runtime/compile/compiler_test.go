@@ -283,7 +283,7 @@ func TestCompileTurns(t *testing.T) {
 	t.Parallel()
 	c := newCompiler(Config{Children: 4})
 	take := func(ctx context.Context, owner string, code int) (func(), error) {
-		return c.turns.Acquire(ctx, owner, c.budget(code).memory)
+		return c.turns.Acquire(ctx, owner, c.cfg.budget(code).memory)
 	}
 	gone, cancel := context.WithCancelCause(t.Context())
 	errGone := errors.New("gone")
@@ -322,7 +322,7 @@ func TestCompileTurns(t *testing.T) {
 func TestCompileBudget(t *testing.T) {
 	t.Parallel()
 	c := newCompiler(Config{})
-	small, audited, big := c.budget(16<<10), c.budget(84<<20/10), c.budget(60<<20)
+	small, audited, big := c.cfg.budget(16<<10), c.cfg.budget(84<<20/10), c.cfg.budget(60<<20)
 	if small.memory != 576<<20 || small.processor < slowdown*4*time.Second || small.processor > slowdown*5*time.Second {
 		t.Errorf("16 KiB: %+v", small)
 	}
@@ -333,10 +333,10 @@ func TestCompileBudget(t *testing.T) {
 		t.Errorf("60 MiB: %+v", big)
 	}
 	c = newCompiler(Config{Memory: 1 << 20, Time: time.Millisecond})
-	if got := c.budget(26 << 20); got.memory != 1<<20 || got.processor != time.Second || got.wall < got.processor {
+	if got := c.cfg.budget(26 << 20); got.memory != 1<<20 || got.processor != time.Second || got.wall < got.processor {
 		t.Errorf("set: %+v", got)
 	}
-	release, err := c.turns.Acquire(t.Context(), "", c.budget(26<<20).memory)
+	release, err := c.turns.Acquire(t.Context(), "", c.cfg.budget(26<<20).memory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/tetratelabs/wazero"
 )
 
@@ -38,7 +37,6 @@ type directory struct {
 	temporary bool // close removes it
 	backend   *backend
 	compiler  *compiler
-	logger    hclog.Logger
 }
 
 const (
@@ -63,8 +61,8 @@ func Version() string {
 }
 
 // openDirectory opens the cache in dir, or makes a temporary one if dir is empty.
-func openDirectory(ctx context.Context, dir, version string, compiler *compiler, logger hclog.Logger) (_ *directory, err error) {
-	d := &directory{temporary: dir == "", compiler: compiler, logger: logger}
+func openDirectory(ctx context.Context, dir string, compiler *compiler) (_ *directory, err error) {
+	d := &directory{temporary: dir == "", compiler: compiler}
 	if d.temporary {
 		if dir, err = os.MkdirTemp("", "quern-compiled-"); err != nil {
 			return nil, fmt.Errorf("make temporary cache directory: %w", err)
@@ -78,7 +76,7 @@ func openDirectory(ctx context.Context, dir, version string, compiler *compiler,
 	if d.dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("open cache directory %q: %w", dir, err)
 	}
-	d.sums = filepath.Join(d.dir, sumsDir, version+"-"+goruntime.GOARCH+"-"+goruntime.GOOS)
+	d.sums = filepath.Join(d.dir, sumsDir, compiler.cfg.Version+"-"+goruntime.GOARCH+"-"+goruntime.GOOS)
 	if err := d.prepare(); err != nil {
 		return nil, err
 	}
@@ -158,7 +156,7 @@ func (d *directory) cached(ctx context.Context, owner string, m *program, loaded
 	}
 	if err := d.verify(m.key); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest, "error", err)
+			d.compiler.cfg.Logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest, "error", err)
 		}
 		return nil, errNotCompiled
 	}
@@ -229,7 +227,7 @@ func (d *directory) fill(ctx context.Context, owner string, m *program) (filled 
 	if err := d.compiler.remembered(m.key); err != nil {
 		return false, err
 	}
-	b := d.compiler.budget(m.size)
+	b := d.compiler.cfg.budget(m.size)
 	leave, err := d.compiler.turns.Acquire(ctx, owner, b.memory)
 	if err != nil {
 		return false, err

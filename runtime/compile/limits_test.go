@@ -18,7 +18,7 @@ func TestLimitsOfCompilation(t *testing.T) {
 	}
 	const size = 64 << 10
 	// Set, it does not depend on the race detector.
-	b := newCompiler(Config{Time: baseTime + timePerMiB*size>>20}).budget(size)
+	b := newCompiler(Config{Time: baseTime + timePerMiB*size>>20}).cfg.budget(size)
 	for name, test := range map[string]struct{ end, fallback string }{
 		"time":   {endTime, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", baseTime, timePerMiB, DefaultTime)},
 		"memory": {endMemory, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", units.FormatSize(baseMemory), units.FormatSize(memoryPerMiB), units.FormatSize(DefaultMemory))},

@@ -35,10 +35,10 @@ func (d *directory) prune(ctx context.Context, now time.Time) {
 	removed, size, err := d.evict(ctx, now)
 	err = errors.Join(err, removeStages(d.dir))
 	if removed > 0 {
-		d.logger.Debug("compile cache pruned", "removed", removed, "size", size)
+		d.compiler.cfg.Logger.Debug("compile cache pruned", "removed", removed, "size", size)
 	}
 	if err != nil && ctx.Err() == nil {
-		d.logger.Warn("compile cache was not pruned entirely", "cache", d.dir, "error", err)
+		d.compiler.cfg.Logger.Warn("compile cache was not pruned entirely", "cache", d.dir, "error", err)
 	}
 }
 
