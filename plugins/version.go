@@ -39,7 +39,8 @@ type Version struct {
 // the host's ceiling.
 func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
 	call.Plugin = v.Name
-	return v.Permissions(tenant).Explain(v.pools.of(tenant, v.profile).Run(ctx, call))
+	outcome := v.pools.of(tenant, v.profile).Run(ctx, call)
+	return v.Permissions(tenant).Explain(outcome)
 }
 
 // profile is what the tenant's tasks on versions of this content share.

@@ -70,8 +70,7 @@ func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time, calls func(*i
 	for _, memory := range i.memories {
 		memory.refused = false
 	}
-	i.crash.Name(c.Plugin, p.profile.Tenant, c.TaskID)
-	i.crash.Computes(true)
+	i.crash.Begin(c.Plugin, p.profile.Tenant, c.TaskID)
 	r.meter.counter, r.meter.crash = i.counter, i.crash
 	i.counter.Set(uint64(uint32(r.meter.refill())))
 	fits := true

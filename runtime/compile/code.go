@@ -30,8 +30,8 @@ type Code struct {
 	bytes    int64                 // of memory while it is loaded
 }
 
-// Hold holds the code. If necessary it is loaded from the cache, and compiled, when it is the owner's turn. The digest is that
-// of the owner's module, for the log. Owners that share the code do not wait for each other's turns: each loads it, unless it
+// Hold holds the code. If necessary it is loaded from the cache, and compiled, when it is the owner's turn. digest
+// names the owner's module in the log. Owners that share the code do not wait for each other's turns: each loads it, unless it
 // is loaded when its turn has come.
 func (c *Code) Hold(ctx context.Context, owner, digest string) error {
 	for !c.TryHold() {
@@ -86,7 +86,7 @@ func (c *Code) Release() {
 	c.holders--
 }
 
-// Name is the module's own. The caller holds the code.
+// Name is the module's name for wazero. The caller holds the code.
 func (c *Code) Name() string { return c.compiled.Name() }
 
 // Instantiate makes an instance of the module. The caller holds the code, for as long as the instance lives.
@@ -99,7 +99,7 @@ func (c *Code) InstantiateKernel(ctx context.Context, config wazero.ModuleConfig
 	return c.backend.runtime.InstantiateModule(ctx, *c.backend.kernel.Load(), config)
 }
 
-// Unload frees the code unless somebody holds it, and returns its bytes. Go's garbage collector unmaps it.
+// Unload frees the code unless somebody holds it, and returns how many bytes it freed. Go's garbage collector unmaps it.
 func (c *Code) Unload(ctx context.Context) (freed int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
