@@ -8,9 +8,9 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// holdings is the memory that the plugins of each tenant hold as long as they serve: files that modules carry, the descriptions
-// of modules, and what manifests name. What several plugins of a tenant share counts once; what several tenants share counts for
-// each of them, so that it stays paid for when one of them leaves.
+// holdings is the memory that the plugins of each tenant hold as long as they serve: files that modules carry, the
+// descriptions of modules, and what manifests name. What several plugins of a tenant share counts once; what several
+// tenants share counts for each of them, so that it stays paid for when one of them leaves.
 type holdings struct {
 	hold func(tenant string, bytes int64) (give func())
 

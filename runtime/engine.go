@@ -26,8 +26,8 @@ type Engine struct {
 	resetMode   ResetMode // the best one for modules that a reset restores
 	resetReason string
 	idleUnload  time.Duration
-	stop        func()        // ends the housekeeping
-	stopped     chan struct{} // closed when it has ended
+	stop        func() // ends the housekeeping
+	housekeeper sync.WaitGroup
 
 	closeOnce sync.Once
 
@@ -45,7 +45,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	e := &Engine{
 		host:    &host{logger: cfg.Logger, gate: &gate{free: cfg.Guests}, started: time.Now(), crash: cfg.Crash},
 		version: version, idleUnload: cfg.IdleUnload,
-		stopped: make(chan struct{}), modules: map[*Module]struct{}{},
+		modules: map[*Module]struct{}{},
 		bundles: bundles{shared: map[[sha256.Size]byte]weak.Pointer[Files]{}},
 	}
 	var err error
@@ -66,7 +66,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	}
 	housekeeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e.stop = stop
-	go e.housekeep(housekeeping)
+	e.housekeeper.Go(func() { e.housekeep(housekeeping) })
 	return e, nil
 }
 
@@ -80,7 +80,7 @@ func (e *Engine) HostCalls() *abi.Counters { return &e.counters }
 func (e *Engine) Close(ctx context.Context) (err error) {
 	e.closeOnce.Do(func() {
 		e.stop()
-		<-e.stopped
+		e.housekeeper.Wait()
 		err = e.cache.Close(ctx)
 	})
 	return err
@@ -90,7 +90,6 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 const housekeepInterval = 5 * time.Second
 
 func (e *Engine) housekeep(ctx context.Context) {
-	defer close(e.stopped)
 	ticker := time.NewTicker(housekeepInterval)
 	defer ticker.Stop()
 	for {

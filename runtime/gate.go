@@ -2,9 +2,9 @@ package runtime
 
 import "sync"
 
-// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and delay
-// the host's goroutines, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with others, so
-// that a short task does not queue behind long ones, and a flood of short ones does not stop long ones.
+// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and
+// delay the host's goroutines, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with
+// others, so that a short task does not queue behind long ones, and a flood of short ones does not stop long ones.
 type gate struct {
 	mu     sync.Mutex
 	free   int
@@ -42,7 +42,8 @@ func (g *gate) wanted() bool {
 }
 
 // enter gets a place for a guest, and reports whether it had to wait in q: first for its first turn, others for a later
-// one. It needs no context, since no call keeps a place much longer than a slice: calls leave before they wait for the host.
+// one. It needs no context, since no call keeps a place much longer than a slice: calls leave before they wait for the
+// host.
 func (g *gate) enter(q *queue) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {

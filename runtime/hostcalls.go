@@ -15,8 +15,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// instantiateHost adds the functions that guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's, and Emscripten's
-// only one.
+// instantiateHost adds the functions that guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's, and
+// Emscripten's only one.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
@@ -51,9 +51,9 @@ func runOf(ctx context.Context) *run {
 	return i.run
 }
 
-// hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of the host.
-// f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check the guest's
-// time: reading the clock here would take half of a short function.
+// hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of
+// the host. f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check
+// the guest's time: reading the clock here would take half of a short function.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)

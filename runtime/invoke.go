@@ -54,8 +54,9 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	return r
 }
 
-// invoke makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made, and the
-// time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a place at the gate.
+// invoke makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made,
+// and the time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a
+// place at the gate.
 func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
 	r.meter.begin(now)
 	if i == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// Load compiles a module and checks that it can be served; if not, the error is a *RefusedError with every reason that was
-// found. The binary is not kept.
+// Load compiles a module and checks that it can be served; if not, the error is a *RefusedError with every reason that
+// was found. The binary is not kept.
 func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	d, err := e.Decode(binary, nil)
 	if err != nil {
@@ -23,7 +23,8 @@ func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	return d.Load(ctx, "")
 }
 
-// Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be read.
+// Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be
+// read.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
 	d, err := e.Decode(binary, nil)
 	if err != nil {
@@ -45,10 +46,10 @@ type Decoded struct {
 	files  []*Files // that the module carries, of each section
 }
 
-// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
-// as large as the binary is kept except the files that the module carries: before they are unpacked, reserve is asked for their
-// bytes, and the error is bundle.ErrNoRoom if it refuses; nil allows any. Beside an error, the result has an info only, as far as
-// the file could be read.
+// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then.
+// Nothing as large as the binary is kept except the files that the module carries: before they are unpacked, reserve is
+// asked for their bytes, and the error is bundle.ErrNoRoom if it refuses; nil allows any. Beside an error, the result
+// has an info only, as far as the file could be read.
 func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded, error) {
 	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
@@ -85,8 +86,8 @@ func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded
 	return d, nil
 }
 
-// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that many
-// large modules of one do not delay those of another. It is called once, and never executes anything of the file.
+// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that
+// many large modules of one do not delay those of another. It is called once, and never executes anything of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	if err := d.code.Hold(ctx, owner, d.info.Digest); err != nil {
 		if bad, ok := errors.AsType[*compile.Error](err); ok {
@@ -141,8 +142,8 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 	return m
 }
 
-// try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory. Nothing of
-// the module runs. The instance takes over the hold of the code.
+// try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory.
+// Nothing of the module runs. The instance takes over the hold of the code.
 func (m *Module) try() error {
 	i, err := m.instantiate(max(m.info.MemoryMin, wasm.PageSize))
 	if err == nil {

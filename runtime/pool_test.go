@@ -238,7 +238,7 @@ func TestUseIsNoted(t *testing.T) {
 		complete(t, bound(module, pool, Profile{}).Run(t.Context(), Call{}))
 		retire(module, "pool")
 		engine.tidy(t.Context(), time.Now())
-		if !module.code.Loaded() {
+		if module.code.Bytes() == 0 {
 			t.Errorf("pool %q: used this moment, and unloaded as idle for an hour", pool)
 		}
 	}
@@ -364,11 +364,11 @@ func TestTidy(t *testing.T) {
 		}
 		engine.tidy(t.Context(), now)
 	}
-	if !module.code.Loaded() || engine.Held() <= perInstance {
+	if module.code.Bytes() == 0 || engine.Held() <= perInstance {
 		t.Errorf("held = %d bytes, want code and a snapshot", engine.Held())
 	}
 	engine.tidy(t.Context(), time.Now().Add(time.Hour))
-	if idle(module) != 0 || len(module.allPools()) != 0 || module.code.Loaded() || engine.Held() != 0 {
+	if idle(module) != 0 || len(module.allPools()) != 0 || module.code.Bytes() > 0 || engine.Held() != 0 {
 		t.Errorf("%d instances, %d pools, %d bytes are left of an idle module", idle(module), len(module.allPools()), engine.Held())
 	}
 	complete(t, p.Run(t.Context(), Call{}))
@@ -400,7 +400,7 @@ func TestRelieve(t *testing.T) {
 		t.Errorf("%d of %d bytes freed, %d are held; idle %d %d %d", freed, before, held(), idle(modules[0]), idle(modules[1]), idle(modules[2]))
 	}
 	engine.Relieve(t.Context(), 1<<40)
-	if idle(modules[0])+idle(modules[2]) != 0 || !busy.code.Loaded() || engine.Held() <= 0 {
+	if idle(modules[0])+idle(modules[2]) != 0 || busy.code.Bytes() == 0 || engine.Held() <= 0 {
 		t.Errorf("%d bytes are held, want what runs", engine.Held())
 	}
 	if got := release(); got.Kind != Cancelled {

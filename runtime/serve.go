@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 )
 
-// Run runs a call in an instance without a trace of any other call, and returns how it ended. It is safe for concurrent use,
-// never panics, and returns when the guest has stopped: some ten thousand instructions after ctx has ended, whatever the
-// guest does.
+// Run runs a call in an instance without a trace of any other call, and returns how it ended. It is safe for concurrent
+// use, never panics, and returns when the guest has stopped: some ten thousand instructions after ctx has ended,
+// whatever the guest does.
 func (p *Pool) Run(ctx context.Context, c Call) Outcome {
 	return p.run(ctx, &c, p.limitsOf(&c))
 }
@@ -51,10 +51,10 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	return outcome
 }
 
-// acquire counts the call in, and gets a place at the gate and an idle instance for it. Without an idle instance it holds the
-// code, and the call makes an instance. The place comes first, so that the instance ran just now, and its memory is in the
-// processor's caches. started is the time after all waiting. ended is the outcome of a call that ends before; it acquires
-// nothing.
+// acquire counts the call in, and gets a place at the gate and an idle instance for it. Without an idle instance it
+// holds the code, and the call makes an instance. The place comes first, so that the instance ran just now, and its
+// memory is in the processor's caches. started is the time after all waiting. ended is the outcome of a call that ends
+// before; it acquires nothing.
 func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {
 		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)

@@ -24,7 +24,8 @@ type backend struct {
 	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
 }
 
-// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests; fuel does.
+// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests;
+// fuel does.
 func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
 	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
 							WithCompilationCache(cache).
@@ -36,8 +37,8 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
 }
 
-// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of another
-// caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
+// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of
+// another caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
 func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
 	one := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
 	one.Lock()
@@ -72,8 +73,8 @@ func (e *panicError) Unwrap() error {
 // errNotCompiled ends a load if the cache has no code.
 var errNotCompiled = errors.New("compiled code is not in the cache")
 
-// withoutCompiler is a context in which wazero only loads from its cache: before it compiles the first function, wazero asks the
-// context for the number of its workers, which ends the load.
+// withoutCompiler is a context in which wazero only loads from its cache: before it compiles the first function, wazero
+// asks the context for the number of its workers, which ends the load.
 type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
 
 // Value implements context.Context.

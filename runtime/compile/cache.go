@@ -60,8 +60,8 @@ func (c *Cache) open(ctx context.Context, dir string) (*directory, error) {
 	return opened, nil
 }
 
-// Code returns the code of a rewritten module, which is not loaded unless another module shares it. An Extism plugin needs a
-// kernel beside it. The caller closes the code.
+// Code returns the code of a rewritten module, which is not loaded unless another module shares it. An Extism plugin
+// needs a kernel beside it. The caller closes the code.
 func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 	key := keyOf(module.Binary)
 	if code := c.share(key, nil); code != nil {
@@ -99,8 +99,8 @@ func (c *Cache) LoadTurn(ctx context.Context, owner string, bytes int64) (leave 
 	return c.compiler.loads.Acquire(ctx, owner, bytes)
 }
 
-// load loads a program when it is the owner's turn, and returns its directory too. It returns nothing if the program is loaded
-// by then.
+// load loads a program when it is the owner's turn, and returns its directory too. It returns nothing if the program is
+// loaded by then.
 func (c *Cache) load(ctx context.Context, owner string, p *program, loaded func() bool) (wazero.CompiledModule, *directory, error) {
 	started := time.Now()
 	dir := c.main
@@ -138,8 +138,8 @@ func (c *Cache) openSpare(ctx context.Context) (*directory, error) {
 	return c.spare, err
 }
 
-// Prune removes entries that were not used for long, except those of modules. It does so twice an hour, however often it is
-// called.
+// Prune removes entries that were not used for long, except those of modules. It does so twice an hour, however often
+// it is called.
 func (c *Cache) Prune(ctx context.Context, now time.Time) {
 	c.mu.Lock()
 	if now.Sub(c.pruned) < pruneInterval {

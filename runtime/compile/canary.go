@@ -21,8 +21,9 @@ import (
 //go:embed canary.wasm
 var canaryModule []byte
 
-// canary tests the compiler, once for the process. It runs a small program twice, compiled like a guest and interpreted, and
-// compares the results. The program repeats computations that wazero's compilers got wrong before. It takes some milliseconds.
+// canary tests the compiler, once for the process. It runs a small program twice, compiled like a guest and
+// interpreted, and compares the results. The program repeats computations that wazero's compilers got wrong before. It
+// takes some milliseconds.
 var canary = sync.OnceValue(func() error {
 	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// Child is the whole main function of a compile child, which a Cache starts by Config.Child: it limits this process, and then
-// compiles one module. args are the arguments that the Cache has added. The module comes from stdin, the verdict goes to
-// stdout, the code into the working directory. An error means that there is no verdict.
+// Child is the whole main function of a compile child, which a Cache starts by Config.Child: it limits this process,
+// and then compiles one module. args are the arguments that the Cache has added. The module comes from stdin, the
+// verdict goes to stdout, the code into the working directory. An error means that there is no verdict.
 func Child(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	const count = 3
 	if len(args) != count {

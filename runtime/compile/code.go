@@ -12,8 +12,8 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// Code is the machine code of a module, several times the size of its file. It may be unloaded while nobody holds it. Modules
-// that differ only in the files that they carry, such as those of one interpreter, share it.
+// Code is the machine code of a module, several times the size of its file. It may be unloaded while nobody holds it.
+// Modules that differ only in the files that they carry, such as those of one interpreter, share it.
 type Code struct {
 	// Base is the snapshot of a guest's memory with which others share pages. Nil for none; it may be closed.
 	Base atomic.Pointer[snapshot.Image]
@@ -31,13 +31,13 @@ type Code struct {
 }
 
 // Hold holds the code. If necessary it is loaded from the cache, and compiled, when it is the owner's turn. digest
-// names the owner's module in the log. Owners that share the code do not wait for each other's turns: each loads it, unless it
-// is loaded when its turn has come.
+// names the owner's module in the log. Owners that share the code do not wait for each other's turns: each loads it,
+// unless it is loaded when its turn has come.
 func (c *Code) Hold(ctx context.Context, owner, digest string) error {
 	for !c.TryHold() {
 		asked := c.program
 		asked.digest = digest
-		compiled, dir, err := c.cache.load(ctx, owner, &asked, c.Loaded)
+		compiled, dir, err := c.cache.load(ctx, owner, &asked, func() bool { return c.Bytes() > 0 })
 		if err != nil {
 			return err
 		}
@@ -59,13 +59,6 @@ func (c *Code) Hold(ctx context.Context, owner, digest string) error {
 		return nil
 	}
 	return nil
-}
-
-// Loaded reports whether the code is in memory.
-func (c *Code) Loaded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.compiled != nil
 }
 
 // TryHold holds the code if it is loaded, and reports whether it is.
@@ -99,7 +92,8 @@ func (c *Code) InstantiateKernel(ctx context.Context, config wazero.ModuleConfig
 	return c.backend.runtime.InstantiateModule(ctx, *c.backend.kernel.Load(), config)
 }
 
-// Unload frees the code unless somebody holds it, and returns how many bytes it freed. Go's garbage collector unmaps it.
+// Unload frees the code unless somebody holds it, and returns how many bytes it freed. Go's garbage collector unmaps
+// it.
 func (c *Code) Unload(ctx context.Context) (freed int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing. Measured, with
-// the address space beyond that of a new process:
+// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing.
+// Measured, with the address space beyond that of a new process:
 //
 //	                           code       time      memory
 //	an empty Go program       1.5 MiB     1.9 s     76 MiB
@@ -54,8 +54,8 @@ const (
 	maxStage  = time.Hour       // longer than any compilation
 )
 
-// compiler compiles modules into stages, each in a child process: wazero's compiler may take any time and memory for a small
-// module, ignores its context, and ends the process if there is no memory.
+// compiler compiles modules into stages, each in a child process: wazero's compiler may take any time and memory for a
+// small module, ignores its context, and ends the process if there is no memory.
 //
 //	host                                 child (the same program, in the stage, without environment)
 //	 │── start ─────────────────────────▶ limits itself: address space, processor time, no core dump
@@ -118,8 +118,8 @@ func (c *compiler) remember(key string, err *Error) {
 	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
 }
 
-// claim claims the compilation of a module for the caller, who calls done at its end. If another caller has claimed it, other is
-// closed when that compilation ends.
+// claim claims the compilation of a module for the caller, who calls done at its end. If another caller has claimed it,
+// other is closed when that compilation ends.
 func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,8 @@ func (c Config) budget(code int) budget {
 	return b
 }
 
-// compile makes wazero write a module's entry into a stage. An *Error is the module's fault, any other error the host's.
+// compile makes wazero write a module's entry into a stage. An *Error is the module's fault, any other error the
+// host's.
 func (c *compiler) compile(ctx context.Context, stage string, p *program, b budget) error {
 	started := time.Now()
 	var v verdict
@@ -245,16 +246,16 @@ func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) 
 	}
 }
 
-// spent reports whether a child has used up its processor time. For the limit Linux counts ticks, but it reports measured time,
-// which is much less where other processes run between the ticks.
+// spent reports whether a child has used up its processor time. For the limit Linux counts ticks, but it reports
+// measured time, which is much less where other processes run between the ticks.
 func (b budget) spent(state *os.ProcessState) bool { return processorTime(state) >= b.processor/2 }
 
 func processorTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// lacksMemory recognizes a Go process that died for want of memory. The last text is a fault of Go's runtime outside all
-// goroutines, because it does not check every allocation.
+// lacksMemory recognizes a Go process that died for want of memory. The last text is a fault of Go's runtime outside
+// all goroutines, because it does not check every allocation.
 func lacksMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",

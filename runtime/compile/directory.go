@@ -22,11 +22,11 @@ import (
 
 // directory keeps compiled modules on disk, and lets wazero read only entries that it has checked.
 //
-// wazero's own cache names its entries by a hash that nobody else can compute, protects the machine code by a CRC but not the
-// table of its entry points, allocates by unchecked counts, and always fails on a damaged entry. So each module is compiled
-// into a stage, a cache with no other entry, and the entry moves from there into the directory. A sum file, named by the
-// module's key, has the entry's name and SHA-256. If the sum is wrong, the entry is deleted and the module compiled again. The
-// key is the SHA-256 of the rewritten module.
+// wazero's own cache names its entries by a hash that nobody else can compute, protects the machine code by a CRC but
+// not the table of its entry points, allocates by unchecked counts, and always fails on a damaged entry. So each module
+// is compiled into a stage, a cache with no other entry, and the entry moves from there into the directory. A sum file,
+// named by the module's key, has the entry's name and SHA-256. If the sum is wrong, the entry is deleted and the module
+// compiled again. The key is the SHA-256 of the rewritten module.
 //
 //	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
 //	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; modified at the last use
@@ -110,8 +110,8 @@ func (d *directory) close(ctx context.Context) error {
 // maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
 const maxFills = 2
 
-// load loads a module from the cache, and the kernel beside it if it needs one. It returns nothing if the module is loaded when
-// its turn has come.
+// load loads a module from the cache, and the kernel beside it if it needs one. It returns nothing if the module is
+// loaded when its turn has come.
 func (d *directory) load(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	hasKernel := func() bool { return d.backend.kernel.Load() != nil }
 	if m.extism && !hasKernel() {
@@ -126,8 +126,8 @@ func (d *directory) load(ctx context.Context, owner string, m *program, loaded f
 	return d.loadOne(ctx, owner, m, loaded)
 }
 
-// loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at either, it holds
-// nothing that others wait for.
+// loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at either, it
+// holds nothing that others wait for.
 func (d *directory) loadOne(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
 		compiled, err := d.cached(ctx, owner, m, loaded)
@@ -316,8 +316,8 @@ func sumOf(path string) (sum string, err error) {
 // ownerOnly is the mode of the cache directory and of the directories in it.
 const ownerOnly = 0o700
 
-// makePrivate makes the cache directory if it does not exist. It refuses one that others own or can access: this process
-// executes the code in it.
+// makePrivate makes the cache directory if it does not exist. It refuses one that others own or can access: this
+// process executes the code in it.
 func makePrivate(dir string) error {
 	made := os.MkdirAll(dir, ownerOnly)
 	info, err := os.Lstat(dir)

@@ -35,8 +35,9 @@ var kernel = sync.OnceValue(func() *program {
 // stagePrefix begins the names of temporary files and directories in the cache.
 const stagePrefix = "stage-"
 
-// source is the rewritten module in an unlinked file, which takes no memory while the module waits or is idle, survives changes
-// to the plugin's file and the cache, and ends with the process. If no such file can be made, the module stays in memory.
+// source is the rewritten module in an unlinked file, which takes no memory while the module waits or is idle, survives
+// changes to the plugin's file and the cache, and ends with the process. If no such file can be made, the module stays
+// in memory.
 type source struct {
 	io.ReaderAt
 	size int64
@@ -78,8 +79,8 @@ const (
 	perEntry   = 170 // of a section: an exported global; a type takes 136, a function 100, an export 94
 )
 
-// metadataSize is the most that wazero keeps of a module beside its machine code, in bytes. Go rounds sizes up: hence the
-// eighth.
+// metadataSize is the most that wazero keeps of a module beside its machine code, in bytes. Go rounds sizes up: hence
+// the eighth.
 func metadataSize(module *wasm.Rewritten) int64 {
 	contents := int64(len(module.Binary)) + perLocal*int64(module.Locals)
 	return contents + contents/8 + perElement*int64(module.Elements) + perEntry*int64(module.Entries)

@@ -16,8 +16,8 @@ import (
 const (
 	maxUnused = 30 * 24 * time.Hour
 	maxCached = 1 << 30 // bytes
-	// minUnused is how long each entry is kept: another process may be about to load it, or be using it, which it records
-	// every pruneInterval.
+	// minUnused is how long each entry is kept: another process may be about to load it, or be using it, which it
+	// records every pruneInterval.
 	minUnused     = time.Hour
 	pruneInterval = minUnused / 2
 )
@@ -29,8 +29,8 @@ type entry struct {
 	size      int64
 }
 
-// prune removes old entries, and the stages of processes that died. It logs why it cannot remove some, and stops when ctx
-// ends.
+// prune removes old entries, and the stages of processes that died. It logs why it cannot remove some, and stops when
+// ctx ends.
 func (d *directory) prune(ctx context.Context, now time.Time) {
 	removed, size, err := d.evict(ctx, now)
 	err = errors.Join(err, removeStages(d.dir))
