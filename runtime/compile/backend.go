@@ -40,9 +40,9 @@ func (b *backend) close(ctx context.Context) error {
 // load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of
 // another caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
 func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
-	one := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
-	one.Lock()
-	defer one.Unlock()
+	lock := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
+	lock.Lock()
+	defer lock.Unlock()
 	return b.compile(withoutCompiler{ctx}, binary)
 }
 
@@ -87,12 +87,12 @@ func (c withoutCompiler) Value(key any) any {
 
 // workersKey is the context key of that number, which wazero does not export.
 var workersKey = sync.OnceValue(func() any {
-	asked := keyCatcher{Context: context.Background()}
-	experimental.GetCompilationWorkers(&asked)
-	return asked.key
+	catcher := keyCatcher{Context: context.Background()}
+	experimental.GetCompilationWorkers(&catcher)
+	return catcher.key
 })
 
-// keyCatcher records the last key whose value was asked for.
+// keyCatcher records the last key whose value was catcher for.
 type keyCatcher struct {
 	context.Context //nolint:containedctx // it is a context
 	key             any

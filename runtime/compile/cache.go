@@ -46,18 +46,18 @@ func Open(ctx context.Context, cfg Config) (_ *Cache, err error) {
 }
 
 func (c *Cache) open(ctx context.Context, dir string) (*directory, error) {
-	opened, err := openDirectory(ctx, dir, c.compiler)
+	d, err := openDirectory(ctx, dir, c.compiler)
 	if err != nil {
 		return nil, err
 	}
-	rt := opened.backend.runtime
+	rt := d.backend.runtime
 	if err = c.compiler.cfg.Imports(ctx, rt); err == nil {
 		err = addTick(ctx, rt, c.compiler.cfg.Tick)
 	}
 	if err != nil {
-		return nil, errors.Join(err, opened.close(ctx))
+		return nil, errors.Join(err, d.close(ctx))
 	}
-	return opened, nil
+	return d, nil
 }
 
 // Code returns the code of a rewritten module, which is not loaded unless another module shares it. An Extism plugin
@@ -67,27 +67,27 @@ func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 	if code := c.share(key, nil); code != nil {
 		return code
 	}
-	made := &Code{
+	created := &Code{
 		program: program{key: key, size: module.Code, extism: extism, source: newSource(c.main.dir, module.Binary, c.compiler.cfg.Logger)},
 		cache:   c, metadata: metadataSize(module),
 	}
-	code := c.share(key, made)
-	if code != made { // another module came first
-		_ = made.source.close()
+	code := c.share(key, created)
+	if code != created { // another module came first
+		_ = created.source.close()
 	}
 	return code
 }
 
-// share returns the code with the key for one more module; if there is none yet: made, which may be nil.
-func (c *Cache) share(key string, made *Code) *Code {
+// share returns the code with the key for one more module; if there is none yet: created, which may be nil.
+func (c *Cache) share(key string, created *Code) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	code, ok := c.codes[key]
 	if !ok {
-		if made == nil {
+		if created == nil {
 			return nil
 		}
-		code = made
+		code = created
 		c.codes[key] = code
 	}
 	code.modules++

@@ -35,9 +35,9 @@ type Code struct {
 // unless it is loaded when its turn has come.
 func (c *Code) Hold(ctx context.Context, owner, digest string) error {
 	for !c.TryHold() {
-		asked := c.program
-		asked.digest = digest
-		compiled, dir, err := c.cache.load(ctx, owner, &asked, func() bool { return c.Bytes() > 0 })
+		program := c.program
+		program.digest = digest
+		compiled, dir, err := c.cache.load(ctx, owner, &program, func() bool { return c.Bytes() > 0 })
 		if err != nil {
 			return err
 		}

@@ -319,10 +319,10 @@ const ownerOnly = 0o700
 // makePrivate makes the cache directory if it does not exist. It refuses one that others own or can access: this
 // process executes the code in it.
 func makePrivate(dir string) error {
-	made := os.MkdirAll(dir, ownerOnly)
+	mkdirErr := os.MkdirAll(dir, ownerOnly)
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("make cache directory %q: %w", dir, cmp.Or(made, err))
+		return fmt.Errorf("make cache directory %q: %w", dir, cmp.Or(mkdirErr, err))
 	}
 	var what string
 	stat, ok := info.Sys().(*syscall.Stat_t)

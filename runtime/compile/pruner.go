@@ -45,15 +45,15 @@ func (d *directory) prune(ctx context.Context, now time.Time) {
 // evict removes entries, also those of other versions: first those without a sum file and those that were not used for
 // maxUnused, then the least recently used ones until the rest is at most maxCached.
 func (d *directory) evict(ctx context.Context, now time.Time) (removed int, size int64, err error) {
-	found, err := d.list(ctx)
+	entries, err := d.list(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	slices.SortFunc(found, func(a, b entry) int { return a.used.Compare(b.used) })
-	for _, e := range found {
+	slices.SortFunc(entries, func(a, b entry) int { return a.used.Compare(b.used) })
+	for _, e := range entries {
 		size += e.size
 	}
-	for _, e := range found {
+	for _, e := range entries {
 		unused := now.Sub(e.used)
 		if ctx.Err() != nil || unused < minUnused {
 			break
@@ -61,8 +61,8 @@ func (d *directory) evict(ctx context.Context, now time.Time) (removed int, size
 		if e.sum != "" && unused < maxUnused && size <= maxCached {
 			continue
 		}
-		if gone := errors.Join(d.remove(e.sum), d.remove(e.code)); gone != nil {
-			err = errors.Join(err, gone)
+		if failure := errors.Join(d.remove(e.sum), d.remove(e.code)); failure != nil {
+			err = errors.Join(err, failure)
 			continue
 		}
 		size -= e.size
@@ -72,7 +72,7 @@ func (d *directory) evict(ctx context.Context, now time.Time) (removed int, size
 }
 
 // list finds the entries by their sum files, and the machine code without one.
-func (d *directory) list(ctx context.Context) (found []entry, err error) {
+func (d *directory) list(ctx context.Context) (entries []entry, err error) {
 	files := os.DirFS(d.dir)
 	sums, err := fs.Glob(files, path.Join(sumsDir, "*", "*"))
 	if err != nil {
@@ -102,9 +102,9 @@ func (d *directory) list(ctx context.Context) (found []entry, err error) {
 				e.size = code.Size()
 			}
 		}
-		found = append(found, e)
+		entries = append(entries, e)
 	}
-	return found, nil
+	return entries, nil
 }
 
 // remove removes a file of the cache. The file may be gone, or the name be empty.
@@ -122,8 +122,8 @@ func (d *directory) remove(name string) error {
 func removeStages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
-		info, gone := entry.Info()
-		if !strings.HasPrefix(entry.Name(), stagePrefix) || gone != nil || time.Since(info.ModTime()) < maxStage {
+		info, infoErr := entry.Info()
+		if !strings.HasPrefix(entry.Name(), stagePrefix) || infoErr != nil || time.Since(info.ModTime()) < maxStage {
 			continue
 		}
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
