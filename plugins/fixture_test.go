@@ -250,8 +250,8 @@ func (r *recorder) add(event string) {
 	r.events = append(r.events, event)
 }
 
-// take returns what was recorded since the last time.
-func (r *recorder) take() []string {
+// drain returns the events since the last drain.
+func (r *recorder) drain() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	events := r.events
@@ -259,7 +259,7 @@ func (r *recorder) take() []string {
 	return events
 }
 
-// count counts the events that were recorded since the last take.
+// count counts the events that were recorded since the last drain.
 func (r *recorder) count(event string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -205,7 +205,7 @@ func TestNames(t *testing.T) {
 	f.awaitRefusal("", long[:64]+"…", "the name has 129 bytes")
 	f.awaitRefusal("", "named", `named.yaml:1: name: "other" is not the file's name: write name: named, or rename the two files to other.wasm and other.yaml`)
 	if got := f.seen.count(`loaded "" \xff\x1b[31m refused`); got != 1 {
-		t.Errorf("a name that is no UTF-8 is not escaped for labels: %q", f.seen.take())
+		t.Errorf("a name that is no UTF-8 is not escaped for labels: %q", f.seen.drain())
 	}
 }
 
@@ -344,6 +344,6 @@ func TestKubernetesSwap(t *testing.T) {
 		})
 	}
 	if got := f.seen.count(`loaded "" a refused`) + f.seen.count(`loaded "" a gone`); got != 0 {
-		t.Errorf("%q", f.seen.take())
+		t.Errorf("%q", f.seen.drain())
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/snapshot"
 )
@@ -29,12 +30,12 @@ const resetAuto = "auto"
 
 // engineFlags adds the settings of an engine.
 func engineFlags(flags *pflag.FlagSet) *runtime.Config {
-	config := &runtime.Config{CompileMemory: runtime.DefaultCompileMemory}
+	config := &runtime.Config{CompileMemory: compile.DefaultMemory}
 	reset := func(word string) (runtime.ResetMode, error) { return resetMode(word, snapshot.Probe) }
 	show := func(mode runtime.ResetMode) string { return cmp.Or(string(mode), resetAuto) }
 	flags.Var(&parsed[runtime.ResetMode]{&config.ResetMode, "word", reset, show}, "reset",
 		"how an instance is made pristine for the next task: scan, pagemap, copy, new, or auto for the best that works here")
-	newPeriodWithin(flags, &config.CompileTime, "compile-time", runtime.DefaultCompileTime, time.Second, 30*time.Minute, "use 1s to 30m",
+	newPeriodWithin(flags, &config.CompileTime, "compile-time", compile.DefaultTime, time.Second, 30*time.Minute, "use 1s to 30m",
 		"longest processor time to compile a plugin; it gets 4s, and 6s for each MiB of its code, up to this")
 	newSize(flags, &config.CompileMemory, "compile-memory",
 		"most memory to compile a plugin; it gets 512MiB, and 64MiB for each MiB of its code, up to this; all together twice this", 64<<20)
@@ -73,7 +74,7 @@ func newEngine(ctx context.Context, env environment, config runtime.Config) (*ru
 		var engine *runtime.Engine
 		engine, err = runtime.New(ctx, config)
 		var unusable *fs.PathError
-		if named || err == nil || !errors.As(err, &unusable) && !errors.Is(err, runtime.ErrCacheDir) {
+		if named || err == nil || !errors.As(err, &unusable) && !errors.Is(err, compile.ErrDirectory) {
 			return engine, config.CacheDir, err
 		}
 	}
@@ -121,7 +122,7 @@ const (
 func newCompileChild() *cobra.Command {
 	return hidden(compileChild+" MEMORY SECONDS SIZE", "Compile the module on stdin for the host that started this process", 3,
 		func(cmd *cobra.Command, args []string) error {
-			return runtime.CompileChild(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout())
+			return compile.Child(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout())
 		})
 }
 

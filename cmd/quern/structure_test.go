@@ -29,7 +29,7 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":    {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"cmd/quern":    {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "runtime/compile", "sdk", "sdk/queue", "metrics"},
 	"host":         {"host/account", "host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
 	"host/account": {},
 	"host/admin":   {"host", "host/doctor", "host/kv", "host/webhook", "sdk/queue", "plugins"},
@@ -40,16 +40,18 @@ var directions = map[string][]string{
 	"host/trace":   {"sdk/queue", "runtime"},
 	"host/webhook": {"host/account", "host/trace", "sdk/queue", "runtime", "metrics"},
 	"plugins":      {"runtime"},
-	"runtime":      {},
+	"runtime":      {"runtime/compile"},
 	"sdk":          {},
 	"sdk/queue":    {},
 	"metrics":      {},
 	"examples":     {"sdk", "sdk/queue"},
+
+	"runtime/compile": {"runtime"}, // its subpackages
 }
 
 // confined says which folders alone may import a module of others.
 var confined = map[string][]string{
-	"github.com/tetratelabs/wazero":       {"runtime"},
+	"github.com/tetratelabs/wazero":       {"runtime", "runtime/compile"},
 	"github.com/redis/go-redis":           {"sdk/queue", "host", "host/kv", "cmd/quern"},
 	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern"},
 	"github.com/extism/go-sdk":            {},

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"errors"
@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // pruned makes a cache of entries, each with its size and the time since it was used, opens it, and returns
@@ -23,7 +21,7 @@ func pruned(t *testing.T, entries map[string]struct {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cache")
 	makeEntries(t, dir, entries)
-	_, buffer := setupCached(t, dir)
+	_, buffer := setup(t, Config{Dir: dir})
 	for _, path := range entriesOf(t, dir) {
 		name := filepath.Base(path)
 		left = append(left, name)
@@ -107,7 +105,7 @@ func TestCachePrune(t *testing.T) {
 func TestCachePruneUse(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
-	binary := runtimetest.Echo(t)
+	binary := plain()
 	runsFrom(t, dir, binary)
 	sums, err := filepath.Glob(filepath.Join(dir, sumsDir, "*", "*"))
 	if err != nil || len(sums) != 1 {
@@ -123,17 +121,20 @@ func TestCachePruneUse(t *testing.T) {
 	}
 }
 
-// TestCachePruneWhileServing: the cache is pruned also while an engine runs. What it serves stays, however long ago it
+// TestCachePruneWhileServing: the cache is pruned also while it serves. The code of modules stays, however long ago it
 // was loaded, and what another process has used lately.
 func TestCachePruneWhileServing(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	dir := filepath.Join(t.TempDir(), "cache")
-	engine, log := setupCached(t, dir)
-	module := loadInto(t, engine, runtimetest.Echo(t))
+	cache, log := setup(t, Config{Dir: dir})
+	code := newCode(cache, plain())
+	if err := runs(t.Context(), code); err != nil {
+		t.Fatal(err)
+	}
 	served := filepath.Base(entriesOf(t, dir)[0])
 	old := time.Now().Add(-2 * maxUnused)
-	if err := os.Chtimes(engine.caches.main.sumFile(module.code.key), old, old); err != nil {
+	if err := os.Chtimes(cache.main.sumFile(code.key), old, old); err != nil {
 		t.Fatal(err)
 	}
 	makeEntries(t, dir, map[string]struct {
@@ -153,11 +154,11 @@ func TestCachePruneWhileServing(t *testing.T) {
 	if err := errors.Join(os.Mkdir(stale, ownerOnly), os.Chtimes(stale, old, old)); err != nil {
 		t.Fatal(err)
 	}
-	engine.tidy(t.Context(), time.Now())
+	cache.Prune(t.Context(), time.Now())
 	if got := left(); len(got) != 5 {
 		t.Errorf("left before it is time: %v, want all", got)
 	}
-	engine.tidy(t.Context(), time.Now().Add(pruneInterval))
+	cache.Prune(t.Context(), time.Now().Add(pruneInterval))
 	want := []string{served, "used"}
 	slices.Sort(want)
 	if got := left(); !slices.Equal(got, want) {
@@ -166,8 +167,8 @@ func TestCachePruneWhileServing(t *testing.T) {
 	if _, err := os.Stat(stale); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what a dead process has left: %v, want it gone", err)
 	}
-	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
-		t.Errorf("output = %q", got)
+	if err := errors.Join(runs(t.Context(), code), code.Close(t.Context())); err != nil {
+		t.Error(err)
 	}
 	if text := log.String(); strings.Count(text, "module compiled") != 1 || strings.Contains(text, "WARN") {
 		t.Errorf("log:\n%s", text)

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"bytes"
@@ -15,62 +15,10 @@ import (
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
-// testVersion stands in for wazero's version, which the build of a test does not tell.
-const testVersion = "v0.0.0-test"
-
-// setupCached returns an engine with a cache in dir, and its log.
-func setupCached(t *testing.T, dir string) (*Engine, *bytes.Buffer) {
-	t.Helper()
-	logger, log := logTo(t)
-	engine, err := newEngine(t.Context(), Config{CacheDir: dir, Logger: logger}, testVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := engine.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return engine, log
-}
-
-// runsFrom loads a module into a new engine on the cache, calls it, and returns the log.
-func runsFrom(t *testing.T, dir string, binary []byte) string {
-	t.Helper()
-	engine, log := setupCached(t, dir)
-	module := loadInto(t, engine, binary)
-	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
-		t.Fatalf("output = %q", got)
-	}
-	if module.code.backend != engine.caches.main.backend {
-		t.Errorf("the module did not come from the cache:\n%s", log)
-	}
-	return log.String()
-}
-
-// entriesOf lists the machine code in a cache.
-func entriesOf(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := filepath.Glob(filepath.Join(dir, "wazero-*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return entries
-}
-
-func modified(t *testing.T, path string) time.Time {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.ModTime()
-}
-
 func TestCache(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	binary := runtimetest.Echo(t)
+	binary := plain()
 	runsFrom(t, dir, binary)
 	entries := entriesOf(t, dir)
 	if len(entries) != 1 {
@@ -78,10 +26,10 @@ func TestCache(t *testing.T) {
 	}
 	before := modified(t, entries[0])
 	if log := runsFrom(t, dir, binary); strings.Contains(log, "WARN") {
-		t.Errorf("the second engine warns:\n%s", log)
+		t.Errorf("the second cache warns:\n%s", log)
 	}
 	if again := entriesOf(t, dir); len(again) != 1 || !modified(t, again[0]).Equal(before) {
-		t.Errorf("the second engine compiled again: %v", again)
+		t.Errorf("the second cache compiled again: %v", again)
 	}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -104,7 +52,7 @@ func TestCache(t *testing.T) {
 // TestCacheDamage: whatever happens to an entry, the module is compiled again and the cache is well.
 func TestCacheDamage(t *testing.T) {
 	t.Parallel()
-	binary := runtimetest.Echo(t)
+	binary := plain()
 	flip := func(at func(size int) int) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
 			t.Helper()
@@ -168,35 +116,28 @@ func TestCacheDamage(t *testing.T) {
 	}
 }
 
-func removeFile(t *testing.T, path string) {
-	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestCacheUnusable: a disk that fails is a warning, and the module runs from another.
 func TestCacheUnusable(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
-	engine, log := setupCached(t, dir)
+	cache, log := setup(t, Config{Dir: dir})
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // not even root can write below a file
 		t.Fatal(err)
 	}
-	module := loadInto(t, engine, runtimetest.Echo(t))
-	if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
-		t.Errorf("output = %q", got)
+	code := newCode(cache, plain())
+	if err := errors.Join(runs(t.Context(), code), code.Close(t.Context())); err != nil {
+		t.Error(err)
 	}
 	if !strings.Contains(log.String(), "compile cache failed; compiling in a temporary directory") {
 		t.Errorf("log:\n%s", log)
 	}
-	if err := engine.Close(t.Context()); err != nil {
+	if err := cache.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(engine.caches.spare.dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(cache.spare.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary folder is still there: %v", err)
 	}
 }
@@ -205,9 +146,9 @@ func TestCacheUnusable(t *testing.T) {
 func TestCacheRefusal(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
-	engine, log := setupCached(t, dir)
-	_, err := engine.Load(t.Context(), command([]byte{0xff}))
-	var refused *RefusedError
+	cache, log := setup(t, Config{Dir: dir})
+	err := compileInto(t.Context(), cache, runtimetest.Locals(1, []byte{0xff}), "digest")
+	var refused *Error
 	if !errors.As(err, &refused) {
 		t.Errorf("Load = %v, want a refusal", err)
 	}
@@ -229,7 +170,7 @@ func TestCacheStages(t *testing.T) {
 	if err := os.Chtimes(old, past, past); err != nil {
 		t.Fatal(err)
 	}
-	setupCached(t, dir)
+	setup(t, Config{Dir: dir})
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the old stage is still there: %v", err)
 	}
@@ -241,17 +182,12 @@ func TestCacheStages(t *testing.T) {
 // TestCacheVersion: where wazero's version is unknown there is no cache on disk, and New says so.
 func TestCacheVersion(t *testing.T) {
 	t.Parallel()
-	if got := wazeroVersion(); got != unknownVersion {
+	if got := Version(); got != unknownVersion {
 		t.Fatalf("version = %s in a test; TestCache can use the real one", got)
 	}
-	logger, log := logTo(t)
 	dir := filepath.Join(t.TempDir(), "cache")
-	engine, err := New(t.Context(), Config{CacheDir: dir, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer engine.Close(t.Context())
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || !engine.caches.main.temporary {
+	cache, log := setup(t, Config{Dir: dir, Version: unknownVersion})
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || !cache.main.temporary {
 		t.Errorf("there is a cache: %v", err)
 	}
 	if !strings.Contains(log.String(), "no compile cache") {
@@ -298,9 +234,9 @@ func TestCacheDirectory(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "cache")
 			test.make(t, dir)
-			engine, err := newEngine(t.Context(), Config{CacheDir: dir}, testVersion)
+			cache, err := open(t.Context(), Config{Dir: dir})
 			if err == nil {
-				err = engine.Close(t.Context())
+				err = cache.Close(t.Context())
 			}
 			if test.want == "" {
 				if err != nil {
@@ -308,7 +244,7 @@ func TestCacheDirectory(t *testing.T) {
 				}
 				return
 			}
-			if want := strings.ReplaceAll(test.want, "DIR", dir); !errors.Is(err, ErrCacheDir) || err.Error() != want {
+			if want := strings.ReplaceAll(test.want, "DIR", dir); !errors.Is(err, ErrDirectory) || err.Error() != want {
 				t.Errorf("New =\n%v\nwant\n%s", err, want)
 			}
 		})
@@ -323,8 +259,8 @@ func TestCacheDirectory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := newEngine(t.Context(), Config{CacheDir: dir}, testVersion)
-		if !errors.Is(err, ErrCacheDir) || !strings.Contains(err.Error(), "belongs to another user") {
+		_, err := open(t.Context(), Config{Dir: dir})
+		if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "belongs to another user") {
 			t.Errorf("New = %v, want a refusal", err)
 		}
 	})
@@ -340,25 +276,19 @@ func mkdir(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// TestCacheShared: engines that share a directory, as two processes do, do not get in each other's way.
+// TestCacheShared: caches that share a directory, as two processes do, do not get in each other's way.
 func TestCacheShared(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
-	binary := runtimetest.Echo(t)
+	binary := plain()
 	var group sync.WaitGroup
 	for range 4 {
-		engine, log := setupCached(t, dir)
+		cache, log := setup(t, Config{Dir: dir})
 		group.Go(func() {
-			module, err := engine.Load(context.Background(), binary)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if got := call(t, module, "hello", Limits{}); string(got.Output) != "hello" {
-				t.Errorf("outcome = %+v", got)
-			}
-			if err := module.Close(context.Background()); err != nil || strings.Contains(log.String(), "compile cache failed") {
-				t.Errorf("close: %v, log:\n%s", err, log)
+			code := newCode(cache, binary)
+			err := errors.Join(runs(context.Background(), code), code.Close(context.Background()))
+			if err != nil || strings.Contains(log.String(), "compile cache failed") {
+				t.Errorf("run: %v, log:\n%s", err, log)
 			}
 		})
 	}
@@ -368,34 +298,29 @@ func TestCacheShared(t *testing.T) {
 	}
 }
 
-// TestCacheTemporary: without a directory there is one of the engine's own, made again if it is tidied away,
-// and gone with the engine.
+// TestCacheTemporary: without a directory there is one of the cache's own, made again if it is tidied away,
+// and gone with the cache.
 func TestCacheTemporary(t *testing.T) {
 	t.Parallel()
-	engine, err := newEngine(t.Context(), Config{}, testVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cache, _ := setup(t, Config{})
 	for range 2 {
-		module, err := engine.Load(t.Context(), runtimetest.Echo(t))
-		if err != nil {
+		if err := compileInto(t.Context(), cache, plain(), "digest"); err != nil {
 			t.Fatal(err)
 		}
-		if err := module.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if entries := entriesOf(t, engine.caches.main.dir); len(entries) != 1 {
+		if entries := entriesOf(t, cache.main.dir); len(entries) != 1 {
 			t.Errorf("entries = %v, want 1", entries)
 		}
-		if err := os.RemoveAll(engine.caches.main.dir); err != nil {
+		if err := os.RemoveAll(cache.main.dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	loadInto(t, engine, runtimetest.Echo(t))
-	if err := engine.Close(t.Context()); err != nil {
+	if err := compileInto(t.Context(), cache, plain(), "digest"); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(engine.caches.main.dir); !errors.Is(err, fs.ErrNotExist) {
+	if err := cache.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(cache.main.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary folder is still there: %v", err)
 	}
 }
@@ -405,9 +330,9 @@ func TestCacheTemporary(t *testing.T) {
 func TestCacheWithoutCompiler(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
-	binary := runtimetest.Echo(t)
-	engine, _ := setupCached(t, dir)
-	if _, err := engine.caches.main.backend.compile(withoutCompiler{t.Context()}, binary); !errors.Is(err, errNotCompiled) {
+	binary := plain()
+	cache, _ := setup(t, Config{Dir: dir})
+	if _, err := cache.main.backend.compile(withoutCompiler{t.Context()}, binary); !errors.Is(err, errNotCompiled) {
 		t.Fatalf("compile = %v, want an error", err)
 	}
 	runsFrom(t, dir, binary)

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// backend is one wazero runtime with its cache.
+// backend is a wazero runtime with its cache.
 type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
@@ -24,7 +24,8 @@ type backend struct {
 	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
 }
 
-// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests; fuel does.
+// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests;
+// fuel does.
 func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
 	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
 							WithCompilationCache(cache).
@@ -36,12 +37,12 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
 }
 
-// load takes a module's code from the cache. One caller at a time loads a module, since wazero hands out what another caller
-// loads before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
+// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of
+// another caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
 func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
-	one := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
-	one.Lock()
-	defer one.Unlock()
+	lock := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
+	lock.Lock()
+	defer lock.Unlock()
 	return b.compile(withoutCompiler{ctx}, binary)
 }
 
@@ -72,7 +73,7 @@ func (e *panicError) Unwrap() error {
 // errNotCompiled ends a load if the cache has no code.
 var errNotCompiled = errors.New("compiled code is not in the cache")
 
-// withoutCompiler is a context that keeps wazero from compiling what its cache does not have: before the first function, wazero
+// withoutCompiler is a context in which wazero only loads from its cache: before it compiles the first function, wazero
 // asks the context for the number of its workers, which ends the load.
 type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
 
@@ -84,14 +85,14 @@ func (c withoutCompiler) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// workersKey is the context key of the workers, which wazero does not export.
+// workersKey is the context key of that number, which wazero does not export.
 var workersKey = sync.OnceValue(func() any {
-	asked := keyCatcher{Context: context.Background()}
-	experimental.GetCompilationWorkers(&asked)
-	return asked.key
+	catcher := keyCatcher{Context: context.Background()}
+	experimental.GetCompilationWorkers(&catcher)
+	return catcher.key
 })
 
-// keyCatcher keeps the last key that it was asked for.
+// keyCatcher records the last key whose value was catcher for.
 type keyCatcher struct {
 	context.Context //nolint:containedctx // it is a context
 	key             any
@@ -103,8 +104,8 @@ func (c *keyCatcher) Value(key any) any {
 	return nil
 }
 
-// instantiateTick adds the function that guests call when their counter falls below zero.
-func instantiateTick(ctx context.Context, rt wazero.Runtime, tick api.GoModuleFunc) error {
+// addTick adds the function that guests call when their counter falls below zero.
+func addTick(ctx context.Context, rt wazero.Runtime, tick api.GoModuleFunc) error {
 	i32 := []api.ValueType{api.ValueTypeI32}
 	builder := rt.NewHostModuleBuilder(wasm.HostModule).NewFunctionBuilder()
 	_, err := builder.WithGoModuleFunction(tick, i32, i32).Export(wasm.TickName).Instantiate(ctx)

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import "syscall"
 
@@ -8,5 +8,5 @@ func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgi
 // addressSpace sets no limit: macOS does not enforce one. Go's collector has its own.
 func addressSpace(int64) (uint64, error) { return 0, nil }
 
-// closeInherited does nothing: there is no list of open files.
+// closeInherited does nothing: macOS has no list of open files.
 func closeInherited() error { return nil }

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// addressSpace is the limit of a child's address space: what the process has now, and more bytes. Go reserves more at its
-// start than most modules need. If the machine runs out of memory, the kernel kills this process instead of its host.
+// addressSpace is the limit of a child's address space: the present size, and more bytes. Go reserves more at its start
+// than most modules need. If the machine runs out of memory, the kernel kills this process instead of its host.
 func addressSpace(more int64) (uint64, error) {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // some containers hide it
 	statm, err := os.ReadFile("/proc/self/statm")
@@ -31,7 +31,7 @@ func addressSpace(more int64) (uint64, error) {
 	return pages*uint64(os.Getpagesize()) + uint64(more), nil
 }
 
-// closeInherited closes what the host has inherited itself. Go marks the files that it opens to be closed on exec.
+// closeInherited closes files that the host itself inherited. Go marks the files that it opens to be closed on exec.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"bytes"
@@ -42,10 +42,10 @@ func TestCanaryFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = agree(got, want)
-	if goruntime.GOARCH == "amd64" && (!errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), `the compiler for amd64 computes ["floats(`)) {
+	if goruntime.GOARCH == "amd64" && (!errors.Is(err, ErrCompiler) || !strings.Contains(err.Error(), `the compiler for amd64 computes ["floats(`)) {
 		t.Errorf("%v, want a refusal: the compiler gets right what it is known to get wrong", err)
 	}
-	if err := agree(want[:len(want)-1], want); !errors.Is(err, ErrEngine) {
+	if err := agree(want[:len(want)-1], want); !errors.Is(err, ErrCompiler) {
 		t.Errorf("%v, want a refusal of one that computes less", err)
 	}
 	file, err := wasm.Rewrite(canaryModule, wasm.Options{})

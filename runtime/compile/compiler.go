@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"context"
@@ -15,14 +15,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/turns"
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing. Measured, with
-// the address space beyond that of a new process:
+// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing.
+// Measured, with the address space beyond that of a new process:
 //
 //	                           code       time      memory
 //	an empty Go program       1.5 MiB     1.9 s     76 MiB
@@ -40,11 +39,11 @@ const (
 
 // The largest budget of the zero Config. Go's compiler, with 31 MiB of code, took 97 s and 1.2 GiB.
 const (
-	DefaultCompileTime         = 3 * time.Minute
-	DefaultCompileMemory int64 = 1280 << 20
+	DefaultTime         = 3 * time.Minute
+	DefaultMemory int64 = 1280 << 20
 )
 
-// smallCode is the size of the code of a module in bytes that still counts as small.
+// smallCode is the most code that a small module has, in bytes.
 const smallCode = 1 << 20
 
 // maxLoading bounds the bytes of modules that are loaded from the cache at once.
@@ -55,11 +54,8 @@ const (
 	maxStage  = time.Hour       // longer than any compilation
 )
 
-// errNoChild is wrapped by errors of the child process that are not the module's fault.
-var errNoChild = errors.New("no compile child")
-
-// compiler compiles modules into stages, each in a child process: wazero's compiler may take any time and memory for a small
-// module, ignores its context, and ends the process if there is no memory.
+// compiler compiles modules into stages, each in a child process: wazero's compiler may take any time and memory for a
+// small module, ignores its context, and ends the process if there is no memory.
 //
 //	host                                 child (the same program, in the stage, without environment)
 //	 │── start ─────────────────────────▶ limits itself: address space, processor time, no core dump
@@ -67,14 +63,11 @@ var errNoChild = errors.New("no compile child")
 //	 │── the module, on stdin ──────────▶ compiles; wazero writes the entry into the stage
 //	 │◀──────── done, invalid, crash ... │
 //
-// A child that ends without a verdict has died of the module: how it died is the reason of the refusal.
+// If a child ends without a verdict, the module is refused for how the child died.
 type compiler struct {
-	command []string      // nil: in this process
-	time    time.Duration // that a compilation may take at most
-	memory  int64         // the same
-	turns   *turns.Turns  // at compiling; weighs memory
-	loads   *turns.Turns  // at loading what is compiled
-	logger  hclog.Logger
+	cfg   Config
+	turns *turns.Turns // at compiling; weighs memory
+	loads *turns.Turns // at loading from the cache; weighs the size of modules
 
 	mu      sync.Mutex
 	closed  bool
@@ -82,34 +75,32 @@ type compiler struct {
 	claims  map[string]chan struct{} // by key; closed when the compilation has ended
 }
 
-// refusal is remembered, so that a folder full of copies takes no longer than one.
+// refusal is remembered, so that a folder full of copies takes no longer than one of them.
 type refusal struct {
-	err   *RefusedError
+	err   *Error
 	until time.Time
 }
 
 // rememberFor is how long a refused module is not compiled again. It has an end, since the machine may have been slow.
 const rememberFor = 10 * time.Minute
 
-// newCompiler makes a compiler for half of the processors, but for two modules at least, and a small one beside them.
+// newCompiler makes a compiler for cfg.Children modules at once, two at least, and a small one beside them.
 func newCompiler(cfg Config) *compiler {
-	c := &compiler{
-		command: cfg.Compiler, time: cfg.CompileTime, memory: cfg.CompileMemory, logger: cfg.Logger,
-		refused: map[string]refusal{}, claims: map[string]chan struct{}{},
+	if cfg.Time <= 0 {
+		cfg.Time = slowdown * DefaultTime
+	}
+	if cfg.Memory <= 0 {
+		cfg.Memory = DefaultMemory
+	}
+	small := cfg.budget(smallCode).memory
+	return &compiler{
+		cfg: cfg, refused: map[string]refusal{}, claims: map[string]chan struct{}{},
 		loads: turns.New(turns.Config{Places: max(2, goruntime.GOMAXPROCS(0)), Room: maxLoading}),
+		turns: turns.New(turns.Config{Places: max(2, cfg.Children), Room: 2*cfg.Memory - small, Small: small}),
 	}
-	if c.time <= 0 {
-		c.time = slowdown * DefaultCompileTime
-	}
-	if c.memory <= 0 {
-		c.memory = DefaultCompileMemory
-	}
-	small := c.budget(smallCode).memory
-	c.turns = turns.New(turns.Config{Places: max(2, cfg.Guests/2), Room: 2*c.memory - small, Small: small})
-	return c
 }
 
-// remembered is the recent refusal of a module, else nil.
+// remembered is the recent refusal of a module, nil if there is none.
 func (c *compiler) remembered(key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +110,7 @@ func (c *compiler) remembered(key string) error {
 	return nil
 }
 
-func (c *compiler) remember(key string, err *RefusedError) {
+func (c *compiler) remember(key string, err *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -127,7 +118,8 @@ func (c *compiler) remember(key string, err *RefusedError) {
 	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
 }
 
-// claim claims a compilation for the caller, who calls done at its end. other is closed at the end of another caller's claim.
+// claim claims the compilation of a module for the caller, who calls done at its end. If another caller has claimed it,
+// other is closed when that compilation ends.
 func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,30 +146,31 @@ func (c *compiler) close() {
 	c.closed = true
 }
 
-// budget is what a compilation may take.
+// budget bounds a compilation.
 type budget struct {
 	memory    int64         // bytes
-	processor time.Duration // of processor time
+	processor time.Duration // processor time
 	wall      time.Duration // until the child is killed; it has the lowest priority
 }
 
-// budget is that of a module by the size of its code in bytes.
-func (c *compiler) budget(code int) budget {
+// budget is the budget of a module with so many bytes of code.
+func (c Config) budget(code int) budget {
 	b := budget{
-		memory:    min(c.memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
-		processor: min(c.time, slowdown*(baseTime+timePerMiB*time.Duration(code)/(1<<20))),
+		memory:    min(c.Memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
+		processor: min(c.Time, slowdown*(baseTime+timePerMiB*time.Duration(code)/(1<<20))),
 	}
 	b.processor = (b.processor + time.Second - 1).Truncate(time.Second) // the system counts in seconds
 	b.wall = max(b.processor, min(10*b.processor, maxStage/2))
 	return b
 }
 
-// compile makes wazero write a module's entry into a stage. A *RefusedError is the module's fault, any other error the host's.
+// compile makes wazero write a module's entry into a stage. An *Error is the module's fault, any other error the
+// host's.
 func (c *compiler) compile(ctx context.Context, stage string, p *program, b budget) error {
 	started := time.Now()
 	var v verdict
 	var err error
-	if c.command == nil {
+	if c.cfg.Child == nil {
 		var binary []byte
 		if binary, err = p.source.read(); err == nil {
 			v = verdictOf(compileIn(ctx, stage, binary))
@@ -189,26 +182,26 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 		return err
 	}
 	if v.End == endCrash {
-		c.logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
+		c.cfg.Logger.Debug("compiler crashed", "digest", p.digest, "output", v.Text)
 	}
 	if err := b.refusal(v); err != nil {
-		if refused, ok := errors.AsType[*RefusedError](err); ok && v.End != endKilled {
+		if refused, ok := errors.AsType[*Error](err); ok && v.End != endKilled {
 			c.remember(p.key, refused)
 		}
 		return err
 	}
-	c.logger.Debug("module compiled", "digest", p.digest, "size", p.source.size, "duration", time.Since(started))
+	c.cfg.Logger.Debug("module compiled", "digest", p.digest, "size", p.source.size, "duration", time.Since(started))
 	return nil
 }
 
-// inChild starts a child, hands it the module, and returns how it ended. When it returns, the child has ended.
+// inChild starts a child, hands it the module, waits for its end, and returns its verdict.
 func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budget) (verdict, error) {
-	// Linux kills the child when the thread ends that started it, which is meant for a host that dies.
+	// Linux kills the child when the thread that started it ends. Pdeathsig is meant for a host that dies.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, c.command[0], append(slices.Clip(c.command[1:]),
+	cmd := exec.CommandContext(bounded, c.cfg.Child[0], append(slices.Clip(c.cfg.Child[1:]),
 		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(p.source.size, 10))...)
 	var stdout, stderr head
 	cmd.Dir = stage
@@ -219,7 +212,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	cmd.WaitDelay = childWait
 	err := cmd.Start()
 	if err == nil {
-		c.logger.Debug("compile child started", "digest", p.digest, "pid", cmd.Process.Pid)
+		c.cfg.Logger.Debug("compile child started", "digest", p.digest, "pid", cmd.Process.Pid)
 		err = cmd.Wait()
 	}
 	v, ready := lastVerdict(stdout.text)
@@ -229,7 +222,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	case ctx.Err() != nil:
 		return verdict{}, context.Cause(ctx)
 	case !ready:
-		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.command, err, label(firstLine(string(stderr.text))))
+		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.cfg.Child, err, redact.Label(redact.FirstLine(string(stderr.text))))
 	case bounded.Err() != nil && !b.spent(cmd.ProcessState):
 		return verdict{}, fmt.Errorf("%w: the machine is too busy: it got %v of processor time in %v",
 			errNoChild, processorTime(cmd.ProcessState).Round(time.Millisecond), b.wall)
@@ -238,7 +231,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	}
 }
 
-// postMortem finds out why a child died without a verdict.
+// postMortem is the verdict on a module whose child died without one.
 func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) verdict {
 	killed := state.ExitCode() < 0
 	switch {
@@ -253,16 +246,16 @@ func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) 
 	}
 }
 
-// spent tells whether a child has used up its processor time. Linux counts ticks for the limit, but reports what it measures:
-// much less where other processes run between the ticks.
+// spent reports whether a child has used up its processor time. For the limit Linux counts ticks, but it reports
+// measured time, which is much less where other processes run between the ticks.
 func (b budget) spent(state *os.ProcessState) bool { return processorTime(state) >= b.processor/2 }
 
 func processorTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// lacksMemory recognizes a Go process that died for want of memory. The last text is that of a fault in Go's runtime, outside
-// all goroutines: it does not check every allocation.
+// lacksMemory recognizes a Go process that died for want of memory. The last text is a fault of Go's runtime outside
+// all goroutines, because it does not check every allocation.
 func lacksMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",
@@ -270,31 +263,37 @@ func lacksMemory(stderr string) bool {
 	}, func(words string) bool { return strings.Contains(stderr, words) })
 }
 
-// refusal is the error of a compilation within the budget; nil if it is done.
+// refusal is the error of a compilation within the budget; nil if it succeeded.
 func (b budget) refusal(v verdict) error {
 	const smaller = "split its largest functions, or build it with fewer of them inlined (wasm-opt -O); `quern plugin check` tries it out"
 	switch v.End {
 	case endDone:
 		return nil
 	case endInvalid:
-		return refuse("not a valid WebAssembly module: "+label(firstLine(v.Text)), "",
-			"build it again, without proposals beyond WebAssembly 2.0")
+		return &Error{
+			"not a valid WebAssembly module: " + redact.Label(redact.FirstLine(v.Text)),
+			"build it again, without proposals beyond WebAssembly 2.0",
+		}
 	case endCrash:
-		return refuse("the compiler crashed on it: "+label(firstLine(v.Text)), "",
-			"build it with other optimizations (wasm-opt -O), or with another version of its toolchain")
+		return &Error{
+			"the compiler crashed on it: " + redact.Label(redact.FirstLine(v.Text)),
+			"build it with other optimizations (wasm-opt -O), or with another version of its toolchain",
+		}
 	case endMemory:
-		return refuse("compiling it takes more than "+units.FormatSize(b.memory)+" of memory", "", smaller)
+		return &Error{"compiling it takes more than " + units.FormatSize(b.memory) + " of memory", smaller}
 	case endTime:
-		return refuse("compiling it takes more than "+b.processor.String()+" of processor time", "", smaller)
+		return &Error{"compiling it takes more than " + b.processor.String() + " of processor time", smaller}
 	case endKilled:
-		return refuse("compiling it was ended by a SIGKILL, as the system does when it has no more memory", "",
-			"give the host more memory, or "+smaller)
+		return &Error{
+			"compiling it was ended by a SIGKILL, as the system does when it has no more memory",
+			"give the host more memory, or " + smaller,
+		}
 	default:
-		return fmt.Errorf("compile: %s", label(firstLine(v.Text)))
+		return fmt.Errorf("compile: %s", redact.Label(redact.FirstLine(v.Text)))
 	}
 }
 
-// head keeps the beginning of what is written to it, and drops the rest.
+// head keeps the first maxChildText bytes written to it.
 type head struct{ text []byte }
 
 func (h *head) Write(p []byte) (int, error) {

@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"context"
@@ -12,46 +12,47 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// canaryModule is built from canary.wat, which tells how.
+// canaryModule is built from canary.wat, whose first lines have the command.
 //
 //go:embed canary.wasm
 var canaryModule []byte
 
-// canary tries the compiler, once for the process. It runs a small program twice, rewritten and compiled as guests are, and
-// interpreted, and compares the results. The program computes what wazero's compilers have computed wrongly before. It takes
-// some milliseconds.
+// canary tests the compiler, once for the process. It runs a small program twice, compiled like a guest and
+// interpreted, and compares the results. The program repeats computations that wazero's compilers got wrong before. It
+// takes some milliseconds.
 var canary = sync.OnceValue(func() error {
 	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
 	if err != nil {
-		return fmt.Errorf("%w: rewrite the program that tries it: %w", ErrEngine, err)
+		return fmt.Errorf("%w: rewrite the program that tries it: %w", ErrCompiler, err)
 	}
 	want, err := runCanary(wazero.NewRuntimeConfigInterpreter(), canaryModule)
 	if err != nil {
-		return fmt.Errorf("%w: the interpreter: %w", ErrEngine, err)
+		return fmt.Errorf("%w: the interpreter: %w", ErrCompiler, err)
 	}
 	got, err := runCanary(wazero.NewRuntimeConfigCompiler(), file.Binary)
 	if err != nil {
 		return fmt.Errorf("%w: the compiler for %s does not run, maybe because this system gives no executable memory (seccomp, SELinux): %w",
-			ErrEngine, goruntime.GOARCH, err)
+			ErrCompiler, goruntime.GOARCH, err)
 	}
 	return agree(got, want)
 })
 
-// agree is nil if the compiler computes what the interpreter does.
+// agree returns an error if the compiler's results differ from the interpreter's.
 func agree(got, want []string) error {
 	for i, result := range want {
 		if i >= len(got) || got[i] != result {
 			return fmt.Errorf("%w: the compiler for %s computes %q instead of %q: use another build of quern, and report it as SECURITY.md says",
-				ErrEngine, goruntime.GOARCH, got[min(i, len(got)):min(i+1, len(got))], result)
+				ErrCompiler, goruntime.GOARCH, got[min(i, len(got)):min(i+1, len(got))], result)
 		}
 	}
 	return nil
 }
 
-// runCanary runs the program, and returns what it computes.
+// runCanary runs the program, and returns its results.
 func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // wazero panics if it gets no memory
@@ -62,7 +63,7 @@ func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, er
 	rt := wazero.NewRuntimeWithConfig(ctx, config)
 	defer func() { err = errors.Join(err, rt.Close(ctx)) }()
 	plenty := func(_ context.Context, _ api.Module, stack []uint64) { stack[0] = 1 << 30 }
-	if err := instantiateTick(ctx, rt, plenty); err != nil {
+	if err := addTick(ctx, rt, plenty); err != nil {
 		return nil, err
 	}
 	module, err := rt.Instantiate(ctx, binary)
@@ -72,7 +73,7 @@ func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, er
 	for _, name := range []string{"floats", "digits", "calls", "memories", "beyond"} {
 		for n := range uint64(12) {
 			got, err := module.ExportedFunction(name).Call(ctx, n)
-			results = append(results, fmt.Sprintf("%s(%d) = %x %s", name, n, got, firstLine(fmt.Sprint(err))))
+			results = append(results, fmt.Sprintf("%s(%d) = %x %s", name, n, got, redact.FirstLine(fmt.Sprint(err))))
 		}
 	}
 	return results, nil

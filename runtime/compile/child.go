@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"bytes"
@@ -19,10 +19,10 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// CompileChild is all that a process does which an Engine has started by Config.Compiler: it limits itself, and then compiles
-// one module. args are those that the Engine has added to Config.Compiler. The module comes from stdin, the verdict goes to
-// stdout, the code into the working directory. An error means that there is no verdict.
-func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+// Child is the whole main function of a compile child, which a Cache starts by Config.Child: it limits this process,
+// and then compiles one module. args are the arguments that the Cache has added. The module comes from stdin, the
+// verdict goes to stdout, the code into the working directory. An error means that there is no verdict.
+func Child(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	const count = 3
 	if len(args) != count {
 		return fmt.Errorf("got %d arguments, want the bytes of memory, the seconds of processor time and the bytes of the module", len(args))
@@ -55,7 +55,7 @@ func CompileChild(ctx context.Context, args []string, stdin io.Reader, stdout io
 	return out.Encode(v)
 }
 
-// compileIn compiles a module so that wazero writes the entry below the stage.
+// compileIn compiles a module, and lets wazero write the entry below the stage.
 func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	cache, err := wazero.NewCompilationCacheWithDir(stage)
 	if err != nil {
@@ -67,7 +67,7 @@ func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	return err
 }
 
-// verdict is how a compilation ended. A child writes two to stdout, each as a line of JSON; the first is endReady.
+// verdict says how a compilation ended. A child writes two to stdout, each as a line of JSON; the first is endReady.
 type verdict struct {
 	End  string `json:"end"`
 	Text string `json:"text,omitempty"`
@@ -78,17 +78,17 @@ const maxChildText = 64 << 10
 
 // The ends of a compilation.
 const (
-	endReady   = "ready" // none yet
+	endReady   = "ready" // not yet
 	endDone    = "done"
-	endInvalid = "invalid" // Text: what the compiler says
+	endInvalid = "invalid" // Text: the compiler's error
 	endCrash   = "crash"   // Text: its stderr, or the panic
 	endMemory  = "memory"
 	endTime    = "time"
 	endKilled  = "killed"
-	endFailed  = "failed" // Text: what the system says
+	endFailed  = "failed" // Text: the system's error
 )
 
-// lastVerdict reads what a child wrote. End is empty if it wrote no verdict.
+// lastVerdict reads a child's stdout. End is empty if there is no verdict in it.
 func lastVerdict(stdout []byte) (last verdict, ready bool) {
 	for decoder := json.NewDecoder(bytes.NewReader(stdout)); ; {
 		var v verdict
@@ -103,7 +103,7 @@ func lastVerdict(stdout []byte) (last verdict, ready bool) {
 	}
 }
 
-// verdictOf is the verdict on what wazero returned.
+// verdictOf is the verdict on an error of wazero's compiler.
 func verdictOf(err error) verdict {
 	var crash *panicError
 	var path *fs.PathError
@@ -123,12 +123,12 @@ func verdictOf(err error) verdict {
 	}
 }
 
-// killChild ends the child and whatever it has started.
+// killChild ends the child and its descendants.
 func killChild(p *os.Process) error {
 	return errors.Join(syscall.Kill(-p.Pid, syscall.SIGKILL), p.Kill())
 }
 
-// limitChild bounds this process, for good, and drops what it does not need.
+// limitChild limits this process for good, and closes inherited files.
 func limitChild(memory, seconds int64) error {
 	space, err := addressSpace(memory)
 	if err == nil && space > 0 {

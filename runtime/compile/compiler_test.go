@@ -1,4 +1,4 @@
-package runtime
+package compile
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
-	"github.com/quern-project/quern/runtime/wasm"
 )
 
 // The test binary is the compile child of its own tests: by its first argument it knows what to be.
@@ -37,15 +36,15 @@ func beChild(mode string, args []string) int {
 	var err error
 	switch mode {
 	case childGood:
-		err = CompileChild(ctx, args, os.Stdin, os.Stdout)
+		err = Child(ctx, args, os.Stdin, os.Stdout)
 	case childCrash:
 		fmt.Println(`{"end":"ready"}`)
 		panic("no such register\n\x1b[31m")
 	case childHost:
-		var engine *Engine
+		var cache *Cache
 		logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: os.Stderr})
-		if engine, err = newEngine(ctx, Config{CacheDir: args[0], Compiler: compiledBy(childGood), Logger: logger}, testVersion); err == nil {
-			err = compileInto(ctx, engine, slow(), "slow")
+		if cache, err = open(ctx, Config{Dir: args[0], Child: compiledBy(childGood), Logger: logger}); err == nil {
+			err = compileInto(ctx, cache, slow(), "slow")
 		}
 	}
 	if err != nil {
@@ -55,39 +54,12 @@ func beChild(mode string, args []string) int {
 	return 0
 }
 
-// newCode is the code of a module that is compiled as it is.
-func newCode(engine *Engine, binary []byte) *machineCode {
-	return engine.caches.code(&wasm.Rewritten{Binary: binary, Code: len(binary)}, Command)
-}
-
-// compileInto compiles a module as it is into the cache of an engine, and loads its code.
-func compileInto(ctx context.Context, engine *Engine, binary []byte, digest string) error {
-	c := newCode(engine, binary)
-	err := c.hold(ctx, "", digest)
-	if err == nil {
-		c.release()
-	}
-	return errors.Join(err, c.close(context.WithoutCancel(ctx)))
-}
-
 func compiledBy(mode string) []string {
 	program, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
 	return []string{program, mode}
-}
-
-// withBody is a module of one function with so many i32 locals.
-func withBody(locals int, code []byte) []byte {
-	body := append([]byte{1}, runtimetest.Number(uint32(locals))...)
-	body = append(append(append(body, 0x7f), code...), 0x0b)
-	return runtimetest.Module(
-		runtimetest.Section(runtimetest.TypeSection, runtimetest.FunctionType("", "")),
-		runtimetest.Section(runtimetest.FunctionSection, []byte{0}),
-		runtimetest.Section(runtimetest.ExportSection, runtimetest.Export("_start", runtimetest.FunctionKind, 0)),
-		runtimetest.Section(runtimetest.CodeSection, append(runtimetest.Number(uint32(len(body))), body...)),
-	)
 }
 
 // slow takes the compiler minutes: nested loops that each set one of many locals.
@@ -99,60 +71,25 @@ func slow() []byte {
 		code = append(append(append(code, 0x03, 0x40, 0x20), local...), 0x41, 1, 0x6a, 0x21)
 		code = append(code, local...)
 	}
-	return withBody(locals, append(code, bytes.Repeat([]byte{0x20, 0, 0x0d, 0, 0x0b}, depth)...))
+	return runtimetest.Locals(locals, append(code, bytes.Repeat([]byte{0x20, 0, 0x0d, 0, 0x0b}, depth)...))
 }
 
 // large takes the compiler gigabytes: a function of millions of instructions.
 func large() []byte {
-	return withBody(1, bytes.Repeat([]byte{0x20, 0, 0x41, 1, 0x6a, 0x21, 0}, 4<<20))
-}
-
-// setupCompiler returns an engine that compiles in children, its cache directory, and its log. When the
-// test ends, no stage may be left.
-func setupCompiler(t *testing.T, cfg Config) (engine *Engine, log *bytes.Buffer) {
-	t.Helper()
-	if cfg.CacheDir == "" {
-		cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
-	}
-	if cfg.Logger == nil {
-		cfg.Logger, log = logTo(t)
-	}
-	engine, err := newEngine(t.Context(), cfg, testVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stages, err := fs.Glob(os.DirFS(cfg.CacheDir), stagePrefix+"*"); err != nil || len(stages) > 0 {
-			t.Errorf("stages left: %v, %v", stages, err)
-		}
-		if err := engine.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return engine, log
-}
-
-// refusedAs fails the test if an error is not the refusal that is wanted.
-func refusedAs(t *testing.T, err error, want string) {
-	t.Helper()
-	var refused *RefusedError
-	if !errors.As(err, &refused) || len(refused.Refusals) != 1 || !strings.HasPrefix(refused.Refusals[0].What, want) {
-		t.Fatalf("Load = %v, want a refusal: %s", err, want)
-	}
-	checkRefusals(t, refused.Refusals)
+	return runtimetest.Locals(1, bytes.Repeat([]byte{0x20, 0, 0x41, 1, 0x6a, 0x21, 0}, 4<<20))
 }
 
 func TestCompileChild(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
-	for i, children := range []int{1, 0} { // the second engine finds what the first has compiled
-		engine, log := setupCompiler(t, Config{CacheDir: dir, Compiler: compiledBy(childGood)})
-		module := loadInto(t, engine, runtimetest.Echo(t))
-		if got := complete(t, call(t, module, "hello", Limits{})); got != "hello" {
-			t.Errorf("output = %q", got)
+	for i, children := range []int{1, 0} { // the second cache finds what the first has compiled
+		cache, log := setupCompiler(t, Config{Dir: dir, Child: compiledBy(childGood)})
+		code := newCode(cache, plain())
+		if err := errors.Join(runs(t.Context(), code), code.Close(t.Context())); err != nil {
+			t.Error(err)
 		}
 		if got := strings.Count(log.String(), "compile child started"); got != children || strings.Contains(log.String(), "WARN") {
-			t.Errorf("engine %d started %d children, want %d:\n%s", i, got, children, log)
+			t.Errorf("cache %d started %d children, want %d:\n%s", i, got, children, log)
 		}
 	}
 }
@@ -166,33 +103,33 @@ func TestCompileChildRefusals(t *testing.T) {
 		logged string
 	}{
 		"ErrInvalid": {
-			cfg:    Config{Compiler: compiledBy(childGood)},
-			binary: command([]byte{0x1a}), // drops what is not there
+			cfg:    Config{Child: compiledBy(childGood)},
+			binary: runtimetest.Locals(1, []byte{0x1a}), // drops what is not there
 			want:   "not a valid WebAssembly module: ",
 		},
 		"ErrMemory": {
-			cfg:    Config{Compiler: compiledBy(childGood), CompileMemory: 64 << 20},
+			cfg:    Config{Child: compiledBy(childGood), Memory: 64 << 20},
 			binary: large(),
 			want:   "compiling it takes more than 64MiB of memory",
 		},
 		"ErrTime": {
-			cfg:    Config{Compiler: compiledBy(childGood), CompileTime: time.Second},
+			cfg:    Config{Child: compiledBy(childGood), Time: time.Second},
 			binary: slow(),
 			want:   "compiling it takes more than 1s of processor time",
 		},
 		"ErrCrash": {
-			cfg:    Config{Compiler: compiledBy(childCrash)},
-			binary: command(nil),
+			cfg:    Config{Child: compiledBy(childCrash)},
+			binary: plain(),
 			want:   "the compiler crashed on it: panic: no such register",
 			logged: "goroutine 1 [running]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			engine, log := setupCompiler(t, test.cfg)
-			err := compileInto(t.Context(), engine, test.binary, "digest")
+			cache, log := setupCompiler(t, test.cfg)
+			err := compileInto(t.Context(), cache, test.binary, "digest")
 			refusedAs(t, err, test.want)
-			err = compileInto(t.Context(), engine, test.binary, "copy")
+			err = compileInto(t.Context(), cache, test.binary, "copy")
 			refusedAs(t, err, test.want)
 			if got := strings.Count(log.String(), "compile child started"); got != 1 {
 				t.Errorf("a copy of what was refused was compiled again: %d children", got)
@@ -200,7 +137,7 @@ func TestCompileChildRefusals(t *testing.T) {
 			if strings.Contains(log.String(), "WARN") || !strings.Contains(log.String(), test.logged) {
 				t.Errorf("log:\n%s", log)
 			}
-			if entries := entriesOf(t, engine.caches.main.dir); len(entries) != 0 {
+			if entries := entriesOf(t, cache.main.dir); len(entries) != 0 {
 				t.Errorf("entries = %v", entries)
 			}
 		})
@@ -216,9 +153,9 @@ func TestCompileChildFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			engine, log := setupCompiler(t, Config{Compiler: compiler})
-			_, err := engine.Load(t.Context(), runtimetest.Echo(t))
-			var refused *RefusedError
+			cache, log := setupCompiler(t, Config{Child: compiler})
+			err := compileInto(t.Context(), cache, plain(), "digest")
+			var refused *Error
 			if !errors.Is(err, errNoChild) || errors.As(err, &refused) {
 				t.Errorf("Load = %v, want an error of the host's", err)
 			}
@@ -229,20 +166,44 @@ func TestCompileChildFaults(t *testing.T) {
 	}
 	t.Run("ErrBusy", func(t *testing.T) {
 		t.Parallel()
-		engine, _ := setupCompiler(t, Config{Compiler: compiledBy(childGood)})
+		cache, _ := setupCompiler(t, Config{Child: compiledBy(childGood)})
 		b := budget{memory: 1 << 30, processor: time.Hour, wall: time.Second}
-		m := newCode(engine, slow())
-		defer func() { _ = m.source.close() }()
-		v, err := engine.compiler.inChild(t.Context(), t.TempDir(), &m.program, b)
+		m := newCode(cache, slow())
+		defer func() { _ = m.Close(t.Context()) }()
+		v, err := cache.compiler.inChild(t.Context(), t.TempDir(), &m.program, b)
 		if !errors.Is(err, errNoChild) {
 			t.Errorf("a child without a processor: %v, %v, want an error of the host's", v, err)
 		}
 	})
 }
 
+// setupCompiler returns a cache in a directory of its own, and its log. When the test ends, no stage may be left.
+func setupCompiler(t *testing.T, cfg Config) (cache *Cache, log *bytes.Buffer) {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = filepath.Join(t.TempDir(), "cache")
+	}
+	cache, log = setup(t, cfg)
+	t.Cleanup(func() {
+		if stages, err := fs.Glob(os.DirFS(cfg.Dir), stagePrefix+"*"); err != nil || len(stages) > 0 {
+			t.Errorf("stages left: %v, %v", stages, err)
+		}
+	})
+	return cache, log
+}
+
+// refusedAs fails the test if an error is not the refusal that is wanted.
+func refusedAs(t *testing.T, err error, want string) {
+	t.Helper()
+	refused, ok := errors.AsType[*Error](err)
+	if !ok || !strings.HasPrefix(refused.Reason, want) || refused.Remedy == "" {
+		t.Fatalf("compile = %v, want a refusal: %s", err, want)
+	}
+}
+
 // underway is a compilation of slow that has begun.
 type underway struct {
-	engine *Engine
+	cache  *Cache
 	stage  string
 	pid    int
 	cancel context.CancelCauseFunc
@@ -254,16 +215,16 @@ func startSlow(t *testing.T) underway {
 	log := make(lines, 100)
 	u := underway{ended: make(chan error, 1)}
 	logger := hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: log})
-	u.engine, _ = setupCompiler(t, Config{Compiler: compiledBy(childGood), Logger: logger})
+	u.cache, _ = setupCompiler(t, Config{Child: compiledBy(childGood), Logger: logger})
 	var ctx context.Context
 	ctx, u.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { u.cancel(nil) })
 	go func() {
-		err := compileInto(ctx, u.engine, slow(), "digest")
+		err := compileInto(ctx, u.cache, slow(), "digest")
 		u.ended <- err
 	}()
 	u.pid = log.pid(t)
-	u.stage = compiling(t, u.engine.caches.main.dir)
+	u.stage = compiling(t, u.cache.main.dir)
 	return u
 }
 
@@ -316,6 +277,9 @@ func compiling(t *testing.T, dir string) string {
 	return filepath.Dir(found[0])
 }
 
+// patience is how long a test waits for what should be there at once.
+const patience = 2 * time.Minute
+
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, patience, 5*time.Millisecond, what)
@@ -325,9 +289,9 @@ func eventually(t testing.TB, what string, holds func() bool) {
 // another's small one; and children that are at work together have been given no more memory than all may have.
 func TestCompileTurns(t *testing.T) {
 	t.Parallel()
-	c := newCompiler(Config{Guests: 8})
+	c := newCompiler(Config{Children: 4})
 	take := func(ctx context.Context, owner string, code int) (func(), error) {
-		return c.turns.Take(ctx, owner, c.budget(code).memory)
+		return c.turns.Acquire(ctx, owner, c.cfg.budget(code).memory)
 	}
 	gone, cancel := context.WithCancelCause(t.Context())
 	errGone := errors.New("gone")
@@ -366,21 +330,21 @@ func TestCompileTurns(t *testing.T) {
 func TestCompileBudget(t *testing.T) {
 	t.Parallel()
 	c := newCompiler(Config{})
-	small, audited, big := c.budget(16<<10), c.budget(84<<20/10), c.budget(60<<20)
+	small, audited, big := c.cfg.budget(16<<10), c.cfg.budget(84<<20/10), c.cfg.budget(60<<20)
 	if small.memory != 576<<20 || small.processor < slowdown*4*time.Second || small.processor > slowdown*5*time.Second {
 		t.Errorf("16 KiB: %+v", small)
 	}
 	if audited.memory != 1088<<20 || audited.processor < slowdown*50*time.Second {
 		t.Errorf("8.4 MiB: %+v", audited)
 	}
-	if big.memory != DefaultCompileMemory || big.processor != slowdown*DefaultCompileTime {
+	if big.memory != DefaultMemory || big.processor != slowdown*DefaultTime {
 		t.Errorf("60 MiB: %+v", big)
 	}
-	c = newCompiler(Config{CompileMemory: 1 << 20, CompileTime: time.Millisecond})
-	if got := c.budget(26 << 20); got.memory != 1<<20 || got.processor != time.Second || got.wall < got.processor {
+	c = newCompiler(Config{Memory: 1 << 20, Time: time.Millisecond})
+	if got := c.cfg.budget(26 << 20); got.memory != 1<<20 || got.processor != time.Second || got.wall < got.processor {
 		t.Errorf("set: %+v", got)
 	}
-	release, err := c.turns.Take(t.Context(), "", c.budget(26<<20).memory)
+	release, err := c.turns.Acquire(t.Context(), "", c.cfg.budget(26<<20).memory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +368,7 @@ func TestCompileVerdicts(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, got, test.want)
 		}
 	}
-	var refused *RefusedError
+	var refused *Error
 	if err := (budget{}).refusal(verdict{End: endFailed, Text: disk.Error()}); err == nil || errors.As(err, &refused) {
 		t.Errorf("a full disk is %v, want an error of the host's", err)
 	}
@@ -414,8 +378,8 @@ func TestCompileChildArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"1", "2"}, {"1", "2", "many"}, {"-1", "1", "1"}, {"1", "2", "3", "4"}} {
 		var stdout bytes.Buffer
-		if err := CompileChild(t.Context(), args, strings.NewReader(""), &stdout); err == nil || stdout.Len() > 0 {
-			t.Errorf("CompileChild(%q) = %v, wrote %q", args, err, &stdout)
+		if err := Child(t.Context(), args, strings.NewReader(""), &stdout); err == nil || stdout.Len() > 0 {
+			t.Errorf("Child(%q) = %v, wrote %q", args, err, &stdout)
 		}
 	}
 }
@@ -436,7 +400,7 @@ func TestCompileChildCancelled(t *testing.T) {
 	u := startSlow(t)
 	errGone := errors.New("gone")
 	u.cancel(errGone)
-	var refused *RefusedError
+	var refused *Error
 	if err := u.end(t); !errors.Is(err, errGone) || errors.As(err, &refused) {
 		t.Errorf("compile = %v, want the cause and no refusal", err)
 	}
