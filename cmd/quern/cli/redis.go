@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+// RedisFlags are those that say which Redis.
+var RedisFlags = []string{"redis", "redis-file"}
+
+// UsesRedis marks a command, and those below it, that connect to the Redis of the user.
+const UsesRedis = "redis"
+
+// connects reports whether a command connects to the Redis of the user.
+func connects(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.Annotations[UsesRedis] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// RefuseUnusedFlags refuses a Redis for a command that has no use for one. `quern dev` says more about it.
+func RefuseUnusedFlags(cmd *cobra.Command) error {
+	for _, name := range RedisFlags {
+		if flag := cmd.Flag(name); flag != nil && flag.Changed && !connects(cmd) && cmd.Name() != "dev" {
+			return Usagef("%s needs no Redis: leave --%s out", cmd.CommandPath(), name)
+		}
+	}
+	return nil
+}
+
+// HideUnusedFlags makes the help of a command that needs no Redis say nothing of one.
+func HideUnusedFlags(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, name := range RedisFlags {
+			cmd.Flag(name).Hidden = !connects(cmd) && cmd != root
+		}
+		help(cmd, args)
+	})
+}

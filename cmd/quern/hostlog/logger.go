@@ -1,0 +1,103 @@
+package hostlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/cmd/quern/show"
+)
+
+// digests are the fields that have one.
+var digests = []string{"digest", "replaces", "serving"}
+
+// logger gives the fields of all records one form: durations in seconds, the beginnings of digests, and the fields of a guest's
+// line as they are, each on its own where the log is text.
+type logger struct {
+	hclog.Logger
+	json bool
+}
+
+func New(options *hclog.LoggerOptions) hclog.Logger {
+	return logger{hclog.New(options), options.JSONFormat}
+}
+
+func (l logger) Log(level hclog.Level, text string, args ...any) {
+	if level >= l.GetLevel() {
+		l.Logger.Log(level, text, l.fields(args)...)
+	}
+}
+
+func (l logger) Trace(text string, args ...any) { l.Log(hclog.Trace, text, args...) }
+
+func (l logger) Debug(text string, args ...any) { l.Log(hclog.Debug, text, args...) }
+
+func (l logger) Info(text string, args ...any) { l.Log(hclog.Info, text, args...) }
+
+func (l logger) Warn(text string, args ...any) { l.Log(hclog.Warn, text, args...) }
+
+func (l logger) Error(text string, args ...any) { l.Log(hclog.Error, text, args...) }
+
+func (l logger) With(args ...any) hclog.Logger {
+	return logger{l.Logger.With(l.fields(args)...), l.json}
+}
+
+func (l logger) Named(name string) hclog.Logger { return logger{l.Logger.Named(name), l.json} }
+
+func (l logger) ResetNamed(name string) hclog.Logger {
+	return logger{l.Logger.ResetNamed(name), l.json}
+}
+
+// fields are names and values in the form of the log.
+func (l logger) fields(args []any) []any {
+	formed := make([]any, 0, len(args))
+	for i := 0; i+1 < len(args); i += 2 {
+		name, value := fmt.Sprint(args[i]), args[i+1]
+		switch v := value.(type) {
+		case time.Duration:
+			name, value = name+"_seconds", json.Number(strconv.FormatFloat(v.Round(time.Microsecond).Seconds(), 'f', -1, 64))
+		case string:
+			if slices.Contains(digests, name) {
+				value = v[:min(show.ShortDigest, len(v))]
+			}
+		case map[string]any:
+			if !l.json {
+				formed = append(formed, flat(name, v)...)
+				continue
+			}
+		}
+		formed = append(formed, name, value)
+	}
+	return formed
+}
+
+// flat makes each field of an object one of the record. A name keeps its letters, digits, points and dashes: nothing escapes it. Names
+// that would become the same differ in the number of _ at their ends.
+func flat(name string, object map[string]any) []any {
+	var fields []any
+	taken := map[string]bool{"": true}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		word := strings.Map(func(r rune) rune {
+			if strings.ContainsRune(".-", r) || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
+				return r
+			}
+			return '_'
+		}, key)
+		for taken[word] {
+			word += "_"
+		}
+		taken[word] = true
+		if text, ok := object[key].(string); ok {
+			fields = append(fields, name+"."+word, hclog.Quote(text))
+		} else if value, err := json.Marshal(object[key]); err == nil { // it was JSON
+			fields = append(fields, name+"."+word, string(value))
+		}
+	}
+	return fields
+}
