@@ -111,6 +111,7 @@ const maxLines = 1000
 
 type pkg struct {
 	ImportPath, Name, Doc string
+	Export                string // the file with its types, if list was asked for it
 	GoFiles, Imports      []string
 }
 
@@ -144,7 +145,7 @@ func root(t *testing.T) string {
 // of this machine.
 func list(t *testing.T, goos, goarch string, args ...string) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Name,Doc,GoFiles,Imports"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Name,Doc,Export,GoFiles,Imports"}, args...)...)
 	cmd.Dir = root(t)
 	cmd.Env = os.Environ()
 	if goos != "" {
