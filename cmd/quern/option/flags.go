@@ -170,7 +170,8 @@ func Pairs(flags *pflag.FlagSet, values *map[string]string, flag, usage string) 
 		(*values)[name] = value
 		return *values, nil
 	}
-	Parsed(flags, values, flag+"s", parse, show.JoinPairs, flag, usage)
+	text := func(values map[string]string) string { return show.Pairs(values).String() }
+	Parsed(flags, values, flag+"s", parse, text, flag, usage)
 }
 
 // Choice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.

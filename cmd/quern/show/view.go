@@ -21,15 +21,6 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// JoinPairs are pairs as flags take them.
-func JoinPairs(pairs map[string]string) string {
-	words := make([]string, 0, len(pairs))
-	for _, name := range slices.Sorted(maps.Keys(pairs)) {
-		words = append(words, name+"="+pairs[name])
-	}
-	return strings.Join(words, " ")
-}
-
 // View is what a command shows of a thing. In JSON it is an object of the fields with a key; for people it is lines, or a
 // row of a table, of the fields with a name.
 type View []Field
@@ -39,6 +30,14 @@ type View []Field
 type Field = struct {
 	Key, Name string
 	Value     any
+}
+
+// Lines is a view for people: names and values in turn.
+func Lines(pairs ...any) (v View) {
+	for i := 0; i < len(pairs); i += 2 {
+		v = append(v, Field{"", fmt.Sprint(pairs[i]), pairs[i+1]})
+	}
+	return v
 }
 
 // textOf is a value for people, "" for none.
@@ -218,4 +217,10 @@ func IsText(data []byte) bool {
 // Pairs are names with values, in the order of their names for people.
 type Pairs map[string]string
 
-func (p Pairs) String() string { return JoinPairs(p) }
+func (p Pairs) String() string {
+	words := make([]string, 0, len(p))
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		words = append(words, name+"="+p[name])
+	}
+	return strings.Join(words, " ")
+}

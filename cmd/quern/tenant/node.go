@@ -125,7 +125,10 @@ func newNodeReclaim(env cli.Environment) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		v := show.View{{"", "returned", got.Returned}, {"", "scheduled", got.Scheduled}, {"", "failed", got.Failed}, {"", "dropped", got.Dropped}}
+		v := show.Lines(
+			"returned", got.Returned, "scheduled", got.Scheduled, "failed", got.Failed,
+			"dropped", got.Dropped,
+		)
 		return show.Line(cmd, json, got, v.Line())
 	})
 }

@@ -51,33 +51,16 @@ func scheduleView(s *queue.Schedule) show.View {
 	if o.Priority != nil {
 		priority = *o.Priority
 	}
-	return append(show.View{
-		{"", "schedule", s.ID},
-		{"", "queue", s.Queue},
-		{"", "cron", s.Cron},
-		{"", "timezone", s.Timezone},
-		{"", "owner", s.Owner},
-		{"", "paused", show.Moment(s.Paused)},
-		{"", "error", problem},
-		{"", "next", ticks(next)},
-		{"", "last", show.Moment(s.Last)},
-		{"", "last task", s.LastID},
-		{"", "fired", s.Fired},
-		{"", "skipped", s.Skipped},
-		{"", "missed ticks", s.MissedTicks},
-		{"", "missed", string(s.Missed)},
-		{"", "max missed", show.Given(s.MaxMissed)},
-		{"", "window", show.Given(show.Span(s.Window))},
-		{"", "overlap", string(s.Overlap)},
-		{"", "priority", priority},
-		{"", "timeout", show.Given(show.Span(o.Timeout))},
-		{"", "max attempts", attemptsWord(o.Retry.MaxAttempts)},
-		{"", "", retryView(o.Retry)},
-		{"", "labels", show.Pairs(o.Labels)},
-		{"", "created", show.Moment(s.Created)},
-		{"", "updated", show.Moment(s.Updated)},
-		{"", "plugin absent since", show.Moment(s.Absent)},
-	}, bytesView("parameters", s.Parameters)...)
+	return append(show.Lines(
+		"schedule", s.ID, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "owner", s.Owner,
+		"paused", show.Moment(s.Paused), "error", problem, "next", ticks(next), "last", show.Moment(s.Last),
+		"last task", s.LastID, "fired", s.Fired, "skipped", s.Skipped, "missed ticks", s.MissedTicks,
+		"missed", string(s.Missed), "max missed", show.Given(s.MaxMissed),
+		"window", show.Given(show.Span(s.Window)), "overlap", string(s.Overlap), "priority", priority,
+		"timeout", show.Given(show.Span(o.Timeout)), "max attempts", attemptsWord(o.Retry.MaxAttempts),
+		"", retryView(o.Retry), "labels", show.Pairs(o.Labels), "created", show.Moment(s.Created),
+		"updated", show.Moment(s.Updated), "plugin absent since", show.Moment(s.Absent),
+	), bytesView("parameters", s.Parameters)...)
 }
 
 const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIRED SKIPPED MISSED-TICKS"

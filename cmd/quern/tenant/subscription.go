@@ -34,9 +34,7 @@ func subscriptionView(s *queue.Subscription) show.View {
 	if !s.Active {
 		state = strings.TrimSpace("paused " + s.Reason)
 	}
-	return show.View{
-		{"", "id", s.ID}, {"", "topic", s.Topic}, {"", "filter", filter}, {"", "queue", s.Queue}, {"", "url", url}, {"", "state", state},
-	}
+	return show.Lines("id", s.ID, "topic", s.Topic, "filter", filter, "queue", s.Queue, "url", url, "state", state)
 }
 
 const subscriptionHeading = "ID TOPIC FILTER QUEUE URL STATE"
@@ -49,28 +47,24 @@ func subscriptionLines(s *queue.Subscription) show.View {
 		for _, status := range w.Expect {
 			expect = append(expect, strconv.Itoa(status))
 		}
-		v = append(v, show.View{
-			{"", "method", w.Method},
-			{"", "headers", show.Pairs(w.Headers)},
-			{"", "secret headers", show.Pairs(w.SecretHeaders)},
-			{"", "body", string(w.Body)},
-			{"", "secrets", w.Secrets},
-			{"", "expect", expect},
-			{"", "final", w.Final},
-			{"", "timeout", w.Timeout},
-		}...)
+		v = append(v, show.Lines(
+			"method", w.Method, "headers", show.Pairs(w.Headers),
+			"secret headers", show.Pairs(w.SecretHeaders), "body", string(w.Body), "secrets", w.Secrets,
+			"expect", expect, "final", w.Final, "timeout", w.Timeout,
+		)...)
 	}
-	v = append(v, show.View{
-		{"", "max attempts", attemptsWord(s.Retry.MaxAttempts)},
-		{"", "", retryView(s.Retry)},
-		{"", "timeout", show.Given(show.Span(s.Timeout))},
-	}...)
+	v = append(v, show.Lines(
+		"max attempts", attemptsWord(s.Retry.MaxAttempts), "", retryView(s.Retry),
+		"timeout", show.Given(show.Span(s.Timeout)),
+	)...)
 	if s.Priority != nil {
 		v = append(v, show.Field{"", "priority", *s.Priority})
 	}
-	return append(v, show.View{
-		{"", "dead", show.Given(s.Dead)}, {"", "plugin", show.Given(s.Plugin)}, {"", "plugin absent since", show.Moment(s.Absent)}, {"", "created", show.Moment(s.CreatedAt)}, {"", "updated", show.Moment(s.UpdatedAt)},
-	}...)
+	return append(v, show.Lines(
+		"dead", show.Given(s.Dead), "plugin", show.Given(s.Plugin),
+		"plugin absent since", show.Moment(s.Absent), "created", show.Moment(s.CreatedAt),
+		"updated", show.Moment(s.UpdatedAt),
+	)...)
 }
 
 func attemptsWord(most int) any {

@@ -30,57 +30,33 @@ func taskView(tenant string, t *queue.Task, history []queue.Attempt) show.View {
 		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
 	}
 	return slices.Concat(
-		show.View{
-			{"", "id", t.ID},
-			{"", "tenant", tenant},
-			{"", "queue", t.Queue},
-			{"", "status", statusText(t)},
-		},
+		show.Lines("id", t.ID, "tenant", tenant, "queue", t.Queue, "status", statusText(t)),
 		bytesView("parameters", t.Parameters),
 		bytesView("result", t.Result),
 		failureView(t),
 		attemptsView(t),
-		show.View{
-			{"", "crashes", show.Count(t.Crashes)},
-			{"", "reschedules", show.Count(t.Reschedules)},
-			{"", "rejects", show.Count(t.Rejects)},
-			{"", "run", show.Count(t.Run)},
-			{"", "node", show.Given(t.Node)},
-			{"", "pid", show.Given(t.PID)},
-			{"", "created", show.Moment(t.Created)},
-			{"", "eta", show.Moment(t.ETA)},
-			{"", "reserved", show.Moment(t.ReservedAt)},
-			{"", "started", show.Moment(t.StartedAt)},
-			{"", "finished", show.Moment(t.FinishedAt)},
-			{"", "retried", show.Moment(t.RetriedAt)},
-			{"", "updated", show.Moment(t.Updated)},
-			{"", "expires", show.Moment(t.Expires)},
-			{"", "deadline", show.Moment(t.Deadline)},
-			{"", "timeout", show.Given(show.Span(t.Timeout))},
-			{"", "", retryView(t.Retry)},
-			{"", "waits for", afterText(t.After)},
-			{"", "plugin", show.Given(t.Plugin)},
-			{"", "digest", show.Given(t.Digest)},
-			{"", "version", show.Given(t.Version)},
-			{"", "priority", t.Priority},
-			{"", "progress", progress},
-			{"", "message", show.Given(t.Message)},
-			{"", "key", show.Given(t.Key)},
-		},
+		show.Lines(
+			"crashes", show.Count(t.Crashes), "reschedules", show.Count(t.Reschedules),
+			"rejects", show.Count(t.Rejects), "run", show.Count(t.Run), "node", show.Given(t.Node),
+			"pid", show.Given(t.PID), "created", show.Moment(t.Created), "eta", show.Moment(t.ETA),
+			"reserved", show.Moment(t.ReservedAt), "started", show.Moment(t.StartedAt),
+			"finished", show.Moment(t.FinishedAt), "retried", show.Moment(t.RetriedAt),
+			"updated", show.Moment(t.Updated), "expires", show.Moment(t.Expires),
+			"deadline", show.Moment(t.Deadline), "timeout", show.Given(show.Span(t.Timeout)),
+			"", retryView(t.Retry), "waits for", afterText(t.After), "plugin", show.Given(t.Plugin),
+			"digest", show.Given(t.Digest), "version", show.Given(t.Version), "priority", t.Priority,
+			"progress", progress, "message", show.Given(t.Message), "key", show.Given(t.Key),
+		),
 		labels,
-		show.View{
-			{"", "parent", show.Given(t.Parent)},
-			{"", "depth", show.Given(t.Depth)},
-			{"", "traceparent", show.Given(t.Traceparent)},
-		},
+		show.Lines(
+			"parent", show.Given(t.Parent), "depth", show.Given(t.Depth),
+			"traceparent", show.Given(t.Traceparent),
+		),
 		headers,
-		show.View{
-			{"", "live id", show.Given(t.LiveID)},
-			{"", "dead id", show.Given(t.DeadID)},
-			{"", "dead queue", show.Given(t.Dead)},
-			{"", "dead error", show.Given(t.DeadError)},
-			{"", "handled by", t.Handled},
-		},
+		show.Lines(
+			"live id", show.Given(t.LiveID), "dead id", show.Given(t.DeadID),
+			"dead queue", show.Given(t.Dead), "dead error", show.Given(t.DeadError), "handled by", t.Handled,
+		),
 		historyView(history),
 	)
 }
@@ -108,7 +84,10 @@ func failureView(t *queue.Task) show.View {
 	var v show.View
 	if t.Status == queue.Failed {
 		f := t.Failure()
-		v = show.View{{"", "error", failure(f)}, {"", "limit", f.Limit}, {"", "stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID))}}
+		v = show.Lines(
+			"error", failure(f), "limit", f.Limit,
+			"stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID)),
+		)
 		for i, frame := range f.Backtrace {
 			v = append(v, show.Field{"", fmt.Sprintf("frame %d", i), frame})
 		}
@@ -129,7 +108,7 @@ func attemptsView(t *queue.Task) show.View {
 	if most == queue.Unlimited {
 		text = option.Unlimited
 	}
-	return show.View{{"", "attempts", show.Count(t.Attempts)}, {"", "max attempts", text}}
+	return show.Lines("attempts", show.Count(t.Attempts), "max attempts", text)
 }
 
 // retryView is a retry policy, without the attempts.
@@ -141,15 +120,12 @@ func retryView(r queue.Retry) any {
 	if r.Jitter != nil {
 		jitter = *r.Jitter
 	}
-	return show.View{
-		{"", "backoff", show.Given(r.Backoff)},
-		{"", "backoff base", show.Given(show.Span(r.Base))},
-		{"", "backoff min", show.Given(show.Span(r.Min))},
-		{"", "backoff max", show.Given(show.Span(r.Max))},
-		{"", "jitter", jitter},
-		{"", "max age", show.Given(show.Span(r.MaxAge))},
-		{"", "max reschedules", show.Given(r.MaxReschedules)},
-	}
+	return show.Lines(
+		"backoff", show.Given(r.Backoff), "backoff base", show.Given(show.Span(r.Base)),
+		"backoff min", show.Given(show.Span(r.Min)), "backoff max", show.Given(show.Span(r.Max)),
+		"jitter", jitter, "max age", show.Given(show.Span(r.MaxAge)),
+		"max reschedules", show.Given(r.MaxReschedules),
+	)
 }
 
 func afterText(a *queue.After) any {
@@ -181,7 +157,7 @@ func dependenciesView(of int, some []queue.Dependency) show.View {
 	if left := of - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	return show.View{{"", "dependencies", strings.Join(names, ", ")}}
+	return show.Lines("dependencies", strings.Join(names, ", "))
 }
 
 // historyView is each ended run: in a line its outcome, after how long, where, and why.

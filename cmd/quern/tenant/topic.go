@@ -15,17 +15,11 @@ import (
 
 // topicView is a topic as people see it.
 func topicView(t *admin.Topic) show.View {
-	return show.View{
-		{"", "tenant", t.Tenant},
-		{"", "topic", t.Topic},
-		{"", "subscriptions", t.Subscriptions},
-		{"", "active", t.Active},
-		{"", "published", t.Published},
-		{"", "dropped", t.Dropped},
-		{"", "tasks", t.Tasks},
-		{"", "kept", t.Kept},
-		{"", "last published", show.Moment(admin.Moment(t.LastPublished))},
-	}
+	return show.Lines(
+		"tenant", t.Tenant, "topic", t.Topic, "subscriptions", t.Subscriptions, "active", t.Active,
+		"published", t.Published, "dropped", t.Dropped, "tasks", t.Tasks, "kept", t.Kept,
+		"last published", show.Moment(admin.Moment(t.LastPublished)),
+	)
 }
 
 const topicHeading = "TENANT TOPIC SUBSCRIPTIONS ACTIVE PUBLISHED DROPPED TASKS KEPT LAST-PUBLISHED"
@@ -138,14 +132,10 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 
 // publicationView is a publication as people see it.
 func publicationView(p *admin.Publication) show.View {
-	return show.View{
-		{"", "id", p.ID},
-		{"", "topic", p.Topic},
-		{"", "state", p.State},
-		{"", "created", show.Moment(admin.Moment(p.Created))},
-		{"", "subscribers", p.Subscribers},
-		{"", "tasks", p.Tasks},
-	}
+	return show.Lines(
+		"id", p.ID, "topic", p.Topic, "state", p.State, "created", show.Moment(admin.Moment(p.Created)),
+		"subscribers", p.Subscribers, "tasks", p.Tasks,
+	)
 }
 
 const publicationHeading = "ID TOPIC STATE CREATED SUBSCRIBERS TASKS"
@@ -177,11 +167,9 @@ func newPublicationShow(env cli.Environment) *cobra.Command {
 		if json {
 			return show.JSON(cmd.OutOrStdout(), p)
 		}
-		v := append(publicationView(&p), show.View{
-			{"", "attributes", show.Pairs(p.Attributes)},
-			{"", "parent", p.Parent},
-			{"", "traceparent", p.Traceparent},
-		}...)
+		v := append(publicationView(&p), show.Lines(
+			"attributes", show.Pairs(p.Attributes), "parent", p.Parent, "traceparent", p.Traceparent,
+		)...)
 		if p.Payload != nil {
 			v = append(v, bytesView("payload", []byte(*p.Payload))...)
 		}
@@ -193,7 +181,10 @@ func newPublicationShow(env cli.Environment) *cobra.Command {
 		v = append(v, show.Field{"", "summary", summary})
 		views := make([]show.View, len(p.List))
 		for i, t := range p.List {
-			views[i] = show.View{{"", "subscription", t.Subscription}, {"", "task", t.ID}, {"", "queue", show.Given(t.Queue)}, {"", "status", t.Status}, {"", "reason", show.Given(t.Reason)}}
+			views[i] = show.Lines(
+				"subscription", t.Subscription, "task", t.ID, "queue", show.Given(t.Queue),
+				"status", t.Status, "reason", show.Given(t.Reason),
+			)
 		}
 		if err := show.Print(cmd, false, v); err != nil || len(views) == 0 {
 			return err
