@@ -48,7 +48,7 @@ var directions = map[string][]string{
 	"cmd/quern/cli":        {"cmd/quern/show", "host/api", "plugins", "sdk/queue"},
 	"cmd/quern/option":     {"cmd/quern/show", "runtime", "sdk/queue"},
 	"cmd/quern/show":       {"runtime"},
-	"cmd/quern/top":        {"host/admin", "host/doctor", "sdk/queue"},
+	"cmd/quern/top":        {"cmd/quern/show", "host/admin", "host/doctor", "sdk/queue"},
 	"cmd/quern/build":      {"cmd/quern/atomicfile", "plugins", "runtime", "sdk"},
 	"cmd/quern/atomicfile": {},
 

@@ -36,6 +36,7 @@ func NeedsCommand(cmd *cobra.Command, _ []string) error {
 	return Usagef("%s needs a command: use one of %s", cmd.CommandPath(), strings.Join(Subcommands(cmd), ", "))
 }
 
+// Subcommands are the names of the commands below one.
 func Subcommands(cmd *cobra.Command) []string {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -56,7 +57,7 @@ func Arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// WithoutSettings replaces applySettings for a command that needs none.
+// WithoutSettings replaces ApplySettings for a command that needs none.
 func WithoutSettings(*cobra.Command, []string) error { return nil }
 
 // FlagError adds the remedy to an error of cobra about a flag.

@@ -4,10 +4,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// RedisFlags are those that say which Redis.
-var RedisFlags = []string{"redis", "redis-file"}
+// redisFlags are those that say which Redis.
+var redisFlags = []string{"redis", "redis-file"}
 
-// UsesRedis marks a command, and those below it, that connect to the Redis of the user.
+// UsesRedis annotates a command if it, and those below it, connect to the Redis of the user.
 const UsesRedis = "redis"
 
 // connects reports whether a command connects to the Redis of the user.
@@ -22,7 +22,7 @@ func connects(cmd *cobra.Command) bool {
 
 // RefuseUnusedFlags refuses a Redis for a command that has no use for one. `quern dev` says more about it.
 func RefuseUnusedFlags(cmd *cobra.Command) error {
-	for _, name := range RedisFlags {
+	for _, name := range redisFlags {
 		if flag := cmd.Flag(name); flag != nil && flag.Changed && !connects(cmd) && cmd.Name() != "dev" {
 			return Usagef("%s needs no Redis: leave --%s out", cmd.CommandPath(), name)
 		}
@@ -34,7 +34,7 @@ func RefuseUnusedFlags(cmd *cobra.Command) error {
 func HideUnusedFlags(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		for _, name := range RedisFlags {
+		for _, name := range redisFlags {
 			cmd.Flag(name).Hidden = !connects(cmd) && cmd != root
 		}
 		help(cmd, args)

@@ -27,9 +27,9 @@ const (
 	maxConfigValues = 10_000
 	// envPrefix begins the name of every setting in the environment.
 	envPrefix = "QUERN_"
-	// OriginKey annotates a flag with the origin of its value, if that is not the command line.
-	OriginKey = "origin"
-	// callKey annotates a flag that is no setting: see notSettings.
+	// originKey annotates a flag with the origin of its value, if that is not the command line.
+	originKey = "origin"
+	// callKey annotates a flag that is no setting: see NotSettings.
 	callKey = "call"
 )
 
@@ -89,7 +89,7 @@ func ApplySettings(cmd *cobra.Command, env Environment) error {
 		if err != nil || value == nil || flag.Changed || flag.Annotations[callKey] != nil {
 			return
 		}
-		flag.Annotations = map[string][]string{OriginKey: {origins[flag.Name]}}
+		flag.Annotations = map[string][]string{originKey: {origins[flag.Name]}}
 		if wrong := set(flag.Value, value); wrong != nil {
 			err = WrongValue(flag, fmt.Sprint(value), wrong)
 		}
@@ -225,14 +225,14 @@ func Shown(flag *pflag.Flag, value string) string {
 
 // Origin says where the value of a flag comes from.
 func Origin(flag *pflag.Flag) string {
-	if from := flag.Annotations[OriginKey]; len(from) == 1 {
+	if from := flag.Annotations[originKey]; len(from) == 1 {
 		return from[0]
 	}
 	return "--" + flag.Name
 }
 
 // IsGiven reports whether a flag has its value from the command line, the environment or the configuration file.
-func IsGiven(flag *pflag.Flag) bool { return flag.Changed || flag.Annotations[OriginKey] != nil }
+func IsGiven(flag *pflag.Flag) bool { return flag.Changed || flag.Annotations[originKey] != nil }
 
 // Bare drops the path from an error of the system, for a message that names it already.
 func Bare(err error) error {

@@ -64,7 +64,7 @@ func (l logger) fields(args []any) []any {
 			name, value = name+"_seconds", json.Number(strconv.FormatFloat(v.Round(time.Microsecond).Seconds(), 'f', -1, 64))
 		case string:
 			if slices.Contains(digests, name) {
-				value = v[:min(show.ShortDigest, len(v))]
+				value = show.Digest(v)
 			}
 		case map[string]any:
 			if !l.json {

@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// A reset mode that does not work is told with where the word comes from; others are nobody's business.
+// A reset mode that does not work is told with the flag.
 func TestCheckResetMode(t *testing.T) {
 	t.Parallel()
 	probe := func() []snapshot.Verdict {
@@ -23,11 +23,10 @@ func TestCheckResetMode(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	EngineFlags(flags)
 	flag := flags.Lookup("reset")
-	flag.Annotations = map[string][]string{cli.OriginKey: {"QUERN_RESET"}}
 	_, err := resetMode("scan", probe)
 	err = cli.WrongValue(flag, "scan", err)
 	var refused *cli.ExitError
-	want := `QUERN_RESET "scan": it does not work here (operation not permitted): use auto`
+	want := `--reset "scan": it does not work here (operation not permitted): use auto`
 	if !errors.As(err, &refused) || refused.Status != cli.ExitUsage || err.Error() != want {
 		t.Errorf("scan: %v, want %s", err, want)
 	}

@@ -15,27 +15,31 @@ const ProgressInterval = 200 * time.Millisecond
 
 // Progress is a line on a terminal that is written again and again. Elsewhere it shows nothing. It is safe for concurrent use.
 type Progress struct {
-	W io.Writer // nil if that is no terminal
+	w io.Writer // nil if that is no terminal
 
 	mu    sync.Mutex // guards what follows
 	last  time.Time
 	shown bool
 }
 
+// NewProgress makes the line of a stream.
 func NewProgress(w io.Writer) *Progress {
 	if !IsTerminal(w) {
 		w = nil
 	}
-	return &Progress{W: w}
+	return &Progress{w: w}
 }
+
+// Shows reports whether somebody sees the line.
+func (p *Progress) Shows() bool { return p.w != nil }
 
 // Show writes the line, cut to the terminal's width: a longer one could not be written over. It does not if that was done a moment ago.
 func (p *Progress) Show(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); p.W != nil && now.Sub(p.last) >= ProgressInterval {
+	if now := time.Now(); p.w != nil && now.Sub(p.last) >= ProgressInterval {
 		line := fmt.Sprintf(format, args...)
-		fmt.Fprint(p.W, "\r\x1b[K"+ansi.Truncate(line, cmp.Or(widthOf(terminalOf(p.W)), len(line)), "…"))
+		fmt.Fprint(p.w, "\r\x1b[K"+ansi.Truncate(line, cmp.Or(widthOf(terminalOf(p.w)), len(line)), "…"))
 		p.last, p.shown = now, true
 	}
 }
@@ -45,7 +49,7 @@ func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shown {
-		fmt.Fprint(p.W, "\r\x1b[K")
+		fmt.Fprint(p.w, "\r\x1b[K")
 		p.shown = false
 	}
 }

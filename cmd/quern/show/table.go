@@ -89,8 +89,8 @@ const (
 	listWidth = 24
 	// leastWidth is what remains of a column that is cut on a narrow terminal.
 	leastWidth = 8
-	// gap is between columns.
-	gap = "  "
+	// gap is how many blanks are between columns.
+	gap = 2
 )
 
 // table writes rows of cells below each other, columns aligned. The last cell of a row may be the longest. states are the columns to
@@ -105,8 +105,7 @@ func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 			widths[i] = max(widths[i], ansi.StringWidth(cell))
 		}
 	}
-	whole := slices.Clone(widths)
-	for s.width > 0 && total(widths) > s.width {
+	for s.width > 0 && TableWidth(widths) > s.width {
 		widest := 1
 		for i := 1; i < len(widths); i++ {
 			if widths[i] > widths[widest] {
@@ -120,31 +119,46 @@ func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 	}
 	var out strings.Builder
 	for _, row := range rows {
-		for i, cell := range row {
-			if widths[i] < whole[i] {
-				cell = ansi.Truncate(cell, widths[i], "…")
-			}
-			space := widths[i] - ansi.StringWidth(cell)
+		out.WriteString(Layout(row, widths, func(int) bool { return false }, func(i int, cell string) string {
 			if slices.Contains(states, i) {
-				cell = s.paint(cell)
+				return s.paint(cell)
 			}
-			out.WriteString(cell)
-			if i < len(row)-1 {
-				out.WriteString(strings.Repeat(" ", space) + gap)
-			}
-		}
-		out.WriteString("\n")
+			return cell
+		}) + "\n")
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
-func total(widths []int) int {
-	sum := len(gap) * (len(widths) - 1)
-	for _, width := range widths {
-		sum += width
+// TableWidth is the width of a table with columns of such widths, 0 for one that is left out.
+func TableWidth(columns []int) int {
+	sum := -gap
+	for _, width := range columns {
+		if width > 0 {
+			sum += width + gap
+		}
 	}
 	return sum
+}
+
+// Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is aligned there;
+// paint colours a cell.
+func Layout(cells []string, widths []int, right func(column int) bool, paint func(column int, cell string) string) string {
+	var b strings.Builder
+	space := -gap // before the next cell
+	for i, cell := range cells {
+		if widths[i] == 0 {
+			continue
+		}
+		cell = ansi.Truncate(cell, widths[i], "…")
+		before, after := space+gap, widths[i]-ansi.StringWidth(cell)
+		if right(i) {
+			before, after = before+after, 0
+		}
+		b.WriteString(strings.Repeat(" ", max(before, 0)) + paint(i, cell))
+		space = after
+	}
+	return b.String()
 }
 
 // Lines writes a name and a value a line.

@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// Rate is how many tasks a second were done.
 func Rate(tasks int, took time.Duration) float64 {
 	return float64(tasks) / max(took, time.Microsecond).Seconds()
 }
@@ -27,7 +28,8 @@ func Escape(text string) string {
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "    ").Replace(quoted[1 : len(quoted)-1])
 }
 
-// ShortDigest is the length of a digest for people: sha256: and twelve digits.
-const ShortDigest = len(DigestPrefix) + 12
-
+// DigestPrefix begins a digest.
 const DigestPrefix = "sha256:"
+
+// Digest is a digest for people: its first twelve digits.
+func Digest(digest string) string { return digest[:min(len(DigestPrefix)+12, len(digest))] }

@@ -60,7 +60,7 @@ func dial(cmd *cobra.Command, env cli.Environment, config queue.Config) (admin.T
 // connectServer connects to the tenant by the API of --server.
 func connectServer(cmd *cobra.Command, config queue.Config) (admin.Tenant, error) {
 	flag := cmd.Flag("server")
-	for _, name := range cli.RedisFlags {
+	for _, name := range []string{"redis", "redis-file"} {
 		if other := cmd.Flag(name); other.Value.String() != "" || other.Changed {
 			return nil, cli.Usagef("both %s and %s are set: leave one of them out", cli.Origin(flag), cli.Origin(other))
 		}

@@ -23,8 +23,7 @@ func newPluginLs(env cli.Environment) *cobra.Command {
 		}
 		rows := make([]show.View, len(views))
 		for i, v := range views {
-			digest := v.Digest[:min(len(v.Digest), show.ShortDigest)]
-			rows[i] = show.Row(v.Tenant, v.Plugin, v.Version, digest, v.Queues, v.State, v.ResetMode, len(v.Nodes), cli.Pasteable(cmd, v.Error))
+			rows[i] = show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, v.State, v.ResetMode, len(v.Nodes), cli.Pasteable(cmd, v.Error))
 		}
 		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", rows)
 	})

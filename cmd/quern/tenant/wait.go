@@ -50,7 +50,7 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 	defer line.Clear()
 	ticker := time.NewTicker(show.ProgressInterval)
 	defer ticker.Stop()
-	for begun := time.Now(); line.W != nil; {
+	for begun := time.Now(); line.Shows(); {
 		select {
 		case <-ctx.Done():
 			return
