@@ -42,7 +42,7 @@ var directions = map[string][]string{
 	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/api", "host/guest", "host/kv", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue"},
 	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue"},
 	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "sdk/queue"},
-	"cmd/quern/hostlog":    {"cmd/quern/show"},
+	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
 	"cmd/quern/manual":     {"cmd/quern/cli", "cmd/quern/show"},
 	"cmd/quern/connect":    {"cmd/quern/cli", "cmd/quern/atomicfile", "sdk/queue"},
 	"cmd/quern/cli":        {"cmd/quern/show", "host/api", "plugins", "sdk/queue"},
@@ -95,7 +95,7 @@ var confined = map[string][]string{
 
 // withCommands are the folders with commands, and with what commands are made of.
 var withCommands = []string{
-	"cmd/quern", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/manual",
+	"cmd/quern", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/manual", "cmd/quern/hostlog",
 	"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/nodehost", "cmd/quern/pluginfile",
 }
 

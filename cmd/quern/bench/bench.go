@@ -230,7 +230,7 @@ func (h *benchHosts) make(cmd *cobra.Command, env cli.Environment) (err error) {
 		serve.SetErr(cmd.ErrOrStderr())
 		o := nodehost.NewOptions(serve, "127.0.0.1:0")
 		o.Plugins.Dir, o.Plugins.Tenants, o.Host.Queues = folder, []string{h.tenant}, []string{h.queue}
-		o.Host.Concurrency, o.Host.Grace, o.LogLevel = h.options.concurrency, time.Second, "error"
+		o.Host.Concurrency, o.Host.Grace, o.Log.Level = h.options.concurrency, time.Second, "error"
 		o.Host.Keep, o.Host.KeepTasks = 0, 0 // they are looked at in the end
 		n, err := nodehost.New(serve, env, o, h.url)
 		if err != nil {

@@ -47,7 +47,7 @@ func Command(env cli.Environment) *cobra.Command {
 	o := nodehost.NewOptions(cmd, "127.0.0.1:0")
 	port := 0
 	option.Number(cmd.Flags(), &port, "redis-port", "port of the embedded Redis, to find it at the same URL after each start; 0, the default, for a free one", 0, 65535, "use 1 to 65535, or 0 for a free one")
-	o.Admin = nodehost.APIOptions(cmd.Flags(), "127.0.0.1:0")
+	o.Admin = nodehost.APIFlags(cmd.Flags(), "127.0.0.1:0")
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
 	var engines string
 	pluginfile.EnginesFlag(cmd.Flags(), &engines)

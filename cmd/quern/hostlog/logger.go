@@ -3,6 +3,7 @@ package hostlog
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
@@ -24,7 +27,23 @@ type logger struct {
 	json bool
 }
 
-func New(options *hclog.LoggerOptions) hclog.Logger {
+// Settings are which lines a log has, and in which form.
+type Settings struct{ Level, Format string }
+
+// Flags adds the settings to a command.
+func Flags(f *pflag.FlagSet) *Settings {
+	s := &Settings{"info", "text"}
+	option.Choice(f, &s.Level, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
+	option.Choice(f, &s.Format, "log-format", "text or json", "text", "json")
+	return s
+}
+
+// Logger makes the logger that writes to out.
+func (s *Settings) Logger(out io.Writer) hclog.Logger {
+	return newLogger(&hclog.LoggerOptions{Name: "quern", Level: hclog.LevelFromString(s.Level), Output: out, JSONFormat: s.Format == "json"})
+}
+
+func newLogger(options *hclog.LoggerOptions) hclog.Logger {
 	return logger{hclog.New(options), options.JSONFormat}
 }
 

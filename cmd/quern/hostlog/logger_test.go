@@ -13,7 +13,7 @@ import (
 func TestLoggerText(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	log := New(&hclog.LoggerOptions{Output: &out, DisableTime: true, Level: hclog.Info}).With("wait", time.Minute)
+	log := newLogger(&hclog.LoggerOptions{Output: &out, DisableTime: true, Level: hclog.Info}).With("wait", time.Minute)
 	log.Warn("text", "took", 1234567*time.Nanosecond, "digest", "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "line", "sha256:of",
 		"fields", map[string]any{"width": json.Number("1.50"), "a b=\n": "x\ny", "list": []any{"z", nil}})
 	log.Warn("names", "fields", map[string]any{"": "a", " ": "b", "@": "c", "_": "d"})

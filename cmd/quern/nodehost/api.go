@@ -20,17 +20,17 @@ import (
 	"github.com/quern-project/quern/host/api"
 )
 
-// apiOptions are where and to whom the API is served.
-type apiOptions struct {
+// API says where and to whom the API is served.
+type API struct {
 	address       string // "": not served
 	base          string
 	tokens        string
 	cert, key, ca string
 }
 
-// APIOptions adds the settings of the API to a command; address is the default of --admin.
-func APIOptions(f *pflag.FlagSet, address string) *apiOptions {
-	o := &apiOptions{}
+// APIFlags adds the settings of the API to a command; address is the default of --admin.
+func APIFlags(f *pflag.FlagSet, address string) *API {
+	o := &API{}
 	usage := "`ADDRESS` of the page and the API that show and steer the fleet; port 0 for a free one; only a loopback address without --tokens"
 	if address == "" {
 		usage += " (default none)"
@@ -45,7 +45,7 @@ func APIOptions(f *pflag.FlagSet, address string) *apiOptions {
 }
 
 // Listen takes the address of the API; nil if it is not to be served. A command without its flags has nil options.
-func (o *apiOptions) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, err error) {
+func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, err error) {
 	if o == nil || o.address == "" {
 		return nil, nil
 	}
@@ -80,7 +80,7 @@ func (o *apiOptions) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Ser
 }
 
 // tls is nil without a certificate. The files are read again for new connections, since certificates are renewed.
-func (o *apiOptions) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error) {
+func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error) {
 	if o.cert == "" && o.key == "" && o.ca == "" {
 		return nil, nil
 	}
@@ -116,7 +116,7 @@ func (o *apiOptions) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config
 }
 
 // read reads the certificates.
-func (o *apiOptions) read(flags *pflag.FlagSet) (*tls.Config, error) {
+func (o *API) read(flags *pflag.FlagSet) (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(o.cert, o.key)
 	if err != nil {
 		return nil, cli.WrongValue(flags.Lookup("admin-cert"), o.cert, fmt.Errorf("%w: name PEM files of a certificate and its key", err))
@@ -134,7 +134,7 @@ func (o *apiOptions) read(flags *pflag.FlagSet) (*tls.Config, error) {
 }
 
 // files are those that are read when the process is confined.
-func (o *apiOptions) files() []string {
+func (o *API) files() []string {
 	if o == nil {
 		return nil
 	}

@@ -195,13 +195,9 @@ func (n *Node) observe(stderr io.Writer) (err error) {
 	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision, Host: n.options.Host.Name, NativeHistograms: n.options.native}); err != nil {
 		return err
 	}
-	options := hclog.LoggerOptions{
-		Name: "quern", Level: hclog.LevelFromString(n.options.LogLevel), Output: stderr, JSONFormat: n.options.logFormat == "json",
-	}
-	n.Stderr = hostlog.StartSink(stderr, n.metrics.HostLogLinesDropped, hclog.New(&options))
+	n.Stderr = hostlog.StartSink(stderr, n.metrics.HostLogLinesDropped, n.options.Log.Logger(stderr))
 	n.closers = append(n.closers, n.Stderr.Close)
-	options.Output = n.Stderr
-	n.Logger = hostlog.New(&options)
+	n.Logger = n.options.Log.Logger(n.Stderr)
 	if name := n.options.Host.Name; name != "" {
 		n.Logger = n.Logger.With("host", name)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/hostlog"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/sandbox"
 	"github.com/quern-project/quern/host"
@@ -29,21 +30,20 @@ import (
 
 // Options are the settings of a node host.
 type Options struct {
-	Host      host.Config    // 0 as the flags mean it: see config
-	Plugins   plugins.Config // its bounds and folder
-	memory    memorySetting
-	lease     time.Duration
-	ceilings  []string
-	limits    runtime.Limits // more ceilings: --max-timeout and --max-cpu
-	engine    *runtime.Config
-	services  sandbox.Services
-	grants    string
-	LogLevel  string
-	logFormat string
-	http      string
-	native    bool
-	webhooks  int
-	Admin     *apiOptions // nil: the API is not served
+	Host     host.Config    // 0 as the flags mean it: see config
+	Plugins  plugins.Config // its bounds and folder
+	memory   memorySetting
+	lease    time.Duration
+	ceilings []string
+	limits   runtime.Limits // more ceilings: --max-timeout and --max-cpu
+	engine   *runtime.Config
+	services sandbox.Services
+	grants   string
+	Log      *hostlog.Settings
+	http     string
+	native   bool
+	webhooks int
+	Admin    *API // nil: the API is not served
 
 	tenantRedis      tenantURLs
 	tenantRedisFiles []string
@@ -51,7 +51,7 @@ type Options struct {
 
 // NewOptions adds the settings of a node host to a command; http is the default of --http.
 func NewOptions(cmd *cobra.Command, http string) *Options {
-	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, LogLevel: "info", logFormat: "text", engine: sandbox.EngineFlags(cmd.Flags())}
+	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, engine: sandbox.EngineFlags(cmd.Flags())}
 	f, standard := cmd.Flags(), host.Defaults()
 	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir, "plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
@@ -87,8 +87,7 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	o.services.Flags(f)
 	sandbox.GrantsFlag(f, &o.grants)
 	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
-	option.Choice(f, &o.LogLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
-	option.Choice(f, &o.logFormat, "log-format", "text or json", "text", "json")
+	o.Log = hostlog.Flags(f)
 	f.StringVar(&o.Host.Name, "name", "", "name of this host in its listeners' IDs, its log and quern_build_info, the same for all tenants after each start (default the hostname, in the IDs alone)")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
 	f.BoolVar(&o.native, "native-histograms", false, "serve histograms also as native ones, with steps of 10 %, to a Prometheus that scrapes them")

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -43,12 +42,10 @@ func newAdmin(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(0, 0),
 	}
 	f := cmd.Flags()
-	o := nodehost.APIOptions(f, "127.0.0.1:9465")
+	o := nodehost.APIFlags(f, "127.0.0.1:9465")
 	var tenants []string
 	option.List(f, &tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
-	logLevel, logFormat := "info", "text"
-	option.Choice(f, &logLevel, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
-	option.Choice(f, &logFormat, "log-format", "text or json", "text", "json")
+	logs := hostlog.Flags(f)
 	nodehost.TracesFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		rdb, err := connect.RedisBy(cmd, env, queue.ConnectBounded) // it serves several tenants
@@ -61,9 +58,7 @@ func newAdmin(env cli.Environment) *cobra.Command {
 			return err
 		}
 		defer closeClients()
-		config.Logger = hostlog.New(&hclog.LoggerOptions{
-			Name: "quern", Level: hclog.LevelFromString(logLevel), Output: cmd.ErrOrStderr(), JSONFormat: logFormat == "json",
-		})
+		config.Logger = logs.Logger(cmd.ErrOrStderr())
 		var end func()
 		if config.Tracer, end, err = nodehost.NewTracer(cmd, env, "", config.Logger); err != nil {
 			return err
