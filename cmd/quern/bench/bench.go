@@ -85,7 +85,7 @@ func Command(env cli.Environment) *cobra.Command {
 // mostInAQueue is how many tasks bench enqueues in a queue of others.
 const mostInAQueue = 50_000
 
-// run measures, and leaves nothing behind.
+// run measures, and deletes everything that it made.
 func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show.View, err error) {
 	own := o.queue == ""
 	for _, name := range []string{"handler", "hosts", "concurrency"} {
@@ -156,7 +156,7 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 	return report, err // the hosts may have failed to leave for the same reason
 }
 
-// tryWrites finds out whether Redis takes writes and messages: hosts would try for long.
+// tryWrites checks that Redis takes writes and messages, because hosts would retry for long.
 func (b *bench) tryWrites(ctx context.Context) error {
 	if err := b.queue.Pause(ctx); err != nil {
 		return err

@@ -47,7 +47,7 @@ type bench struct {
 	ids        []string // of those that were enqueued so far, or not answered
 }
 
-// add makes room for the IDs of so many more tasks, and returns it.
+// add appends room for the IDs of more tasks, and returns that room.
 func (b *bench) add(tasks int) (ids []string) {
 	first := len(b.ids)
 	b.ids = append(b.ids, make([]string, tasks)...)
@@ -121,7 +121,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report show.View, 
 	), failed(tasks)
 }
 
-// enqueuing is what both reports say of the tasks and of how fast they were enqueued.
+// enqueuing is the part of both reports about the tasks and how fast they were enqueued.
 func (b *bench) enqueuing(single, bulk float64) show.View {
 	return show.View{
 		{"tasks", "tasks", b.tasks},
@@ -169,7 +169,7 @@ func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) 
 	), failed(tasks)
 }
 
-// enqueue enqueues all tasks, and returns how many a second: of those that are enqueued by a call of their own, and of those in
+// enqueue enqueues all tasks and returns two rates in tasks a second: for tasks with a call of their own, and for tasks in
 // bulk.
 func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 	first := min(benchSingle, (b.tasks+1)/2)
@@ -179,7 +179,7 @@ func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 	return single, bulk, err
 }
 
-// produce has producers enqueue tasks, some together in each call, after done others.
+// produce enqueues tasks by parallel producers, with together tasks in each call. done tasks were enqueued before.
 func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSecond float64, err error) {
 	ids, begun := b.add(tasks), time.Now()
 	var next atomic.Int64
@@ -212,7 +212,7 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 	return show.Rate(tasks, time.Since(begun)), err
 }
 
-// awaitAll waits until no task of a queue that nobody else uses waits or runs.
+// awaitAll waits until no task of the queue waits or runs. Nobody else may use the queue.
 func (b *bench) awaitAll(ctx context.Context) error {
 	for {
 		stats, err := b.queue.Stats(ctx)
@@ -230,7 +230,7 @@ func (b *bench) awaitAll(ctx context.Context) error {
 	}
 }
 
-// sample reads some of the tasks from first on, the first and the last ones among them.
+// sample reads tasks at even distances, from first to the last one.
 func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 	tasks := make([]*queue.Task, min(benchSample, b.tasks))
 	readers, ctx := errgroup.WithContext(ctx)
@@ -245,7 +245,7 @@ func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 	return tasks, readers.Wait()
 }
 
-// use is what was used so far: processor time, and memory of Redis in bytes. What Redis does not tell is 0.
+// use is the processor time and Redis memory used so far. It is 0 where Redis does not tell.
 type use struct {
 	host, redis time.Duration
 	memory      int64
@@ -279,7 +279,7 @@ func (b *bench) used(ctx context.Context) (u use) {
 	return u
 }
 
-// leave adds to the error of the measurement what was met when its tasks were deleted.
+// leave joins the error of a measurement with that of deleting its tasks.
 func (b *bench) leave(err, left error) error {
 	switch {
 	case left == nil:
@@ -314,7 +314,7 @@ func (b *bench) forgetTenant() error {
 	return nil
 }
 
-// forgetTasks deletes the tasks in a queue of others, with their dead letters, likewise.
+// forgetTasks deletes the measured tasks with their dead letters, also after an interruption.
 func (b *bench) forgetTasks() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(len(b.ids))*time.Millisecond)
 	defer cancel()
@@ -339,7 +339,7 @@ func (b *bench) forgetTasks() error {
 	return nil
 }
 
-// forget deletes a task, and before it the dead letter that it has when it has failed for good. What waits or runs is cancelled.
+// forget cancels a task that has not ended, then deletes its dead letter and the task.
 func (b *bench) forget(ctx context.Context, id string) error {
 	task, err := b.client.Summary(ctx, id)
 	if err == nil && !task.Status.Finished() {
@@ -364,7 +364,7 @@ type perSecond float64
 
 func (r perSecond) String() string { return fmt.Sprintf("%.0f/s", float64(r)) }
 
-// finished is when the last one of the tasks was.
+// finished is when the last of the tasks finished.
 func finished(tasks []*queue.Task) (last time.Time) {
 	for _, t := range tasks {
 		if t.FinishedAt.After(last) {
@@ -384,7 +384,7 @@ func failed(tasks []*queue.Task) error {
 	return cli.TaskFailed(tasks[i].ID, &failure)
 }
 
-// percentiles are those of a duration of the tasks.
+// percentiles are the percentiles of a duration over the tasks.
 func percentiles(key, name string, tasks []*queue.Task, of func(*queue.Task) time.Duration) (fields show.View) {
 	all := make([]time.Duration, len(tasks))
 	for i, t := range tasks {

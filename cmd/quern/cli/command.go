@@ -60,7 +60,7 @@ func Arguments(least, most int) cobra.PositionalArgs {
 // WithoutSettings replaces ApplySettings for a command that needs none.
 func WithoutSettings(*cobra.Command, []string) error { return nil }
 
-// FlagError adds the remedy to an error of cobra about a flag.
+// FlagError adds a remedy to cobra's error about a flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
@@ -85,7 +85,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return WrongUsage(fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath()))
 }
 
-// DidYouMean is the remedy for an unknown word: the nearest of the right ones, or all if none is near.
+// DidYouMean is the remedy for an unknown word: the nearest valid words, or all of them if none is near.
 func DidYouMean(word string, right []string) string {
 	near := spelling.Nearest(word, right)
 	if len(near) == 0 {

@@ -32,7 +32,7 @@ const (
 type ExitError struct {
 	Status int
 	Err    error
-	// bare leaves the program's name out of the printed line.
+	// bare omits the program's name from the printed line.
 	bare bool
 }
 
@@ -51,7 +51,7 @@ func Refusedf(format string, args ...any) error {
 	return &ExitError{Status: ExitRefused, Err: fmt.Errorf(format, args...)}
 }
 
-// TaskFailed is the error of a task that failed, in the form that scripts read: its first line says why.
+// TaskFailed is the error of a failed task. Scripts read its first line, which gives the reason.
 func TaskFailed(id string, failure *queue.Failure) error {
 	return &ExitError{
 		Status: ExitFailed, bare: true,
@@ -97,7 +97,7 @@ func TrimInvalid(err error) error {
 	return err
 }
 
-// Explain adds the remedy to an error of Redis, of a server that does not answer as its API does, or of the system.
+// Explain adds a remedy to an error of Redis, of an API server, or of the system.
 func Explain(err error) error {
 	var reply redis.Error
 	var certificate *tls.CertificateVerificationError
@@ -165,7 +165,7 @@ func IsUnanswered(err error) bool {
 	return queue.IsUnavailable(err) && !errors.As(err, &reply) && !isUndialed(err)
 }
 
-// replyRemedies are the remedies for the errors that Redis answers, by their first word.
+// replyRemedies are the remedies for error replies of Redis, by the reply's first word.
 var replyRemedies = map[string]string{
 	"NOAUTH":    redisLogin,
 	"WRONGPASS": redisLogin,
@@ -180,7 +180,7 @@ var replyRemedies = map[string]string{
 
 const redisLogin = "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
 
-// Cause replaces an error that the end of ctx caused by the cause of that end. A read may return at the deadline before
+// Cause returns why ctx ended if that caused the error, else the error itself. A read may return at the deadline before
 // ctx ends.
 func Cause(ctx context.Context, err error) error {
 	if err == nil {

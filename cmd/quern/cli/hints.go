@@ -10,12 +10,12 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// Note tells a person something on stderr that changes neither result nor exit status.
+// Note prints a remark to stderr. It changes neither the result nor the exit status.
 func Note(cmd *cobra.Command, format string, args ...any) {
 	fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+Pasteable(cmd, show.OneLine(fmt.Sprintf(format, args...))))
 }
 
-// hinted is the error of a command, whose flags its hints need, too.
+// hinted is an error with its command, whose flags complete the commands that the error suggests.
 type hinted struct {
 	cmd *cobra.Command
 	error
@@ -23,12 +23,12 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
-// WithHints completes the hints in the error of a command with the command's flags.
+// WithHints makes Report complete the commands that an error suggests with the flags of this command.
 func WithHints(cmd *cobra.Command, err error) error { return hinted{cmd, err} }
 
 var hint = regexp.MustCompile("`quern [^`]+`")
 
-// Pasteable adds to the commands in a text the flags that say which tenant and which Redis, as they were given to this command. A
+// Pasteable adds this command's flags for tenant and Redis to the commands in a text, so that they can be pasted. A
 // password stays hidden: the shell asks for it.
 func Pasteable(cmd *cobra.Command, text string) string {
 	return hint.ReplaceAllStringFunc(text, func(line string) string {

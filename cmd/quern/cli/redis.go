@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// redisFlags are those that say which Redis.
+// redisFlags choose the Redis.
 var redisFlags = []string{"redis", "redis-file"}
 
 // UsesRedis annotates a command if it, and those below it, connect to the Redis of the user.
@@ -20,7 +20,7 @@ func connects(cmd *cobra.Command) bool {
 	return false
 }
 
-// RefuseUnusedFlags refuses a Redis for a command that has no use for one. `quern dev` says more about it.
+// RefuseUnusedFlags refuses --redis for a command that does not use it. `quern dev` has its own error.
 func RefuseUnusedFlags(cmd *cobra.Command) error {
 	for _, name := range redisFlags {
 		if flag := cmd.Flag(name); flag != nil && flag.Changed && !connects(cmd) && cmd.Name() != "dev" {
@@ -30,7 +30,7 @@ func RefuseUnusedFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// HideUnusedFlags makes the help of a command that needs no Redis say nothing of one.
+// HideUnusedFlags hides --redis in the help of commands that do not use it.
 func HideUnusedFlags(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

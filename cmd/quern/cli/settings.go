@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxConfigFile bounds the configuration file, in bytes, and maxConfigValues what is in it.
+	// maxConfigFile bounds the configuration file in bytes, and maxConfigValues its number of values.
 	maxConfigFile   = 1 << 20
 	maxConfigValues = 10_000
 	// envPrefix begins the name of every setting in the environment.
@@ -45,7 +45,7 @@ func (e Environment) Get(name string) string {
 	return value
 }
 
-// CacheDir is this user's folder for what can be made again.
+// CacheDir is this user's cache folder.
 func (e Environment) CacheDir() (string, error) {
 	if dir := e.Get("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
@@ -97,7 +97,7 @@ func ApplySettings(cmd *cobra.Command, env Environment) error {
 	return err
 }
 
-// NotSettings marks flags that mean something else than a host's setting of the same name: neither the environment nor the
+// NotSettings marks flags that differ from the host's setting of the same name: neither the environment nor the
 // configuration file sets them.
 func NotSettings(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
@@ -105,7 +105,7 @@ func NotSettings(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// overrideAll drops flags which are several ways to give one setting, if a higher layer has any of them.
+// overrideAll deletes a setting in all its forms, such as --redis and --redis-file, if a higher layer has one of them.
 func overrideAll(layers *koanf.Koanf, higher func(name string) bool) {
 	for _, names := range [][]string{{"redis", "redis-file", "server"}, {"token", "token-file"}} {
 		if slices.ContainsFunc(names, higher) {
@@ -161,7 +161,7 @@ func readSettings(path string) (settings map[string]any, err error) {
 	return settings, root.Decode(&settings)
 }
 
-// settingNames lists the flags that a configuration file may set: a host's, and those with which clients find its tasks.
+// settingNames lists the flags that a configuration file may set: a host's, and those that connect clients to it.
 func settingNames(root *cobra.Command) []string {
 	names := []string{"tenant", "server", "token-file"}
 	add := func(flag *pflag.Flag) {
@@ -197,9 +197,9 @@ func set(flag pflag.Value, value any) error {
 	return flag.Set(fmt.Sprint(value))
 }
 
-// WrongValue is the error of an invalid setting: its origin, its value, the remedy.
+// WrongValue is the error of an invalid setting, with its origin, its value and the remedy.
 func WrongValue(flag *pflag.Flag, value string, err error) error {
-	remedy := err.Error() // Quern's own types say what they take
+	remedy := err.Error() // Quern's own flag types name the allowed values
 	switch flag.Value.Type() {
 	case "bool":
 		remedy = "use true or false"
@@ -234,7 +234,7 @@ func Origin(flag *pflag.Flag) string {
 // IsGiven reports whether a flag has its value from the command line, the environment or the configuration file.
 func IsGiven(flag *pflag.Flag) bool { return flag.Changed || flag.Annotations[originKey] != nil }
 
-// Bare drops the path from an error of the system, for a message that names it already.
+// Bare removes the path from a system error, for a message that already names it.
 func Bare(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err

@@ -15,10 +15,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// devTimeouts bound the check whether a `quern dev` still answers.
+// devTimeouts bound the check for a live `quern dev`.
 const devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 
-// Dev is the file by which clients find a `quern dev`.
+// Dev is the content of the file by which clients find a `quern dev`.
 type Dev struct {
 	Redis string `json:"redis"`
 	HTTP  string `json:"http"`
@@ -35,8 +35,8 @@ func devPath(env cli.Environment) (string, error) {
 	return filepath.Join(dir, "quern", "dev.json"), err
 }
 
-// FindDev finds a running `quern dev`. One that was killed leaves its file behind, and another program may use its port
-// by now: so its process must live, and its Redis answer.
+// FindDev finds a running `quern dev`. A killed one leaves its file behind, and another program may use its port
+// by now. So its process must be alive, and its Redis must answer.
 //
 // A live process whose Redis does not answer is an error: tasks that are meant for it must not go to another Redis.
 func FindDev(ctx context.Context, env cli.Environment) (dev Dev, ok bool, err error) {
@@ -63,7 +63,7 @@ func FindDev(ctx context.Context, env cli.Environment) (dev Dev, ok bool, err er
 	return dev, err == nil, nil
 }
 
-// WithoutPassword is the URL of a `quern dev` as it is shown.
+// WithoutPassword is the URL of a `quern dev` without user and password.
 func WithoutPassword(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {

@@ -14,7 +14,7 @@ const (
 	OutagePause = 200 * time.Millisecond
 )
 
-// ThroughOutage repeats a write while Redis is away, for as long as outage, and tells whether it was.
+// ThroughOutage repeats a write while Redis is away, for at most outage. It also reports whether Redis was away.
 func ThroughOutage(ctx context.Context, outage time.Duration, write func() error) (away bool, err error) {
 	var since time.Time
 	for err = write(); queue.IsUnavailable(err); err = write() {

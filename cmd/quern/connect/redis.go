@@ -12,7 +12,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// ReadSetting reads what a setting names a file for.
+// ReadSetting reads the value in the file that a setting names.
 func ReadSetting(from, path, what string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -25,10 +25,10 @@ func ReadSetting(from, path, what string) (string, error) {
 	return text, nil
 }
 
-// DefaultURL is the Redis of commands that are told no other.
+// DefaultURL is the Redis of commands without a setting.
 const DefaultURL = "redis://127.0.0.1:6379/0"
 
-// URL returns the setting, "" if there is none.
+// URL returns the URL of --redis or --redis-file, "" if neither is set.
 func URL(cmd *cobra.Command) (string, error) {
 	url := cmd.Flag("redis").Value.String()
 	if url == "" && cmd.Flag("redis").Changed { // by a script whose variable is not set
@@ -58,7 +58,7 @@ func WrongURL(cmd *cobra.Command, err error) error {
 	return cli.WrongUsage(err)
 }
 
-// Flags adds what every client command takes.
+// Flags adds the flags of every client command.
 func Flags(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{cli.UsesRedis: "yes"}
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
@@ -74,12 +74,12 @@ func Tenant(cmd *cobra.Command) (string, error) {
 	return tenant, nil
 }
 
-// Redis connects to the Redis of the setting, or else to that of a `quern dev` that answers, or to the default.
+// Redis connects to the Redis of the settings, else to that of a running `quern dev`, else to the default.
 func Redis(cmd *cobra.Command, env cli.Environment) (redis.UniversalClient, error) {
 	return RedisBy(cmd, env, queue.Connect)
 }
 
-// RedisBy is connectRedis by a function such as queue.ConnectBounded.
+// RedisBy is Redis with another function to connect, such as queue.ConnectBounded.
 func RedisBy(cmd *cobra.Command, env cli.Environment, connect func(url string) (redis.UniversalClient, error)) (redis.UniversalClient, error) {
 	url, err := FindURL(cmd, env)
 	if err != nil {
@@ -92,7 +92,7 @@ func RedisBy(cmd *cobra.Command, env cli.Environment, connect func(url string) (
 	return rdb, nil
 }
 
-// FindURL is the URL of that Redis.
+// FindURL is the URL to which Redis connects.
 func FindURL(cmd *cobra.Command, env cli.Environment) (string, error) {
 	url, err := URL(cmd)
 	if err != nil || url != "" {

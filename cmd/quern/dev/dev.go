@@ -118,7 +118,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	})
 }
 
-// endedLine tells of a task that ended in one line.
+// endedLine describes an ended task in one line.
 func endedLine(s show.Screen, e host.Ended) string {
 	line := fmt.Sprintf("%s %s", show.OneLine(e.Queue), shortTime(e.Took))
 	switch {
@@ -130,7 +130,7 @@ func endedLine(s show.Screen, e host.Ended) string {
 	return fmt.Sprintf("%s %s %s: (%s) %s", s.Code("31", "✗"), line, show.OneLine(e.ID), e.Failure.Reason, show.OneLine(e.Failure.Headline()))
 }
 
-// shortTime is how long a task took, as people say it.
+// shortTime formats how long a task took.
 func shortTime(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
@@ -141,7 +141,7 @@ func shortTime(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// devSources reads the folders of sources, by default the current one if it is a plugin's. It tells why that cannot be built.
+// devSources reads the folders of sources, by default the current one if it is a plugin's. tell gets the reason if that cannot be built.
 func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 	if len(folders) == 0 {
 		s, err := build.Read(".")
@@ -188,8 +188,8 @@ const (
 	sourceFolders = 1000
 )
 
-// rebuilder builds one plugin whenever its source changes. A notification only triggers a look, which compares the files
-// with those of the last build: so a change during a build is not missed.
+// rebuilder builds a plugin whenever its source changes. A notification only triggers a look, which compares the files
+// with those of the last build, so that no change during a build is missed.
 type rebuilder struct {
 	dir, name, to string
 	builder       *build.Builder

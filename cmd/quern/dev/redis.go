@@ -23,8 +23,8 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 )
 
-// embeddedRedis is the Redis of `quern dev`, on a port that every user of the machine reaches. A client gets to miniredis once it has
-// given the password, and then with whole commands alone: miniredis ends the process at a command without a word.
+// embeddedRedis is the Redis of `quern dev`. Every user of the machine reaches its port, so a client gets to miniredis only after it has
+// given the password, and only with whole commands: an empty command crashes miniredis.
 type embeddedRedis struct {
 	*miniredis.Miniredis
 	listener  net.Listener
@@ -88,7 +88,7 @@ const (
 
 var errProtocol = errors.New("no command of Redis's protocol")
 
-// guardedConn is a connection of a client, from which whole commands are read: an array of at least one string.
+// guardedConn is a client's connection that yields only whole commands: arrays of at least one string.
 type guardedConn struct {
 	net.Conn
 	in       *bufio.Reader
@@ -132,7 +132,7 @@ func (g *guardedConn) next() (err error) {
 	return err
 }
 
-// header reads a line that has a number, which becomes ready.
+// header reads a line with a number, and adds it to ready.
 func (g *guardedConn) header(kind byte, least, most int) (int, error) {
 	line, err := g.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -151,7 +151,7 @@ func (g *guardedConn) header(kind byte, least, most int) (int, error) {
 	return n, nil
 }
 
-// login reads commands and refuses them, until one has the password and becomes ready.
+// login refuses commands until one has the password, which it adds to ready.
 func (g *guardedConn) login() error {
 	words, err := g.header('*', 1, maxLoginWords)
 	if err != nil {
@@ -224,8 +224,8 @@ func devPassword(env cli.Environment) string {
 	return password
 }
 
-// expire has the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each command, but would
-// look at all keys then.
+// expire makes the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each command, but would
+// then look at all keys.
 func expire(ctx context.Context, embedded *miniredis.Miniredis) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

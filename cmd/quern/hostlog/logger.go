@@ -17,10 +17,10 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// digests are the fields that have one.
+// digests are the fields with a digest.
 var digests = []string{"digest", "replaces", "serving"}
 
-// logger gives the fields of all records one form: durations in seconds, the beginnings of digests, and the fields of a guest's
+// logger gives the fields of all records one form: durations in seconds, short digests, and the fields of a guest's
 // line as they are, each on its own where the log is text.
 type logger struct {
 	hclog.Logger
@@ -73,7 +73,7 @@ func (l logger) ResetNamed(name string) hclog.Logger {
 	return logger{l.Logger.ResetNamed(name), l.json}
 }
 
-// fields are names and values in the form of the log.
+// fields formats names and values for the log.
 func (l logger) fields(args []any) []any {
 	formed := make([]any, 0, len(args))
 	for i := 0; i+1 < len(args); i += 2 {
@@ -96,8 +96,8 @@ func (l logger) fields(args []any) []any {
 	return formed
 }
 
-// flat makes each field of an object one of the record. A name keeps its letters, digits, points and dashes: nothing escapes it. Names
-// that would become the same differ in the number of _ at their ends.
+// flat makes each field of an object a field of the record. A name keeps only letters, digits, points and dashes. Names
+// that would become the same get a different number of _ at their ends.
 func flat(name string, object map[string]any) []any {
 	var fields []any
 	taken := map[string]bool{"": true}

@@ -13,7 +13,7 @@ import (
 const (
 	// maxUnwritten bounds the bytes that wait to be written.
 	maxUnwritten = 1 << 20
-	// flushTimeout is how long close waits for them.
+	// flushTimeout is how long Close waits for them.
 	flushTimeout = time.Second
 )
 
@@ -34,7 +34,7 @@ type Sink struct {
 	closed  bool   // guarded by mu
 }
 
-// StartSink writes to out until close. It reports dropped lines to dropped, and logs their number to logger, which
+// StartSink writes to out until Close. It reports dropped lines to dropped, and logs their number to logger, which
 // writes to out as well, in their place.
 func StartSink(out io.Writer, dropped func(lines int), logger hclog.Logger) *Sink {
 	s := &Sink{out: out, dropped: dropped, logger: logger, ended: make(chan struct{})}
@@ -67,7 +67,7 @@ func (s *Sink) drop(lines []byte) int {
 	return n
 }
 
-// run writes what waits, until close was called and nothing waits.
+// run writes the waiting lines, until Close is called and none waits.
 func (s *Sink) run() {
 	defer close(s.ended)
 	untold := 0

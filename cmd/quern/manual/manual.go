@@ -23,7 +23,7 @@ import (
 //go:embed *.md
 var manual embed.FS
 
-// Topics are the pages of the manual as cobra's help topics: commands that do nothing but print their help.
+// Topics are the pages of the manual as cobra's help topics: commands that only print their help.
 func Topics(env cli.Environment) (pages []*cobra.Command) {
 	files, _ := manual.ReadDir(".") // embedded: there is no error
 	for _, file := range files {
@@ -37,10 +37,10 @@ func Topics(env cli.Environment) (pages []*cobra.Command) {
 	return pages
 }
 
-// link is one in a page: its text, its target.
+// link matches a link of a page: its text and its target.
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
 
-// followable is a page whose links lead on from a terminal: to `quern help TOPIC`, or to an address on the web.
+// followable replaces the links of a page for a terminal: by `quern help TOPIC`, or an address on the web.
 func followable(page string) string {
 	const fence = "```"
 	parts := strings.Split(page, fence)
@@ -84,7 +84,7 @@ func showPage(cmd *cobra.Command, env cli.Environment) error {
 	return nil
 }
 
-// Help is cobra's help, except that an unknown word is wrong usage.
+// Help is cobra's help command, except that an unknown word is wrong usage.
 func Help(env cli.Environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND | TOPIC]", Short: "Help about any command, and the pages of the manual",
@@ -113,7 +113,7 @@ func Help(env cli.Environment) *cobra.Command {
 	}
 }
 
-// helped are the words that help takes after a command.
+// helped are the commands and topics that help knows below a command.
 func helped(cmd *cobra.Command) []string {
 	names := cli.Subcommands(cmd)
 	for _, sub := range cmd.Commands() {

@@ -44,7 +44,7 @@ func APIFlags(f *pflag.FlagSet, address string) *API {
 	return o
 }
 
-// Listen takes the address of the API; nil if it is not to be served. A command without its flags has nil options.
+// Listen takes the address of the API. It returns nil if the API is not served; a command without its flags has a nil API.
 func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, err error) {
 	if o == nil || o.address == "" {
 		return nil, nil
@@ -79,7 +79,7 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 	return server, nil
 }
 
-// tls is nil without a certificate. The files are read again for new connections, since certificates are renewed.
+// tls returns nil without a certificate. It reads the files again for new connections, because certificates are renewed.
 func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error) {
 	if o.cert == "" && o.key == "" && o.ca == "" {
 		return nil, nil
@@ -133,7 +133,7 @@ func (o *API) read(flags *pflag.FlagSet) (*tls.Config, error) {
 	return config, nil
 }
 
-// files are those that are read when the process is confined.
+// files are the files that are read after the process is confined.
 func (o *API) files() []string {
 	if o == nil {
 		return nil

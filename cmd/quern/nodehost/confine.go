@@ -25,7 +25,7 @@ type Confinement struct {
 	scratch string // its temporary folder; "" for none
 }
 
-// Prepare makes the temporary folder, before anything is written to one that confinement closes. remove removes it.
+// Prepare makes a temporary folder that stays writable, before anything is written to another. remove deletes it.
 func (c *Confinement) Prepare() (remove func()) {
 	if c.Mode == ConfineOff {
 		return func() {}
@@ -73,7 +73,7 @@ func limited(err error) string {
 	return "needed ones"
 }
 
-// rules are the files that a host needs once it runs.
+// rules are the files that a running host needs.
 func (c *Confinement) rules(n *Node) []confine.Rule {
 	rules := []confine.Rule{
 		{Access: confine.Execute, Path: "/proc/self/exe"}, // compile children
@@ -102,7 +102,7 @@ func (c *Confinement) rules(n *Node) []confine.Rule {
 	return rules
 }
 
-// around is a path with the folders in which a newer version may replace its target: the folders of the path and of the
+// around returns a path and the folders in which a newer version may replace its target: those of the path and of the
 // target, and those of links that a release switches. It leaves out the root's children and the home folder, which have
 // much else.
 func around(path string) []string {

@@ -28,7 +28,7 @@ var hostGroups = []flagGroup{
 	{"API", []string{"admin", "tokens", "admin-cert", "admin-key", "admin-ca", "base-path"}},
 }
 
-// GroupFlags makes the help of a command list its flags in groups, those of no group last.
+// GroupFlags makes a command's help list its flags in groups. Flags without a group come last.
 func GroupFlags(cmd *cobra.Command) {
 	groups := hostGroups
 	cmd.InitDefaultHelpFlag()

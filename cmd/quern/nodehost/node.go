@@ -59,15 +59,15 @@ type Node struct {
 	Host     *host.Host
 	compiler string // of plugins
 	closers  []func()
-	// account has what tenants make the host hold beside running tasks.
+	// account counts the memory that tenants use beside running tasks.
 	account *account.Account
 
 	deliveries []*webhook.Runner       // of webhooks, one for each tenant
 	Background []func(context.Context) // runs beside the host, until the last task has ended
 }
 
-// New checks the settings and makes everything short of calling Redis or taking a port, so that every error of
-// configuration shows before anything runs. It completes the options with what depends on the machine.
+// New checks the settings and makes everything without calling Redis or taking a port, so that every error of
+// configuration shows before anything runs. It sets the options that depend on the machine.
 func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (_ *Node, err error) {
 	if err := o.validate(cmd.Flags()); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	return n, nil
 }
 
-// holdPlugins takes what plugins hold from the account: a quarter of the memory is for those of tenants, and one for those of all.
+// holdPlugins reserves memory for loaded plugins: a quarter for those of tenants, and a quarter for common ones.
 func (n *Node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	own := n.account.Open(account.Plugins, n.account.Part(4), len(n.clients))
 	common := n.account.Open(account.Plugins, n.account.Part(4), 1)
@@ -152,10 +152,10 @@ func (n *Node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	}
 }
 
-// leastDeliveries lets each of four tenants deliver some webhooks at a time, however little memory a host has, in bytes.
+// leastDeliveries is the smallest budget of deliveries in bytes: enough for four tenants at a time, however small the host.
 const leastDeliveries = 16 << 20
 
-// deliver makes what delivers webhooks. Their requests have connections of their own, which no handler waits for.
+// deliver makes the runners of webhooks. They have their own connections, so that no handler waits for one.
 func (n *Node) deliver(outside egress.Config, config host.Config) {
 	places := n.options.webhooks
 	if places == 0 {
@@ -247,7 +247,7 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 	return nil
 }
 
-// Reach asks the Redis of each tenant, once.
+// Reach checks once that the Redis of each tenant answers.
 func (n *Node) Reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -265,7 +265,7 @@ func (n *Node) Reach(ctx context.Context) error {
 // reachTimeout bounds reach.
 const reachTimeout = 5 * time.Second
 
-// engine makes the engine, its crash monitor and its metrics.
+// engine makes the engine with its crash monitor and metrics.
 func (n *Node) engine(cmd *cobra.Command, env cli.Environment) (*runtime.Engine, error) {
 	config := *n.options.engine
 	var end func()
@@ -283,14 +283,14 @@ func (n *Node) engine(cmd *cobra.Command, env cli.Environment) (*runtime.Engine,
 	return engine, nil
 }
 
-// Close undoes newNode, in reverse.
+// Close undoes New, in reverse order.
 func (n *Node) Close() {
 	for _, undo := range slices.Backward(n.closers) {
 		undo()
 	}
 }
 
-// Run serves until ctx ends or a signal comes. It tells listening the address of the web server.
+// Run serves until ctx ends or a signal comes. It calls listening with the address of the web server.
 func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 	server, err := web.Listen(n.options.http, n.registry, n.Host.Ready, n.Logger)
 	if err != nil {
@@ -340,7 +340,7 @@ func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 	return group.Wait()
 }
 
-// warn logs, once Redis answers, the settings of Redis that would lose tasks.
+// warn waits until Redis answers, and logs settings of Redis that could lose tasks.
 func (n *Node) warn(ctx context.Context, client *queue.Client) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -357,7 +357,7 @@ func (n *Node) warn(ctx context.Context, client *queue.Client) {
 	}
 }
 
-// sameSignal is how long after the first signal another one counts as the same: coreutils' timeout sends two.
+// sameSignal is how long a second signal counts as the first: coreutils' timeout sends two.
 const sameSignal = 200 * time.Millisecond
 
 // interrupts calls drain at the first SIGTERM or SIGINT. hurry ends with the second, or by stop; the system handles a third.

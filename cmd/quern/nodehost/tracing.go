@@ -25,7 +25,7 @@ func TracesFlag(f *pflag.FlagSet) {
 }
 
 // NewTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is the
-// host's. end sends what waits.
+// host's. end sends the waiting spans.
 func NewTracer(cmd *cobra.Command, env cli.Environment, name string, logger hclog.Logger) (_ *trace.Tracer, end func(), err error) {
 	if err := checkOpenTelemetry(env); err != nil {
 		return nil, nil, err
@@ -61,7 +61,7 @@ func NewTracer(cmd *cobra.Command, env cli.Environment, name string, logger hclo
 	}, nil
 }
 
-// checkOpenTelemetry refuses what its SDK does not check: a host would panic, or compute without end.
+// checkOpenTelemetry refuses values that OpenTelemetry's SDK does not check: a host would panic, or never finish.
 func checkOpenTelemetry(env cli.Environment) error {
 	for name, most := range map[string]int{
 		"OTEL_BSP_MAX_QUEUE_SIZE": 1_000_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 1_000_000,
@@ -89,7 +89,7 @@ func checkOpenTelemetry(env cli.Environment) error {
 	return nil
 }
 
-// tracesWanted tells whether OpenTelemetry's environment variables name a collector and do not turn traces off.
+// tracesWanted reports whether OpenTelemetry's environment variables name a collector and do not turn traces off.
 func tracesWanted(env cli.Environment) (bool, error) {
 	exporter := env.Get("OTEL_TRACES_EXPORTER")
 	switch {

@@ -48,7 +48,7 @@ func Parsed[T any](flags *pflag.FlagSet, value *T, kind string, parse func(text 
 	return flags.VarPF(&parsed[T]{value, kind, parse, show}, name, "", usage)
 }
 
-// Duration adds a flag that takes a duration of 0 or more.
+// Duration adds a flag for a duration of 0 or more.
 func Duration(flags *pflag.FlagSet, value *time.Duration, name string, standard time.Duration, usage string) {
 	DurationWithin(flags, value, name, standard, 0, math.MaxInt64, "", usage)
 }
@@ -128,7 +128,7 @@ func Attempts(flags *pflag.FlagSet, value *int, usage string) {
 	Parsed(flags, value, "number", parse, show, "max-attempts", usage)
 }
 
-// Size adds a flag that takes a size from least to mostMemory.
+// Size adds a flag that takes a size from least to MaxSize.
 func Size(flags *pflag.FlagSet, value *int64, name, usage string, least int64) {
 	parse := func(text string) (int64, error) {
 		bytes, err := units.ParseSize(text)
@@ -187,7 +187,7 @@ func Choice[T ~string](flags *pflag.FlagSet, value *T, name, usage string, words
 	flags.VarP(&choice[T]{parsed[T]{value, "word", parse, show}, words}, name, shorthand, usage)
 }
 
-// choice is the value of such a flag.
+// choice is the value of a flag of Choice.
 type choice[T ~string] struct {
 	parsed[T]
 	right []string
@@ -209,7 +209,7 @@ func Output(cmd *cobra.Command) *Format {
 // JSON reports whether -o asks for JSON. A command without -o has nil.
 func (f *Format) JSON() bool { return f != nil && *f == "json" }
 
-// Text adds a flag that takes any text. See shown for a URL, which may hold a password.
+// Text adds a flag that takes any text. The kinds URL and TOKEN are secret when settings are printed.
 func Text(flags *pflag.FlagSet, value *string, kind, name, usage string) {
 	same := func(text string) string { return text }
 	Parsed(flags, value, kind, func(text string) (string, error) { return text, nil }, same, name, usage)
@@ -222,7 +222,7 @@ func List(flags *pflag.FlagSet, value *[]string, name string, standard []string,
 	flags.Var(&wordList{list: value}, name, usage)
 }
 
-// wordList is the value of such a flag.
+// wordList is the value of a flag of List.
 type wordList struct {
 	list  *[]string
 	given bool // the list is no longer the default

@@ -221,7 +221,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	return view, nil
 }
 
-// judge compares how the task ended with what the test expects.
+// judge compares the task's outcome with what the test expects.
 func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
 	v.Outcome = outcome.Kind
 	ended := "it ended with exit status " + fmt.Sprint(outcome.Code)
@@ -248,7 +248,7 @@ func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
 // shownLines is how many lines of its log a failed test shows.
 const shownLines = 10
 
-// difference describes where two results differ first, and shows both around that place.
+// difference describes where two results first differ, and shows both around that place.
 func difference(want, got []byte) []string {
 	at := 0
 	for at < len(want) && at < len(got) && want[at] == got[at] {

@@ -161,7 +161,7 @@ func limitsView(l runtime.Limits) show.View {
 	}
 }
 
-// someOf lists names, one a line; not all of the hundred thousand that a module may have.
+// someOf lists names, one a line, and at most 100 of them.
 func someOf(names []string) string {
 	const most = 100
 	if more := len(names) - most; more > 0 {

@@ -201,7 +201,7 @@ func addLicensed(files map[string][]byte, tree fs.ReadFileFS, below string) erro
 	return err
 }
 
-// typesFolder has, in a new plugin, what editors know the SDK by. The name makes builds pass over it.
+// typesFolder has the SDK's types for editors, in a new plugin. Builds ignore it because of its name.
 const typesFolder = ".quern/"
 
 // SDKModule is the SDK's Go module.

@@ -207,7 +207,7 @@ func (l *loaded) run(ctx context.Context, call runtime.Call, awaited []dependenc
 	return outcome, sent
 }
 
-// sentLine describes what a task enqueued or published, and tells whether that happened at once.
+// sentLine describes what a task enqueued or published, and whether it did so at once.
 type sentLine struct {
 	text   string
 	atOnce bool

@@ -22,7 +22,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// local stands in for a host: the flags of commands that run handlers on this machine, and what the plugins share after open.
+// local stands in for a host: the flags of commands that run handlers on this machine, and what plugins share after open.
 // `quern serve` has most of the flags, too, so that an environment variable means the same to both.
 type local struct {
 	env        cli.Environment
@@ -69,7 +69,7 @@ func (l *loaded) openBuckets() *kv.Store {
 	return kv.New(rdb, l.local.tenant)
 }
 
-// localTask is the guest.Host of a task, and notes what the task enqueues.
+// localTask is the guest.Host of a task, and records what the task enqueues.
 type localTask struct {
 	children  *guest.Children
 	atOnce    []queue.Child
@@ -77,7 +77,7 @@ type localTask struct {
 	awaited   []dependency
 }
 
-// dependency is a task that one on this machine is said to have waited for.
+// dependency is a task that the local task waited for.
 type dependency struct {
 	queue.Dependency
 	result []byte

@@ -67,7 +67,7 @@ const startTime = 10 * time.Second
 const notStarted = "the plugin did not start: "
 
 // startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and returns its log
-// and error if its start fails; a slow one is noted on stderr. What else becomes of the task is no matter.
+// and error if its start fails, and warns of a slow start on stderr. It ignores the outcome of the task itself.
 func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *build.Source, module string) ([]string, error) {
 	p, err := readWith(module, filepath.Join(s.Dir, s.Name+manifest.Suffix))
 	if err == nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// resetAuto is the word for the best reset mode that works here.
+// resetAuto selects the best reset mode that works here.
 const resetAuto = "auto"
 
 // EngineFlags adds the settings of an engine.
@@ -101,7 +101,7 @@ var GuestPlaces = sync.OnceValue(func() int {
 })
 
 const (
-	// heapOfSlot is what a task may take of Go's own heap: its input and output by default, and the call
+	// heapOfSlot is how much of Go's heap a task may take: its input and output by default, and the call
 	// stack of a guest that recurses without end.
 	heapOfSlot = 32<<20 + 128<<20
 	heapOfHost = 128 << 20
@@ -145,7 +145,7 @@ func hidden(use, short string, args int, run func(*cobra.Command, []string) erro
 	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cli.Arguments(args, args), PersistentPreRunE: cli.WithoutSettings, RunE: run}
 }
 
-// WatchCrashes starts a monitor of this process. It returns the table that the monitor reads, and a function that ends
+// WatchCrashes starts a crash monitor of this process. It returns the table that the monitor reads, and a function that ends
 // it. A host works without a monitor, too: then the table is nil.
 func WatchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
 	const lost = "no crash monitor: a crash of this host will not name the task that caused it"

@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Services are the settings of what handlers reach outside.
+// Services are the settings of what handlers may reach outside.
 type Services struct {
 	networks       []string
 	proxy, Secrets string
@@ -29,12 +29,12 @@ func (o *Services) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
 }
 
-// GrantsFlag adds the file with the grants of each tenant.
+// GrantsFlag adds --grants.
 func GrantsFlag(f *pflag.FlagSet, path *string) {
 	f.StringVar(path, "grants", "", "`FILE` with the most that each tenant is granted, and its config and secrets; read at the start (default: manifests alone decide)")
 }
 
-// LoadGrants reads the file of --grants, and checks it; nil without a file.
+// LoadGrants reads and checks the file of --grants. It returns nil without a file.
 func LoadGrants(flags *pflag.FlagSet, path string, check func(*manifest.Grants) error) (*manifest.Grants, error) {
 	if path == "" {
 		return nil, nil
@@ -61,7 +61,7 @@ func TenantGrantsFlags(f *pflag.FlagSet, path, tenant *string) {
 	f.StringVar(tenant, "tenant", queue.DefaultTenant, "whose grants to apply")
 }
 
-// LoadTenantGrants reads the file that these flags name; nil without one.
+// LoadTenantGrants reads the file of TenantGrantsFlags. It returns nil without a file.
 func LoadTenantGrants(flags *pflag.FlagSet, path, tenant string) (*manifest.Grants, error) {
 	if err := queue.ValidTenant(tenant); err != nil {
 		return nil, cli.Usagef("%s %q: %s", cli.Origin(flags.Lookup("tenant")), tenant, cli.TenantRule)

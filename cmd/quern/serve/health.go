@@ -18,7 +18,7 @@ import (
 // healthTimeout bounds the wait for a host's answer.
 const healthTimeout = 5 * time.Second
 
-// newHealth asks a host on this machine how it is, where there is no other program that could: in its container.
+// newHealth checks a host on this machine, for containers that have no other program for that.
 func newHealth() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",

@@ -10,10 +10,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// ProgressInterval is how often a terminal shows how far a command is.
+// ProgressInterval is how often a progress line is rewritten.
 const ProgressInterval = 200 * time.Millisecond
 
-// Progress is a line on a terminal that is written again and again. Elsewhere it shows nothing. It is safe for concurrent use.
+// Progress is a line on a terminal that is rewritten. On other streams it shows nothing. It is safe for concurrent use.
 type Progress struct {
 	w io.Writer // nil if that is no terminal
 
@@ -33,7 +33,7 @@ func NewProgress(w io.Writer) *Progress {
 // Shows reports whether somebody sees the line.
 func (p *Progress) Shows() bool { return p.w != nil }
 
-// Show writes the line, cut to the terminal's width: a longer one could not be written over. It does not if that was done a moment ago.
+// Show rewrites the line, at most once per interval. It cuts it to the terminal's width: a longer line could not be rewritten.
 func (p *Progress) Show(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Screen is how a stream shows things to a person: within its width, in colour, with times as people count them. The zero screen is
-// that of a pipe or a file, which gets plain and whole text.
+// Screen is how a stream shows text: its width, whether in colour, and with the age of times. The zero Screen is
+// that of a pipe or a file: plain text of any width.
 type Screen struct {
 	width  int // 0 for any
 	colour bool
@@ -34,7 +34,7 @@ func ScreenOf(cmd *cobra.Command) Screen {
 	return Screen{width: widthOf(f), colour: cmd.Root().Annotations[NoColour] == "", now: time.Now()}
 }
 
-// widthOf is the number of a terminal's columns, 0 if it does not tell.
+// widthOf is the number of a terminal's columns, 0 if unknown.
 func widthOf(terminal *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -43,14 +43,14 @@ func widthOf(terminal *os.File) int {
 	return int(size.Col)
 }
 
-// colours are those of words in columns of states: green what is well, red what failed, yellow what waits, cyan what is under way.
+// colours are the colours of states: green for success, red for failure, yellow for waiting, cyan for running.
 var colours = map[string]string{
 	"complete": "32", "serving": "32", "alive": "32",
 	"failed": "31", "refused": "31", "quarantined": "31", "over": "31",
 	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
 }
 
-// paint colours a word of a state, by its first part.
+// paint colours a state by its first word.
 func (s Screen) paint(text string) string {
 	first, _, _ := strings.Cut(text, " ")
 	if code := colours[first]; code != "" {
@@ -67,7 +67,7 @@ func (s Screen) Code(number, text string) string {
 	return "\x1b[" + number + "m" + text + "\x1b[0m"
 }
 
-// text is a field's value, on a terminal shorter for lists and with the age of times.
+// text is a field's value. A terminal gets shorter lists, and times with their age.
 func (s Screen) text(f Field) string {
 	switch value := f.Value.(type) {
 	case []string:
@@ -87,14 +87,14 @@ func (s Screen) text(f Field) string {
 const (
 	// listWidth is how wide a list in a table may be on a terminal.
 	listWidth = 24
-	// leastWidth is what remains of a column that is cut on a narrow terminal.
+	// leastWidth is the narrowest that a column is cut to on a narrow terminal.
 	leastWidth = 8
 	// gap is how many blanks are between columns.
 	gap = 2
 )
 
-// table writes rows of cells below each other, columns aligned. The last cell of a row may be the longest. states are the columns to
-// colour. The first column, which has what people copy, is never cut.
+// table writes rows with aligned columns. states are the columns to
+// colour. The first column is never cut, because people copy from it.
 func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 	var widths []int
 	for _, row := range rows {
@@ -161,7 +161,7 @@ func Layout(cells []string, widths []int, right func(column int) bool, paint fun
 	return b.String()
 }
 
-// Lines writes a name and a value a line.
+// Lines writes a line for each field: its name and value.
 func (v View) Lines(w io.Writer, s Screen) error {
 	var rows [][]string
 	for _, f := range v.named() {

@@ -11,7 +11,7 @@ func Rate(tasks int, took time.Duration) float64 {
 	return float64(tasks) / max(took, time.Microsecond).Seconds()
 }
 
-// Shorten keeps the head and the tail of a text that has more bytes than most, with a mark between them.
+// Shorten keeps the head and the tail of a text longer than most bytes, with a mark between them.
 func Shorten(text string, most int, mark string) string {
 	if len(text) <= most {
 		return text

@@ -21,7 +21,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// View is what a command shows of a thing. In JSON it is an object of the fields with a key; for people it is lines, or a
+// View is what a command shows of one thing. In JSON it is an object of the fields with a key; for people it is lines, or a
 // row of a table, of the fields with a name.
 type View []Field
 
@@ -187,7 +187,7 @@ func (n Count) String() string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// Head is the beginning of a text that has more bytes than most, with its size.
+// Head is the beginning of a text longer than most bytes, with its size.
 func Head(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -195,10 +195,10 @@ func Head(text string, most int) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
-// IsTerminal reports whether the other end of a stream is a person.
+// IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool { return terminalOf(stream) != nil }
 
-// terminalOf returns the terminal of a person at the other end of a stream; nil if there is none.
+// terminalOf returns the terminal that a stream is, nil if it is none.
 func terminalOf(stream any) *os.File {
 	if of, ok := stream.(*frame); ok {
 		stream = of.out
@@ -214,7 +214,7 @@ func IsText(data []byte) bool {
 	return utf8.Valid(data) && !bytes.ContainsFunc(data, control)
 }
 
-// Pairs are names with values, in the order of their names for people.
+// Pairs are names with values, printed in the order of names.
 type Pairs map[string]string
 
 func (p Pairs) String() string {

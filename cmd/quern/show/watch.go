@@ -37,7 +37,7 @@ func Watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		if err != nil {
 			return err
 		}
-		if isUnread(out) { // no write tells so as long as nothing changes
+		if isUnread(out) { // while nothing changes, no write would fail
 			return nil
 		}
 		cmd.SetErr(io.Discard) // notes are for the first look

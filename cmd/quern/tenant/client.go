@@ -32,7 +32,7 @@ func clientGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// list prints a list for people or as JSON. To people it also says where an empty one was looked for, and, unless they named a tenant,
+// list prints a list for people or as JSON. To people it also says where it found nothing, and, unless they named a tenant,
 // which others there are.
 func list(cmd *cobra.Command, client admin.Tenant, json bool, all any, heading string, rows []show.View) error {
 	if err := show.Table(cmd, json, all, heading, rows); err != nil || json {
@@ -79,7 +79,7 @@ func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 	cli.Note(cmd, "no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, client.Tenant(), servedLike(cmd, client, name))
 }
 
-// servedLike is the remedy for a queue that nobody serves: the nearest one that is served.
+// servedLike is the remedy for an unserved queue: the served queue with the nearest name.
 func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 	queues, _ := client.Queues(cmd.Context())
 	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
@@ -125,10 +125,10 @@ func withClient(env cli.Environment, output *option.Format, run clientRun) func(
 	}
 }
 
-// errSeen ends a look after which nothing will change.
+// errSeen ends --watch: nothing will change any more.
 var errSeen = errors.New("nothing more will change")
 
-// watchable completes a command that prints something, and has --watch: it runs again and again, until errSeen or another error,
+// watchable is printing with --watch, which repeats the command until errSeen or another error,
 // and prints what has changed.
 func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
 	var every time.Duration

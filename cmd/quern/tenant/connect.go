@@ -110,8 +110,8 @@ func tokenOf(cmd *cobra.Command) (string, error) {
 	return token, err
 }
 
-// traceOf is the trace that the environment names (TRACEPARENT, TRACESTATE), as CI systems and shells do: that of what a command
-// enqueues and publishes, unless it has its own. What is no trace there is no reason to refuse a task.
+// traceOf is the trace in the environment (TRACEPARENT, TRACESTATE), which CI systems and shells set. What a command
+// enqueues and publishes belongs to it, unless it has its own. An invalid trace is ignored.
 func traceOf(env cli.Environment) map[string]string {
 	return queue.InheritTrace(map[string]string{queue.HeaderTraceparent: env.Get("TRACEPARENT"), queue.HeaderTracestate: env.Get("TRACESTATE")}, nil)
 }

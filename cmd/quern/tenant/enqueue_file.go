@@ -127,10 +127,10 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 		done.refused, f.id)
 }
 
-// maxBadLines is how many lines that are refused are told one by one: a file of another form has nothing else.
+// maxBadLines is how many refused lines are reported one by one: in a file of another format all are.
 const maxBadLines = 20
 
-// enqueue enqueues what is read. Its error leaves in done how far that came.
+// enqueue enqueues what read sends, and counts it in done, also when it fails.
 func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSummary) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
@@ -223,13 +223,13 @@ type batch struct {
 	id   string
 }
 
-// begin makes the task, unless an earlier run of the command has.
+// begin makes the task, unless an earlier run of the command did.
 func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) error {
 	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: queue.Options{ID: b.id, When: when, Open: true}}})
 	return err
 }
 
-// end closes it, unless lines are to be corrected, which then come into it as well.
+// end closes the task, unless some lines were refused: once corrected, they are added as well.
 func (b *batch) end(ctx context.Context, refused int) error {
 	if b == nil || refused > 0 {
 		return nil
@@ -248,7 +248,7 @@ func (b *batch) add(ctx context.Context, receipts []queue.Receipt) error {
 	return err
 }
 
-// read sends the lines of the file until ctx ends. It sends what it has before it waits for more.
+// read sends the lines of the file until ctx ends. It sends what it has before it blocks.
 func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 	var next chunk
 	size := 0

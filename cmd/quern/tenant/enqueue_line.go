@@ -58,7 +58,7 @@ func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) 
 	return whole.Spec()
 }
 
-// lineFields are the places of the fields of a line by their names.
+// lineFields are the indexes of a line's fields by their names.
 var lineFields = func() map[string][]int {
 	fields := make(map[string][]int)
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[api.TaskLine]()) {
@@ -69,7 +69,7 @@ var lineFields = func() map[string][]int {
 	return fields
 }()
 
-// checkNames refuses an object with a field twice, and fields in other letters, which encoding/json takes. What is no JSON it leaves
+// checkNames refuses duplicate and misspelt fields, which encoding/json accepts. It leaves invalid JSON
 // to others.
 func checkNames(object []byte) error {
 	seen := make(map[string]bool)
@@ -98,7 +98,7 @@ func unknownField(name string) error {
 	return fmt.Errorf("unknown field %q, and what the handler gets belongs into parameters: %s", name, cli.DidYouMean(name, slices.Sorted(maps.Keys(lineFields))))
 }
 
-// merged is a map with the entries of both, and where both have one, the second's.
+// merged is a map with the entries of both. The second's win.
 func merged(a, b map[string]string) map[string]string {
 	if len(a) == 0 {
 		return b
@@ -108,7 +108,7 @@ func merged(a, b map[string]string) map[string]string {
 	return a
 }
 
-// mostSeconds is above every time and duration. One in milliseconds is not.
+// mostSeconds bounds times and durations in seconds. A time in milliseconds is above it.
 const mostSeconds = 9e9
 
 // lineError adds the remedy to an error of encoding/json.

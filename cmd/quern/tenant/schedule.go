@@ -23,7 +23,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// shownTicks is how many ticks that are to come `schedule show` prints.
+// shownTicks is how many future ticks `schedule show` prints.
 const shownTicks = 5
 
 // maxScheduleFile bounds the file of `schedule sync`.
@@ -196,7 +196,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// newScheduleAct is a command that does one thing to a schedule.
+// newScheduleAct makes a command that changes a schedule.
 func newScheduleAct(env cli.Environment, use, short string, do func(client admin.Tenant, ctx context.Context, id string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1),

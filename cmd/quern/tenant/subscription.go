@@ -39,7 +39,7 @@ func subscriptionView(s *queue.Subscription) show.View {
 
 const subscriptionHeading = "ID TOPIC FILTER QUEUE URL STATE"
 
-// subscriptionLines are all that a subscription says, for people.
+// subscriptionLines are a whole subscription, for people.
 func subscriptionLines(s *queue.Subscription) show.View {
 	v := subscriptionView(s)
 	if w := s.Webhook; w != nil {
@@ -85,7 +85,7 @@ type subscriptionFlags struct {
 	clear    []string
 }
 
-// clearable are what --clear may take away, and how.
+// clearable are the names that --clear takes, with what each does.
 var clearable = map[string]func(s *queue.Subscription){
 	"filter":   func(s *queue.Subscription) { s.Filter = queue.Filter{} },
 	"retry":    func(s *queue.Subscription) { s.Retry = queue.Retry{} },
@@ -127,7 +127,7 @@ func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.s.Dead, "dead", "", "`QUEUE` of the dead letters of tasks that fail for good (default what the manifest names)")
 }
 
-// apply changes a subscription as the flags say that were given.
+// apply changes a subscription by the flags that were given.
 func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error {
 	for _, name := range o.clear {
 		change, ok := clearable[name]

@@ -22,7 +22,7 @@ const mostIDs = 1000
 // taskAction changes one task.
 type taskAction func(context.Context, admin.Tenant, *queue.Task) error
 
-// taskErrors are the errors of several tasks. It reports each but the last, which the command returns: an error of one
+// taskErrors collects the errors of several tasks. It prints each but the last, which the command returns: an error of one
 // task does not stop the others.
 type taskErrors struct {
 	cmd  *cobra.Command
@@ -127,7 +127,7 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// cancelFlow cancels a task with those that are connected with it, says how many, and returns those that are being stopped.
+// cancelFlow cancels a task and those connected with it, prints how many, and returns those that are being stopped.
 func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) (running []string, err error) {
 	done, err := client.CancelFlow(cmd.Context(), id, whole)
 	if err != nil {
@@ -226,7 +226,7 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// notUnique adds the remedy to a refusal of a task whose uniqueness another one has.
+// notUnique adds the remedy to the error of a task that is not unique.
 func notUnique(err error) error {
 	return cli.Refusedf("%w: wait until that one is finished, or cancel it", err)
 }

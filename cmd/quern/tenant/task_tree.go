@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// showTree prints a task with what came of it.
+// showTree prints a task with the tasks that came from it.
 func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
 	tree, err := client.Tree(cmd.Context(), id, queue.TreeOptions{})
 	if err != nil {
@@ -24,7 +24,7 @@ func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) err
 	return show.Line(cmd, json, admin.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
 }
 
-// drawTree writes a line for each task. stem is what stands before the task's own line, trunk before those below it.
+// drawTree writes a line for each task. stem begins the task's own line, trunk the lines below it.
 func drawTree(text *strings.Builder, node *queue.TreeNode, stem, trunk string) {
 	line := stem + node.ID
 	if t := node.Task; t == nil {

@@ -79,7 +79,7 @@ type failure queue.Failure
 
 func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
 
-// failureView is why the task failed, and why its attempt before.
+// failureView is why the task failed, and its last error.
 func failureView(t *queue.Task) show.View {
 	var v show.View
 	if t.Status == queue.Failed {
@@ -98,7 +98,7 @@ func failureView(t *queue.Task) show.View {
 	return v
 }
 
-// attemptsView is how many attempts there were and may be.
+// attemptsView has the number of attempts so far and at most.
 func attemptsView(t *queue.Task) show.View {
 	most := t.MaxAttempts
 	if most == 0 && t.Retry.MaxAge > 0 {
@@ -144,7 +144,7 @@ func afterText(a *queue.After) any {
 // mostDependencies is how many dependencies of a task are shown.
 const mostDependencies = 1000
 
-// dependenciesView names dependencies of a task, which has that many.
+// dependenciesView names some of a task's dependencies, of which there are of in all.
 func dependenciesView(of int, some []queue.Dependency) show.View {
 	slices.SortStableFunc(some, func(a, b queue.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
 	var names []string
@@ -160,7 +160,7 @@ func dependenciesView(of int, some []queue.Dependency) show.View {
 	return show.Lines("dependencies", strings.Join(names, ", "))
 }
 
-// historyView is each ended run: in a line its outcome, after how long, where, and why.
+// historyView has a line for each ended run: its outcome, duration, node and failure.
 func historyView(attempts []queue.Attempt) (v show.View) {
 	for _, a := range attempts {
 		line := a.Outcome

@@ -71,7 +71,7 @@ const (
 	topLog        = 500
 )
 
-// topSource reads a tenant for `quern top`.
+// topSource is the top.Source of a tenant.
 type topSource struct {
 	client admin.Tenant
 
@@ -83,7 +83,7 @@ type topSource struct {
 // examineEvery is how old the doctor's findings may be.
 const examineEvery = 10 * time.Second
 
-// examine keeps what the doctor finds; nothing if it may not look.
+// examine stores the doctor's findings, none if it has no permission.
 func (s *topSource) examine(ctx context.Context) []doctor.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +132,7 @@ func (s *topSource) Look(ctx context.Context, want top.Want) (look *top.Look, er
 	return look, err
 }
 
-// tasks reads tasks of a status: as many of each of the queues that have the most of them, but first of those with more in total
-// than before.
+// tasks reads tasks of a status from the queues with the most of them, beginning with queues whose totals grew.
 func (s *topSource) tasks(ctx context.Context, look *top.Look, status queue.Status, before map[string]int64) error {
 	weights := make(map[string]int64, len(look.Queues))
 	var names []string

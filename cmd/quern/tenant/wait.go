@@ -45,7 +45,7 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 	return cli.WriteResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
-// showWait shows a terminal what becomes of a task, until ctx ends.
+// showWait shows a task's progress on a terminal, until ctx ends.
 func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Progress) {
 	defer line.Clear()
 	ticker := time.NewTicker(show.ProgressInterval)
@@ -74,7 +74,7 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 	}
 }
 
-// waits is what a wait needs of a admin.Tenant.
+// waits is the part of admin.Tenant that a wait needs.
 type waits interface {
 	Clock(context.Context) (time.Time, error)
 	Wait(ctx context.Context, id string) (*queue.Task, error)
@@ -133,8 +133,8 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 	}
 }
 
-// interruptibly runs a part of a command that Ctrl-C ends with an error of its own, and then the process by the signal, so that
-// a shell's loop ends, too.
+// interruptibly runs run. On Ctrl-C it prints the error of interrupted, then ends the process by SIGINT, so that
+// a shell's loop ends as well.
 func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
 	if signal.Ignored(os.Interrupt) { // in the background of a script
 		return run()
@@ -208,7 +208,7 @@ func printLogs(ctx context.Context, w io.Writer, client admin.Tenant, id string,
 	return err
 }
 
-// printLines prints the lines after a number, and returns that of the last one.
+// printLines prints the lines after a number, and returns the number of the last line.
 func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string, last int64, json bool) (int64, error) {
 	lines, err := client.Log(ctx, id, last)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// column is one of a table. On a narrow screen the columns with the highest drop go first; one with drop 0 stays.
+// column is a column of a table. A narrow screen omits the columns with the highest drop first, and none with drop 0.
 type column struct {
 	title string
 	most  int  // columns of the screen that it takes at most; 0: what is left
@@ -28,7 +28,7 @@ type cell struct {
 	colour string // SGR parameters, "" for none
 }
 
-// row is a line of a table. key is the same as long as it stands for the same thing.
+// row is a line of a table. key identifies what it shows.
 type row struct {
 	key, queue string // queue is that of a task, or of a queue itself
 	cells      []cell
@@ -40,7 +40,7 @@ type table struct {
 	rows    []row
 }
 
-// clean replaces what would control a terminal, or turn the text around. Names and messages are anybody's.
+// clean replaces characters that would control a terminal or reverse the text. Anybody may have written it.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' {
@@ -119,7 +119,7 @@ func (t *table) filter(by string) {
 	})
 }
 
-// widths are those of the columns on a screen of that width; 0 for one that is not shown.
+// widths returns the columns' widths on a screen of that width; 0 for a hidden column.
 func (t *table) widths(screen int) []int {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -160,7 +160,7 @@ func (t *table) widths(screen int) []int {
 	return widths
 }
 
-// line lays cells out. Each comes with its colour, unless plain.
+// line lays cells out, in their colours unless plain.
 func (t *table) line(cells []cell, widths []int, plain bool) string {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
