@@ -160,9 +160,9 @@ func (s *Source) granted() (names []string, err error) {
 	return names, nil
 }
 
-// Foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, what begins with a dot,
+// foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, what begins with a dot,
 // and the folder that plugins are built into.
-func Foreign(path, to string) bool {
+func foreign(path, to string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true

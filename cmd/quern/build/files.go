@@ -48,7 +48,7 @@ func Files(dir, to string, each func(folder string)) map[string]Stamp {
 		switch name := filepath.Base(path); {
 		case err != nil:
 			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != dir && Foreign(path, to):
+		case entry.IsDir() && path != dir && foreign(path, to):
 			return filepath.SkipDir // it has no source of the author's
 		case entry.IsDir():
 			each(path)

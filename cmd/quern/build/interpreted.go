@@ -128,7 +128,7 @@ func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, e
 		name = filepath.ToSlash(name)
 		info, err := os.Stat(file)
 		if err == nil && info.IsDir() {
-			own, linked := !Foreign(file, to) && keep(name+"/"), !entry.IsDir()
+			own, linked := !foreign(file, to) && keep(name+"/"), !entry.IsDir()
 			switch {
 			case own && linked:
 				return because(Failed, "%s is a link to a folder, whose files would be missing in the plugin: put the folder in its place, "+
