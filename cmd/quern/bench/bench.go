@@ -37,6 +37,7 @@ type benchOptions struct {
 	payload                     int64
 }
 
+// Command is `quern bench`.
 func Command(env cli.Environment) *cobra.Command {
 	o := &benchOptions{tasks: 50_000, hosts: 1, payload: 100}
 	cmd := &cobra.Command{

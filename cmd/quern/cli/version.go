@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// VersionCommand is `quern version`.
 func VersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

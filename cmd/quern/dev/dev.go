@@ -30,6 +30,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
+// Command is `quern dev`.
 func Command(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",

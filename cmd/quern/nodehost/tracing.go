@@ -20,6 +20,7 @@ import (
 // tracesTimeout bounds the sending of the last spans when a host ends.
 const tracesTimeout = 5 * time.Second
 
+// TracesFlag adds --otlp.
 func TracesFlag(f *pflag.FlagSet) {
 	option.Text(f, new(string), "URL", "otlp", "`URL` of the collector of traces: http://, https:// or, for gRPC, grpc://, grpcs:// (default OTEL_EXPORTER_OTLP_ENDPOINT, else no traces)")
 }

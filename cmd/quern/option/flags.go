@@ -97,6 +97,7 @@ func Number[T int | int64](flags *pflag.FlagSet, value *T, name, usage string, l
 	Parsed(flags, value, "number", ParseNumber(least, most, rule), show, name, usage)
 }
 
+// ParseNumber returns a function that reads a whole number from least to most. The rule is its error.
 func ParseNumber[T int | int64](least, most T, rule string) func(string) (T, error) {
 	return func(text string) (T, error) {
 		n, err := strconv.ParseInt(text, 0, 64)

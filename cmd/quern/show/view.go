@@ -124,6 +124,7 @@ func (v View) Line() string {
 	return strings.Join(words, ", ")
 }
 
+// JSON writes a value as one line of JSON.
 func JSON(w io.Writer, value any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
@@ -209,6 +210,7 @@ func terminalOf(stream any) *os.File {
 	return nil
 }
 
+// IsText reports whether data is text without control characters other than line breaks and tabs.
 func IsText(data []byte) bool {
 	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 	return utf8.Valid(data) && !bytes.ContainsFunc(data, control)
