@@ -106,21 +106,22 @@ func typed(t *testing.T) map[string]checked {
 	for _, p := range packages {
 		exports[p.ImportPath] = p.Export
 	}
+	set := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 	for _, p := range packages {
 		if !strings.HasPrefix(p.ImportPath, module+"/") || p.forTests() {
 			continue
 		}
-		c := checked{set: token.NewFileSet(), info: &types.Info{Uses: map[*ast.Ident]types.Object{}}}
+		c := checked{set: set, info: &types.Info{Uses: map[*ast.Ident]types.Object{}}}
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(c.set, filepath.Join(root(t), p.rel(), name), nil, parser.SkipObjectResolution)
+			file, err := parser.ParseFile(set, filepath.Join(root(t), p.rel(), name), nil, parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.files = append(c.files, file)
 		}
-		config := types.Config{Importer: importer.ForCompiler(c.set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 		var err error
-		if c.pkg, err = config.Check(p.ImportPath, c.set, c.files, c.info); err != nil {
+		if c.pkg, err = config.Check(p.ImportPath, set, c.files, c.info); err != nil {
 			t.Fatal(err)
 		}
 		all[p.rel()] = c
