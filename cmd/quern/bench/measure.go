@@ -169,8 +169,8 @@ func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) 
 	), failed(tasks)
 }
 
-// enqueue enqueues all tasks and returns two rates in tasks a second: for tasks with a call of their own, and for tasks in
-// bulk.
+// enqueue enqueues all tasks and returns two rates in tasks a second: for tasks with a call of their own, and for tasks
+// in bulk.
 func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 	first := min(benchSingle, (b.tasks+1)/2)
 	if single, err = b.produce(ctx, first, 1, 0); err == nil {
@@ -292,7 +292,8 @@ func (b *bench) leave(err, left error) error {
 	return cli.Refusedf("%w; and %w", err, left)
 }
 
-// forgetTenant deletes all keys of the tenant, also after an interruption. Redis may be away for as long as a restart takes.
+// forgetTenant deletes all keys of the tenant, also after an interruption. Redis may be away for as long as a restart
+// takes.
 func (b *bench) forgetTenant() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// NewerFile returns a file of a source that changed after a time, "" if there is none. Manifest, tests and documents are not part of
-// the module.
+// NewerFile returns a file of a source that changed after a time, "" if there is none. Manifest, tests and documents
+// are not part of the module.
 func NewerFile(s *Source, than time.Time) string {
 	apart := []string{s.Manifest}
 	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
@@ -40,8 +40,8 @@ type Stamp struct {
 	modified time.Time
 }
 
-// Files lists the files of a source in a folder that is built into another one, without files that cannot be read. It calls each
-// for every folder.
+// Files lists the files of a source in a folder that is built into another one, without files that cannot be read. It
+// calls each for every folder.
 func Files(dir, to string, each func(folder string)) map[string]Stamp {
 	files := map[string]Stamp{}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

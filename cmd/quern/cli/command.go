@@ -1,7 +1,8 @@
 // Package cli is the framework of the commands: arguments, settings, errors and their exit statuses, and hints.
 //
-// A flag that is a setting takes its value from the command line, the environment or the configuration file, in this order;
-// [ApplySettings] reads the latter two. An error carries its exit status, and [Report] prints it in one line: WHAT: REMEDY.
+// A flag that is a setting takes its value from the command line, the environment or the configuration file, in this
+// order; [ApplySettings] reads the latter two. An error carries its exit status, and [Report] prints it in one line:
+// WHAT: REMEDY.
 package cli
 
 import (

@@ -12,7 +12,8 @@ import (
 // MaxParameters is the longest value that Redis takes.
 const MaxParameters = 512 << 20
 
-// ReadParameters returns the argument, or stdin for "-", or nil without an argument. It reads at most one byte more than most.
+// ReadParameters returns the argument, or stdin for "-", or nil without an argument. It reads at most one byte more
+// than most.
 func ReadParameters(args []string, cmd *cobra.Command, most int64) ([]byte, error) {
 	switch {
 	case len(args) == 0:
@@ -30,7 +31,8 @@ func ReadParameters(args []string, cmd *cobra.Command, most int64) ([]byte, erro
 	return parameters, nil
 }
 
-// WriteResult writes a result to stdout. It refuses to write control characters to a terminal; again tells how to get the bytes.
+// WriteResult writes a result to stdout. It refuses to write control characters to a terminal; again tells how to get
+// the bytes.
 func WriteResult(cmd *cobra.Command, result []byte, again string) error {
 	terminal := show.IsTerminal(cmd.OutOrStdout())
 	if terminal && !show.IsText(result) {

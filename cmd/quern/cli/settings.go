@@ -53,9 +53,9 @@ func (e Environment) CacheDir() (string, error) {
 	return os.UserCacheDir()
 }
 
-// ApplySettings sets each flag that is a setting and not on the command line from the environment or the configuration file.
-// The flags are the one catalogue of settings: name, type, default, help. Other flags belong to one call: no variable that is left
-// over may choose the tasks of a command, or the ID of one.
+// ApplySettings sets each flag that is a setting and not on the command line from the environment or the configuration
+// file. The flags are the one catalogue of settings: name, type, default, help. Other flags belong to one call: no
+// variable that is left over may choose the tasks of a command, or the ID of one.
 func ApplySettings(cmd *cobra.Command, env Environment) error {
 	flags := cmd.Flags()
 	path, _ := flags.GetString("config")
@@ -116,7 +116,8 @@ func overrideAll(layers *koanf.Koanf, higher func(name string) bool) {
 	}
 }
 
-// readConfig reads the configuration file, if a path is given, and the origin of each value. One file serves all commands.
+// readConfig reads the configuration file, if a path is given, and the origin of each value. One file serves all
+// commands.
 func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins map[string]string, err error) {
 	layers, origins = koanf.New("\n"), make(map[string]string) // no flag's name has a newline: names are not split
 	if path == "" {

@@ -73,7 +73,8 @@ func WithoutPassword(raw string) string {
 	return u.String()
 }
 
-// WriteDev writes the file, readable by this user alone because of the password, and returns its path and a function that removes it.
+// WriteDev writes the file, readable by this user alone because of the password, and returns its path and a function
+// that removes it.
 func WriteDev(env cli.Environment, dev Dev) (path string, remove func(), err error) {
 	path, err = devPath(env)
 	if err != nil {

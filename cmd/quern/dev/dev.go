@@ -142,7 +142,8 @@ func shortTime(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// devSources reads the folders of sources, by default the current one if it is a plugin's. tell gets the reason if that cannot be built.
+// devSources reads the folders of sources, by default the current one if it is a plugin's. tell gets the reason if that
+// cannot be built.
 func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 	if len(folders) == 0 {
 		s, err := build.Read(".")

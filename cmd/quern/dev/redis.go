@@ -23,8 +23,8 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 )
 
-// embeddedRedis is the Redis of `quern dev`. Every user of the machine reaches its port, so a client gets to miniredis only after it has
-// given the password, and only with whole commands: an empty command crashes miniredis.
+// embeddedRedis is the Redis of `quern dev`. Every user of the machine reaches its port, so a client gets to miniredis
+// only after it has given the password, and only with whole commands: an empty command crashes miniredis.
 type embeddedRedis struct {
 	*miniredis.Miniredis
 	listener  net.Listener
@@ -204,8 +204,8 @@ func (g *guardedConn) say(text string) error {
 	return err
 }
 
-// devPassword is the password of this user's embedded Redis: the same at each start, so that its URL is, with --redis-port. It is in a
-// file that this user alone can read.
+// devPassword is the password of this user's embedded Redis: the same at each start, so that its URL is, with
+// --redis-port. It is in a file that this user alone can read.
 func devPassword(env cli.Environment) string {
 	password := rand.Text()
 	dir, err := env.CacheDir()
@@ -224,8 +224,8 @@ func devPassword(env cli.Environment) string {
 	return password
 }
 
-// expire makes the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each command, but would
-// then look at all keys.
+// expire makes the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each
+// command, but would then look at all keys.
 func expire(ctx context.Context, embedded *miniredis.Miniredis) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -44,7 +44,8 @@ func APIFlags(f *pflag.FlagSet, address string) *API {
 	return o
 }
 
-// Listen takes the address of the API. It returns nil if the API is not served; a command without its flags has a nil API.
+// Listen takes the address of the API. It returns nil if the API is not served; a command without its flags has a nil
+// API.
 func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, err error) {
 	if o == nil || o.address == "" {
 		return nil, nil
@@ -79,7 +80,8 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 	return server, nil
 }
 
-// tls returns nil without a certificate. It reads the files again for new connections, because certificates are renewed.
+// tls returns nil without a certificate. It reads the files again for new connections, because certificates are
+// renewed.
 func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error) {
 	if o.cert == "" && o.key == "" && o.ca == "" {
 		return nil, nil

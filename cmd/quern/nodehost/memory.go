@@ -83,8 +83,8 @@ func totalMemory(meminfo string) (int64, error) {
 }
 
 // cgroupMemory is the lowest limit of the process's cgroup and its parents: memory.max in version 2,
-// memory.limit_in_bytes of the memory controller in version 1. It ignores folders that do not exist: a container may see
-// its host's path, with only its own folder mounted.
+// memory.limit_in_bytes of the memory controller in version 1. It ignores folders that do not exist: a container may
+// see its host's path, with only its own folder mounted.
 func cgroupMemory(self, mount string) (int64, bool) {
 	content, err := os.ReadFile(self)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package nodehost makes a node host of its settings: Redis, engine, plugins, metrics, log, traces, webhooks and the API.
+// Package nodehost makes a node host of its settings: Redis, engine, plugins, metrics, log, traces, webhooks and the
+// API.
 //
 //	Options ── New ──▶ Node ── Run ──▶ until SIGTERM
 //
@@ -152,7 +153,8 @@ func (n *Node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	}
 }
 
-// leastDeliveries is the smallest budget of deliveries in bytes: enough for four tenants at a time, however small the host.
+// leastDeliveries is the smallest budget of deliveries in bytes: enough for four tenants at a time, however small the
+// host.
 const leastDeliveries = 16 << 20
 
 // deliver makes the runners of webhooks. They have their own connections, so that no handler waits for one.
@@ -360,7 +362,8 @@ func (n *Node) warn(ctx context.Context, client *queue.Client) {
 // sameSignal is how long a second signal counts as the first: coreutils' timeout sends two.
 const sameSignal = 200 * time.Millisecond
 
-// interrupts calls drain at the first SIGTERM or SIGINT. hurry ends with the second, or by stop; the system handles a third.
+// interrupts calls drain at the first SIGTERM or SIGINT. hurry ends with the second, or by stop; the system handles a
+// third.
 func interrupts(ctx context.Context, drain func()) (hurry context.Context, stop func()) {
 	hurry, stop = context.WithCancel(context.WithoutCancel(ctx))
 	signals := make(chan os.Signal, 2)

@@ -101,8 +101,8 @@ func (o *Options) TenantFlags(f *pflag.FlagSet) {
 	option.List(f, &o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
 }
 
-// validate refuses invalid values that involve several settings or the system. It knows each value's origin, unlike the packages
-// behind it.
+// validate refuses invalid values that involve several settings or the system. It knows each value's origin, unlike the
+// packages behind it.
 func (o *Options) validate(flags *pflag.FlagSet) error {
 	_, port, badAddress := net.SplitHostPort(o.http)
 	if badAddress == nil {

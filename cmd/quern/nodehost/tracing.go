@@ -25,8 +25,8 @@ func TracesFlag(f *pflag.FlagSet) {
 	option.Text(f, new(string), "URL", "otlp", "`URL` of the collector of traces: http://, https:// or, for gRPC, grpc://, grpcs:// (default OTEL_EXPORTER_OTLP_ENDPOINT, else no traces)")
 }
 
-// NewTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is the
-// host's. end sends the waiting spans.
+// NewTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is
+// the host's. end sends the waiting spans.
 func NewTracer(cmd *cobra.Command, env cli.Environment, name string, logger hclog.Logger) (_ *trace.Tracer, end func(), err error) {
 	if err := checkOpenTelemetry(env); err != nil {
 		return nil, nil, err

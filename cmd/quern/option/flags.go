@@ -1,4 +1,5 @@
-// Package option adds flags to commands that check what they are given: numbers, durations, sizes, times, choices and lists.
+// Package option adds flags to commands that check what they are given: numbers, durations, sizes, times, choices and
+// lists.
 package option
 
 import (
@@ -216,8 +217,8 @@ func Text(flags *pflag.FlagSet, value *string, kind, name, usage string) {
 	Parsed(flags, value, kind, func(text string) (string, error) { return text, nil }, same, name, usage)
 }
 
-// List adds a flag that takes words between commas, and may be given several times. A word may have any character: \, is a
-// comma, and \\ a backslash.
+// List adds a flag that takes words between commas, and may be given several times. A word may have any character: \,
+// is a comma, and \\ a backslash.
 func List(flags *pflag.FlagSet, value *[]string, name string, standard []string, usage string) {
 	*value = standard
 	flags.Var(&wordList{list: value}, name, usage)

@@ -95,7 +95,8 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// pluginsToTest are the plugins with tests among the files and in the folders, in that order. It builds them where their source is newer.
+// pluginsToTest are the plugins with tests among the files and in the folders, in that order. It builds them where
+// their source is newer.
 func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfile.File, error) {
 	if len(args) == 0 {
 		args = []string{"."}

@@ -40,7 +40,8 @@ const templateSuffix = ".tmpl"
 // pluginName matches the names of queues that the templates can use.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
-// deviceName matches names that Windows keeps for devices, with any suffix: no file there and no module of Go can have one.
+// deviceName matches names that Windows keeps for devices, with any suffix: no file there and no module of Go can have
+// one.
 var deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
 
 func newPluginNew() *cobra.Command {
@@ -135,8 +136,8 @@ func newBlanks(name, language string) blanks {
 	return b
 }
 
-// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and ]],
-// which no language here uses where it matters.
+// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and
+// ]], which no language here uses where it matters.
 func pluginFiles(name, language string) (map[string][]byte, error) {
 	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
 	var err error
@@ -207,8 +208,8 @@ const typesFolder = ".quern/"
 // SDKModule is the SDK's Go module.
 const SDKModule = "github.com/quern-project/quern"
 
-// sdkFolder is the folder of the SDK in a new plugin, which go.mod or Cargo.toml names. A vendored module of Go would work until the
-// first dependency: then Go asks for the version in go.mod, which may not be published.
+// sdkFolder is the folder of the SDK in a new plugin, which go.mod or Cargo.toml names. A vendored module of Go would
+// work until the first dependency: then Go asks for the version in go.mod, which may not be published.
 const sdkFolder = "quern/"
 
 // addSDK adds the SDK for Go as a module of its own.

@@ -171,9 +171,9 @@ func (l *loaded) close() {
 	}
 }
 
-// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and published. The call
-// has its input, and what takes its log and progress; awaited is what it waited for. run also logs what the plugin was denied at its start, which is in no
-// task's log.
+// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and
+// published. The call has its input, and what takes its log and progress; awaited is what it waited for. run also logs
+// what the plugin was denied at its start, which is in no task's log.
 func (l *loaded) run(ctx context.Context, call runtime.Call, awaited []dependency) (outcome runtime.Outcome, sent []sentLine) {
 	l.embedded.FlushAll()
 	task := &localTask{awaited: awaited}

@@ -22,8 +22,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// local stands in for a host: the flags of commands that run handlers on this machine, and what plugins share after open.
-// `quern serve` has most of the flags, too, so that an environment variable means the same to both.
+// local stands in for a host: the flags of commands that run handlers on this machine, and what plugins share after
+// open. `quern serve` has most of the flags, too, so that an environment variable means the same to both.
 type local struct {
 	env        cli.Environment
 	engine     *runtime.Config

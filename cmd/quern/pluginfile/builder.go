@@ -63,11 +63,13 @@ func BuildError(err error) error {
 // startTime bounds the start of a plugin and its empty task together: a rebuild must not wait for the handler's work.
 const startTime = 10 * time.Second
 
-// notStarted begins the error of each task of a plugin in Python or JavaScript whose module does not start, as sdk/ABI.md says.
+// notStarted begins the error of each task of a plugin in Python or JavaScript whose module does not start, as
+// sdk/ABI.md says.
 const notStarted = "the plugin did not start: "
 
-// startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and returns its log
-// and error if its start fails, and warns of a slow start on stderr. It ignores the outcome of the task itself.
+// startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and
+// returns its log and error if its start fails, and warns of a slow start on stderr. It ignores the outcome of the task
+// itself.
 func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *build.Source, module string) ([]string, error) {
 	p, err := readWith(module, filepath.Join(s.Dir, s.Name+manifest.Suffix))
 	if err == nil {

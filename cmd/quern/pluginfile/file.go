@@ -1,4 +1,5 @@
-// Package pluginfile reads plugin files, checks them as a host does when it loads one, and builds them from their source.
+// Package pluginfile reads plugin files, checks them as a host does when it loads one, and builds them from their
+// source.
 package pluginfile
 
 import (

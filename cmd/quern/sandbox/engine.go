@@ -1,5 +1,6 @@
-// Package sandbox has the settings of what handlers run in, for hosts and for commands that run a plugin on this machine: the
-// engine, the services outside, and the grants of tenants. It also has the hidden commands of the processes that an engine starts.
+// Package sandbox has the settings of what handlers run in, for hosts and for commands that run a plugin on this
+// machine: the engine, the services outside, and the grants of tenants. It also has the hidden commands of the
+// processes that an engine starts.
 package sandbox
 
 import (
@@ -107,9 +108,9 @@ const (
 	heapOfHost = 128 << 20
 )
 
-// BoundHeap makes the collector work harder where tasks leave much garbage at once, or the host has little memory for them. By
-// itself it lets the heap grow to twice the live size: eight guests that recursed without end took 2 GiB. The bound is soft;
-// GOMEMLIMIT overrides it.
+// BoundHeap makes the collector work harder where tasks leave much garbage at once, or the host has little memory for
+// them. By itself it lets the heap grow to twice the live size: eight guests that recursed without end took 2 GiB. The
+// bound is soft; GOMEMLIMIT overrides it.
 func BoundHeap(slots int, memory int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(heapOfHost + min(int64(slots)*heapOfSlot, memory))
@@ -145,8 +146,8 @@ func hidden(use, short string, args int, run func(*cobra.Command, []string) erro
 	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cli.Arguments(args, args), PersistentPreRunE: cli.WithoutSettings, RunE: run}
 }
 
-// WatchCrashes starts a crash monitor of this process. It returns the table that the monitor reads, and a function that ends
-// it. A host works without a monitor, too: then the table is nil.
+// WatchCrashes starts a crash monitor of this process. It returns the table that the monitor reads, and a function that
+// ends it. A host works without a monitor, too: then the table is nil.
 func WatchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
 	const lost = "no crash monitor: a crash of this host will not name the task that caused it"
 	program, err := ownCommand(crashMonitor)

@@ -1,4 +1,5 @@
-// Package serve has the commands that serve until SIGTERM, `quern serve` and `quern admin`, and the one that asks a host how it is.
+// Package serve has the commands that serve until SIGTERM, `quern serve` and `quern admin`, and the one that asks a
+// host how it is.
 package serve
 
 import (

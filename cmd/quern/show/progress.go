@@ -33,7 +33,8 @@ func NewProgress(w io.Writer) *Progress {
 // Shows reports whether somebody sees the line.
 func (p *Progress) Shows() bool { return p.w != nil }
 
-// Show rewrites the line, at most once per interval. It cuts it to the terminal's width: a longer line could not be rewritten.
+// Show rewrites the line, at most once per interval. It cuts it to the terminal's width: a longer line could not be
+// rewritten.
 func (p *Progress) Show(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -141,8 +141,8 @@ func TableWidth(columns []int) int {
 	return sum
 }
 
-// Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is aligned there;
-// paint colours a cell.
+// Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is
+// aligned there; paint colours a cell.
 func Layout(cells []string, widths []int, right func(column int) bool, paint func(column int, cell string) string) string {
 	var b strings.Builder
 	space := -gap // before the next cell

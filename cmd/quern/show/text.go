@@ -22,7 +22,8 @@ func Shorten(text string, most int, mark string) string {
 // OneLine makes untrusted text one line without control characters.
 func OneLine(text string) string { return Escape(strings.Join(strings.Fields(text), " ")) }
 
-// Escape replaces control characters and bytes that are not UTF-8: no task may control a terminal. A tab becomes four blanks.
+// Escape replaces control characters and bytes that are not UTF-8: no task may control a terminal. A tab becomes four
+// blanks.
 func Escape(text string) string {
 	quoted := fmt.Sprintf("%q", text)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "    ").Replace(quoted[1 : len(quoted)-1])

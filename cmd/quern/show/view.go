@@ -21,8 +21,8 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// View is what a command shows of one thing. In JSON it is an object of the fields with a key; for people it is lines, or a
-// row of a table, of the fields with a name.
+// View is what a command shows of one thing. In JSON it is an object of the fields with a key; for people it is lines,
+// or a row of a table, of the fields with a name.
 type View []Field
 
 // Field is a value with its key in JSON and its name for people. JSON leaves out nil, lines also what has no text.

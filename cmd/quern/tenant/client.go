@@ -32,8 +32,8 @@ func clientGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// list prints a list for people or as JSON. To people it also says where it found nothing, and, unless they named a tenant,
-// which others there are.
+// list prints a list for people or as JSON. To people it also says where it found nothing, and, unless they named a
+// tenant, which others there are.
 func list(cmd *cobra.Command, client admin.Tenant, json bool, all any, heading string, rows []show.View) error {
 	if err := show.Table(cmd, json, all, heading, rows); err != nil || json {
 		return err
@@ -69,8 +69,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not read what it
-// needs is not warned.
+// warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not
+// read what it needs is not warned.
 func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 	q, err := admin.CountQueue(cmd.Context(), client, name)
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
@@ -92,7 +92,8 @@ func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 // shownBytes bounds a value on a terminal.
 const shownBytes = 2000
 
-// bytesView is a value: text if it is UTF-8, else base64. People see the beginning of a long text, and the size of bytes.
+// bytesView is a value: text if it is UTF-8, else base64. People see the beginning of a long text, and the size of
+// bytes.
 func bytesView(key string, value []byte) show.View {
 	text := string(value)
 	switch {

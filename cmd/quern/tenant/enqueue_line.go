@@ -18,7 +18,8 @@ import (
 
 const lineRule = `write one JSON object a line, such as {"parameters": {"to": "ada"}}`
 
-// parseLine makes a task of a line and the flags' options, which say what the line leaves out. Its error says what to write instead.
+// parseLine makes a task of a line and the flags' options, which say what the line leaves out. Its error says what to
+// write instead.
 func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) {
 	if err := api.CheckUnicode(line); err != nil {
 		return spec, err

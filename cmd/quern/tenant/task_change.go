@@ -22,8 +22,8 @@ const mostIDs = 1000
 // taskAction changes one task.
 type taskAction func(context.Context, admin.Tenant, *queue.Task) error
 
-// taskErrors collects the errors of several tasks. It prints each but the last, which the command returns: an error of one
-// task does not stop the others.
+// taskErrors collects the errors of several tasks. It prints each but the last, which the command returns: an error of
+// one task does not stop the others.
 type taskErrors struct {
 	cmd  *cobra.Command
 	last error
@@ -39,8 +39,8 @@ func (e *taskErrors) add(err error) {
 	e.last = err
 }
 
-// withTasks wraps a command that changes the tasks of its arguments, until Redis is away. If an ID is invalid, it changes
-// none. after, unless it is nil, is called when each task was changed.
+// withTasks wraps a command that changes the tasks of its arguments, until Redis is away. If an ID is invalid, it
+// changes none. after, unless it is nil, is called when each task was changed.
 func withTasks(env cli.Environment, do taskAction, after func(*taskErrors, admin.Tenant)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, ids []string) error {
 		for _, id := range ids {
@@ -231,7 +231,8 @@ func notUnique(err error) error {
 	return cli.Refusedf("%w: wait until that one is finished, or cancel it", err)
 }
 
-// retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer failed.
+// retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer
+// failed.
 func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 	ids, err := o.find(cmd.Context(), client)
 	if err != nil {
@@ -266,7 +267,8 @@ func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 	return errs.last
 }
 
-// find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the list.
+// find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the
+// list.
 func (o *failedTasks) find(ctx context.Context, client admin.Tenant) (ids []string, err error) {
 	f, since, until, err := o.filter(ctx, client, o.queue)
 	if err != nil {

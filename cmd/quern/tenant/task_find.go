@@ -20,8 +20,8 @@ import (
 // leastPrefix is how many characters of an ID can stand for it.
 const leastPrefix = 8
 
-// generated matches an ID that Quern made, and beginning the first part of one. IDs of users must be given whole: order-100 may be
-// a whole ID although there is an order-1000.
+// generated matches an ID that Quern made, and beginning the first part of one. IDs of users must be given whole:
+// order-100 may be a whole ID although there is an order-1000.
 var (
 	generated = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{28}|(dead|once|pub)-[0-9a-f]{40})$`)
 	beginning = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{0,27}|(dead|once|pub)-[0-9a-f]{3,39})$`)
@@ -48,8 +48,8 @@ func findTask(ctx context.Context, client admin.Tenant, id string) (*queue.Task,
 	return client.Task(ctx, ids[0])
 }
 
-// findListener completes the beginning of a listener's ID if it is unique. worker-1 does not begin worker-10~1f4e, whose name ends at the ~.
-// Any other ID stays as it is.
+// findListener completes the beginning of a listener's ID if it is unique. worker-1 does not begin worker-10~1f4e,
+// whose name ends at the ~. Any other ID stays as it is.
 func findListener(ctx context.Context, client admin.Tenant, id string) (string, error) {
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
@@ -98,7 +98,8 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	return []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
 }
 
-// filter returns the filter of the flags in a queue, and the bounds of a task's age in seconds of Redis's clock; 0 for none.
+// filter returns the filter of the flags in a queue, and the bounds of a task's age in seconds of Redis's clock; 0 for
+// none.
 func (t *taskFilter) filter(ctx context.Context, client admin.Tenant, queue string) (f admin.Filter, since, until float64, err error) {
 	f = t.selects
 	f.Queue = queue

@@ -112,7 +112,8 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 	return task, cli.Cause(ctx, err)
 }
 
-// awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when ctx ends.
+// awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when
+// ctx ends.
 func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
 	ticker := time.NewTicker(min(outage, outageInterval))
 	defer ticker.Stop()

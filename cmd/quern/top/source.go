@@ -1,6 +1,6 @@
-// Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which change as it
-// is looked at. What it shows comes from a Source, whose texts may be anybody's: they reach the terminal without control
-// characters.
+// Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which
+// change as it is looked at. What it shows comes from a Source, whose texts may be anybody's: they reach the terminal
+// without control characters.
 package top
 
 import (
@@ -37,8 +37,8 @@ const (
 	inTask
 )
 
-// Want is what to read: View, or the tasks of a status ("" for any) in a queue if it is named. Before is the last look, nil for
-// none.
+// Want is what to read: View, or the tasks of a status ("" for any) in a queue if it is named. Before is the last look,
+// nil for none.
 type Want struct {
 	View   View
 	Queue  string
