@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -36,7 +37,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var shared string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == compileChild || os.Args[1] == crashMonitor) {
+	if len(os.Args) > 1 && (os.Args[1] == "compiler" || os.Args[1] == "crash-monitor") {
 		beChild()
 	}
 	if len(os.Args) > 1 && os.Args[1] == measured {
@@ -122,6 +123,14 @@ func measure(arguments []string) {
 	fmt.Println(usage.Maxrss)
 	os.Exit(status)
 }
+
+// What a shell sees.
+const (
+	exitDone = iota
+	exitFailed
+	exitUsage
+	exitRefused
+)
 
 // testTimeout bounds every wait of a test.
 const testTimeout = 4 * time.Minute
@@ -236,7 +245,7 @@ func (u *user) feed(stdin string, args ...string) result {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	err := run(ctx, args, u.of(args).here().lookup, strings.NewReader(stdin), &stdout, &stderr)
-	return result{report(err, &stderr), stdout.String(), stderr.String()}
+	return result{cli.Report(err, &stderr), stdout.String(), stderr.String()}
 }
 
 // must is run of what must succeed; it returns stdout.
@@ -280,7 +289,7 @@ func (u *user) start(args ...string) *command {
 	} else {
 		go func() {
 			defer close(c.ended)
-			c.status = report(run(ctx, args, u.of(args).here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
+			c.status = cli.Report(run(ctx, args, u.of(args).here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
 		}()
 	}
 	u.t.Cleanup(func() {

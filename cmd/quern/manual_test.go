@@ -23,6 +23,8 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/plugin"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -237,7 +239,7 @@ func goEnvironment(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	proxy := t.TempDir()
-	publish(t, proxy, sdkModule, files)
+	publish(t, proxy, plugin.SDKModule, files)
 	return map[string]string{
 		"GOPROXY": "file://" + proxy + ",file://" + caches[0] + "/cache/download", "GOSUMDB": "off",
 		"GOMODCACHE": t.TempDir(), "GOCACHE": caches[1], "GOFLAGS": "-modcacherw",
@@ -371,7 +373,7 @@ func TestManualCommandList(t *testing.T) {
 	list.WriteString("| command | |\n|---|---|\n")
 	var add func(cmd *cobra.Command)
 	add = func(cmd *cobra.Command) {
-		group := reflect.ValueOf(cmd.RunE).Pointer() == reflect.ValueOf(needsCommand).Pointer()
+		group := reflect.ValueOf(cmd.RunE).Pointer() == reflect.ValueOf(cli.NeedsCommand).Pointer()
 		if cmd.Runnable() && cmd.HasParent() && !group {
 			fmt.Fprintf(&list, "| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSuffix(cmd.UseLine(), " [flags]"), "|", `\|`), cmd.Short)
 		}

@@ -191,7 +191,7 @@ func TestServeSignals(t *testing.T) {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		c.stderr.await(t, regexp.MustCompile(`draining`))
 		draining := time.Now() // the host counts from when it sees the first
-		eventually(t, "the next signal counts", func() bool { return time.Since(draining) > 2*sameSignal })
+		eventually(t, "the next signal counts", func() bool { return time.Since(draining) > 400*time.Millisecond })
 		_ = c.Process.Signal(os.Interrupt)
 		if state := c.wait(t); state.ExitCode() != exitDone {
 			t.Errorf("it ended with %s", state)
