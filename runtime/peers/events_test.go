@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -199,12 +201,7 @@ func nsjEvents(b *testing.B, h *hooks) events {
 			purging := command("nsj_peer.py", "work")
 			purging.Env = append(purging.Env, "QUEUE_PURGE_MAX_AGE=0")
 			defer startWorker(b, purging).stop()
-			for deadline := time.Now().Add(patience); rows(b, pool, "select count(*) from events") > 0; {
-				if time.Now().After(deadline) {
-					b.Fatal("nothing was purged")
-				}
-				<-time.After(lookInterval)
-			}
+			require.Eventually(b, func() bool { return rows(b, pool, "select count(*) from events") == 0 }, patience, lookInterval, "nothing was purged")
 			return map[string]string{
 				"name": "nsj-queue-lib 1.2.2", "tasks of the first": first, "tasks of the second, with the same key": second,
 				"index and mail ran after": strings.Join(append(runs["index"], runs["mail"]...), ", "), "bills ran after": strings.Join(runs["bills"], ", "),
@@ -270,7 +267,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 	names := []string{"index", "mail", "bills", "bills.dead", "webhook.hook"}
 	var tasks []int
 	of := func(name string) *queue.Task {
-		list, err := client.Queue(name).List(b.Context(), queue.ListOptions{})
+		list, err := manage.New(client).Queue(name).List(b.Context(), manage.ListOptions{})
 		if err != nil || len(list) != 1 {
 			b.Fatalf("%d tasks in %s: %v", len(list), name, err)
 		}
@@ -293,7 +290,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 				b.Fatal("the host has ended")
 			default:
 			}
-			stats, err := client.Stats(b.Context(), names...)
+			stats, err := manage.New(client).Stats(b.Context(), names...)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -310,7 +307,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 			}
 			begun, runs := first.Created, make(map[string][]string)
 			for _, name := range names {
-				attempts, err := client.History(b.Context(), of(name))
+				attempts, err := manage.New(client).History(b.Context(), of(name))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -321,7 +318,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 			came, signed := h.say("/quern", begun)
 			begin, purged := time.Now(), 0
 			for _, name := range names {
-				n, err := client.Queue(name).Purge(b.Context(), queue.PurgeOptions{Everything: true})
+				n, err := manage.New(client).Queue(name).Purge(b.Context(), manage.PurgeOptions{Everything: true})
 				if err != nil {
 					b.Fatal(err)
 				}

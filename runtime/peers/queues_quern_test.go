@@ -17,6 +17,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -168,11 +169,11 @@ func completes(b *testing.B, host *worker, q *queue.Queue, tasks int64) error {
 	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
 	defer ticker.Stop()
 	for {
-		complete, err := q.Count(b.Context(), queue.Complete)
+		complete, err := manage.QueueOf(q).Count(b.Context(), queue.Complete)
 		if err != nil || complete == tasks {
 			return err
 		}
-		if failed, err := q.Count(b.Context(), queue.Failed); err != nil || failed > 0 {
+		if failed, err := manage.QueueOf(q).Count(b.Context(), queue.Failed); err != nil || failed > 0 {
 			return errors.Join(fmt.Errorf("%d tasks of %s failed", failed, q.Name()), err)
 		}
 		select {

@@ -12,7 +12,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// The colours of `quern task ls`: green what is well, red what failed, yellow what waits, cyan what is under way.
+// The colours of `quern task ls`: green for success, red for failure, yellow for waiting, cyan for running.
 const (
 	green, red, yellow, cyan = "32", "31", "33", "36"
 )
@@ -21,7 +21,7 @@ var statusColours = map[queue.Status]string{
 	queue.Complete: green, queue.Failed: red, queue.Scheduled: yellow, queue.Pending: yellow, queue.Reserved: cyan, queue.Started: cyan,
 }
 
-// rates are how many tasks of each queue end in a second, by two looks.
+// rates are how many tasks of each queue complete and fail in a second, by two looks.
 func rates(before, now *Look) map[string][2]float64 {
 	if before == nil || now == nil {
 		return nil
@@ -187,7 +187,7 @@ func hostsTable(l *Look) table {
 	return t
 }
 
-// taskLines are what is shown of one task.
+// taskLines are the lines about one task.
 func taskLines(t *Task, now time.Time) (lines []cell) {
 	add := func(name, value, colour string) {
 		if value != "" {
