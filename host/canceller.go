@@ -25,5 +25,5 @@ func (c *canceller) runOnce(ctx context.Context) (pause, wait time.Duration, err
 		c.drain()
 	}
 	c.tasks.stop(marked, errCancelled)
-	return markPause, c.access.client.Lease() / 3, err
+	return markPause, c.access.node.Lease() / 3, err
 }

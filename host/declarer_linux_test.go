@@ -11,13 +11,14 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // owned are the schedules that plugins own.
 func (n *node) owned() (ids []string) {
 	n.t.Helper()
-	all, err := n.client.Schedules(n.ctx)
+	all, err := manage.New(n.client).Schedules(n.ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Cache holds memory beside running tasks: the code of plugins, and instances and snapshots kept for their next tasks.
@@ -62,7 +62,7 @@ func (e *evictor) Run(ctx context.Context) {
 		for again := true; again; {
 			var pause time.Duration
 			pause, again = e.runOnce(ctx)
-			again = queue.Sleep(ctx, pause) && again
+			again = listen.Sleep(ctx, pause) && again
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (e *evictor) runOnce(ctx context.Context) (pause time.Duration, again bool)
 	if shortfall <= 0 || begun.Before(e.resumes) {
 		return pause, shortfall > 0
 	}
-	if !queue.Sleep(ctx, beginning) {
+	if !listen.Sleep(ctx, beginning) {
 		return 0, false
 	}
 	begun = time.Now()

@@ -58,7 +58,7 @@ func (k *housekeeper) tidyAll(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	queues, next, err := k.access.client.QueuePage(ctx, k.from, recountedAtOnce)
+	queues, next, err := manage.New(k.access.client).QueuePage(ctx, k.from, recountedAtOnce)
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (in *intake) take(ctx context.Context, a *allocation, reply listen.ReserveR
 	}
 	begun := in.scheduler.close(a, tasks, reply)
 	switch {
-	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
+	case errors.Is(reply.Err, listen.ErrLeaseLost): // whatever renewals say, which may go to another server
 		in.lease.lost()
 	case queue.IsUnavailable(reply.Err) && a.version == nil: // it may be left: no reserve follows that ends the trouble
 		in.health.failedQuietly(opReserve, reply.Err)
@@ -220,7 +220,7 @@ func (in *intake) audit(ctx context.Context, queues []string) {
 // sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
 func (in *intake) sweep(ctx context.Context, queues []string) {
 	var held map[string][]string
-	err := queue.Persist(ctx, func(context.Context) (err error) {
+	err := listen.Persist(ctx, func(context.Context) (err error) {
 		held, err = in.access.node.HeldAll(ctx, queues)
 		return err
 	})
@@ -229,7 +229,7 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 	}
 	for name, ids := range held {
 		ids = in.tasks.unknown(ids, nil)
-		err := queue.Persist(ctx, func(context.Context) error { _, err := in.release(ctx, name, ids); return err })
+		err := listen.Persist(ctx, func(context.Context) error { _, err := in.release(ctx, name, ids); return err })
 		if ctx.Err() != nil {
 			return
 		}

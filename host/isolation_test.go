@@ -158,7 +158,7 @@ func TestEveryTenantRefuses(t *testing.T) {
 		n.refuse(tenant)
 	}
 	err := n.end()
-	if !errors.Is(err, queue.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || !strings.Contains(err.Error(), n.other) {
+	if !errors.Is(err, listen.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || !strings.Contains(err.Error(), n.other) {
 		t.Errorf("the host ended: %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func TestLastTenantRefuses(t *testing.T) {
 	n.eventually("one has left", func() bool { return n.log.has("left: ", "tenant="+n.other) })
 	n.refuse(n.tenant)
 	err := n.end()
-	if !errors.Is(err, queue.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || strings.Contains(err.Error(), n.other) {
+	if !errors.Is(err, listen.ErrVersion) || !strings.Contains(err.Error(), n.tenant) || strings.Contains(err.Error(), n.other) {
 		t.Errorf("the host ended: %v", err)
 	}
 	if n.log.has("trying again", "version") {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // leaseKeeper renews a session's lease every third of it, and sooner after a failure: after an outage, a host that comes back
@@ -49,7 +47,7 @@ func (k *leaseKeeper) published(ctx context.Context) error {
 	}
 }
 
-// Run renews until ctx ends; then it returns nil. It returns queue.ErrLeaseLost when the lease is lost.
+// Run renews until ctx ends; then it returns nil. It returns listen.ErrLeaseLost when the lease is lost.
 func (k *leaseKeeper) Run(ctx context.Context) error {
 	var pause backoff
 	var waiting []chan struct{} // of published
@@ -60,7 +58,7 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-k.missing:
-			return queue.ErrLeaseLost
+			return listen.ErrLeaseLost
 		case <-k.news:
 		case done := <-k.asked:
 			waiting = append(waiting, done)
@@ -68,7 +66,7 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		}
 		begun := time.Now()
 		drain, err := k.node.Renew(ctx, k.about())
-		if k.renewed(begun, time.Now(), err) || errors.Is(err, queue.ErrLeaseLost) { // which ends this keeper: it counts once
+		if k.renewed(begun, time.Now(), err) || errors.Is(err, listen.ErrLeaseLost) { // which ends this keeper: it counts once
 			k.late()
 		}
 		if drain {
@@ -77,7 +75,7 @@ func (k *leaseKeeper) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, queue.ErrLeaseLost):
+		case errors.Is(err, listen.ErrLeaseLost):
 			return err
 		case err != nil:
 			k.health.failed(opRenew, "", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -81,7 +82,7 @@ func feed(ctx context.Context, m *mover) {
 		for i := range 5000 {
 			m.add(fmt.Sprint("busy", i), moves{due: true})
 		}
-		queue.Sleep(ctx, 20*time.Millisecond)
+		listen.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

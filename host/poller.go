@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // pollPause is the least time between two polls, however many tasks fall due.
@@ -43,7 +44,7 @@ func (p *poller) runOnce(ctx context.Context) (pause, wait time.Duration, err er
 func around(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }
 
 func (p *poller) poll(ctx context.Context) error {
-	queues, next, err := p.access.client.QueuePage(ctx, p.from, p.most)
+	queues, next, err := manage.New(p.access.client).QueuePage(ctx, p.from, p.most)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (r *registrar) follow() {
 }
 
 func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	interval := recheckLeases * r.access.client.Lease()
+	interval := recheckLeases * r.access.node.Lease()
 	if r.recheck.IsZero() {
 		r.recheck = time.Now().Add(interval)
 	}

@@ -45,7 +45,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	}
 	if since := t.Since(); !since.IsZero() {
 		wait := max(0, t.reserved.Sub(since))
-		t.counts.Started(queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
+		t.counts.Started(listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
@@ -154,12 +154,12 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoint []byte, err error) {
 	input = t.Parameters
 	if t.Large {
-		if err = queue.Persist(ctx, func(context.Context) error { input, err = client.ParametersWithin(ctx, t.ID, t.Size); return err }); err != nil {
+		if err = listen.Persist(ctx, func(context.Context) error { input, err = client.Parameters(ctx, t.ID, t.Size); return err }); err != nil {
 			return nil, nil, err
 		}
 	}
 	if t.Checkpointed {
-		err = queue.Persist(ctx, func(context.Context) error { checkpoint, err = manage.New(client).Checkpoint(ctx, t.ID); return err })
+		err = listen.Persist(ctx, func(context.Context) error { checkpoint, err = manage.New(client).Checkpoint(ctx, t.ID); return err })
 	}
 	return input, checkpoint, err
 }

@@ -28,7 +28,8 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	servers := make(map[string][]*queue.Client) // by address: tenants share them
 	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {
 		client := h.tenants[name].session.Load().access.client
-		servers[client.Address()] = append(servers[client.Address()], client)
+		address := manage.New(client).Address()
+		servers[address] = append(servers[address], client)
 	}
 	for address, clients := range servers {
 		reading.Go(func() { h.metrics.RedisSampled(address, sampleRedis(ctx, clients)) })

@@ -72,7 +72,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
 	s := &session{common: c, access: access, tasks: tasks, health: health, watch: listen.NewWatch(client)}
 	s.lease = &leaseKeeper{
-		steadiness: steadiness{lease: client.Lease()}, node: access.node, health: health, about: about, drain: drain,
+		steadiness: steadiness{lease: access.node.Lease()}, node: access.node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
@@ -129,7 +129,7 @@ func (s *session) Run(ctx context.Context, reached func()) error {
 	}
 	s.access.logger.Info("joined", "listener", s.access.node.ID())
 	err := s.work(ctx)
-	if errors.Is(err, queue.ErrLeaseLost) {
+	if errors.Is(err, listen.ErrLeaseLost) {
 		s.abandon()
 	}
 	return err
@@ -150,7 +150,7 @@ func (s *session) work(ctx context.Context) error {
 		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
 	})
 	defer loops.Wait()
-	lease := s.access.client.Lease()
+	lease := s.access.node.Lease()
 	defer new(duty).start(ctx, lease, func(ctx context.Context) (pause, wait time.Duration, err error) {
 		s.intake.audit(ctx, s.registrar.ever())
 		return lease, lease, nil
@@ -174,7 +174,7 @@ func (s *session) work(ctx context.Context) error {
 
 // join loads the scripts and makes the listener known, as soon as Redis is there.
 func (s *session) join(ctx context.Context, reached func()) error {
-	return queue.Persist(ctx, func(context.Context) error {
+	return listen.Persist(ctx, func(context.Context) error {
 		err := listen.Prepare(ctx, s.access.client)
 		if err == nil {
 			err = s.recovery.begin(ctx)
@@ -245,7 +245,7 @@ func (s *session) leave(hurry context.Context) error {
 		return nil
 	}
 	s.intake.sweep(ctx, s.registrar.ever())
-	if err := queue.Persist(ctx, func(context.Context) error { return s.access.node.Leave(ctx) }); err != nil {
+	if err := listen.Persist(ctx, func(context.Context) error { return s.access.node.Leave(ctx) }); err != nil {
 		return fmt.Errorf("leave tenant %s: %w", s.access.client.Tenant(), err)
 	}
 	s.access.logger.Info("left", "listener", s.access.node.ID())

@@ -219,7 +219,7 @@ func batches(name string, list []*ended) (all []batch) {
 // the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
 	var pause backoff
-	for s.flush(ctx, true) && queue.Sleep(ctx, pause.failed(time.Now())) {
+	for s.flush(ctx, true) && listen.Sleep(ctx, pause.failed(time.Now())) {
 	}
 	for _, e := range s.takeWaiting(true) {
 		s.done(e, "lost", errUnsettled)
@@ -386,7 +386,7 @@ func (s *settler) report(e *ended, outcome string, err error) {
 		reason = string(e.settlement.Failure.Reason)
 	}
 	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
-	t.counts.Done(outcome, reason, queue.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
+	t.counts.Done(outcome, reason, listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
 	t.span.Settled(outcome, reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
@@ -464,7 +464,7 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 		claims[i] = e.task.Claim()
 	}
 	var errs []error
-	err := queue.Persist(ctx, func(context.Context) (err error) {
+	err := listen.Persist(ctx, func(context.Context) (err error) {
 		errs, err = s.access.node.Release(ctx, name, claims)
 		return err
 	})

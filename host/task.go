@@ -56,7 +56,7 @@ type task struct {
 // logged are fields of a line of the log about the task, with its trace if it has one.
 func (t *task) logged(fields ...any) []any {
 	all := append([]any{"task_id", t.ID, "queue", t.served.queue, "plugin", t.version.Name}, fields...)
-	if id := queue.TraceID(t.Headers[queue.HeaderTraceparent]); id != "" {
+	if id := listen.TraceID(t.Headers[queue.HeaderTraceparent]); id != "" {
 		all = append(all, "trace_id", id)
 	}
 	return all

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // rejoinPause to maxRejoinPause is the pause between a session that ended by itself and the next one, longer each time in a
@@ -66,7 +66,7 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 		if time.Since(begun) > maxRejoinPause {
 			pause = rejoinPause
 		}
-		if !errors.Is(err, queue.ErrLeaseLost) {
+		if !errors.Is(err, listen.ErrLeaseLost) {
 			refusal := fmt.Errorf("serve tenant %s: %w", t.name, err)
 			before := t.refusal.Swap(&refusal)
 			if err := allRefused(); err != nil {
@@ -105,7 +105,7 @@ func (t *tenant) lead(living, hurry context.Context) (over bool, err error) {
 	s.finish(living, hurry)
 	end()
 	<-ended
-	if errors.Is(err, queue.ErrLeaseLost) {
+	if errors.Is(err, listen.ErrLeaseLost) {
 		return true, nil // other hosts have its tasks
 	}
 	return true, s.leave(hurry)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"reflect"
@@ -269,7 +270,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	for i, want := range []string{"text", `{"to":12345678901234567890}`, "\xff", "text"} {
-		if got, err := w.Parameters(w.ctx, list.Items[i].ID); err != nil || string(got) != want {
+		if got, err := w.Parameters(w.ctx, list.Items[i].ID, math.MaxInt64); err != nil || string(got) != want {
 			t.Errorf("task %d: %q, %v, want %q", i, got, err, want)
 		}
 	}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -68,7 +69,7 @@ func TestCloudEvents(t *testing.T) {
 			sent := e
 			tasks, err := manage.New(w.Client).Queue("orders").List(w.ctx, manage.ListOptions{Limit: 1})
 			must(t, err)
-			text, err := w.Parameters(w.ctx, tasks[0].ID)
+			text, err := w.Parameters(w.ctx, tasks[0].ID, math.MaxInt64)
 			must(t, err)
 			var got event.Event
 			must(t, json.Unmarshal(text, &got))

@@ -15,6 +15,7 @@ import (
 	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // failed makes a problem with a text for people.
@@ -72,7 +73,7 @@ var kinds = []struct {
 	remedy string
 }{
 	{"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
-	{"no-node", queue.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
+	{"no-node", listen.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
 	{"no-topic", queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it"},
 	{"no-subscription", queue.ErrNoSubscription, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/subscriptions"},
 	{"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged"},
@@ -168,7 +169,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
 	}
 	for _, kind := range kinds {
-		if errors.Is(err, kind.is) || errors.Is(kind.is, queue.ErrDamaged) && queue.Refusal(err) == "WRONGTYPE" {
+		if errors.Is(err, kind.is) || errors.Is(kind.is, queue.ErrDamaged) && listen.Refusal(err) == "WRONGTYPE" {
 			if errors.Is(kind.is, queue.ErrDamaged) { // its text names keys
 				text = s.hidden(operation, err)
 			}
@@ -178,7 +179,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 			return later(kind.status, typed(kind.name, huma.NewError(kind.status, text)))
 		}
 	}
-	if why := refusals[queue.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
+	if why := refusals[listen.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
 		why = cmp.Or(why, "Redis is not available: try again")
 		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", oneLine(err.Error()))
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why))

@@ -89,7 +89,7 @@ func TestTypesOfProblems(t *testing.T) {
 		{http.MethodGet, "/queues/none", api.ErrNoQueue},
 		{http.MethodPost, "/tasks/" + id + "/retry", queue.ErrStatus},
 		{http.MethodDelete, "/tasks/" + id, queue.ErrStatus},
-		{http.MethodPost, "/nodes/none/drain", queue.ErrNoNode},
+		{http.MethodPost, "/nodes/none/drain", listen.ErrNoNode},
 		{http.MethodPost, "/queues/mail/tasks", queue.ErrQueueFull},
 		{http.MethodGet, "/tasks?limit=0", queue.ErrInvalid},
 	} {

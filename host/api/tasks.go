@@ -85,7 +85,7 @@ func (s *service) describeTasks() {
 			if err != nil {
 				return nil, err
 			}
-			parameters, err := s.tenants[in.Tenant].ParametersWithin(ctx, in.ID, size)
+			parameters, err := s.tenants[in.Tenant].Parameters(ctx, in.ID, size)
 			return raw(parameters), err
 		})
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
@@ -251,7 +251,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	}
 	task, err = t.Summary(ctx, in.ID)
 	if err == nil && shown(parameters) == parameters {
-		task.Parameters, err = t.ParametersWithin(ctx, in.ID, parameters)
+		task.Parameters, err = t.Parameters(ctx, in.ID, parameters)
 	}
 	if err == nil && shown(result) == result && task.Status == queue.Complete {
 		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) { // it is retried meanwhile

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -258,7 +259,7 @@ func TestNoUnicode(t *testing.T) {
 	}
 	got := w.do(t, request{method: http.MethodPost, path: "/queues/q/tasks/batch", body: []byte(`{"tasks":[{"parameters":"\ud83d\ude00 \\ud800 \u00e9"}]}`), header: map[string]string{"Content-Type": "application/json"}})
 	id := decode[api.List[api.Receipt]](t, got, http.StatusOK).Items[0].ID
-	parameters, err := w.Parameters(w.ctx, id)
+	parameters, err := w.Parameters(w.ctx, id, math.MaxInt64)
 	if must(t, err); string(parameters) != "😀 \\ud800 é" {
 		t.Errorf("%q", parameters)
 	}

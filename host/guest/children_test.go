@@ -125,7 +125,7 @@ func TestChildrenInheritTheTrace(t *testing.T) {
 func TestCheckpointErrors(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[error]error{
-		nil: nil, queue.ErrLost: service.ErrLost, queue.ErrNoTask: service.ErrLost, queue.ErrLeaseLost: service.ErrLost,
+		nil: nil, queue.ErrLost: service.ErrLost, queue.ErrNoTask: service.ErrLost, listen.ErrLeaseLost: service.ErrLost,
 		context.DeadlineExceeded: context.DeadlineExceeded,
 	} {
 		c := &checkpoint{host: failing{err: from}}

@@ -67,7 +67,7 @@ func explain(err error) error {
 		as = service.ErrLimit
 	case errors.Is(err, queue.ErrDependency), errors.Is(err, queue.ErrExists):
 		as = service.ErrInvalid
-	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, queue.ErrLeaseLost):
+	case errors.Is(err, queue.ErrLost), errors.Is(err, queue.ErrNoTask), errors.Is(err, listen.ErrLeaseLost):
 		as = service.ErrLost
 	case errors.Is(err, queue.ErrDamaged), queue.IsUnavailable(err):
 		as = service.ErrUnavailable

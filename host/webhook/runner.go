@@ -163,7 +163,7 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		}
 		told = err != nil && (told || !queue.IsUnavailable(err))
 		if err != nil || len(r.queues()) == 0 {
-			queue.Sleep(ctx, lookInterval+r.config.Poll/5)
+			listen.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
 		}
 		begun := time.Now()
@@ -176,7 +176,7 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		}
 		if err != nil {
 			r.logger.Warn("deliveries of webhooks pause; retrying", "error", err)
-			queue.Sleep(ctx, pause)
+			listen.Sleep(ctx, pause)
 			pause = min(2*pause, maxJoinPause)
 		}
 	}
@@ -447,7 +447,7 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	if d.share = budget.Take(ctx, r.client.Tenant(), cost(d.Size)); d.share == nil {
 		return context.Cause(ctx)
 	}
-	d.Parameters, err = r.client.ParametersWithin(ctx, d.ID, d.Size)
+	d.Parameters, err = r.client.Parameters(ctx, d.ID, d.Size)
 	return err
 }
 

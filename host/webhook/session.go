@@ -87,7 +87,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	loops.Go(func() {
 		err := s.renew(living)
 		for lost <- err; errors.Is(err, errDrain); err = s.renew(living) { // it goes on until the listener has left
-			queue.Sleep(living, s.client.Lease()/3)
+			listen.Sleep(living, s.node.Lease()/3)
 		}
 	})
 	loops.Go(func() {
@@ -97,7 +97,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	loops.Go(func() {
 		for living.Err() == nil {
 			_ = s.tally.Write(living, s.node) // the next ones show it
-			queue.Sleep(living, tallyPause)
+			listen.Sleep(living, tallyPause)
 		}
 	})
 	s.logger.Info("delivering webhooks", "listener", s.node.ID())
@@ -115,7 +115,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 		case <-ticker.C:
 		}
 	}
-	if errors.Is(err, queue.ErrLeaseLost) { // others have the tasks
+	if errors.Is(err, listen.ErrLeaseLost) { // others have the tasks
 		s.stopAll(errLost)
 		s.work.Wait()
 		return err
@@ -181,12 +181,12 @@ func (s *session) renew(ctx context.Context) error {
 	for ctx.Err() == nil {
 		drain, err := s.node.Renew(ctx, s.about())
 		switch {
-		case errors.Is(err, queue.ErrLeaseLost):
+		case errors.Is(err, listen.ErrLeaseLost):
 			return err
 		case drain:
 			return errDrain
 		}
-		queue.Sleep(ctx, s.client.Lease()/3)
+		listen.Sleep(ctx, s.node.Lease()/3)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (s *session) step(ctx, living context.Context) error {
 	if marks && s.readMarks(ctx) {
 		return errDrain
 	}
-	if len(s.doubt) > 0 || now.Sub(s.audited) > s.client.Lease() {
+	if len(s.doubt) > 0 || now.Sub(s.audited) > s.node.Lease() {
 		s.audit(ctx, living)
 	}
 	return s.reserve(ctx, living, now)
@@ -321,7 +321,7 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) (lost erro
 	for i, reply := range s.node.Reserve(context.WithoutCancel(ctx), requests) {
 		name, count := requests[i].Queue, requests[i].Count
 		switch {
-		case errors.Is(reply.Err, queue.ErrLeaseLost):
+		case errors.Is(reply.Err, listen.ErrLeaseLost):
 			lost = reply.Err
 		case s.try("reserve", name, reply.Err) != nil: // tasks may be reserved all the same
 			s.doubt[name] = true
@@ -404,7 +404,7 @@ func (s *session) begin(living context.Context, name string, reply listen.Reserv
 				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-max(0, wait)),
 			})
 		}
-		traceID := queue.SampledTraceID(d.Headers[queue.HeaderTraceparent])
+		traceID := listen.SampledTraceID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
 		d.share = s.paidFor(name)
 		former := s.running[task.ID]
@@ -471,9 +471,9 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement li
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
 			if run.Err() == nil { // it may be replaced, and the next one waits for this
-				queue.Sleep(run, pause)
+				listen.Sleep(run, pause)
 			} else {
-				queue.Sleep(living, pause)
+				listen.Sleep(living, pause)
 			}
 		case back:
 			return "released", ""

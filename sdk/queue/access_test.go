@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -259,7 +260,7 @@ func produce(t *testing.T, w *world) {
 	task := w.task(t, "bytes")
 	must[[]manage.Attempt](t)(manage.New(w.Client).History(ctx, task))
 	must[[]manage.LogLine](t)(manage.New(w.Client).Log(ctx, "bytes", 0))
-	must[[]byte](t)(w.Parameters(ctx, "bytes"))
+	must[[]byte](t)(w.Parameters(ctx, "bytes", math.MaxInt64))
 	must[[]*queue.Task](t)(manage.QueueOf(q).List(ctx, manage.ListOptions{Limit: 9, Key: "k"}))
 	for _, status := range append(queue.Statuses(), "") {
 		must[[]*queue.Task](t)(manage.QueueOf(q).List(ctx, manage.ListOptions{Limit: 9, Status: status}))

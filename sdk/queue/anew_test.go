@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -61,7 +62,7 @@ func TestAnIDEnqueuedAnewHasItsOwnLetter(t *testing.T) {
 				t.Errorf("the %s task has no letter", payload)
 				continue
 			}
-			if got := string(must[[]byte](t)(w.Parameters(w.ctx, letter))); got != payload {
+			if got := string(must[[]byte](t)(w.Parameters(w.ctx, letter, math.MaxInt64))); got != payload {
 				t.Errorf("the letter of the %s task has %q", payload, got)
 			}
 			if err := w.Queue("q").Delete(w.ctx, "x"); err != nil {

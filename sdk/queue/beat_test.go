@@ -39,6 +39,6 @@ func TestRenewalsFollowThePrimary(t *testing.T) {
 	primary.Store(b)
 	eventually(t, "a renewal that the new primary answers", func() bool {
 		_, err := node.Renew(t.Context(), nil)
-		return errors.Is(err, queue.ErrLeaseLost)
+		return errors.Is(err, listen.ErrLeaseLost)
 	})
 }

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -100,13 +101,13 @@ func TestBoundedPayloads(t *testing.T) {
 	w, c := setupBounded(t, "")
 	for name, payload := range map[string][]byte{"Text": []byte(strings.Repeat("x", store.MaxValue+1)), "Bytes": []byte(strings.Repeat("\xff", store.MaxValue+1))} {
 		id := w.enqueue(t, "q", string(payload), queue.Options{})
-		if got := must[[]byte](t)(c.Parameters(w.ctx, id)); string(got) != string(payload) {
+		if got := must[[]byte](t)(c.Parameters(w.ctx, id, math.MaxInt64)); string(got) != string(payload) {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}
 		if got := must[*queue.Task](t)(c.Task(w.ctx, id)); string(got.Parameters) != string(payload) {
 			t.Errorf("%s: %d bytes", name, len(got.Parameters))
 		}
-		if _, err := c.ParametersWithin(w.ctx, id, store.MaxValue); !errors.Is(err, queue.ErrTooLarge) {
+		if _, err := c.Parameters(w.ctx, id, store.MaxValue); !errors.Is(err, queue.ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -187,7 +188,7 @@ func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
 			if value, err := client.Result(w.ctx, id, most); !errors.Is(err, queue.ErrInvalid) || value != nil {
 				t.Errorf("%s, %s: a result of %d bytes, %v", id, name, len(value), err)
 			}
-			if value, err := client.ParametersWithin(w.ctx, id, 0); !errors.Is(err, queue.ErrTooLarge) || value != nil {
+			if value, err := client.Parameters(w.ctx, id, 0); !errors.Is(err, queue.ErrTooLarge) || value != nil {
 				t.Errorf("%s, %s: parameters of %d bytes, %v", id, name, len(value), err)
 			}
 			if task := must[*queue.Task](t)(client.Task(w.ctx, id)); string(task.Parameters) != text || string(task.Result) != text {

@@ -260,7 +260,7 @@ func TestWorkIsDrained(t *testing.T) {
 		if nodes := must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx)); len(nodes) != 0 {
 			t.Errorf("%+v", nodes)
 		}
-		if err := listen.NewFleet(w.Client).Drain(w.ctx, node); !errors.Is(err, queue.ErrNoNode) {
+		if err := listen.NewFleet(w.Client).Drain(w.ctx, node); !errors.Is(err, listen.ErrNoNode) {
 			t.Errorf("of one that left: %v", err)
 		}
 	})

@@ -119,22 +119,6 @@ func (c *Client) Close() error {
 // Tenant is the prefix of the client's keys.
 func (c *Client) Tenant() string { return c.config.Tenant }
 
-// Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
-func (c *Client) Address() string {
-	if rdb := store.Single(c.store.RDB); rdb != nil {
-		return rdb.Options().Addr
-	}
-	return ""
-}
-
-// Lease is how long a listener counts as alive after its last renewal.
-func (c *Client) Lease() time.Duration { return c.config.Lease }
-
-// Ping asks Redis for an answer.
-func (c *Client) Ping(ctx context.Context) error {
-	return store.Wrap("ping", c.store.RDB.Ping(ctx).Err())
-}
-
 // Clock is Redis's time, by which leases, delays and ages are measured.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.Time(ctx) }
 
@@ -143,26 +127,6 @@ func (c *Client) Store() *store.Store { return c.store }
 
 // Queues lists the tenant's queues with the number of listeners of each, by name.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
-	queues, _, err := c.QueuePage(ctx, 0, math.MaxInt64)
+	queues, _, err := c.store.QueuePage(ctx, 0, math.MaxInt64, ValidQueue)
 	return queues, err
-}
-
-// QueuePage is Queues for at most that many of them, from a place on: those with fewer listeners come first. next is where the page
-// behind it begins, 0 if there is none.
-func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
-	to := int64(-1)
-	if most < math.MaxInt64-from {
-		to = from + most - 1
-	}
-	scored, err := c.store.RDB.ZRangeWithScores(ctx, c.store.Keys.Queues(), from, to).Result()
-	queues = make(map[string]int64, len(scored))
-	for _, z := range scored {
-		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
-			queues[name] = int64(z.Score)
-		}
-	}
-	if int64(len(scored)) == most {
-		next = from + most
-	}
-	return queues, next, store.Wrap("list queues in "+c.store.Keys.Queues(), err)
 }

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestDeadLetters(t *testing.T) {
 				got := w.reserve(t, node, dead, true)
 				text := string(got.Parameters)
 				if got.Large {
-					text = string(must[[]byte](t)(w.Parameters(w.ctx, got.ID)))
+					text = string(must[[]byte](t)(w.Parameters(w.ctx, got.ID, math.MaxInt64)))
 				}
 				if got.ID != letter.ID || text != parameters || int(got.Size) != len(parameters) {
 					t.Errorf("%s, forgotten %v: %d bytes, size %d", name, forget, len(text), got.Size)

@@ -48,8 +48,8 @@ type After struct {
 	Failed int
 }
 
-// ParseAfter reads the field after; nil if there is none, or it is damaged.
-func ParseAfter(text string) *After {
+// parseAfter reads the field after; nil if there is none, or it is damaged.
+func parseAfter(text string) *After {
 	words := strings.Fields(text)
 	if len(words) != 5 {
 		return nil

@@ -285,7 +285,7 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 				}
 				return
 			}
-			if batch.Err != nil && !errors.Is(batch.Err, queue.ErrLeaseLost) {
+			if batch.Err != nil && !errors.Is(batch.Err, listen.ErrLeaseLost) {
 				t.Error(batch.Err)
 			}
 			if w.rdb.ZScore(w.ctx, w.Store().Keys.Nodes(), node.ID()).Err() == nil {

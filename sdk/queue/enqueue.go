@@ -408,7 +408,7 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("%w: %d labels: use at most %d", ErrInvalid, len(o.Labels), maxLabels)
 	case o.Depth < 0:
 		return fmt.Errorf("%w: depth %d: use 0 or more", ErrInvalid, o.Depth)
-	case o.Traceparent != "" && TraceID(o.Traceparent) == "":
+	case o.Traceparent != "" && store.TraceID(o.Traceparent) == "":
 		return invalidTraceparent(o.Traceparent)
 	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
 		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)

@@ -3,16 +3,10 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // What callers may test for with errors.Is.
 var (
-	ErrNoNode    = errors.New("no such listener")
-	ErrLeaseLost = errors.New("the listener's lease is lost")     // its tasks belong to others
-	ErrDraining  = errors.New("the listener is draining")         // it takes nothing more
 	ErrChanged   = errors.New("it has changed since it was read") // and stays as it is
 	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
@@ -25,21 +19,13 @@ var (
 	ErrNoSubscription = errors.New("no such subscription")
 	// ErrUnsubscribe is what the function of a ChangeSubscription returns to delete the subscription.
 	ErrUnsubscribe   = errors.New("delete the subscription")
-	ErrNoPublication = errors.New("no such publication")      // (any more)
-	ErrVersion       = errors.New("unknown protocol version") // of the data in Redis: newer, or not a number
+	ErrNoPublication = errors.New("no such publication") // (any more)
 
 	// ErrLetterStays: the task is retried, but one of its dead letters could not be deleted.
 	ErrLetterStays = errors.New("one of its dead letters stays")
 	// ErrNotReplicated is what a NotReplicatedError is.
 	ErrNotReplicated = errors.New("not on enough replicas")
 )
-
-// Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.
-func Refusal(err error) string {
-	text, _ := store.Answered(err)
-	word, _, _ := strings.Cut(text, " ")
-	return word
-}
 
 // NotReplicatedError lists tasks that are enqueued, but not known to be on as many replicas as asked: they will run unless
 // Redis fails over to a replica without them. Enqueueing these IDs again doubles none, and asks the replicas once more.

@@ -78,3 +78,9 @@ func (c *Client) PublishBlock(ctx context.Context, p *Publication) (PublishAnswe
 	answer, err := c.publishBlock(ctx, p)
 	return PublishAnswer{answer.subscribers, answer.turns}, err
 }
+
+// OnceLife is how long a request is remembered.
+const OnceLife = onceLife
+
+// ParseTask reads the fields of a task's hash.
+func ParseTask(id string, hash map[string]string) *Task { return newTask(id, hash) }

@@ -95,7 +95,7 @@ func FuzzDamaged(f *testing.F) {
 			if err == nil {
 				return
 			}
-			for _, known := range []error{queue.ErrLost, queue.ErrNoTask, queue.ErrStatus, queue.ErrLeaseLost, queue.ErrInvalid, queue.ErrNoNode, queue.ErrQueueFull} {
+			for _, known := range []error{queue.ErrLost, queue.ErrNoTask, queue.ErrStatus, listen.ErrLeaseLost, queue.ErrInvalid, listen.ErrNoNode, queue.ErrQueueFull} {
 				if errors.Is(err, known) {
 					return
 				}

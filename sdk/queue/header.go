@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 const (
@@ -36,41 +38,10 @@ func ValidHeader(name, value string) error {
 		return fmt.Errorf("%w: header %q: use a name of a-z, 0-9 and -_.!#$%%&'*+^`|~", ErrInvalid, name)
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("%w: header %s: %q: use printable UTF-8 text, without line breaks", ErrInvalid, name, value)
-	case name == HeaderTraceparent && TraceID(value) == "":
+	case name == HeaderTraceparent && store.TraceID(value) == "":
 		return invalidTraceparent(value)
 	}
 	return nil
-}
-
-// TraceID is the trace that a W3C traceparent names, "" if text has not the form 00-TRACE-PARENT-FLAGS in hexadecimal digits, of
-// which trace and parent are not all 0. Versions after 00 may be longer, and ff is none.
-func TraceID(text string) string {
-	const hex, size = "0123456789abcdef", len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	if len(text) < size {
-		return ""
-	}
-	for i := range size {
-		if dash := i == 2 || i == 35 || i == 52; dash != (text[i] == '-') || !dash && strings.IndexByte(hex, text[i]) < 0 {
-			return ""
-		}
-	}
-	trace, rest := text[3:35], text[size:]
-	switch {
-	case text[:2] == "ff", strings.Trim(trace, "0") == "", strings.Trim(text[36:52], "0") == "":
-		return ""
-	case rest != "" && (text[:2] == "00" || rest[0] != '-' || len(rest) > 200 || strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") != ""):
-		return ""
-	}
-	return trace
-}
-
-// SampledTraceID is TraceID if the traceparent tells that the trace was sampled, else "": others are not to be found.
-func SampledTraceID(traceparent string) string {
-	id := TraceID(traceparent)
-	if id != "" && strings.IndexByte("13579bdf", traceparent[54]) >= 0 { // bit 0 of the flags
-		return id
-	}
-	return ""
 }
 
 func invalidTraceparent(text string) error {
@@ -126,7 +97,7 @@ func fit(headers map[string]string) bool {
 // invalid, or that does not fit beside the others, is left out. It changes neither map.
 func InheritTrace(from, headers map[string]string) map[string]string {
 	trace, state := from[HeaderTraceparent], from[HeaderTracestate]
-	if _, own := headers[HeaderTraceparent]; own || TraceID(trace) == "" {
+	if _, own := headers[HeaderTraceparent]; own || store.TraceID(trace) == "" {
 		return headers
 	}
 	all := make(map[string]string, len(headers)+2)
@@ -178,7 +149,7 @@ func ParseHeaders(text, traceparent string) (headers map[string]string) {
 			headers = nil
 		}
 	}
-	if TraceID(traceparent) != "" {
+	if store.TraceID(traceparent) != "" {
 		if headers == nil {
 			headers = make(map[string]string, 1)
 		}

@@ -163,7 +163,7 @@ func TestSampledTraceID(t *testing.T) {
 		"":                          "",
 		strings.Repeat("-", 60):     "",
 	} {
-		if got := queue.SampledTraceID(text); got != want {
+		if got := listen.SampledTraceID(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
@@ -174,8 +174,8 @@ func FuzzTraceparent(f *testing.F) {
 	f.Add("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more-9")
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0")
 	f.Fuzz(func(t *testing.T, text string) {
-		if queue.TraceID(text) == "" {
-			if queue.SampledTraceID(text) != "" {
+		if listen.TraceID(text) == "" {
+			if listen.SampledTraceID(text) != "" {
 				t.Errorf("%q is none, and sampled", text)
 			}
 			return

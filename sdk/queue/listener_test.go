@@ -404,7 +404,7 @@ func TestRunAfterADrain(t *testing.T) {
 		}
 		eventually(t, "the drain", func() bool {
 			_, err := listener.TryListen(w.ctx)
-			return errors.Is(err, queue.ErrDraining)
+			return errors.Is(err, listen.ErrDraining)
 		})
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -414,7 +414,7 @@ func TestRunAfterADrain(t *testing.T) {
 			return w.rdb.HGet(w.ctx, w.Store().Keys.Node(listener.ID()), "draining").Val() == "true"
 		})
 		w.rdb.Publish(w.ctx, w.Store().Keys.Control(), "")
-		if task, err := listener.TryListen(w.ctx); task != nil || !errors.Is(err, queue.ErrDraining) {
+		if task, err := listener.TryListen(w.ctx); task != nil || !errors.Is(err, listen.ErrDraining) {
 			t.Errorf("%+v, %v", task, err)
 		}
 		select {
@@ -434,7 +434,7 @@ func TestRunTellsALostLease(t *testing.T) {
 		listener := w.listener(t, "q")
 		_, ended := w.running(t, listener)
 		w.rdb.ZRem(w.ctx, w.Store().Keys.Nodes(), listener.ID())
-		if err := receive(t, "the end of Run", ended); !errors.Is(err, queue.ErrLeaseLost) || !strings.Contains(err.Error(), listener.ID()) {
+		if err := receive(t, "the end of Run", ended); !errors.Is(err, listen.ErrLeaseLost) || !strings.Contains(err.Error(), listener.ID()) {
 			t.Errorf("ended with %v", err)
 		}
 	})

@@ -92,7 +92,7 @@ func TestQueuePages(t *testing.T) {
 		for most, pages := range map[int64]int{2: 3, 5: 2, 6: 1} {
 			seen, from := make(map[string]int64), int64(0)
 			for range pages {
-				page, next, err := w.QueuePage(w.ctx, from, most)
+				page, next, err := manage.New(w.Client).QueuePage(w.ctx, from, most)
 				if err != nil {
 					t.Fatal(err)
 				}

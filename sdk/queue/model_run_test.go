@@ -264,10 +264,10 @@ func (m *model) reclaimed(r *rapid.T, node *modelNode) {
 		}
 	}
 	m.graves = append(m.graves, node.Node)
-	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, queue.ErrLeaseLost) {
+	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, listen.ErrLeaseLost) {
 		r.Fatal(err)
 	}
-	if batch := node.Reserve(m.w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, queue.ErrLeaseLost) {
+	if batch := node.Reserve(m.w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, listen.ErrLeaseLost) {
 		r.Fatalf("%+v", batch)
 	}
 	m.join(r, slices.Index(m.nodes, node))

@@ -157,7 +157,7 @@ func TestDrainOutlivesTheLease(t *testing.T) {
 		}
 		w.at(60)
 		must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(w.ctx, node.ID(), 0))
-		if drain, err := node.Renew(w.ctx, nil); !drain || !errors.Is(err, queue.ErrLeaseLost) {
+		if drain, err := node.Renew(w.ctx, nil); !drain || !errors.Is(err, listen.ErrLeaseLost) {
 			t.Errorf("a lost one: %v, %v", drain, err)
 		}
 		if ttl := w.rdb.TTL(w.ctx, w.Store().Keys.Node(node.ID())).Val(); ttl <= 0 || ttl > time.Hour {
@@ -199,7 +199,7 @@ func TestRegisterCountsOnce(t *testing.T) {
 		if got := must[map[string]int64](t)(w.Queues(w.ctx)); got["a"] != 0 || got["b"] != 0 {
 			t.Errorf("listeners after leaving twice %v", got)
 		}
-		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, queue.ErrLeaseLost) {
+		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, listen.ErrLeaseLost) {
 			t.Errorf("renewing after leaving: %v", err)
 		}
 	})
@@ -258,10 +258,10 @@ func TestCondemnedListener(t *testing.T) {
 		}
 		must[listen.Reclaimed](t)(w.reclaimQueue(w.ctx, node.ID(), "a", 3, false))
 
-		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, queue.ErrLeaseLost) {
+		if _, err := node.Renew(w.ctx, nil); !errors.Is(err, listen.ErrLeaseLost) {
 			t.Errorf("renewed: %v", err)
 		}
-		if batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, queue.ErrLeaseLost) {
+		if batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "a", Count: 1}})[0]; !errors.Is(batch.Err, listen.ErrLeaseLost) {
 			t.Errorf("reserved %+v", batch)
 		}
 		settle := func(queue string, got listen.Reservation) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OnceLife is for how long EnqueueOnce remembers an ID, also when its task is deleted earlier.
-const OnceLife = 24 * time.Hour
+// onceLife is for how long EnqueueOnce remembers an ID, also when its task is deleted earlier.
+const onceLife = 24 * time.Hour
 
 // OnceID is the ID of a task that a producer's own words name, such as the source and ID of an event: the same words in the same
 // queue of a tenant give the same ID.
@@ -28,7 +28,7 @@ func (q *Queue) OnceID(words ...string) string {
 	return "once-" + hex.EncodeToString(sum.Sum(nil)[:20])
 }
 
-// EnqueueOnce is EnqueueMany for specs that all have IDs; ErrInvalid otherwise. It enqueues none that it enqueued within OnceLife, or of which the task
+// EnqueueOnce is EnqueueMany for specs that all have IDs; ErrInvalid otherwise. It enqueues none that it enqueued within onceLife, or of which the task
 // exists; the receipt has Taken if that one had other parameters. It may be repeated; two at the same time double nothing as long as
 // the task exists.
 func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
@@ -70,13 +70,13 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
 	_, err = store.Pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
-		return p.Set(ctx, c.store.Keys.Once(s.ID), onceMark(s.Parameters), OnceLife)
+		return p.Set(ctx, c.store.Keys.Once(s.ID), onceMark(s.Parameters), onceLife)
 	})
 	return receipts, store.Wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
 
 // EnqueueRequest is EnqueueOnce for all the tasks of a request, of which what is the content and id the ID. It returns false, and
-// enqueues nothing, if the ID is that of a request with another content: one that was enqueued within OnceLife, or is being enqueued,
+// enqueues nothing, if the ID is that of a request with another content: one that was enqueued within onceLife, or is being enqueued,
 // or one with other parameters whose tasks exist. The ID of a request that is refused is free again; if it is not known what became of
 // the request, because Redis did not answer, it may be repeated.
 func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, specs []Spec) (receipts []Receipt, same bool, err error) {
@@ -139,7 +139,7 @@ func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]an
 	for i := range specs {
 		keys = append(keys, r.store.Keys.Task(specs[i].ID), r.store.Keys.Once(specs[i].ID))
 	}
-	answer, err := r.store.Eval(ctx, store.Call{Script: store.AllScripts["once"], Keys: keys, Args: []any{what, r.mark, int(OnceLife.Seconds())}})
+	answer, err := r.store.Eval(ctx, store.Call{Script: store.AllScripts["once"], Keys: keys, Args: []any{what, r.mark, int(onceLife.Seconds())}})
 	words, _ := answer.([]any)
 	return words, store.Wrap("remember request "+r.id, err)
 }

@@ -11,13 +11,9 @@ import (
 // Payloads are the parameters and results of tasks and the payloads of publications, which may be larger than any other value. Their
 // size is asked before they are read.
 
-// Parameters reads only the parameters of a task: ErrNoTask if there is none. Those of a dead letter are the failed task's.
-func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
-	return c.ParametersWithin(ctx, id, math.MaxInt64)
-}
-
-// ParametersWithin is Parameters for a caller that has room for this many bytes: ErrTooLarge, and nothing is read, if there are more.
-func (c *Client) ParametersWithin(ctx context.Context, id string, most int64) ([]byte, error) {
+// Parameters reads only the parameters of a task, of at most this many bytes: ErrNoTask if there is none; ErrTooLarge, and nothing is
+// read, if there are more. Those of a dead letter are the failed task's.
+func (c *Client) Parameters(ctx context.Context, id string, most int64) ([]byte, error) {
 	value, found, err := c.store.ReadPayload(ctx, id, "parameters", most)
 	if found || err != nil {
 		return value, err

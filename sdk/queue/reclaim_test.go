@@ -101,7 +101,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		if _, err := node.Renew(w.ctx, nil); err != nil {
 			t.Error(err)
 		}
-		if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, queue.ErrNoNode) {
+		if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, listen.ErrNoNode) {
 			t.Errorf("of nobody: %v", err)
 		}
 		w.depth(t, "q", map[queue.Status]int64{queue.Started: 1})
@@ -119,7 +119,7 @@ func TestReclaimOfASplicedName(t *testing.T) {
 	if got, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "b_c_1", 0); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("by a name that nobody has: %+v, %v", got, err)
 	}
-	if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "z_c_1", 0); !errors.Is(err, queue.ErrNoNode) {
+	if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "z_c_1", 0); !errors.Is(err, listen.ErrNoNode) {
 		t.Errorf("by a name that splices to no queue: %v", err)
 	}
 	w.depth(t, "a", map[queue.Status]int64{queue.Pending: 1})
@@ -338,7 +338,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners", n)
 		}
-		if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, python, 0); !errors.Is(err, queue.ErrNoNode) {
+		if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, python, 0); !errors.Is(err, listen.ErrNoNode) {
 			t.Errorf("once more: %v", err)
 		}
 	})

@@ -207,7 +207,7 @@ func TestNewerProtocolIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.rdb.Set(w.ctx, w.Store().Keys.Version(), "2", 0)
-		if err := listen.Prepare(w.ctx, w.Client); !errors.Is(err, queue.ErrVersion) {
+		if err := listen.Prepare(w.ctx, w.Client); !errors.Is(err, listen.ErrVersion) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -204,7 +204,7 @@ func (s *Schedule) fields() []any {
 }
 
 // newSchedule reads a hash. What is damaged stays zero.
-func ParseSchedule(id string, hash map[string]string) *Schedule {
+func newSchedule(id string, hash map[string]string) *Schedule {
 	var task scheduleTask
 	_ = json.Unmarshal([]byte(hash["task"]), &task)
 	moment := func(field string) time.Time { return store.ParseSeconds(hash[field]) }
@@ -311,16 +311,6 @@ func (c *Client) Schedule(ctx context.Context, id string) (*Schedule, error) {
 	return found[0], nil
 }
 
-// Schedules lists the tenant's schedules, by ID, with all parameters: see SchedulePage and ScheduleHeads for callers that serve others.
-func (c *Client) Schedules(ctx context.Context) (all []*Schedule, err error) {
-	for more, after := true, ""; more && err == nil; {
-		var page []*Schedule
-		page, after, err = c.SchedulePage(ctx, after, MaxSchedules)
-		all, more = append(all, page...), after != ""
-	}
-	return all, err
-}
-
 // scheduleBytes bounds what one call reads of schedules, unless a single one is larger: parameters are written as JSON, which may make
 // them six times as long.
 const scheduleBytes = 4 << 20
@@ -349,7 +339,7 @@ func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, 
 	var found []*Schedule
 	for i, cmd := range cmds {
 		if hash := cmd.Val(); len(hash) > 0 {
-			found = append(found, ParseSchedule(ids[i], hash))
+			found = append(found, newSchedule(ids[i], hash))
 		}
 	}
 	return found, store.Wrap("read schedules", err)
@@ -360,16 +350,6 @@ func (s *Schedule) Spec(id string) *Spec {
 	spec := &Spec{Parameters: s.Parameters, Options: s.Options}
 	spec.ID, spec.Key = id, s.ID
 	return spec
-}
-
-// RunSchedule enqueues a task of the schedule now, beside its ticks, and returns its ID. The overlap of ticks does not count it.
-func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
-	s, err := c.Schedule(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	spec := s.Spec(s.ID + "@run-" + NewID()[:13])
-	return c.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)
 }
 
 // syncTime is how long a sync of schedules may take.
@@ -454,25 +434,6 @@ func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 	return PutChanged, nil
 }
 
-// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
-// where the next page begins, "" if there is none.
-func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
-	ids, err := c.store.ScheduleIDs(ctx, MaxSchedules)
-	if err != nil {
-		return nil, "", err
-	}
-	from, found := slices.BinarySearch(ids, after)
-	if found {
-		from++
-	}
-	ids = ids[from:]
-	page, read, err := c.ReadSchedules(ctx, ids[:min(max(1, limit), len(ids))])
-	if err == nil && read < len(ids) {
-		next = ids[read-1]
-	}
-	return page, next, err
-}
-
 // ReadSchedules reads schedules of these IDs, as far as they exist: those of the first read IDs, at least one, and fewer than all if
 // they are large.
 func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Schedule, read int, err error) {
@@ -511,7 +472,7 @@ func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
 	var heads []*Schedule
 	for i, cmd := range cmds {
 		if hash := store.HashOf(fields, cmd.Val()); len(hash) > 0 {
-			heads = append(heads, ParseSchedule(ids[i], hash))
+			heads = append(heads, newSchedule(ids[i], hash))
 		}
 	}
 	return heads, store.Wrap("read schedules", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // put stores a schedule and tells what became of it.
@@ -111,7 +112,7 @@ func TestSchedule(t *testing.T) {
 		}
 		for _, err := range []error{
 			w.DeleteSchedule(w.ctx, "nightly", ""), w.PauseSchedule(w.ctx, "nightly"), w.ResumeSchedule(w.ctx, "nightly"),
-			errorOf(w.Schedule(w.ctx, "nightly")), errorOf(w.RunSchedule(w.ctx, "nightly")),
+			errorOf(w.Schedule(w.ctx, "nightly")), errorOf(manage.New(w.Client).RunSchedule(w.ctx, "nightly")),
 		} {
 			if !errors.Is(err, queue.ErrNoSchedule) {
 				t.Errorf("%v, want ErrNoSchedule", err)
@@ -321,7 +322,7 @@ func TestSyncSchedules(t *testing.T) {
 			}
 		}
 		var ids []string
-		for _, s := range must[[]*queue.Schedule](t)(w.Schedules(w.ctx)) {
+		for _, s := range must[[]*queue.Schedule](t)(manage.New(w.Client).Schedules(w.ctx)) {
 			ids = append(ids, s.ID)
 		}
 		if !slices.Equal(ids, []string{"a", "b", "c", "mine"}) {
@@ -335,7 +336,7 @@ func TestSyncSchedules(t *testing.T) {
 				t.Errorf("%v, want %v", err, want)
 			}
 		}
-		if got := must[[]*queue.Schedule](t)(w.Schedules(w.ctx)); len(got) != 4 {
+		if got := must[[]*queue.Schedule](t)(manage.New(w.Client).Schedules(w.ctx)); len(got) != 4 {
 			t.Errorf("a list that is refused changed something: %d schedules", len(got))
 		}
 	})
@@ -357,7 +358,7 @@ func TestSyncSchedulesTogether(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if got := must[[]*queue.Schedule](t)(w.Schedules(w.ctx)); made.Load() < 1 || len(got) != 2 || got[0].ID[1:] != got[1].ID[1:] {
+		if got := must[[]*queue.Schedule](t)(manage.New(w.Client).Schedules(w.ctx)); made.Load() < 1 || len(got) != 2 || got[0].ID[1:] != got[1].ID[1:] {
 			t.Errorf("%d lists were made, and of them there are %+v", made.Load(), got)
 		}
 	})
@@ -386,7 +387,7 @@ func TestScheduleHalfDeleted(t *testing.T) {
 func TestRunSchedule(t *testing.T) {
 	w := setup(t)
 	w.put(t, queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *", Parameters: []byte("p")})
-	id := must[string](t)(w.RunSchedule(w.ctx, "s"))
+	id := must[string](t)(manage.New(w.Client).RunSchedule(w.ctx, "s"))
 	if task := w.task(t, id); !strings.HasPrefix(id, "s@run-") || string(task.Parameters) != "p" || task.Key != "s" {
 		t.Errorf("%+v", task)
 	}
@@ -399,7 +400,7 @@ func TestSmallestSchedulePage(t *testing.T) {
 			w.put(t, queue.Schedule{ID: id, Queue: "q", Cron: "* * * * *"})
 		}
 		for _, limit := range []int{-1, 0, 1} {
-			page, next, err := w.SchedulePage(w.ctx, "", limit)
+			page, next, err := manage.New(w.Client).SchedulePage(w.ctx, "", limit)
 			if err != nil || len(page) != 1 || next != "a" {
 				t.Errorf("limit %d: %d schedules, then %q: %v", limit, len(page), next, err)
 			}

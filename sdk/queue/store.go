@@ -20,9 +20,6 @@ func Redact(rawURL string) string { return store.Redact(rawURL) }
 // IsUnavailable reports whether.
 func IsUnavailable(err error) bool { return store.IsUnavailable(err) }
 
-// ReplyError is the error of an answer that is larger than any that Quern needs.
-type ReplyError = store.ReplyError
-
 // Errors of the store.
 var (
 	ErrTooLarge  = store.ErrTooLarge

@@ -85,7 +85,7 @@ func fullDigest(text string) string {
 const DefaultPriority = 50
 
 // newTask reads the fields of a hash. A field that is damaged or missing stays zero: a task enqueued by hand is valid.
-func ParseTask(id string, hash map[string]string) *Task {
+func newTask(id string, hash map[string]string) *Task {
 	number := func(field string) int { return int(store.AsInt(hash[field])) }
 	moment := func(field string) time.Time { return store.ParseSeconds(hash[field]) }
 	t := &Task{
@@ -103,7 +103,7 @@ func ParseTask(id string, hash map[string]string) *Task {
 		CheckpointSize: store.AsInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
-	t.After = ParseAfter(hash["after"])
+	t.After = parseAfter(hash["after"])
 	if t.Status == Started {
 		t.Born += store.StartedAt(hash["started_at"])
 	}
@@ -157,7 +157,7 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 			}
 		}
 	}
-	task := ParseTask(id, hash)
+	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
 		if task.Parameters, _, err = c.store.ReadPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
 			return nil, err
@@ -200,7 +200,7 @@ func (c *Client) wait(ctx context.Context, id string, read func(context.Context,
 			}
 		}
 		var task *Task
-		err := Persist(ctx, func(ctx context.Context) (err error) {
+		err := store.Persist(ctx, func(ctx context.Context) (err error) {
 			task, err = read(ctx, id)
 			return err
 		})
@@ -223,7 +223,7 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	if len(hash) == 0 {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
-	return ParseTask(id, hash), nil
+	return newTask(id, hash), nil
 }
 
 // summaries reads all of these tasks, without those that are gone.
@@ -284,7 +284,7 @@ func summary(id string, hash map[string]string, queue string, status Status) *Ta
 	if len(hash) == 0 {
 		return nil
 	}
-	task := ParseTask(id, hash)
+	task := newTask(id, hash)
 	if task.Queue == "" {
 		task.Queue = queue
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -115,7 +116,7 @@ func TestBytesThatAreNotText(t *testing.T) {
 			}
 			parameters := got.Parameters
 			if got.Large {
-				parameters = must[[]byte](t)(w.Parameters(w.ctx, id))
+				parameters = must[[]byte](t)(w.Parameters(w.ctx, id, math.MaxInt64))
 			}
 			if !bytes.Equal(parameters, value) {
 				t.Errorf("%s: reserved with %d bytes, want %d", name, len(parameters), len(value))

@@ -134,7 +134,7 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		}
 		if ws.read(ctx, all) == nil {
 			pause = store.MinPause
-		} else if Sleep(ctx, pause) {
+		} else if store.Sleep(ctx, pause) {
 			pause = min(2*pause, store.MaxPause)
 		}
 	}

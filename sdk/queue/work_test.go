@@ -193,7 +193,7 @@ func TestWorkStartsAnewWhenItsLeaseIsLost(t *testing.T) {
 			}
 			w.reclaim(t, "q", task)
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
+			if !errors.Is(context.Cause(ctx), listen.ErrLeaseLost) {
 				t.Errorf("the handler's context ended with %v", context.Cause(ctx))
 			}
 			return []byte("first"), nil // too late

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 const (
@@ -23,7 +24,7 @@ func ThroughOutage(ctx context.Context, outage time.Duration, write func() error
 		} else if time.Since(since) >= outage {
 			break
 		}
-		if !queue.Sleep(ctx, OutagePause) {
+		if !listen.Sleep(ctx, OutagePause) {
 			return true, ctx.Err()
 		}
 	}

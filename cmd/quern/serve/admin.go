@@ -19,6 +19,7 @@ import (
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 func newAdmin(env cli.Environment) *cobra.Command {
@@ -72,7 +73,7 @@ func newAdmin(env cli.Environment) *cobra.Command {
 		var looking sync.WaitGroup
 		looking.Go(func() {
 			if _, err := config.Clients[0].Clock(ctx); queue.IsUnavailable(err) && ctx.Err() == nil {
-				config.Logger.Warn("cannot reach Redis: requests are refused with 503 until it answers", "redis", config.Clients[0].Address(), "error", err)
+				config.Logger.Warn("cannot reach Redis: requests are refused with 503 until it answers", "redis", manage.New(config.Clients[0]).Address(), "error", err)
 			}
 		})
 		defer looking.Wait()

@@ -72,7 +72,7 @@ func newNodeDrain(env cli.Environment) *cobra.Command {
 				return err
 			}
 			err = client.Drain(cmd.Context(), listener)
-			if errors.Is(err, queue.ErrNoNode) {
+			if errors.Is(err, listen.ErrNoNode) {
 				return notDrained(cmd.Context(), client, listener)
 			}
 			return err
@@ -120,7 +120,7 @@ func newNodeReclaim(env cli.Environment) *cobra.Command {
 		}
 		got, err := client.ReclaimNode(cmd.Context(), listener, maxCrashes)
 		switch {
-		case errors.Is(err, queue.ErrNoNode):
+		case errors.Is(err, listen.ErrNoNode):
 			return noListener(client, listener)
 		case errors.Is(err, queue.ErrStatus):
 			return cli.Refusedf("listener %s is alive, its lease runs: drain it with `quern node drain %s`, or wait until its lease is over", listener, cli.ShellWord(listener))

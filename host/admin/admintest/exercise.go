@@ -320,7 +320,7 @@ func (b *bench) fleet() {
 	b.is("leased", len(leased), 1)
 	_, err = b.ReclaimNode(b.ctx, b.node.ID(), 3)
 	b.refused("a live listener is reclaimed", err, queue.ErrStatus)
-	b.refused("nobody is drained", b.Drain(b.ctx, "nobody~00000000_1"), queue.ErrNoNode)
+	b.refused("nobody is drained", b.Drain(b.ctx, "nobody~00000000_1"), listen.ErrNoNode)
 	b.must(b.Drain(b.ctx, b.node.ID()))
 	plugins, err := b.Plugins(b.ctx)
 	b.must(err)

@@ -134,7 +134,7 @@ func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error
 	return c.do(ctx, what)
 }
 
-// Drain tells a listener to take nothing more, finish what it runs and end: queue.ErrNoNode if none of that ID lives.
+// Drain tells a listener to take nothing more, finish what it runs and end: listen.ErrNoNode if none of that ID lives.
 func (c *Client) Drain(ctx context.Context, listener string) error {
 	return c.do(ctx, post(nil, "nodes", listener, "drain"))
 }

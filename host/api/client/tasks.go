@@ -105,7 +105,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case queue.IsUnavailable(err):
-			if !queue.Sleep(ctx, pauseOf(err)) {
+			if !listen.Sleep(ctx, pauseOf(err)) {
 				return nil, ctx.Err()
 			}
 		case err != nil || task != nil:

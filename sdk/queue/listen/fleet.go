@@ -206,7 +206,7 @@ func (f *Fleet) Drain(ctx context.Context, listener string) error {
 		return fmt.Errorf("drain %s: %w", listener, err)
 	}
 	if answer != "ok" {
-		return fmt.Errorf("listener %s: %w", listener, queue.ErrNoNode)
+		return fmt.Errorf("listener %s: %w", listener, ErrNoNode)
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
 	if answer == "lost" || answer == "lost drain" {
-		return answer != "lost", fmt.Errorf("%s: %w", n.id, queue.ErrLeaseLost)
+		return answer != "lost", fmt.Errorf("%s: %w", n.id, ErrLeaseLost)
 	}
 	return answer == "drain", nil
 }
@@ -202,7 +202,9 @@ func listenerID(host string, pid int) string {
 }
 
 // NodeAs is the listener of an ID that holds tasks in a process.
-func NodeAs(c *queue.Client, id string, pid int) *Node { return &Node{client: c, id: id, pid: pid, queues: make(map[string]bool)} }
+func NodeAs(c *queue.Client, id string, pid int) *Node {
+	return &Node{client: c, id: id, pid: pid, queues: make(map[string]bool)}
+}
 
 // Lease is how long the node counts as alive after its last renewal.
 func (n *Node) Lease() time.Duration { return n.client.Store().Lease }

@@ -41,11 +41,16 @@ func Prepare(ctx context.Context, c *queue.Client) error {
 	version, err := strconv.Atoi(cmp.Or(text, "0"))
 	if err != nil {
 		return fmt.Errorf("%w: key %s is %.20q: a number belongs there: delete the key, and hosts write theirs",
-			queue.ErrVersion, c.Store().Keys.Version(), text)
+			ErrVersion, c.Store().Keys.Version(), text)
 	}
 	if version > protocolVersion {
 		return fmt.Errorf("%w: key %s is %d, and this program speaks %d: upgrade it",
-			queue.ErrVersion, c.Store().Keys.Version(), version, protocolVersion)
+			ErrVersion, c.Store().Keys.Version(), version, protocolVersion)
 	}
 	return nil
+}
+
+// Ping asks Redis for an answer.
+func Ping(ctx context.Context, c *queue.Client) error {
+	return store.Wrap("ping", c.Store().RDB.Ping(ctx).Err())
 }

@@ -163,7 +163,7 @@ func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int
 		got, err = f.reclaim(ctx, listener, maxCrashes, true)
 	}
 	if err == nil && !known && got == (Reclaimed{}) {
-		err = fmt.Errorf("listener %s: %w", listener, queue.ErrNoNode)
+		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)
 	}
 	return got, err
 }

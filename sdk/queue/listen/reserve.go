@@ -190,7 +190,7 @@ func (n *Node) startAs(r ReserveRequest) string { return store.Optional(r.Start,
 func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
 	reply, err := answer.Result()
 	if redis.HasErrorPrefix(err, "LEASELOST") {
-		err = fmt.Errorf("%w: %w", queue.ErrLeaseLost, err)
+		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	v := store.ValuesOf(reply)
 	r := ReserveReply{Tasks: make([]Reservation, 0, len(v.Left)/rowValues), Dropped: v.Count()}

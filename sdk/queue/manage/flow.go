@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
@@ -79,7 +80,7 @@ func (c *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask
 			continue
 		case status == queue.Scheduled || status == queue.Pending:
 			if task.order = 1; status == queue.Scheduled {
-				if after := queue.ParseAfter(store.AsString(hash[2])); after != nil && after.Blocked {
+				if after := store.AsString(hash[2]); after != "" && !strings.HasPrefix(after, "released ") {
 					task.order = 0
 				}
 			}

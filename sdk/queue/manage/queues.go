@@ -117,3 +117,17 @@ func (c *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	}
 	return warnings, err
 }
+
+// Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
+func (c *Manager) Address() string {
+	if rdb := store.Single(c.store.RDB); rdb != nil {
+		return rdb.Options().Addr
+	}
+	return ""
+}
+
+// QueuePage is Client.Queues for at most that many of them, from a place on: those with fewer listeners come first. next is where the
+// page behind it begins, 0 if there is none.
+func (c *Manager) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
+	return c.store.QueuePage(ctx, from, most, queue.ValidQueue)
+}

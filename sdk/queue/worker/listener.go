@@ -122,7 +122,7 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 		return nil, context.Cause(ctx)
 	}
 	if l.draining() {
-		return nil, queue.ErrDraining
+		return nil, listen.ErrDraining
 	}
 	// An interrupted reserve would leave a task that nobody knows of. It ends with the connection's own time-outs.
 	ctx = context.WithoutCancel(ctx)

@@ -36,10 +36,10 @@ func Run(ctx context.Context, c *queue.Client, name string, handle func(context.
 	listener := newListener(c, name)
 	err := listener.register(ctx)
 	for err == nil && ctx.Err() == nil {
-		if err = workAs(ctx, c, listener, handle); errors.Is(err, queue.ErrLeaseLost) {
+		if err = workAs(ctx, c, listener, handle); errors.Is(err, listen.ErrLeaseLost) {
 			// Its tasks belong to others now: start again under a new ID.
 			listener = newListener(c, name)
-			err = queue.Persist(ctx, listener.register)
+			err = listen.Persist(ctx, listener.register)
 		} else {
 			return err
 		}
@@ -80,7 +80,7 @@ func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle han
 func workLoop(ctx context.Context, c *queue.Client, listener *Listener, cancels *cancels, handle handlerFunc) error {
 	for {
 		task, err := listener.Listen(ctx)
-		if err != nil && ctx.Err() != nil || errors.Is(err, queue.ErrDraining) {
+		if err != nil && ctx.Err() != nil || errors.Is(err, listen.ErrDraining) {
 			return nil
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *can
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(LeaveTimeout, cancel) })()
 	var left time.Duration // until the deadline, by Redis's clock
-	err := queue.Persist(settling, func(ctx context.Context) error {
+	err := listen.Persist(settling, func(ctx context.Context) error {
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
 			return err
 		}
@@ -111,7 +111,7 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *can
 		return err
 	}
 	result, err, cause := runHandler(ctx, task, left, cancels, handle)
-	return queue.Persist(settling, func(settling context.Context) error {
+	return listen.Persist(settling, func(settling context.Context) error {
 		var over *overrun
 		var ended *ended
 		errors.As(err, &ended)

@@ -166,3 +166,25 @@ func StateOf(created, run, status, updated string) string {
 // DigestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
 // little memory.
 const DigestPrefix = "sha256:"
+
+// TraceID is the trace that a W3C traceparent names, "" if text has not the form 00-TRACE-PARENT-FLAGS in hexadecimal digits, of
+// which trace and parent are not all 0. Versions after 00 may be longer, and ff is none.
+func TraceID(text string) string {
+	const hex, size = "0123456789abcdef", len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if len(text) < size {
+		return ""
+	}
+	for i := range size {
+		if dash := i == 2 || i == 35 || i == 52; dash != (text[i] == '-') || !dash && strings.IndexByte(hex, text[i]) < 0 {
+			return ""
+		}
+	}
+	trace, rest := text[3:35], text[size:]
+	switch {
+	case text[:2] == "ff", strings.Trim(trace, "0") == "", strings.Trim(text[36:52], "0") == "":
+		return ""
+	case rest != "" && (text[:2] == "00" || rest[0] != '-' || len(rest) > 200 || strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") != ""):
+		return ""
+	}
+	return trace
+}

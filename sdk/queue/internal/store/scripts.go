@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -341,4 +342,24 @@ func (s *Store) ScheduleIDs(ctx context.Context, most int64) ([]string, error) {
 	ids, err := s.RDB.ZRange(ctx, s.Keys.Ticks(), 0, most).Result()
 	slices.Sort(ids)
 	return ids, Wrap("list schedules", err)
+}
+
+// QueuePage reads at most that many queues with a valid name and the number of their listeners, from a place on: those with fewer
+// listeners come first. next is where the page behind it begins, 0 if there is none.
+func (s *Store) QueuePage(ctx context.Context, from, most int64, valid func(name string) error) (queues map[string]int64, next int64, err error) {
+	to := int64(-1)
+	if most < math.MaxInt64-from {
+		to = from + most - 1
+	}
+	scored, err := s.RDB.ZRangeWithScores(ctx, s.Keys.Queues(), from, to).Result()
+	queues = make(map[string]int64, len(scored))
+	for _, z := range scored {
+		if name, ok := z.Member.(string); ok && valid(name) == nil {
+			queues[name] = int64(z.Score)
+		}
+	}
+	if int64(len(scored)) == most {
+		next = from + most
+	}
+	return queues, next, Wrap("list queues in "+s.Keys.Queues(), err)
 }
