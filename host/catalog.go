@@ -4,18 +4,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// catalog tells which queues this host serves, and by which plugins.
+// catalog knows which queues this host serves, and by which plugins.
 type catalog struct {
 	directory *plugins.Directory
 	config    *Config
 }
 
-// queues are those of the tenant.
+// queues lists the tenant's queues.
 func (c *catalog) queues(tenant string) map[string]bool {
 	queues := make(map[string]bool)
 	for _, binding := range c.directory.BindingsOf(tenant) {
@@ -34,8 +35,8 @@ func (c *catalog) maxQueues(tenant string) int {
 	return c.config.MaxQueues
 }
 
-// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters, as
-// its plugin's manifest says; nothing for a queue that has no plugin here.
+// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters, by the
+// manifest of its plugin; both are zero for a queue without a plugin here.
 func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 	version := c.directory.Acquire(tenant, name)
 	if version == nil {
@@ -55,7 +56,7 @@ func (c *catalog) refused(report func(tenant, plugin string)) {
 	}
 }
 
-// quarantined tells whether the version that serves a queue here is quarantined.
+// quarantined reports whether the version that serves a queue here is quarantined.
 func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
 	if len(quarantines) == 0 {
 		return false
@@ -70,6 +71,45 @@ func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantin
 	})
 }
 
+// declarations lists the schedules and subscriptions of the plugins that serve the tenant's queues here.
+func (c *catalog) declarations(tenant string) (all []upkeep.Declaration) {
+	names := make(map[string]bool)
+	add := func(one upkeep.Declaration) {
+		if name := one.Name(); c.config.serves(one.Queue) && !names[name] {
+			names[name] = true
+			all = append(all, one)
+		}
+	}
+	for _, binding := range c.directory.BindingsOf(tenant) {
+		version := c.directory.Acquire(tenant, binding.Queue)
+		if version == nil {
+			continue
+		}
+		if version.Permissions(tenant).Undeclared("") != nil { // of a common plugin; a tenant's own would not be served
+			version.Release()
+			continue
+		}
+		for _, s := range version.Manifest.Schedule {
+			declared := ScheduleOf(s)
+			declared.ID, declared.Owner = s.ID(version.Name), queue.OwnedByPlugin(version.Name)
+			add(upkeep.DeclaredSchedule(declared))
+		}
+		for _, s := range version.Manifest.Subscribe {
+			add(upkeep.DeclaredSubscription(queue.Subscription{
+				ID: queue.PluginSubscriptionID(version.Name, s.Topic), Plugin: version.Name, Topic: s.Topic, Queue: s.Queue,
+				Filter: queue.Filter{Attributes: s.Attributes, Data: s.Data},
+			}))
+		}
+		version.Release()
+	}
+	return all
+}
+
+// runs reports whether a plugin serves a queue of the tenant here.
+func (c *catalog) runs(tenant, plugin string) bool {
+	return slices.ContainsFunc(c.directory.BindingsOf(tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
+}
+
 // StateLeftOut is the state of a plugin that could serve, but the host serves none of its queues: see Config.Queues.
 const StateLeftOut = "left out by --queues"
 
@@ -80,16 +120,16 @@ type PluginInfo struct {
 	Version string   `json:"version,omitempty"`
 	Digest  string   `json:"digest,omitempty"`
 	Queues  []string `json:"queues,omitempty"`
-	// LeftOut are those of the queues that Config.Queues leaves out.
+	// LeftOut are the queues that Config.Queues leaves out.
 	LeftOut   []string `json:"left_out,omitempty"`
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
-	// Subscriptions are the IDs of those that its manifest has for the tenant.
+	// Subscriptions are the IDs of the subscriptions that its manifest declares for the tenant.
 	Subscriptions []string `json:"subscriptions,omitempty"`
-	// Schedules are the IDs of those that its manifest has for the tenant.
+	// Schedules are the IDs of the schedules that its manifest declares for the tenant.
 	Schedules []string `json:"schedules,omitempty"`
-	// Grants are what it may use beyond a task of the tenant.
+	// Grants are its capabilities in a task of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits where the host gives such a task less than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`

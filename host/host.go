@@ -17,6 +17,7 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
@@ -166,7 +167,7 @@ func (h *Host) followPlugins(ctx context.Context) {
 		for _, t := range h.tenants {
 			s := t.session.Load()
 			s.registrar.follow()
-			s.declarer.ask()
+			s.upkeep.Declarer.Ask()
 		}
 	}
 }
@@ -208,11 +209,11 @@ func (h *Host) about(t *tenant) map[string]string {
 			}
 			for _, one := range declared {
 				switch {
-				case one.plugin != s.Plugin || s.State != plugins.StateServing:
-				case one.schedule != nil:
-					info.Schedules = append(info.Schedules, one.id)
+				case one.Plugin != s.Plugin || s.State != plugins.StateServing:
+				case one.Kind == upkeep.KindSchedule:
+					info.Schedules = append(info.Schedules, one.ID)
 				default:
-					info.Subscriptions = append(info.Subscriptions, one.id)
+					info.Subscriptions = append(info.Subscriptions, one.ID)
 				}
 			}
 			if p := s.Permissions[t.name]; p != nil {
@@ -227,7 +228,7 @@ func (h *Host) about(t *tenant) map[string]string {
 	return map[string]string{
 		"name": h.config.Name, "address": address, "started": seconds(h.started), "clock": seconds(time.Now()),
 		"memory": strconv.FormatInt(h.config.Memory, 10),
-		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(definitions(declared)),
+		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(upkeep.Definitions(declared)),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
 		"running": jsonText(t.session.Load().tasks.byQueue()), "began": seconds(time.Unix(0, h.scheduler.began.Load())),
@@ -244,13 +245,11 @@ func jsonText(value any) string {
 	return string(text)
 }
 
-// topicSamples are the topics of all tenants, as their sessions last read them.
+// topicSamples lists the topics of all tenants, as their sessions last read them.
 func (h *Host) topicSamples() (all []metrics.TopicSample) {
-	for _, t := range h.tenants {
-		if s := t.session.Load(); s != nil {
-			if topics := s.publisher.topics.Load(); topics != nil {
-				all = append(all, *topics...)
-			}
+	for name, t := range h.tenants {
+		for _, topic := range t.session.Load().upkeep.Publisher.Topics() {
+			all = append(all, metrics.TopicSample{Tenant: name, Topic: topic.Name, Published: topic.Published, Dropped: topic.Dropped, Tasks: topic.Tasks})
 		}
 	}
 	return all

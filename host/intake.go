@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -22,7 +23,7 @@ type intake struct {
 	scheduler *scheduler
 	health    *health
 	lease     *leaseKeeper
-	poller    *poller
+	polls     *upkeep.Duty // the poller's
 	shipper   *shipper
 	expiry    func(queue string) (maxAge time.Duration, dead string)
 	workers   *workers
@@ -83,11 +84,11 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 		if reply.Err != nil {
 			continue
 		}
-		in.health.succeeded(opReserve, requests[i].Queue)
+		in.health.Succeeded(opReserve, requests[i].Queue)
 		in.noteQuarantine(&requests[i], reply.Quarantined)
-		in.health.noDeadLetter(opReserve, requests[i].Queue, reply.DeadError)
+		in.health.NoDeadLetter(opReserve, requests[i].Queue, reply.DeadError)
 		if !reply.NextETA.IsZero() {
-			in.poller.pollAt(reply.NextETA, reply.Clock)
+			in.polls.AskIn(reply.NextETA.Sub(reply.Clock))
 		}
 	}
 }
@@ -165,13 +166,13 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 	case queue.IsUnavailable(reply.Err) && a.version == nil: // it may be left: no reserve follows that ends the trouble
 		in.health.failedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
-		in.health.failed(opReserve, a.served.queue, reply.Err)
+		in.health.Failed(opReserve, a.served.queue, reply.Err)
 	}
 	for range reply.Dropped {
 		in.health.metrics.TaskDropped(a.served.tenant, a.served.queue)
 	}
 	if len(tasks) > 0 {
-		in.shipper.askBy(time.Now().Add(shipInterval))
+		in.shipper.AskIn(shipInterval)
 	}
 	ctx = context.WithoutCancel(ctx) // tasks end when they are told
 	for _, t := range begun {
@@ -200,19 +201,27 @@ func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
 	}
 }
 
-// audit has the queues reconciled whose reserved lists have a task that the host does not know. A reserve may be on its way:
-// reconcile, which knows, looks again before it takes anything on.
-func (in *intake) audit(ctx context.Context, queues []string) {
-	before := in.tasks.all()
-	held, err := in.access.node.HeldAll(ctx, queues)
+// auditor has the queues reconciled, once a lease, whose reserved lists have a task that the host does not know.
+type auditor struct {
+	upkeep.Duty
+	intake    *intake
+	registrar *registrar
+}
+
+// RunOnce implements upkeep.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes anything on.
+func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	in := a.intake
+	lease, before := in.access.client.Lease(), in.tasks.all()
+	held, err := in.access.node.HeldAll(ctx, a.registrar.ever())
 	if err != nil {
-		return // the lease keeper reports it, and the next audit looks again
+		return lease, lease, nil // the lease keeper reports it, and the next audit looks again
 	}
 	for name, ids := range held {
 		if len(in.tasks.unknown(ids, before)) > 0 {
 			in.scheduler.reconcile(in.access.place(name), in)
 		}
 	}
+	return lease, lease, nil
 }
 
 // sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.

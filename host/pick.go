@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 )
@@ -44,7 +45,7 @@ type served struct {
 	// blocked means that results of the queue's tasks cannot be written: no more are taken until they can.
 	blocked bool
 	// refused is the pause after Redis refused to reserve from this queue, but not from others.
-	refused backoff
+	refused backoff.Pause
 	// ahead are tasks that are reserved and wait for a slot, the oldest first; lasts is about how long its tasks run (aheadWait
 	// at most), 0 if that is not known: see lookahead.go.
 	ahead []*task
@@ -65,7 +66,7 @@ type served struct {
 
 // wants tells whether there is something to reserve or to reconcile, as far as is known.
 func (q *served) wants(now time.Time) bool {
-	return !q.blocked && (q.ready || q.reconcile) && q.refused.over(now)
+	return !q.blocked && (q.ready || q.reconcile) && q.refused.Over(now)
 }
 
 // able tells whether a reserve may be sent for the queue, now or when the one on its way has ended.

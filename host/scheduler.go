@@ -256,7 +256,7 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 	case reply.Err != nil:
 		q.reconcile, q.ready = true, true
 		if !queue.IsUnavailable(reply.Err) || a.version == nil { // else health pauses all queues
-			time.AfterFunc(q.refused.failed(time.Now()), s.again)
+			time.AfterFunc(q.refused.Failed(time.Now()), s.again)
 		}
 	case a.reconcile && q.left && !q.reconcile:
 		s.drop(q)
@@ -269,7 +269,7 @@ func (s *scheduler) close(a *allocation, tasks []*task, reply queue.ReserveReply
 			q.woken = s.wakes.Add(1) // a poll that was asked before knows nothing of what lies behind
 		}
 		q.ready = q.woken > a.wakes || reply.Dropped > 0 || reply.Passed > 0
-		q.refused.succeeded()
+		q.refused.Succeeded()
 	}
 	if (reply.Err != nil || !q.ready) && s.queues[q.place] == q { // else the queue was left and is served anew
 		s.admission.forget(q.place)
@@ -490,5 +490,13 @@ func (s *scheduler) drop(q *served) {
 		if s.sources[q.source]--; s.sources[q.source] == 0 {
 			delete(s.sources, q.source)
 		}
+	}
+}
+
+// poke leaves a token in a channel of capacity one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -61,6 +62,13 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
 	return t.tenant.client.AllDependencies(ctx, t.ID)
 }
+
+const (
+	// copies is how often the payload of a publication is in memory: read from Redis, for filters to look at, and on its way back.
+	copies = 3
+	// leastCalls is enough for the largest publication of a handler, in bytes.
+	leastCalls = copies * manifest.MaxPublicationBytes
+)
 
 // resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows nothing, so that
 // it does not wait for the large one that another task keeps.

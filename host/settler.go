@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/backoff"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -38,7 +40,7 @@ type settler struct {
 	scheduler *scheduler
 	shipper   *shipper
 	tally     *tally
-	publisher *publisher
+	publisher *upkeep.Publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
 	ended     func(Ended)   // of the Config; may be nil
@@ -49,8 +51,8 @@ type settler struct {
 	waiting []*ended
 	// gathering means that Run waits for enough of them: each by itself does not wake it.
 	gathering bool
-	pauses    map[string]*backoff // by queue: those whose last try failed
-	lost      bool                // the lease is: nothing is settled any more
+	pauses    map[string]*backoff.Pause // by queue: those whose last try failed
+	lost      bool                      // the lease is: nothing is settled any more
 	// stopped are the tasks to give back when all have ended.
 	stopped []*ended
 }
@@ -175,7 +177,7 @@ func (s *settler) takeWaiting(all bool) (taken []*ended) {
 	now := time.Now()
 	var rest []*ended
 	for _, e := range s.waiting {
-		if pause := s.pauses[e.task.served.queue]; pause == nil || pause.over(now) {
+		if pause := s.pauses[e.task.served.queue]; pause == nil || pause.Over(now) {
 			taken = append(taken, e)
 		} else {
 			rest = append(rest, e)
@@ -216,8 +218,8 @@ func batches(name string, list []*ended) (all []batch) {
 // finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the end of
 // the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
-	var pause backoff
-	for s.flush(ctx, true) && queue.Sleep(ctx, pause.failed(time.Now())) {
+	var pause backoff.Pause
+	for s.flush(ctx, true) && queue.Sleep(ctx, pause.Failed(time.Now())) {
 	}
 	for _, e := range s.takeWaiting(true) {
 		s.done(e, "lost", errUnsettled)
@@ -307,10 +309,10 @@ func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	s.waiting = append(s.waiting, b.results...)
 	pause := s.pauses[b.queue]
 	if pause == nil {
-		pause = new(backoff)
+		pause = new(backoff.Pause)
 		s.pauses[b.queue] = pause
 	}
-	left := pause.failed(time.Now())
+	left := pause.Failed(time.Now())
 	if !queue.IsUnavailable(err) {
 		s.scheduler.block(s.access.place(b.queue), true)
 	}
@@ -318,7 +320,7 @@ func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.health.failed(opSettle, b.queue, err)
+	s.health.Failed(opSettle, b.queue, err)
 	time.AfterFunc(left, func() { poke(s.poke) })
 }
 
@@ -330,7 +332,7 @@ func (s *settler) succeeded(name string) {
 		s.scheduler.block(s.access.place(name), false)
 	}
 	s.mu.Unlock()
-	s.health.succeeded(opSettle, name)
+	s.health.Succeeded(opSettle, name)
 }
 
 // written reports the answer of Redis for one task.
@@ -338,7 +340,7 @@ func (s *settler) written(e *ended, err error) {
 	outcome := "failed"
 	switch {
 	case errors.Is(err, queue.ErrNoLetter):
-		s.health.noDeadLetter(opSettle, e.task.served.queue, err.Error())
+		s.health.NoDeadLetter(opSettle, e.task.served.queue, err.Error())
 		err = nil
 	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
 		e.settlement = cancelled(e)
@@ -347,7 +349,7 @@ func (s *settler) written(e *ended, err error) {
 		outcome = "lost"
 	case e.settlement.Failure == nil:
 		outcome = "complete"
-		s.publisher.accept(e.settlement.Publications)
+		s.publisher.Accept(e.settlement.Publications)
 	case e.settlement.Requeue == queue.RequeueRetry:
 		outcome = "retried"
 	case e.settlement.Requeue == queue.RequeueReschedule:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -15,15 +16,17 @@ const shipInterval = 500 * time.Millisecond
 // shipper sends the log lines and the progress of tasks to Redis, in batches. Its duty works from when the intake
 // asks for it until there are no tasks.
 type shipper struct {
-	duty
-	node  *queue.Node
-	tasks *taskSet
+	upkeep.Duty
+	health *health
+	node   *queue.Node
+	tasks  *taskSet
 }
 
-func (s *shipper) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+// RunOnce implements upkeep.Worker.
+func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	all := s.tasks.all()
 	if len(all) == 0 {
-		return 0, untilAsked, nil
+		return 0, upkeep.UntilAsked, nil
 	}
 	free := make([]*task, 0, len(all))
 	for _, t := range all {

@@ -4,15 +4,17 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // tallyPause is the time between two writes of a session's counts: one script for all tasks in between.
 const tallyPause = 5 * time.Second
 
-// tally counts what the tasks of a session ended as, by queue and version.
+// tally counts the outcomes of a session's tasks, by queue and version.
 type tally struct {
-	duty
+	upkeep.Duty
+	health *health
 	node   *queue.Node
 	counts queue.Tallies
 }
@@ -20,7 +22,7 @@ type tally struct {
 // started counts how long a task had waited.
 func (t *tally) started(task *task, wait time.Duration) {
 	if t.counts.Started(tallyOf(task), wait) {
-		t.ask()
+		t.Ask()
 	}
 }
 
@@ -31,7 +33,7 @@ func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
 		reason = failure.Reason
 	}
 	if t.counts.Settled(tallyOf(task), outcome, reason) {
-		t.ask()
+		t.Ask()
 	}
 }
 
@@ -39,9 +41,10 @@ func tallyOf(t *task) queue.Tally {
 	return queue.Tally{Queue: t.served.queue, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
 }
 
-func (t *tally) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+// RunOnce implements upkeep.Worker.
+func (t *tally) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	t.write(ctx)
-	return tallyPause, untilAsked, nil
+	return tallyPause, upkeep.UntilAsked, nil
 }
 
 func (t *tally) write(ctx context.Context) {

@@ -29,23 +29,26 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":    {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
-	"host":         {"host/account", "host/guest", "host/trace", "sdk/queue", "plugins", "runtime", "metrics"},
-	"host/account": {},
-	"host/admin":   {"host", "host/doctor", "host/kv", "host/webhook", "sdk/queue", "plugins"},
-	"host/api":     {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
-	"host/doctor":  {"sdk/queue", "plugins"},
-	"host/guest":   {"host/kv", "sdk/queue", "plugins", "runtime"},
-	"host/kv":      {"sdk/queue", "runtime"},
-	"host/trace":   {"sdk/queue", "runtime"},
-	"host/webhook": {"host/account", "host/trace", "sdk/queue", "runtime", "metrics"},
-	"plugins":      {"runtime"},
-	"runtime":      {},
-	"sdk":          {},
-	"sdk/queue":    {},
-	"metrics":      {},
-	"examples":     {"sdk", "sdk/queue"},
-	"internal":     {}, // for tests of every folder
+	"cmd/quern":     {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"host":          {"host/account", "host/backoff", "host/guest", "host/schedule", "host/trace", "host/upkeep", "sdk/queue", "plugins", "runtime", "metrics"},
+	"host/account":  {},
+	"host/admin":    {"host", "host/doctor", "host/kv", "host/webhook", "sdk/queue", "plugins"},
+	"host/api":      {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
+	"host/backoff":  {},
+	"host/doctor":   {"sdk/queue", "plugins"},
+	"host/guest":    {"host/kv", "sdk/queue", "plugins", "runtime"},
+	"host/kv":       {"sdk/queue", "runtime"},
+	"host/schedule": {"host/account", "host/backoff"},
+	"host/trace":    {"sdk/queue", "runtime"},
+	"host/upkeep":   {"host/account", "host/backoff", "sdk/queue", "plugins"},
+	"host/webhook":  {"host/account", "host/trace", "sdk/queue", "runtime", "metrics"},
+	"plugins":       {"runtime"},
+	"runtime":       {},
+	"sdk":           {},
+	"sdk/queue":     {},
+	"metrics":       {},
+	"examples":      {"sdk", "sdk/queue"},
+	"internal":      {}, // for tests of every folder
 }
 
 // confined says which folders alone may import a module of others.

@@ -1,0 +1,126 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// The calls to Redis, as metrics and logs name them.
+const (
+	opDue                 = "due"
+	opReclaim             = "reclaim"
+	opPurge               = "purge"
+	opPublish             = "publish"
+	opAdvance             = "advance"
+	opTick                = "tick"
+	opDeclare             = "declare"
+	opDeclareSubscription = "declare_subscription"
+)
+
+// Health records which calls to Redis succeed, of one queue or of none ("").
+type Health interface {
+	Failed(op, queue string, err error)
+	Succeeded(op, queue string)
+	// NoDeadLetter records why the dead letter of a failed task was not written; "" if it was.
+	NoDeadLetter(op, queue, why string)
+}
+
+// Metrics counts what the duties do.
+type Metrics interface {
+	ScheduleTicks(tenant, result string, n int)
+	ScheduleLate(tenant string, late time.Duration)
+	TasksReclaimed(tenant, outcome string, n int)
+}
+
+// Tenant is the tenant that a session works for, and the listener under whose ID it does.
+type Tenant struct {
+	Client *queue.Client
+	Node   *queue.Node
+	Logger hclog.Logger
+}
+
+// Config is what the duties need beside the tenant. All fields are required.
+type Config struct {
+	Health  Health
+	Metrics Metrics
+	// Interval is how often to look for what no message announced, ± 20 %.
+	Interval time.Duration
+	// MaxCrashes is how many hosts a task may crash before it fails.
+	MaxCrashes int
+	// Purge says which finished tasks and publications are deleted.
+	Purge queue.PurgeOptions
+	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead letters.
+	Expiry func(queue string) (maxAge time.Duration, dead string)
+	// Wake is called when a queue has got tasks, and Poll to have the backlogs polled after a time.
+	Wake func(queue string)
+	Poll func(in time.Duration)
+	// Borrow reserves memory to publish a payload of this size.
+	Borrow func(ctx context.Context, size int64) (*account.Share, error)
+	// Steadiness is the record of the session's renewals.
+	Steadiness *Steadiness
+	// Declared lists what the manifests of the plugins here declare now, and Serves reports whether such a plugin serves a queue.
+	Declared func() []Declaration
+	Serves   func(plugin string) bool
+	// Running lists the plugins that live hosts have and do not refuse.
+	Running func(ctx context.Context, client *queue.Client) (plugins map[string]bool, err error)
+	// Publish returns when Redis has what the host is now.
+	Publish func(ctx context.Context) error
+}
+
+// Upkeep is the duties of one session.
+type Upkeep struct {
+	Mover       *Mover
+	Recovery    *Recovery
+	Advancer    *Advancer
+	Publisher   *Publisher
+	Ticker      *Ticker
+	Declarer    *Declarer
+	Housekeeper *Housekeeper
+}
+
+// New makes the duties of a session.
+func New(t Tenant, c Config) *Upkeep {
+	duty := func(op string, first time.Duration) Duty { return Duty{Health: c.Health, Op: op, First: first} }
+	return &Upkeep{
+		Mover: &Mover{
+			Duty: duty(opDue, UntilAsked), Tenant: t, expiry: c.Expiry, wake: c.Wake, poll: c.Poll, moves: make(map[string]Moves),
+		},
+		Recovery: &Recovery{
+			Duty: duty(opReclaim, 0), Tenant: t, metrics: c.Metrics, steadiness: c.Steadiness, maxCrashes: c.MaxCrashes,
+		},
+		Advancer:  &Advancer{Duty: duty(opAdvance, 0), Tenant: t, interval: c.Interval},
+		Publisher: &Publisher{Duty: duty(opPublish, publishInterval/2), Tenant: t, borrow: c.Borrow},
+		Ticker:    &Ticker{Duty: duty(opTick, 0), Tenant: t, metrics: c.Metrics, interval: c.Interval},
+		Declarer: &Declarer{
+			Duty: duty(opDeclare, 0), Tenant: t, publish: c.Publish, declared: c.Declared, serves: c.Serves, running: c.Running,
+			foreign: make(map[string]bool),
+		},
+		Housekeeper: &Housekeeper{Duty: duty(opPurge, housekeepingWait()), Tenant: t, purge: c.Purge},
+	}
+}
+
+// Workers lists the duties for Start.
+func (u *Upkeep) Workers() []Worker {
+	return []Worker{u.Mover, u.Recovery, u.Advancer, u.Publisher, u.Ticker, u.Declarer, u.Housekeeper}
+}
+
+// holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this host gets
+// the term of that name. It then leaves the term to others.
+func (t *Tenant) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
+	if got, err = t.Node.TakeDuty(ctx, name, term); err != nil || !got {
+		return false, err
+	}
+	for end, more := time.Now().Add(term/2), true; more && err == nil && time.Now().Before(end); {
+		more, err = step()
+	}
+	// Also when ctx has ended: else no host has the term until it is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
+	defer cancel()
+	return true, errors.Join(err, t.Node.YieldDuty(ctx, name))
+}
