@@ -12,8 +12,8 @@ import (
 // markPause is the least time between two runs, however many messages come.
 const markPause = 20 * time.Millisecond
 
-// canceller looks for the marks of operators, on tasks to be cancelled and on a listener to be drained, whenever the control
-// channel announces some, and every third of a lease in case a message was lost.
+// canceller looks for the marks of operators, on tasks to be cancelled and on a listener to be drained, whenever the
+// control channel announces some, and every third of a lease in case a message was lost.
 type canceller struct {
 	upkeep.Duty
 	access *tenantAccess

@@ -35,8 +35,8 @@ func (c *catalog) maxQueues(tenant string) int {
 	return c.config.MaxQueues
 }
 
-// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters, by the
-// manifest of its plugin; both are zero for a queue without a plugin here.
+// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters,
+// by the manifest of its plugin; both are zero for a queue without a plugin here.
 func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string) {
 	version := c.directory.Acquire(tenant, name)
 	if version == nil {

@@ -30,8 +30,8 @@ const (
 	opTally     = "tally"
 )
 
-// health records which kinds of calls Redis answers now. A Redis that is away or refuses everybody is trouble with an op; an
-// error about one queue concerns that queue alone.
+// health records which kinds of calls Redis answers now. A Redis that is away or refuses everybody is trouble with an
+// op; an error about one queue concerns that queue alone.
 type health struct {
 	metrics *metrics.Metrics
 	logger  hclog.Logger
@@ -59,9 +59,9 @@ func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *heal
 	}
 }
 
-// Failed counts a failed call, for a queue or "" for none. While trouble lasts it logs the first call for which Redis was away,
-// and the first that Redis refused: an outage must not hide a key that needs repair. After a failed reserve, reserving pauses,
-// for longer each time.
+// Failed counts a failed call, for a queue or "" for none. While trouble lasts it logs the first call for which Redis
+// was away, and the first that Redis refused: an outage must not hide a key that needs repair. After a failed reserve,
+// reserving pauses, for longer each time.
 func (h *health) Failed(op, name string, err error) {
 	h.metrics.RedisError(op)
 	away := queue.IsUnavailable(err)
@@ -115,8 +115,8 @@ func (h *health) failedQueue(of queueOp, err error) {
 	}
 }
 
-// NoDeadLetter counts and logs why the dead letter of a failed task was not written; "" if it was. name is the queue, "" for any.
-// It logs the first of a row: nobody records the letters that were written, so time ends a row.
+// NoDeadLetter counts and logs why the dead letter of a failed task was not written; "" if it was. name is the queue,
+// "" for any. It logs the first of a row: nobody records the letters that were written, so time ends a row.
 func (h *health) NoDeadLetter(op, name, why string) {
 	if why == "" {
 		return
@@ -136,8 +136,8 @@ func (h *health) NoDeadLetter(op, name, why string) {
 		"op", op, "queue", name, "error", why)
 }
 
-// Succeeded ends the trouble with an op, and the refusal of it for the queue. Trouble with other ops may go on: a full Redis
-// renews a lease, but refuses to reserve.
+// Succeeded ends the trouble with an op, and the refusal of it for the queue. Trouble with other ops may go on: a full
+// Redis renews a lease, but refuses to reserve.
 func (h *health) Succeeded(op, name string) {
 	h.mu.Lock()
 	delete(h.refused, queueOp{op, name})

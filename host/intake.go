@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -15,12 +17,12 @@ import (
 // reserveTimeout bounds a reserve, and reconciling a queue. The connection's own time-outs bound each answer.
 const reserveTimeout = 5 * time.Second
 
-// intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a time,
-// and starts them.
+// intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a
+// time, and starts them.
 type intake struct {
 	access    *tenantAccess
 	tasks     *taskSet
-	scheduler *scheduler
+	scheduler *schedule.Scheduler
 	health    *health
 	lease     *leaseKeeper
 	polls     *upkeep.Duty // the poller's
@@ -29,34 +31,37 @@ type intake struct {
 	workers   *workers
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
-	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses it.
+	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses
+	// it.
 	quarantined map[string]string
 }
 
-func (in *intake) state(now time.Time) (available, reserving bool) {
+// State implements schedule.Source.
+func (in *intake) State(now time.Time) (available, reserving bool) {
 	open, reserving := in.tasks.state()
 	return open && in.health.mayReserve(now), reserving
 }
 
-func (in *intake) beginReserve() bool { return in.tasks.beginReserve() }
+// AddAhead implements schedule.Source.
+func (in *intake) AddAhead(n int) { in.ahead.Add(int64(n)) }
 
-// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try because
-// ctx ended or Redis cannot serve.
-func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
+// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try
+// because ctx ended or Redis cannot serve.
+func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocation) {
 	defer in.tasks.endReserve()
 	available := func() bool {
-		available, _ := in.state(time.Now())
+		available, _ := in.State(time.Now())
 		return available && ctx.Err() == nil
 	}
-	var fresh []*allocation
+	var fresh []*schedule.Allocation
 	for _, a := range allocations {
 		switch {
-		case !a.reconcile:
+		case !a.Reconcile:
 			fresh = append(fresh, a)
 		case available():
 			in.reconcile(ctx, a)
 		default:
-			in.scheduler.cancel(a)
+			in.scheduler.Cancel(a)
 		}
 	}
 	if available() {
@@ -64,12 +69,12 @@ func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
 		return
 	}
 	for _, a := range fresh {
-		in.scheduler.cancel(a)
+		in.scheduler.Cancel(a)
 	}
 }
 
 // reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave tasks that nobody knows of.
-func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
+func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allocation) {
 	if len(allocations) == 0 {
 		return
 	}
@@ -80,7 +85,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 		requests[i] = in.request(a)
 	}
 	for i, reply := range in.access.node.Reserve(bounded, requests) {
-		in.take(ctx, allocations[i], reply)
+		in.accept(ctx, allocations[i], reply)
 		if reply.Err != nil {
 			continue
 		}
@@ -94,11 +99,12 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 }
 
 // request is the reserve of an allocation. Its tasks start at once.
-func (in *intake) request(a *allocation) queue.ReserveRequest {
-	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
-	maxAge, _ := in.expiry(a.served.queue)
+func (in *intake) request(a *schedule.Allocation) queue.ReserveRequest {
+	version := versionOf(a)
+	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
+	maxAge, _ := in.expiry(a.Queue.Name)
 	return queue.ReserveRequest{
-		Queue: a.served.queue, Count: len(a.shares) + a.ahead, Start: true, Plugin: a.version.Name, Digest: a.version.Digest, Version: a.version.Manifest.Version,
+		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest, Version: plugin.Version,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		FailurePolicy: queue.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
@@ -106,23 +112,23 @@ func (in *intake) request(a *allocation) queue.ReserveRequest {
 	}
 }
 
-// reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and gives
-// back those that it has no slot for: another host may have one. No reserve of the queue is on its way meanwhile: only the
-// intake sends them.
-func (in *intake) reconcile(ctx context.Context, a *allocation) {
+// reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and
+// gives back those that it has no slot for: another host may have one. No reserve of the queue is on its way meanwhile:
+// only the intake sends them.
+func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
-	name := a.served.queue
+	name := a.Queue.Name
 	before := in.tasks.all()
 	ids, err := in.access.node.Held(bounded, name) // newest first
 	ids = in.tasks.unknown(ids, before)
-	over := max(0, len(ids)-len(a.shares))
+	over := max(0, len(ids)-a.Slots())
 	released := 0
 	if err == nil {
 		released, err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
-		in.take(ctx, a, queue.ReserveReply{Err: err})
+		in.accept(ctx, a, queue.ReserveReply{Err: err})
 		return
 	}
 	var reply queue.ReserveReply
@@ -141,35 +147,41 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 	if len(reply.Tasks) > 0 {
 		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(reply.Tasks))
 	}
-	in.take(ctx, a, reply)
+	in.accept(ctx, a, reply)
 }
 
-// take begins the tasks of a reply and frees what is left of the allocation.
-func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveReply) {
-	tasks, now := make([]*task, len(reply.Tasks)), time.Now()
-	of := slot{served: a.served, version: a.version}
+// accept begins the tasks of a reply and frees the rest of the allocation.
+func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply queue.ReserveReply) {
+	tasks, now, version := make([]schedule.Task, len(reply.Tasks)), time.Now(), versionOf(a)
+	var counts *metrics.Tasks
 	if len(tasks) > 0 {
-		of.counts = in.health.metrics.Tasks(a.served.tenant, a.served.queue, a.version.Name)
+		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, version.Name)
 	}
 	for i, reservation := range reply.Tasks {
-		a.version.Retain()
-		tasks[i] = &task{Reservation: reservation, slot: of, tenant: in.access, reserved: reply.Clock, taken: now}
-		if in.tasks.add(tasks[i]) {
+		version.Retain()
+		t := &task{
+			Reservation: reservation, Slot: a.Slot(now), version: version, counts: counts, intake: in, tenant: in.access, reserved: reply.Clock, taken: now,
+		}
+		tasks[i] = t
+		if in.tasks.add(t) {
 			in.access.logger.Warn("a task that still runs here was reserved again: its former run is stopped, and its outcome dropped",
-				tasks[i].logged("run", reservation.Run)...)
+				t.logged("run", reservation.Run)...)
 		}
 	}
-	begun := in.scheduler.close(a, tasks, reply)
+	away := queue.IsUnavailable(reply.Err)
+	begun := in.scheduler.Reserved(a, tasks, schedule.Reply{
+		Failed: reply.Err != nil, Refused: reply.Err != nil && !away, More: reply.Dropped > 0 || reply.Passed > 0,
+	}, now)
 	switch {
 	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
 		in.lease.lost()
-	case queue.IsUnavailable(reply.Err) && a.version == nil: // it may be left: no reserve follows that ends the trouble
+	case away && version == nil: // the queue may be left: no reserve follows that ends the trouble
 		in.health.failedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
-		in.health.Failed(opReserve, a.served.queue, reply.Err)
+		in.health.Failed(opReserve, a.Queue.Name, reply.Err)
 	}
 	for range reply.Dropped {
-		in.health.metrics.TaskDropped(a.served.tenant, a.served.queue)
+		in.health.metrics.TaskDropped(a.Queue.Tenant, a.Queue.Name)
 	}
 	if len(tasks) > 0 {
 		in.shipper.AskIn(shipInterval)
@@ -180,22 +192,18 @@ func (in *intake) take(ctx context.Context, a *allocation, reply queue.ReserveRe
 	}
 }
 
-func (in *intake) start(ctx context.Context, t *task) {
-	in.workers.run(func() { in.runner.run(ctx, t) })
+func (in *intake) start(ctx context.Context, t schedule.Task) {
+	in.workers.run(func() { in.runner.run(ctx, taskOf(t)) })
 }
 
-func (in *intake) giveBack(tasks []*task) { in.runner.giveBack(tasks) }
-
-func (in *intake) reservedAhead() *atomic.Int64 { return in.ahead }
-
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
-func (in *intake) noteQuarantine(request *queue.ReserveRequest, is bool) {
+func (in *intake) noteQuarantine(request *queue.ReserveRequest, quarantined bool) {
 	switch before := in.quarantined[request.Queue]; {
-	case is && before != request.Digest:
+	case quarantined && before != request.Digest:
 		in.quarantined[request.Queue] = request.Digest
 		in.access.logger.Error("plugin is quarantined: tasks of this version ended several hosts, the others wait; replace it, or see `quern plugin release`",
 			"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
-	case !is && before != "":
+	case !quarantined && before != "":
 		delete(in.quarantined, request.Queue)
 		in.access.logger.Info("plugin is not quarantined any more", "queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
 	}
@@ -208,7 +216,8 @@ type auditor struct {
 	registrar *registrar
 }
 
-// RunOnce implements upkeep.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes anything on.
+// RunOnce implements upkeep.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes
+// anything on.
 func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	in := a.intake
 	lease, before := in.access.client.Lease(), in.tasks.all()
@@ -218,13 +227,14 @@ func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	}
 	for name, ids := range held {
 		if len(in.tasks.unknown(ids, before)) > 0 {
-			in.scheduler.reconcile(in.access.place(name), in)
+			in.scheduler.Reconcile(in.access.queue(name), in)
 		}
 	}
 	return lease, lease, nil
 }
 
-// sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
+// sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not
+// answered.
 func (in *intake) sweep(ctx context.Context, queues []string) {
 	var held map[string][]string
 	err := queue.Persist(ctx, func(context.Context) (err error) {

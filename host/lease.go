@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// leaseKeeper renews a session's lease every third of it, and sooner after a failure: after an outage, a host that comes back
-// later than others would be taken for dead by them. While Redis is away renewing fails, but then nobody else can take the
-// lease either.
+// leaseKeeper renews a session's lease every third of it, and sooner after a failure: after an outage, a host that
+// comes back later than others would be taken for dead by them. While Redis is away renewing fails, but then nobody
+// else can take the lease either.
 type leaseKeeper struct {
 	lease      time.Duration
 	steadiness *upkeep.Steadiness // records the renewals
@@ -21,8 +21,8 @@ type leaseKeeper struct {
 	about      func() map[string]string // returns what the host publishes with each renewal
 	drain      func()                   // called when somebody drains the listener
 	late       func()                   // called after a renewal that came late
-	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten the
-	// listener; never closed.
+	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten
+	// the listener; never closed.
 	news, missing chan struct{}
 	asked         chan chan struct{} // each is closed when what the host was then is published
 }

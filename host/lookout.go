@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 )
 
@@ -15,13 +16,14 @@ const (
 	lookFor = time.Hour
 )
 
-// lookout looks at the idle queues of a tenant in which tasks were found that nobody announced, and asks for a poll when one of
-// them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers announce have none.
+// lookout looks at the idle queues of a tenant in which tasks were found that nobody announced, and asks for a poll
+// when one of them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers
+// announce have none.
 type lookout struct {
 	upkeep.Duty
 	access    *tenantAccess
 	health    *health
-	scheduler *scheduler
+	scheduler *schedule.Scheduler
 	poll      func()
 	until     atomic.Int64 // in Unix nanoseconds
 }
@@ -37,8 +39,8 @@ func (l *lookout) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	if time.Now().UnixNano() > l.until.Load() {
 		return 0, upkeep.UntilAsked, nil
 	}
-	empty, vain := l.scheduler.idle(l.access.client.Tenant())
-	changed, err := l.access.client.Fleet().Changed(ctx, empty, vain)
+	empty, stalled := l.scheduler.Idle(l.access.client.Tenant())
+	changed, err := l.access.client.Fleet().Changed(ctx, empty, stalled)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		l.health.failedQuietly(opPoll, err) // the next poll reports it

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -140,7 +141,8 @@ func TestRedisIsFull(t *testing.T) {
 	}
 }
 
-// A reserve that was done but not answered: its tasks are taken on, and run once. What is settled while the list is read is none of them.
+// A reserve that was done but not answered: its tasks are taken on, and run once. What is settled while the list is
+// read is none of them.
 func TestReserveReplyIsCut(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
@@ -187,7 +189,7 @@ func TestReserveArrivesLate(t *testing.T) {
 	for range 3 {
 		proxy.Block()
 		ids := n.enqueueMany("sleep", 4, "10")
-		n.scheduler.wake(place{n.tenant, "sleep"})
+		n.scheduler.Announced(schedule.Queue{Tenant: n.tenant, Name: "sleep"})
 		n.eventually("the host has given up", func() bool { return n.Ready() != nil })
 		proxy.Pass()
 		for _, id := range ids {
@@ -294,7 +296,8 @@ func TestQueueComesBackDuringAnOutage(t *testing.T) {
 	n.eventually("the host is ready", func() bool { return n.Ready() == nil })
 }
 
-// Housekeeping that fails for want of Redis is tried again with the backoff of all else: the host is ready soon after an outage.
+// Housekeeping that fails for want of Redis is tried again with the backoff of all else: the host is ready soon after
+// an outage.
 func TestHousekeepingDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)

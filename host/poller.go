@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -16,13 +17,14 @@ const pollPause = 20 * time.Millisecond
 // leastPolled is how many queues a poll looks at, at least.
 const leastPolled = 1000
 
-// poller looks at all queues of a tenant, also those that this host does not serve: regularly, for tasks that Pub/Sub did not
-// announce, and when a task is due or expires. It wakes the queues with work, and hands those with tasks to move to the mover. Of a
-// tenant with more queues than it may have, each poll looks at the served ones, those where it found tasks, and some others in turn.
+// poller looks at all queues of a tenant, also those that this host does not serve: regularly, for tasks that Pub/Sub
+// did not announce, and when a task is due or expires. It wakes the queues with work, and hands those with tasks to
+// move to the mover. Of a tenant with more queues than it may have, each poll looks at the served ones, those where it
+// found tasks, and some others in turn.
 type poller struct {
 	*upkeep.Duty
 	access    *tenantAccess
-	scheduler *scheduler
+	scheduler *schedule.Scheduler
 	upkeep    *upkeep.Upkeep
 	lookout   *lookout
 	registrar *registrar
@@ -53,7 +55,7 @@ func (p *poller) poll(ctx context.Context) error {
 	names := slices.Sorted(maps.Keys(queues))
 	p.access.queues.set(queues, p.from+next > 0)
 	p.from = next
-	wakes := p.scheduler.wakes.Load() // the answer includes no later one
+	wakes := p.scheduler.Wakes() // the answer includes no later one
 	poll, err := p.access.client.Fleet().Backlogs(ctx, names)
 	if err != nil {
 		return err
@@ -62,7 +64,7 @@ func (p *poller) poll(ctx context.Context) error {
 		p.upkeep.Recovery.LeaseEnds(poll.LeaseEnd.Sub(poll.Clock))
 	}
 	for _, look := range poll.Queues {
-		at := p.access.place(look.Queue)
+		at := p.access.queue(look.Queue)
 		what := upkeep.Moves{
 			Due: p.isOver(look.NextETA, poll.Clock), Expired: p.isOver(look.NextExpiry, poll.Clock),
 			Recheck: !look.Looked.IsZero() && poll.Clock.Sub(look.Looked) >= queue.RecheckAge,
@@ -71,13 +73,13 @@ func (p *poller) poll(ctx context.Context) error {
 			p.busy[look.Queue] = true
 		}
 		if look.Pending > 0 {
-			if p.scheduler.found(at) && p.interval > lookInterval {
+			if p.scheduler.Polled(at) && p.interval > lookInterval {
 				p.lookout.begin()
 			}
 			maxAge, _ := p.expiry(look.Queue)
 			what.Expired = what.Expired || maxAge > 0
 		} else {
-			p.scheduler.empty(at, wakes)
+			p.scheduler.PolledEmpty(at, wakes)
 		}
 		p.upkeep.Mover.Add(look.Queue, what)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -19,16 +20,16 @@ const recheckLeases = 6
 // registerQueues is how many queues are registered for in one round trip.
 const registerQueues = 1000
 
-// registrar registers a session as the listener of the queues that have a plugin here, and leaves the others. It repeats what
-// failed.
+// registrar registers a session as the listener of the queues that have a plugin here, and leaves the others. It
+// repeats what failed.
 type registrar struct {
 	upkeep.Duty
 	health    *health
 	access    *tenantAccess
 	desired   func() map[string]bool // lists the queues that the session should listen to
 	watch     *queue.Watch
-	scheduler *scheduler
-	source    source
+	scheduler *schedule.Scheduler
+	source    schedule.Source
 	publish   func()      // called after changes
 	followed  atomic.Bool // no queue has got or lost its plugin since the last update
 	recheck   time.Time
@@ -145,7 +146,7 @@ func (r *registrar) serve(ctx context.Context, names []string) []error {
 		served = append(served, name)
 		r.set(name, true)
 		r.access.queues.add(name)
-		r.scheduler.serve(r.access.place(name), r.source)
+		r.scheduler.Serve(r.access.queue(name), r.source)
 		r.access.logger.Info("serving queue", "queue", name)
 	}
 	if len(served) == 0 {
@@ -158,14 +159,14 @@ func (r *registrar) serve(ctx context.Context, names []string) []error {
 	return errs
 }
 
-// leave stops serving a queue. If Redis is away the queue stays as it is: without a plugin no task is reserved from it, and it may
-// have a plugin again before Redis is back.
+// leave stops serving a queue. If Redis is away the queue stays as it is: without a plugin no task is reserved from it,
+// and it may have a plugin again before Redis is back.
 func (r *registrar) leave(ctx context.Context, name string) error {
 	if err := r.access.node.Unregister(ctx, name); err != nil {
 		return err
 	}
 	r.set(name, false)
-	r.scheduler.leave(r.access.place(name))
+	r.scheduler.Leave(r.access.queue(name))
 	r.health.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
 	_ = r.watch.Remove(ctx, name)       // without it, messages of a queue that is not served are passed over
 	r.access.logger.Info("left queue", "queue", name)

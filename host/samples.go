@@ -13,8 +13,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of the other
-// tenants.
+// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of
+// the other tenants.
 func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var (
 		reading sync.WaitGroup
@@ -42,7 +42,8 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	return samples, missing
 }
 
-// sampleRedis looks at a Redis by its clients, whose users may differ in what they may ask; nil if it answers none of them.
+// sampleRedis looks at a Redis by its clients, whose users may differ in what they may ask; nil if it answers none of
+// them.
 func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.RedisSample) {
 	for _, client := range clients {
 		begun := time.Now()

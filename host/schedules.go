@@ -17,8 +17,8 @@ func ScheduleOf(s manifest.Schedule) queue.Schedule {
 	}
 }
 
-// NextTicks lists the next ticks of a schedule, in its time zone; none if it is paused, or its plugin absent. The error says why
-// its expression, or its time zone, cannot be read.
+// NextTicks lists the next ticks of a schedule, in its time zone; none if it is paused, or its plugin absent. The error
+// says why its expression, or its time zone, cannot be read.
 func NextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
 	rule, err := cron.Parse(s.Cron, s.Timezone)
 	if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {

@@ -19,7 +19,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 		return service.Services{}
 	}
 	services, t.children = r.services.For(guest.Task{
-		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
+		ID: t.ID, Tenant: t.Queue.Tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
 		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t,
 	})
 	return t.span.Services(services)
@@ -27,7 +27,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 
 // SaveCheckpoint implements guest.Host, as do the methods below.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
-	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
+	return t.tenant.node.Checkpoint(ctx, t.Queue.Name, t.Claim(), value)
 }
 
 func (t *task) AdmitQueue(ctx context.Context, name string) error {
@@ -64,20 +64,22 @@ func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
 }
 
 const (
-	// copies is how often the payload of a publication is in memory: read from Redis, for filters to look at, and on its way back.
+	// copies is how often the payload of a publication is in memory: read from Redis, for filters to look at, and on
+	// its way back.
 	copies = 3
 	// leastCalls is enough for the largest publication of a handler, in bytes.
 	leastCalls = copies * manifest.MaxPublicationBytes
 )
 
-// resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows nothing, so that
-// it does not wait for the large one that another task keeps.
+// resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows
+// nothing, so that it does not wait for the large one that another task keeps.
 const (
 	resultCopies = 2
 	smallResult  = 64 << 10
 )
 
-// Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and again.
+// Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and
+// again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	size, err := t.tenant.client.ResultSize(ctx, id)
 	if err != nil {
@@ -106,7 +108,8 @@ type loan struct {
 	ended bool
 }
 
-// replace gives back what there is and keeps a share in its place; false if the task has ended, and the share is given back.
+// replace gives back what there is and keeps a share in its place; false if the task has ended, and the share is given
+// back.
 func (l *loan) replace(share *account.Share) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

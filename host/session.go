@@ -11,20 +11,21 @@ import (
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
-	// leaveTimeout bounds giving back and leaving when a session ends while Redis is away, and hurriedTimeout the same after a
-	// second SIGTERM.
+	// leaveTimeout bounds giving back and leaving when a session ends while Redis is away, and hurriedTimeout the same
+	// after a second SIGTERM.
 	leaveTimeout   = 5 * time.Second
 	hurriedTimeout = time.Second
 )
 
-// session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss of its lease. It builds
-// the parts that work for it, none of which knows the session, and leads them.
+// session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss of its lease. It
+// builds the parts that work for it, none of which knows the session, and leads them.
 type session struct {
 	*common
 	access    *tenantAccess
@@ -43,14 +44,15 @@ type session struct {
 
 // common is what the sessions of all tenants share.
 type common struct {
-	config    Config
-	catalog   *catalog
-	scheduler *scheduler
-	workers   *workers
-	metrics   *metrics.Metrics
-	services  *guest.Services
-	calls     *account.Budget // of what calls of handlers send
-	results   *account.Budget // of what they read, and keep until the end of their task
+	config     Config
+	catalog    *catalog
+	scheduler  *schedule.Scheduler
+	dispatcher *dispatcher
+	workers    *workers
+	metrics    *metrics.Metrics
+	services   *guest.Services
+	calls      *account.Budget // of what calls of handlers send
+	results    *account.Budget // of what they read, and keep until the end of their task
 }
 
 // newSession makes a session that drain ends, which closes draining; about returns what the host publishes.
@@ -61,7 +63,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		queues: &knownQueues{most: c.catalog.maxQueues(tenant), names: make(map[string]int64)},
 	}
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	health := newHealth(c.metrics, logger, c.scheduler.again)
+	health := newHealth(c.metrics, logger, c.dispatcher.plan)
 	duty := func(op string, first time.Duration) upkeep.Duty {
 		return upkeep.Duty{Health: health, Op: op, First: first}
 	}
@@ -75,7 +77,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
 		Purge:  queue.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
 		Expiry: expiry, Poll: polls.AskIn,
-		Wake: func(name string) { c.scheduler.wake(access.place(name)) },
+		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
 			return access.borrow(ctx, c.calls, copies*size)
 		},
@@ -112,8 +114,8 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 }
 
-// Run leads the session until ctx ends (then it returns nil, and the tenant calls leave), or until its lease is lost or Redis
-// cannot be used at all. reached is called when Redis is away, or lets the session join.
+// Run leads the session until ctx ends (then it returns nil, and the tenant calls leave), or until its lease is lost or
+// Redis cannot be used at all. reached is called when Redis is away, or lets the session join.
 func (s *session) Run(ctx context.Context, reached func()) error {
 	defer s.watch.Close()
 	if err := s.join(ctx, reached); err != nil {
@@ -139,7 +141,7 @@ func (s *session) work(ctx context.Context) error {
 		if err := s.watch.Ended(ctx, s.upkeep.Advancer.Ask); err != nil && ctx.Err() == nil {
 			s.health.failedQuietly(opSubscribe, err)
 		}
-		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
+		s.watch.Run(ctx, func(name string) { s.scheduler.Announced(s.access.queue(name)) })
 	})
 	defer loops.Wait()
 	defer upkeep.Start(ctx, s.duties...)()
@@ -178,7 +180,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
 	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.all()))
-	s.scheduler.abandon(s.intake)
+	s.scheduler.Abandon(s.intake)
 	s.tasks.stopAll(errLeaseLost)
 	s.settler.giveUp()
 }
@@ -186,7 +188,7 @@ func (s *session) abandon() {
 // finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
 func (s *session) finish(living, hurry context.Context) {
 	idle, logger := s.tasks.close(), s.access.logger
-	s.scheduler.again() // nobody waits for its memory any more
+	s.dispatcher.plan() // nobody waits for its memory any more
 	s.lease.publish()
 	logger.Info("draining: taking no more tasks", "running", s.tasks.running(), "grace", s.config.Grace)
 	grace := time.NewTimer(s.config.Grace)
@@ -203,10 +205,10 @@ func (s *session) finish(living, hurry context.Context) {
 	<-idle
 }
 
-// leave settles and gives back what is left when all tasks have ended, and takes the listener out of Redis. What cannot be
-// given back in time stays in its reserved lists until the lease ends. The scheduler forgets the session's queues.
+// leave settles and gives back what is left when all tasks have ended, and takes the listener out of Redis. What cannot
+// be given back in time stays in its reserved lists until the lease ends. The scheduler forgets the session's queues.
 func (s *session) leave(hurry context.Context) error {
-	defer s.scheduler.abandon(s.intake)
+	defer s.scheduler.Abandon(s.intake)
 	limit := leaveTimeout
 	if hurry.Err() != nil {
 		limit = hurriedTimeout

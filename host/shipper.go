@@ -61,7 +61,7 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	var writers, reporters []*task
 	var reports []queue.ProgressReport
 	for _, t := range tasks {
-		if lines := t.log.take(); len(lines) > 0 {
+		if lines := t.log.cut(); len(lines) > 0 {
 			logs = append(logs, queue.LogBatch{Claim: t.Claim(), Lines: lines})
 			writers = append(writers, t)
 		}
@@ -72,8 +72,8 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	}
 	if len(logs) > 0 {
 		s.retry(ctx, s.node.AppendLogs(ctx, logs), func(i int) {
-			at := writers[i].served.place
-			s.health.metrics.LogLinesDropped(at.tenant, at.queue, writers[i].log.putBack(logs[i].Lines))
+			at := writers[i].Queue
+			s.health.metrics.LogLinesDropped(at.Tenant, at.Name, writers[i].log.putBack(logs[i].Lines))
 		})
 	}
 	if len(reports) > 0 {

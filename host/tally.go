@@ -38,7 +38,7 @@ func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
 }
 
 func tallyOf(t *task) queue.Tally {
-	return queue.Tally{Queue: t.served.queue, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
+	return queue.Tally{Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
 }
 
 // RunOnce implements upkeep.Worker.

@@ -15,8 +15,8 @@ type Pause struct {
 	end    time.Time
 }
 
-// Failed begins a pause and returns how long it lasts from now. A failure during a pause belongs to the same trouble and does
-// not lengthen the pause.
+// Failed begins a pause and returns how long it lasts from now. A failure during a pause belongs to the same trouble
+// and does not lengthen the pause.
 func (p *Pause) Failed(now time.Time) (left time.Duration) {
 	if p.Over(now) {
 		p.length = min(max(2*p.length, shortest), longest)

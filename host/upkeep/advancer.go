@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// advancePause is the least time between two runs, however many tasks end: Redis reports no end twice, but several hosts try.
+// advancePause is the least time between two runs, however many tasks end: Redis reports no end twice, but several
+// hosts try.
 const advancePause = time.Millisecond
 
-// Advancer reports ended tasks to the tasks that wait for them, whenever a message announces an end, and at each interval in
-// case a message was lost. Each host does it: the first one comes in time, and the others find nothing.
+// Advancer reports ended tasks to the tasks that wait for them, whenever a message announces an end, and at each
+// interval in case a message was lost. Each host does it: the first one comes in time, and the others find nothing.
 type Advancer struct {
 	Duty
 	Tenant

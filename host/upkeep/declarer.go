@@ -12,19 +12,20 @@ import (
 const (
 	// declareInterval is how often what plugins declare is compared with Redis.
 	declareInterval = time.Minute
-	// removedTime is after how long an active subscription is deleted that no manifest has while hosts serve its plugin: hosts get a
-	// new version one after the other. A session deletes nothing before it is as old, because a fleet that was away looks the same.
+	// removedTime is after how long an active subscription is deleted that no manifest has while hosts serve its
+	// plugin: hosts get a new version one after the other. A session deletes nothing before it is as old, because a
+	// fleet that was away looks the same.
 	removedTime = 10 * time.Minute
-	// absentTime is the same while no host serves the plugin, and for what makes no tasks meanwhile: settings by hand and counts
-	// outlive an outage over a long weekend, and a version that is rolled back.
+	// absentTime is the same while no host serves the plugin, and for what makes no tasks meanwhile: settings by hand
+	// and counts outlive an outage over a long weekend, and a version that is rolled back.
 	absentTime = 7 * 24 * time.Hour
 )
 
-// Declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins declare. The first host
-// with a declaration stores it, and a host that gets another version of the plugin changes it. In between, a host stores only
-// what is missing, so that two versions do not take turns while hosts are restarted one after the other; but it replaces what
-// no live host declares any more. Of what no live host has at all, a schedule stands still and a subscription goes on to fill
-// its queue; it is deleted after a while, and keeps until then what people set of it.
+// Declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins declare. The first
+// host with a declaration stores it, and a host that gets another version of the plugin changes it. In between, a host
+// stores only what is missing, so that two versions do not take turns while hosts are restarted one after the other;
+// but it replaces what no live host declares any more. Of what no live host has at all, a schedule stands still and a
+// subscription goes on to fill its queue; it is deleted after a while, and keeps until then what people set of it.
 type Declarer struct {
 	Duty
 	Tenant
@@ -51,8 +52,8 @@ func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	return 0, Jitter(declareInterval), err
 }
 
-// store stores declarations that have changed since this session stored them, and others that are missing or that no host
-// declares any more. A refused one, because somebody else owns its ID, does not stop the rest.
+// store stores declarations that have changed since this session stored them, and others that are missing or that no
+// host declares any more. A refused one, because somebody else owns its ID, does not stop the rest.
 func (d *Declarer) store(ctx context.Context) error {
 	var stored, others []Declaration
 	now := d.declared()
@@ -85,8 +86,8 @@ func (d *Declarer) store(ctx context.Context) error {
 	return nil
 }
 
-// replace looks at two kinds of declarations. Redis has another definition of others: if no live host has that one, this
-// host's takes its place. This host has gone no more: if no live host has them, replace marks them as absent.
+// replace looks at two kinds of declarations. Redis has another definition of others: if no live host has that one,
+// this host's takes its place. This host has gone no more: if no live host has them, replace marks them as absent.
 func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) error {
 	if len(others)+len(gone) == 0 {
 		return nil
@@ -136,7 +137,8 @@ func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) erro
 // putWords name what Redis did with a declaration, if anything.
 var putWords = map[queue.Put]string{queue.PutNew: "stored", queue.PutChanged: "changed"}
 
-// note logs a change, "" for none, or records the error of one declaration. It returns an error that all others would meet too.
+// note logs a change, "" for none, or records the error of one declaration. It returns an error that all others would
+// meet too.
 func (d *Declarer) note(ctx context.Context, of Declaration, change string, err error) error {
 	op := opDeclare
 	if of.subscription != nil {
@@ -162,8 +164,8 @@ func (d *Declarer) note(ctx context.Context, of Declaration, change string, err 
 	return nil
 }
 
-// Sweep marks, on one host of the fleet, what no plugin of a live host declares any more, and deletes what has been absent for
-// long. age is how old the session is.
+// Sweep marks, on one host of the fleet, what no plugin of a live host declares any more, and deletes what has been
+// absent for long. age is how old the session is.
 func (d *Declarer) Sweep(ctx context.Context, age time.Duration) error {
 	mine, err := d.Node.TakeDuty(ctx, "declared", declareInterval)
 	if err != nil || !mine {

@@ -24,8 +24,8 @@ var errIdle = errors.New("nothing to do")
 
 // Worker does the work of a Duty, which it embeds.
 type Worker interface {
-	// RunOnce works once. The next run follows after wait, or sooner when asked, but not before pause is over. After an error it
-	// follows when pause is over, and a growing backoff; errIdle is no error.
+	// RunOnce works once. The next run follows after wait, or sooner when asked, but not before pause is over. After an
+	// error it follows when pause is over, and a growing backoff; errIdle is no error.
 	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
 	start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func())
 }

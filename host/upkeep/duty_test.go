@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A task that falls due brings the next poll forward; it does not put off the regular one, nor make polls follow each other
-// without a pause.
+// A task that falls due brings the next poll forward; it does not put off the regular one, nor make polls follow each
+// other without a pause.
 func TestNextRun(t *testing.T) {
 	t.Parallel()
 	var d Duty

@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	// housekeepingInterval is how often finished tasks are purged and counts are corrected, and the term of the host that does.
+	// housekeepingInterval is how often finished tasks are purged and counts are corrected, and the term of the host
+	// that does.
 	housekeepingInterval = time.Minute
 	// recountQueues is how many queues one round trip looks at.
 	recountQueues = 1000
-	// recountedAtOnce is how many queues of a tenant one interval looks at; if there are more, the next interval goes on.
+	// recountedAtOnce is how many queues of a tenant one interval looks at; if there are more, the next interval goes
+	// on.
 	recountedAtOnce = 10_000
 )
 
@@ -44,8 +46,8 @@ func (k *Housekeeper) RunOnce(ctx context.Context) (pause, wait time.Duration, e
 	return wait, wait, err
 }
 
-// tidyAll tidies all queues unless another host has in this interval. The host keeps the term: it ends with the interval, or
-// one interval after the last queue if there are many.
+// tidyAll tidies all queues unless another host has in this interval. The host keeps the term: it ends with the
+// interval, or one interval after the last queue if there are many.
 func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	mine, err := k.Node.TakeDuty(ctx, "purge", housekeepingInterval)
 	if err != nil || !mine {
@@ -89,8 +91,8 @@ func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
 	return k.Node.KeepDuty(ctx, "purge", housekeepingInterval)
 }
 
-// prune purges publications. damaged is the error of topics that cannot be purged, which stop nothing else; mine is what keep
-// returned.
+// prune purges publications. damaged is the error of topics that cannot be purged, which stop nothing else; mine is
+// what keep returned.
 func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err error) {
 	if k.purge.OlderThan <= 0 && k.purge.Keep <= 0 {
 		return nil, true, nil

@@ -12,12 +12,13 @@ import (
 // moveTerm is how long a host may move before another one may.
 const moveTerm = 5 * time.Second
 
-// Moves are what to do in a queue: move tasks that are due, fail those that have expired, look at what blocked ones wait for.
+// Moves are what to do in a queue: move tasks that are due, fail those that have expired, look at what blocked ones
+// wait for.
 type Moves struct{ Due, Expired, Recheck bool }
 
-// Mover moves scheduled tasks that are due to the pending lists, fails waiting ones that have expired, and looks at what
-// blocked ones wait for. It goes round the queues with such tasks, a block of each at a time: no queue waits until another
-// one is done.
+// Mover moves scheduled tasks that are due to the pending lists, fails waiting ones that have expired, and looks at
+// what blocked ones wait for. It goes round the queues with such tasks, a block of each at a time: no queue waits until
+// another one is done.
 type Mover struct {
 	Duty
 	Tenant

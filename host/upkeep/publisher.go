@@ -21,8 +21,9 @@ const (
 // errNoMemory ends an attempt to publish; the host with the term tries again.
 var errNoMemory = errors.New("no memory for a payload")
 
-// Publisher makes the tasks of publications: at once for those that tasks of this session published with their completion, and
-// on one host of the fleet for those that dead publishers left. It also reads the topics for the metrics.
+// Publisher makes the tasks of publications: at once for those that tasks of this session published with their
+// completion, and on one host of the fleet for those that dead publishers left. It also reads the topics for the
+// metrics.
 type Publisher struct {
 	Duty
 	Tenant

@@ -23,19 +23,20 @@ type Recovery struct {
 // clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
 type clockWatch struct{ redis, host time.Time }
 
-// jumped reports whether Redis's clock, which shows redis now, was set by more than the bound since the last look. If it was,
-// live listeners seem dead until they have renewed.
+// jumped reports whether Redis's clock, which shows redis now, was set by more than the bound since the last look. If
+// it was, live listeners seem dead until they have renewed.
 func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 	last := *c
 	c.redis, c.host = redis, host
 	return !last.host.IsZero() && (redis.Sub(last.redis)-host.Sub(last.host)).Abs() > bound
 }
 
-// overlongLeases are leases from before Redis's clock was set back, each with the moment at which this host first saw it.
+// overlongLeases are leases from before Redis's clock was set back, each with the moment at which this host first saw
+// it.
 type overlongLeases map[queue.OverlongLease]time.Time
 
-// expired picks the leases that nobody has renewed for their length, while this host renewed its own one: since then. wait is
-// the time until the next of the others expires; 0 if there is none.
+// expired picks the leases that nobody has renewed for their length, while this host renewed its own one: since then.
+// wait is the time until the next of the others expires; 0 if there is none.
 func (f *overlongLeases) expired(leases []queue.OverlongLease, since, now time.Time) (expired []queue.OverlongLease, wait time.Duration) {
 	seen := make(overlongLeases, len(leases))
 	for _, lease := range leases {
@@ -59,11 +60,11 @@ func (f *overlongLeases) expired(leases []queue.OverlongLease, since, now time.T
 }
 
 const (
-	// expirySlack is how long after the end of a lease recovery looks for dead listeners: the clocks of Redis and of this host
-	// run apart a little.
+	// expirySlack is how long after the end of a lease recovery looks for dead listeners: the clocks of Redis and of
+	// this host run apart a little.
 	expirySlack = 20 * time.Millisecond
-	// reclaimTerm is how long a host may reclaim before another one may as well, which does no harm. It is short: the host with
-	// the term may die.
+	// reclaimTerm is how long a host may reclaim before another one may as well, which does no harm. It is short: the
+	// host with the term may die.
 	reclaimTerm = time.Second
 	// unleasedTerm is after how long the fleet looks again for listeners that have no lease.
 	unleasedTerm = time.Minute
@@ -124,8 +125,8 @@ func (r *Recovery) runDead(ctx context.Context) error {
 	return err
 }
 
-// runUnleased reclaims from listeners of queues that have no lease. Finding them takes a look at every queue: the host keeps
-// the term, so that one host of the fleet looks in unleasedTerm.
+// runUnleased reclaims from listeners of queues that have no lease. Finding them takes a look at every queue: the host
+// keeps the term, so that one host of the fleet looks in unleasedTerm.
 func (r *Recovery) runUnleased(ctx context.Context) error {
 	got, err := r.Node.TakeDuty(ctx, "unleased", unleasedTerm)
 	if err != nil || !got {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Steadiness records a session's renewals of its lease. A session is steady once it has renewed for so long that every live
-// listener must have renewed its own lease. Only then does an expired lease mean a dead listener: after an outage of Redis all
-// leases have expired.
+// Steadiness records a session's renewals of its lease. A session is steady once it has renewed for so long that every
+// live listener must have renewed its own lease. Only then does an expired lease mean a dead listener: after an outage
+// of Redis all leases have expired.
 type Steadiness struct {
 	lease time.Duration
 
@@ -19,8 +19,8 @@ type Steadiness struct {
 // NewSteadiness is the record of a session with this lease that has not renewed it yet.
 func NewSteadiness(lease time.Duration) *Steadiness { return &Steadiness{lease: lease} }
 
-// Renewed records a renewal that began and ended at these moments. One that failed, or took long, or came long after the one
-// before it (this host was stopped, perhaps), begins a new row. late: it came later than two thirds of a lease.
+// Renewed records a renewal that began and ended at these moments. One that failed, or took long, or came long after
+// the one before it (this host was stopped, perhaps), begins a new row. late: it came later than two thirds of a lease.
 func (s *Steadiness) Renewed(begun, now time.Time, err error) (late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +43,8 @@ func (s *Steadiness) reset() {
 	s.since = time.Time{}
 }
 
-// from is when the session may reclaim, if its renewals go on: one lease after the row began. It is not known while renewals
-// fail.
+// from is when the session may reclaim, if its renewals go on: one lease after the row began. It is not known while
+// renewals fail.
 func (s *Steadiness) from() (at time.Time, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,8 +24,9 @@ const (
 	walkTicks = 100_000
 )
 
-// Ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it; if two do, the
-// script lets one succeed. All that it decides by is in Redis, its clock too: neither a start nor a host's clock counts.
+// Ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it; if two
+// do, the script lets one succeed. All that it decides by is in Redis, its clock too: neither a start nor a host's
+// clock counts.
 type Ticker struct {
 	Duty
 	Tenant
@@ -55,8 +56,8 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 	return tickPause, t.until(due), err
 }
 
-// until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or changed; it
-// may be lost.
+// until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or
+// changed; it may be lost.
 func (t *Ticker) until(due queue.Due) time.Duration {
 	switch wait := Jitter(t.interval); {
 	case len(due.Schedules) > 0:
@@ -153,8 +154,8 @@ type tickPlan struct {
 	next   time.Time         // the first tick after now
 }
 
-// planTicks plans the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those before it are
-// passed over. A tick that waits is never too old.
+// planTicks plans the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those before
+// it are passed over. A tick that waits is never too old.
 func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
 	most := 1
 	if s.Missed == queue.MissedAll {

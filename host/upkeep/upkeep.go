@@ -55,7 +55,8 @@ type Config struct {
 	MaxCrashes int
 	// Purge says which finished tasks and publications are deleted.
 	Purge queue.PurgeOptions
-	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead letters.
+	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead
+	// letters.
 	Expiry func(queue string) (maxAge time.Duration, dead string)
 	// Wake is called when a queue has got tasks, and Poll to have the backlogs polled after a time.
 	Wake func(queue string)
@@ -64,7 +65,8 @@ type Config struct {
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
 	// Steadiness is the record of the session's renewals.
 	Steadiness *Steadiness
-	// Declared lists what the manifests of the plugins here declare now, and Serves reports whether such a plugin serves a queue.
+	// Declared lists what the manifests of the plugins here declare now, and Serves reports whether such a plugin
+	// serves a queue.
 	Declared func() []Declaration
 	Serves   func(plugin string) bool
 	// Running lists the plugins that live hosts have and do not refuse.
@@ -110,8 +112,8 @@ func (u *Upkeep) Workers() []Worker {
 	return []Worker{u.Mover, u.Recovery, u.Advancer, u.Publisher, u.Ticker, u.Declarer, u.Housekeeper}
 }
 
-// holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this host gets
-// the term of that name. It then leaves the term to others.
+// holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this
+// host gets the term of that name. It then leaves the term to others.
 func (t *Tenant) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
 	if got, err = t.Node.TakeDuty(ctx, name, term); err != nil || !got {
 		return false, err
