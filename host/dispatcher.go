@@ -74,12 +74,8 @@ func (d *dispatcher) Run(ctx context.Context) {
 		}
 	}
 	reserves.wait()
-	bySource := make(map[*intake][]schedule.Task) // their versions must not be retained
-	for _, t := range d.scheduler.Returned() {
-		in := taskOf(t).intake
-		bySource[in] = append(bySource[in], t)
-	}
-	for in, tasks := range bySource {
+	for source, tasks := range d.scheduler.End() { // their versions must not be retained
+		in, _ := source.(*intake)
 		in.runner.giveBack(tasks)
 	}
 }

@@ -160,7 +160,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply queu
 	for i, reservation := range reply.Tasks {
 		version.Retain()
 		t := &task{
-			Reservation: reservation, Slot: a.Slot(now), version: version, counts: counts, intake: in, tenant: in.access, reserved: reply.Clock, taken: now,
+			Reservation: reservation, Slot: a.Slot(now), version: version, counts: counts, tenant: in.access, reserved: reply.Clock, taken: now,
 		}
 		tasks[i] = t
 		if in.tasks.add(t) {

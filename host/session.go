@@ -65,16 +65,16 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
 	health := newHealth(c.metrics, logger, c.dispatcher.plan)
 	duty := func(op string, first time.Duration) upkeep.Duty {
-		return upkeep.Duty{Health: health, Op: op, First: first}
+		return upkeep.Duty{Reports: health, Op: op, First: first}
 	}
-	tasks, polls, watch := &taskSet{tasks: make(map[string]*task)}, &upkeep.Duty{Health: health, Op: opPoll}, client.Watch()
+	tasks, polls, watch := &taskSet{tasks: make(map[string]*task)}, &upkeep.Duty{Reports: health, Op: opPoll}, client.Watch()
 	lease := &leaseKeeper{
 		lease: client.Lease(), steadiness: upkeep.NewSteadiness(client.Lease()), node: node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
-	fleet := upkeep.New(upkeep.Tenant{Client: client, Node: node, Logger: logger}, upkeep.Config{
-		Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
+	fleet := upkeep.New(&upkeep.Config{
+		Client: client, Node: node, Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
 		Purge:  queue.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
 		Expiry: expiry, Poll: polls.AskIn,
 		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },

@@ -27,34 +27,37 @@ var (
 	errNoSlot    = errors.New("no slot was free in time")    // it was reserved ahead, and goes back to its queue
 )
 
-// task is one that this host runs.
+// task is a task that this host reserved.
 type task struct {
 	queue.Reservation
 	schedule.Slot
+	life
 	version *plugins.Version // retained while the task runs
 	counts  *metrics.Tasks
-	intake  *intake // reserved it
 	tenant  *tenantAccess
 	// reserved is when the host got the task by Redis's clock, and taken the same by its own.
 	reserved, taken time.Time
 
-	// number orders the tasks of a session by when they were taken; began is when the guest began, and stop ends it,
-	// with a cause: zero and nil before. All are set by the taskSet and guarded by its mu.
-	number uint64
-	began  time.Time
-	stop   context.CancelCauseFunc
-	// former is the run of the same ID that this one replaces and has not waited for yet. Once a run is replaced
-	// itself, replaced is closed when it is over. The taskSet sets these too.
-	former   *task
-	replaced chan struct{}
-	over     bool
-
 	log      taskLog
-	progress atomic.Pointer[queue.ProgressReport] // what it reported last, until that is sent
+	progress atomic.Pointer[queue.ProgressReport] // the last report, until it is sent
 	children *guest.Children                      // nil before the task runs, and of commands
 	result   loan                                 // for the result of a dependency that the guest reads
 	secrets  redact.Secrets                       // that it was given
 	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
+}
+
+// life is what the taskSet knows of a task. It sets the fields, and its mu guards them.
+type life struct {
+	// number orders the tasks of a session by when they were reserved; began is when the guest began, and stop ends it, with a
+	// cause: zero and nil before.
+	number uint64
+	began  time.Time
+	stop   context.CancelCauseFunc
+	// former is the run of the same ID that this one replaces and has not waited for yet. Once a run is replaced itself, replaced is
+	// closed when it is over.
+	former   *task
+	replaced chan struct{}
+	over     bool
 }
 
 // taskOf is the task of a slot that the scheduler gave, nil for none.

@@ -253,7 +253,7 @@ func TestEndGivesBackWhatWaits(t *testing.T) {
 	r := newRig(t, schedule.Config{Slots: slots}, 1)
 	a := r.learn(short, 0, slots)
 	r.answer(a, a.Tasks(), schedule.Reply{})
-	returned := r.Returned()
+	returned := r.End()[r.source]
 	if len(returned) != a.Tasks()-slots || r.Status().Ahead != 0 {
 		t.Errorf("%d tasks are given back, and %d still wait, want %d and none", len(returned), r.Status().Ahead, a.Tasks()-slots)
 	}

@@ -47,14 +47,10 @@ var transitions = [...][4]Backlog{
 // queue is a queue that this host serves; guarded by the scheduler's mu.
 type queue struct {
 	Queue
+	standing
 	source  Source
 	backlog Backlog
-	woken   uint64 // the scheduler's count of wakes at the last event from outside; answers to older questions know nothing of it
-
-	leaving bool          // the session has left the queue, which is dropped once it is reconciled
-	unsure  bool          // the reserved list may have tasks that the host does not know: it is to be reconciled
-	blocked bool          // results cannot be written: no task is reserved until they can
-	refused backoff.Pause // after Redis refused to reserve from this queue, but not from others
+	woken   uint64 // the scheduler's wakes at the last event from outside; the answer to an older question does not include it
 
 	pace      pace
 	ahead     []Task    // reserved, and waiting for a slot, the oldest first
@@ -65,8 +61,16 @@ type queue struct {
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // tasks that have ended but are not settled in Redis
 	returning int    // of them, those that had no slot: later reserves would overtake them
-	turn      uint64 // the scheduler's count of turns when its last one ended: the lowest is next
+	turn      uint64 // the scheduler's turns when its last one ended: the lowest is next
 	inTurn    int    // how many tasks it may still start in its turn
+}
+
+// standing is what else decides whether a queue may be asked.
+type standing struct {
+	leaving bool          // the session has left the queue, which is dropped once it is reconciled
+	unsure  bool          // the reserved list may have tasks that the host does not know: it is to be reconciled
+	blocked bool          // results cannot be written: nothing is asked until they can
+	refused backoff.Pause // after Redis refused to reserve from this queue, but not from others
 }
 
 // apply changes the backlog after an event.

@@ -121,8 +121,10 @@ func (r *rig) finishAll() {
 	for len(r.running) > 0 {
 		r.endAll(time.Hour, 0)
 	}
-	for _, t := range r.Returned() {
-		r.giveBack(t)
+	for _, tasks := range r.End() {
+		for _, t := range tasks {
+			r.giveBack(t)
+		}
 	}
 	for _, t := range r.ended {
 		r.Settled(&t.Slot)

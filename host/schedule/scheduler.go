@@ -63,19 +63,24 @@ type Scheduler struct {
 	// PendingSnapshot, and those of sources.
 	mu        sync.Mutex
 	admission *admission
-	queues    map[Queue]*queue
-	active    map[Queue]*queue // of them, those that a plan looks at: there may be thousands of idle ones
-	served    map[Source]int   // how many queues each has
-	plugins   map[Plugin]int   // slots that run a plugin's tasks, or are allocated to it
-	inUse     int              // slots that run a task, or are allocated
-	running   int              // of them, those that run a task
-	lastStart time.Time        // when the last one got its task
-	load      load             // of those with short tasks
-	ahead     int              // tasks that are reserved ahead
-	late      []Task           // to be given back
-	last      lastPlan
-	wakes     uint64
-	turns     uint64
+	slots
+	queues map[Queue]*queue
+	active map[Queue]*queue // of them, those that a plan looks at: there may be thousands of idle ones
+	served map[Source]int   // how many queues each has
+	ahead  int              // tasks that wait for a slot
+	late   []Task           // to be given back with the next round
+	last   lastPlan
+	wakes  uint64 // events from outside so far
+	turns  uint64 // turns that have ended so far
+}
+
+// slots are the slots of a host.
+type slots struct {
+	inUse     int            // slots that run a task, or are allocated
+	plugins   map[Plugin]int // of them, by plugin
+	running   int            // slots that run a task
+	lastStart time.Time      // when the last one got its task
+	load      load           // of the slots with short tasks
 }
 
 // lastPlan is what the last plan leaves to events.
@@ -138,9 +143,10 @@ func New(config Config) *Scheduler {
 	}
 	s := &Scheduler{
 		config: config, admission: newAdmission(config.Memory, config.Account, config.Logger),
-		queues: make(map[Queue]*queue), active: make(map[Queue]*queue), served: make(map[Source]int), plugins: make(map[Plugin]int),
-		lastStart: time.Unix(0, 0),
-		load:      load{places: float64(min(config.Guests, config.Slots))},
+		queues: make(map[Queue]*queue), active: make(map[Queue]*queue), served: make(map[Source]int),
+		slots: slots{
+			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0), load: load{places: float64(min(config.Guests, config.Slots))},
+		},
 	}
 	config.Account.OnFreed(func() {
 		if s.admission.waits.Load() {
@@ -166,16 +172,20 @@ func (s *Scheduler) Status() Status {
 	return status
 }
 
-// Returned lists the tasks to give back when no plan follows, also those that arrived late.
-func (s *Scheduler) Returned() []Task {
+// End returns the tasks that wait for a slot, by source: no plan follows.
+func (s *Scheduler) End() map[Source][]Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.active {
 		s.returnAhead(q)
 	}
-	late := s.late
+	waiting := make(map[Source][]Task)
+	for _, t := range s.late {
+		from := t.slot().queue.source
+		waiting[from] = append(waiting[from], t)
+	}
 	s.late = nil
-	return late
+	return waiting
 }
 
 // occupy gives the queue one slot more, if its plugin's bound and the memory allow it; else it returns nil. The caller
@@ -421,7 +431,7 @@ func (s *Scheduler) Reconcile(at Queue, from Source) {
 	s.update(func() {
 		q := s.queues[at]
 		if q == nil {
-			q = s.add(&queue{Queue: at, source: from, leaving: true})
+			q = s.add(&queue{Queue: at, source: from, standing: standing{leaving: true}})
 		}
 		q.unsure = true
 		s.activate(q)
@@ -445,7 +455,7 @@ func (s *Scheduler) Serve(at Queue, from Source) {
 		if before != nil {
 			s.drop(before)
 		}
-		s.activate(s.add(&queue{Queue: at, source: from, backlog: Ready, unsure: before != nil && before.unsure}))
+		s.activate(s.add(&queue{Queue: at, source: from, backlog: Ready, standing: standing{unsure: before != nil && before.unsure}}))
 	})
 }
 

@@ -13,8 +13,7 @@ const advancePause = time.Millisecond
 // interval in case a message was lost. Each host does it: the first one comes in time, and the others find nothing.
 type Advancer struct {
 	Duty
-	Tenant
-	interval time.Duration
+	*Config
 }
 
 // RunOnce implements Worker.
@@ -23,5 +22,5 @@ func (a *Advancer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 		block, failed := a.Client.Fleet().Advance(ctx)
 		more, err = block.More, failed
 	}
-	return advancePause, Jitter(a.interval), err
+	return advancePause, Jitter(a.Interval), err
 }

@@ -28,11 +28,7 @@ const (
 // subscription goes on to fill its queue; it is deleted after a while, and keeps until then what people set of it.
 type Declarer struct {
 	Duty
-	Tenant
-	publish  func(context.Context) error
-	declared func() []Declaration
-	serves   func(plugin string) bool
-	running  func(context.Context, *queue.Client) (plugins map[string]bool, err error)
+	*Config
 
 	// Only the run under way uses what follows.
 	since   time.Time       // when the session began
@@ -56,9 +52,9 @@ func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 // host declares any more. A refused one, because somebody else owns its ID, does not stop the rest.
 func (d *Declarer) store(ctx context.Context) error {
 	var stored, others []Declaration
-	now := d.declared()
+	now := d.Declared()
 	if !slices.EqualFunc(now, d.shown, Declaration.same) { // publish first, or another host marks it as absent
-		if err := d.publish(ctx); err != nil {
+		if err := d.Publish(ctx); err != nil {
 			return err
 		}
 		d.shown = now
@@ -77,7 +73,7 @@ func (d *Declarer) store(ctx context.Context) error {
 		}
 	}
 	gone := slices.DeleteFunc(slices.Clone(d.stored), func(one Declaration) bool {
-		return slices.ContainsFunc(now, one.sameName) || !d.serves(one.Plugin)
+		return slices.ContainsFunc(now, one.sameName) || !d.Serves(one.Plugin)
 	})
 	if err := d.replace(ctx, others, gone); err != nil {
 		return err
@@ -180,7 +176,7 @@ func (d *Declarer) Sweep(ctx context.Context, age time.Duration) error {
 	if err != nil {
 		return err
 	}
-	running, err := d.running(ctx, client)
+	running, err := d.Running(ctx, client)
 	if err != nil {
 		return err
 	}

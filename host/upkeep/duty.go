@@ -33,8 +33,8 @@ type Worker interface {
 // Duty is recurring work of a session, never twice at a time. It has a goroutine only while it works: a host may have
 // thousands of duties that wait, and a slow one delays no other.
 type Duty struct {
-	Health Health
-	// Op is the call of Redis as which each run is reported to Health; "" if the work reports its calls itself.
+	Reports Health
+	// Op is the call of Redis as which each run is reported; "" if the work reports its calls itself.
 	Op string
 	// First is when the first run begins, counted from Start.
 	First time.Duration
@@ -124,12 +124,12 @@ func (d *Duty) fire(ctx context.Context, run func(context.Context) (pause, wait 
 		pause = max(pause, d.backoff.Failed(now))
 		wait = pause
 		if report && ctx.Err() == nil {
-			d.Health.Failed(d.Op, "", err)
+			d.Reports.Failed(d.Op, "", err)
 		}
 	default:
 		d.backoff.Succeeded()
 		if report {
-			d.Health.Succeeded(d.Op, "")
+			d.Reports.Succeeded(d.Op, "")
 		}
 	}
 	d.mu.Lock()

@@ -26,10 +26,9 @@ const (
 // corrects the counts of listeners. One host of the fleet does it in each interval.
 type Housekeeper struct {
 	Duty
-	Tenant
-	purge queue.PurgeOptions
-	from  int64     // the queue with which the next run begins, by its place among all
-	kept  time.Time // when the term began or was renewed; only the run under way uses it
+	*Config
+	from int64     // the queue with which the next run begins, by its place among all
+	kept time.Time // when the term began or was renewed; only the run under way uses it
 }
 
 // housekeepingWait is when a host tries next.
@@ -64,7 +63,7 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.Client.Fleet().Recount(ctx, names, k.purge)
+		news, err := k.Client.Fleet().Recount(ctx, names, k.Purge)
 		if err != nil {
 			return err
 		}
@@ -94,11 +93,11 @@ func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
 // prune purges publications. damaged is the error of topics that cannot be purged, which stop nothing else; mine is
 // what keep returned.
 func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err error) {
-	if k.purge.OlderThan <= 0 && k.purge.Keep <= 0 {
+	if k.Purge.OlderThan <= 0 && k.Purge.Keep <= 0 {
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range k.Client.Fleet().PurgePublications(ctx, k.purge) {
+	for n, failed := range k.Client.Fleet().PurgePublications(ctx, k.Purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed
@@ -122,7 +121,7 @@ func (k *Housekeeper) tidy(ctx context.Context, of queue.Recounted) error {
 	if !of.Old {
 		return of.Err
 	}
-	purged, err := k.Client.Queue(of.Queue).Purge(ctx, k.purge)
+	purged, err := k.Client.Queue(of.Queue).Purge(ctx, k.Purge)
 	if purged > 0 {
 		k.Logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}

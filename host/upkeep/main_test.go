@@ -84,7 +84,8 @@ func (f *fleet) allow(user, rule string) {
 
 func (f *fleet) host(client *queue.Client) *host {
 	h := &host{node: client.Node(), steadiness: NewSteadiness(client.Lease()), health: &health{trouble: make(map[string]error)}}
-	h.Upkeep = New(Tenant{Client: client, Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug})}, Config{
+	h.Upkeep = New(&Config{
+		Client: client, Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug}),
 		Health: h.health, Metrics: counts{}, Interval: time.Hour, MaxCrashes: 3, Purge: queue.PurgeOptions{OlderThan: time.Hour},
 		Expiry: func(string) (time.Duration, string) { return 0, "" }, Wake: func(string) {}, Poll: func(time.Duration) {},
 		Steadiness: h.steadiness,

@@ -21,10 +21,7 @@ type Moves struct{ Due, Expired, Recheck bool }
 // another one is done.
 type Mover struct {
 	Duty
-	Tenant
-	expiry func(queue string) (maxAge time.Duration, dead string)
-	wake   func(queue string)
-	poll   func(in time.Duration) // for the next task that is due, or expires
+	*Config
 
 	mu    sync.Mutex // guards what follows
 	order []string   // queues, the next one first
@@ -95,7 +92,7 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 		left.Due, due = m.moved(name, block), err
 	}
 	if what.Expired && !queue.IsUnavailable(due) {
-		maxAge, dead := m.expiry(name)
+		maxAge, dead := m.Expiry(name)
 		block, err := q.Expire(ctx, maxAge, dead)
 		left.Expired, expired = m.moved(name, block), err
 	}
@@ -119,11 +116,11 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 func (m *Mover) moved(name string, block queue.Block) (more bool) {
 	if block.Tasks > 0 {
 		m.Logger.Debug("moved tasks that are due or have expired", "queue", name, "tasks", block.Tasks)
-		m.wake(name) // a host that may not publish gets no message
+		m.Wake(name) // a host that may not publish gets no message
 	}
 	m.Health.NoDeadLetter(opDue, name, block.DeadError)
 	if !block.More && !block.Next.IsZero() {
-		m.poll(block.Next.Sub(block.Clock))
+		m.Poll(block.Next.Sub(block.Clock))
 	}
 	return block.More
 }

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -26,8 +25,7 @@ var errNoMemory = errors.New("no memory for a payload")
 // metrics.
 type Publisher struct {
 	Duty
-	Tenant
-	borrow func(ctx context.Context, size int64) (*account.Share, error)
+	*Config
 
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
@@ -126,7 +124,7 @@ func (p *Publisher) publishOne(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	memory, err := p.borrow(ctx, size)
+	memory, err := p.Borrow(ctx, size)
 	if err != nil {
 		return errNoMemory
 	}

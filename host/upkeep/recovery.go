@@ -12,12 +12,9 @@ import (
 // listeners as soon as the session's renewals are steady, when a lease ends, and once a lease length.
 type Recovery struct {
 	Duty
-	Tenant
-	metrics    Metrics
-	steadiness *Steadiness
-	maxCrashes int
-	clock      clockWatch
-	overlong   overlongLeases
+	*Config
+	clock    clockWatch
+	overlong overlongLeases
 }
 
 // clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
@@ -84,15 +81,15 @@ func (r *Recovery) LeaseEnds(left time.Duration) { r.AskIn(max(0, left) + expiry
 
 // RunOnce implements Worker.
 func (r *Recovery) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	if now := time.Now(); !r.steadiness.steady(now) {
-		from, known := r.steadiness.from()
+	if now := time.Now(); !r.Steadiness.steady(now) {
+		from, known := r.Steadiness.from()
 		if !known || !from.After(now) {
-			from = now.Add(r.steadiness.lease / 3) // the next renewal
+			from = now.Add(r.Steadiness.lease / 3) // the next renewal
 		}
 		wait = from.Sub(now)
 		return wait, wait, errIdle
 	}
-	return 0, Jitter(r.steadiness.lease), r.look(ctx)
+	return 0, Jitter(r.Steadiness.lease), r.look(ctx)
 }
 
 // look looks once and reclaims from dead listeners, if this host gets the term.
@@ -101,9 +98,9 @@ func (r *Recovery) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.clock.jumped(clock, time.Now(), r.steadiness.lease/3) {
+	if r.clock.jumped(clock, time.Now(), r.Steadiness.lease/3) {
 		r.Logger.Warn("the clock of redis was set: looking for dead listeners when all have renewed")
-		r.steadiness.reset()
+		r.Steadiness.reset()
 		return nil
 	}
 	return errors.Join(r.condemn(ctx), r.runDead(ctx), r.runUnleased(ctx))
@@ -153,7 +150,7 @@ func (r *Recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 
 // condemn ends leases from before Redis's clock was set back that nobody renews.
 func (r *Recovery) condemn(ctx context.Context) error {
-	since, known := r.steadiness.from()
+	since, known := r.Steadiness.from()
 	if !known {
 		return nil
 	}
@@ -161,7 +158,7 @@ func (r *Recovery) condemn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	expired, wait := r.overlong.expired(leases, since.Add(-r.steadiness.lease), time.Now())
+	expired, wait := r.overlong.expired(leases, since.Add(-r.Steadiness.lease), time.Now())
 	if wait > 0 {
 		r.LeaseEnds(wait)
 	}
@@ -178,14 +175,14 @@ func (r *Recovery) condemn(ctx context.Context) error {
 }
 
 func (r *Recovery) reclaim(ctx context.Context, listener string) error {
-	if !r.steadiness.steady(time.Now()) {
+	if !r.Steadiness.steady(time.Now()) {
 		return nil
 	}
-	got, err := r.Client.Fleet().Reclaim(ctx, listener, r.maxCrashes)
+	got, err := r.Client.Fleet().Reclaim(ctx, listener, r.MaxCrashes)
 	tenant := r.Client.Tenant()
-	r.metrics.TasksReclaimed(tenant, "released", got.Returned)
-	r.metrics.TasksReclaimed(tenant, "rescheduled", got.Scheduled)
-	r.metrics.TasksReclaimed(tenant, "failed", got.Failed)
+	r.Metrics.TasksReclaimed(tenant, "released", got.Returned)
+	r.Metrics.TasksReclaimed(tenant, "rescheduled", got.Scheduled)
+	r.Metrics.TasksReclaimed(tenant, "failed", got.Failed)
 	r.Health.NoDeadLetter(opReclaim, "", got.DeadError)
 	if got.Sum() > 0 || err == nil {
 		r.Logger.Warn("reclaimed from a dead listener", "dead", listener, "returned", got.Returned,

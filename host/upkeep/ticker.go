@@ -29,9 +29,7 @@ const (
 // clock counts.
 type Ticker struct {
 	Duty
-	Tenant
-	metrics  Metrics
-	interval time.Duration
+	*Config
 }
 
 // RunOnce fires what is due, if this host gets the term, and waits for the next tick.
@@ -59,7 +57,7 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 // until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or
 // changed; it may be lost.
 func (t *Ticker) until(due queue.Due) time.Duration {
-	switch wait := Jitter(t.interval); {
+	switch wait := Jitter(t.Interval); {
 	case len(due.Schedules) > 0:
 		return 0
 	case due.Next.IsZero():
@@ -121,7 +119,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 		}
 		switch end {
 		case queue.TickFired:
-			t.metrics.ScheduleLate(tenant, now.Sub(tick))
+			t.Metrics.ScheduleLate(tenant, now.Sub(tick))
 			t.Logger.Debug("fired a schedule", "schedule", s.ID, "task_id", queue.TickID(s.ID, tick), "late", now.Sub(tick))
 		case queue.TickSkipped:
 			t.Logger.Debug("passed over a tick: the task of the one before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
@@ -131,7 +129,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 		default: // it waits for the task before, or another host was first
 			return nil
 		}
-		t.metrics.ScheduleTicks(tenant, string(end), 1)
+		t.Metrics.ScheduleTicks(tenant, string(end), 1)
 		t.count(s, passed)
 	}
 	return nil
@@ -140,8 +138,8 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 // count counts ticks that were passed over.
 func (t *Ticker) count(s *queue.Schedule, passed queue.PassedTicks) {
 	tenant := t.Client.Tenant()
-	t.metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
-	t.metrics.ScheduleTicks(tenant, "missed", passed.Missed)
+	t.Metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
+	t.Metrics.ScheduleTicks(tenant, "missed", passed.Missed)
 	if passed.Missed > 0 {
 		t.Logger.Warn("passed over ticks that came while no host was there", "schedule", s.ID, "ticks", passed.Missed)
 	}

@@ -38,15 +38,12 @@ type Metrics interface {
 	TasksReclaimed(tenant, outcome string, n int)
 }
 
-// Tenant is the tenant that a session works for, and the listener under whose ID it does.
-type Tenant struct {
-	Client *queue.Client
-	Node   *queue.Node
-	Logger hclog.Logger
-}
-
-// Config is what the duties need beside the tenant. All fields are required.
+// Config is the tenant that a session works for, the listener under whose ID it does, and what its duties need beside these. All
+// fields are required.
 type Config struct {
+	Client  *queue.Client
+	Node    *queue.Node
+	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
 	// Interval is how often to look for what no message announced, ± 20 %.
@@ -87,23 +84,16 @@ type Upkeep struct {
 }
 
 // New makes the duties of a session.
-func New(t Tenant, c Config) *Upkeep {
-	duty := func(op string, first time.Duration) Duty { return Duty{Health: c.Health, Op: op, First: first} }
+func New(c *Config) *Upkeep {
+	duty := func(op string, first time.Duration) Duty { return Duty{Reports: c.Health, Op: op, First: first} }
 	return &Upkeep{
-		Mover: &Mover{
-			Duty: duty(opDue, UntilAsked), Tenant: t, expiry: c.Expiry, wake: c.Wake, poll: c.Poll, moves: make(map[string]Moves),
-		},
-		Recovery: &Recovery{
-			Duty: duty(opReclaim, 0), Tenant: t, metrics: c.Metrics, steadiness: c.Steadiness, maxCrashes: c.MaxCrashes,
-		},
-		Advancer:  &Advancer{Duty: duty(opAdvance, 0), Tenant: t, interval: c.Interval},
-		Publisher: &Publisher{Duty: duty(opPublish, publishInterval/2), Tenant: t, borrow: c.Borrow},
-		Ticker:    &Ticker{Duty: duty(opTick, 0), Tenant: t, metrics: c.Metrics, interval: c.Interval},
-		Declarer: &Declarer{
-			Duty: duty(opDeclare, 0), Tenant: t, publish: c.Publish, declared: c.Declared, serves: c.Serves, running: c.Running,
-			foreign: make(map[string]bool),
-		},
-		Housekeeper: &Housekeeper{Duty: duty(opPurge, housekeepingWait()), Tenant: t, purge: c.Purge},
+		Mover:       &Mover{Duty: duty(opDue, UntilAsked), Config: c, moves: make(map[string]Moves)},
+		Recovery:    &Recovery{Duty: duty(opReclaim, 0), Config: c},
+		Advancer:    &Advancer{Duty: duty(opAdvance, 0), Config: c},
+		Publisher:   &Publisher{Duty: duty(opPublish, publishInterval/2), Config: c},
+		Ticker:      &Ticker{Duty: duty(opTick, 0), Config: c},
+		Declarer:    &Declarer{Duty: duty(opDeclare, 0), Config: c, foreign: make(map[string]bool)},
+		Housekeeper: &Housekeeper{Duty: duty(opPurge, housekeepingWait()), Config: c},
 	}
 }
 
@@ -114,8 +104,8 @@ func (u *Upkeep) Workers() []Worker {
 
 // holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this
 // host gets the term of that name. It then leaves the term to others.
-func (t *Tenant) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
-	if got, err = t.Node.TakeDuty(ctx, name, term); err != nil || !got {
+func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
+	if got, err = c.Node.TakeDuty(ctx, name, term); err != nil || !got {
 		return false, err
 	}
 	for end, more := time.Now().Add(term/2), true; more && err == nil && time.Now().Before(end); {
@@ -124,5 +114,5 @@ func (t *Tenant) holdTerm(ctx context.Context, name string, term time.Duration, 
 	// Also when ctx has ended: else no host has the term until it is over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
 	defer cancel()
-	return true, errors.Join(err, t.Node.YieldDuty(ctx, name))
+	return true, errors.Join(err, c.Node.YieldDuty(ctx, name))
 }
