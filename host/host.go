@@ -198,7 +198,7 @@ func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 	}
 }
 
-// about is what the host publishes in a tenant's node hash: nothing of other tenants.
+// about returns what the host publishes in a tenant's node hash: nothing about other tenants.
 func (h *Host) about(t *tenant) map[string]string {
 	list, declared := []PluginInfo{}, h.catalog.declarations(t.name)
 	for _, s := range h.catalog.directory.List() {
@@ -248,7 +248,7 @@ func jsonText(value any) string {
 	return string(text)
 }
 
-// memory is what the metrics show of the memory of tasks and beside them.
+// memory samples the memory of tasks, and reserved beside them, for the metrics.
 func (h *Host) memory() metrics.MemorySample {
 	scheduled := h.scheduler.Status()
 	reserved := map[string]int64{string(account.Tasks): scheduled.Memory}

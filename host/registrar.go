@@ -35,7 +35,7 @@ type registrar struct {
 	recheck   time.Time
 
 	mu sync.Mutex
-	// listens are the queues that the session listens to, and with false those that it has left; guarded by mu.
+	// listens maps queues to whether the session listens to them; false: it has left. Guarded by mu.
 	listens map[string]bool
 	refused map[string]bool // queues that Redis did not let it listen to; guarded by mu
 }

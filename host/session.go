@@ -42,7 +42,7 @@ type session struct {
 	joined    atomic.Bool // known to Redis: it must leave
 }
 
-// common is what the sessions of all tenants share.
+// common is shared by the sessions of all tenants.
 type common struct {
 	config     Config
 	catalog    *catalog

@@ -46,7 +46,7 @@ type task struct {
 	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
 }
 
-// life is what the taskSet knows of a task. It sets the fields, and its mu guards them.
+// life is the state of a task in the taskSet, which sets the fields and whose mu guards them.
 type life struct {
 	// number orders the tasks of a session by when they were reserved; began is when the guest began, and stop ends it, with a
 	// cause: zero and nil before.
@@ -75,10 +75,10 @@ func (t *task) logged(fields ...any) []any {
 	return all
 }
 
-// permissions are what the tenant's tasks of its plugin may do.
+// permissions are the rights of the tenant's tasks of the plugin.
 func (t *task) permissions() *manifest.Permissions { return t.version.Permissions(t.Queue.Tenant) }
 
-// clock is Redis's time, as far as this host knows it: when the task was reserved, and what has passed here since then.
+// clock estimates Redis's time: when the task was reserved, and the time that has passed here since then.
 func (t *task) clock(now time.Time) time.Time { return t.reserved.Add(now.Sub(t.taken)) }
 
 // timeLeft is the time limit of a run: the task's own, or what is left until its deadline if that is less; 0 for none.

@@ -144,8 +144,8 @@ func (s *taskSet) remove(tasks ...*task) {
 	}
 }
 
-// unknown are those of the tasks that are not in the set, and were not before their IDs were read: what is settled
-// meanwhile leaves Redis first, and then the set.
+// unknown lists the IDs of tasks that are not in the set, and were not before the IDs were read: a settled task leaves Redis
+// first, and then the set.
 func (s *taskSet) unknown(ids []string, before map[string]*task) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -133,7 +133,7 @@ func (a *admission) grow(s *share, bytes int64) {
 	a.byTenant[s.tenant] += bytes
 }
 
-// bound is what tasks may use together with what is occupied, for a further task of the tenant.
+// bound is the memory that tasks may use, occupied memory included, when a further task is of this tenant.
 func (a *admission) bound(tenant string) int64 {
 	if a.shared && a.byTenant[tenant] > 0 {
 		return a.total - a.total/sparePart

@@ -34,8 +34,8 @@
 //
 //	serving   Serve           it may be asked
 //	leaving   Leave           it is only reconciled; then it is dropped
-//	unsure    Reconcile,      its reserved list is compared with the host's tasks with the next allocation; a new queue that
-//	          Leave, failure  replaces an unsure one is unsure, too
+//	unsure    Reconcile,      the next allocation compares its reserved list with the host's tasks; a queue that is served
+//	          Leave, failure  anew stays unsure
 //	blocked   Block           nothing is asked until its results can be written
 //	paused    Refused         nothing is asked for 50 ms to 2 s
 //	returning a late task     nothing is reserved until the task is back at the front of the queue

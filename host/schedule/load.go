@@ -10,9 +10,9 @@ import "time"
 // the scheduler's mu.
 type load struct {
 	places float64
-	busy   float64  // places that the shares keep busy, those that count
-	count  int      // of these shares
-	shares []*share // that count, and some that do not any more, in the order in which they got their slots
+	busy   float64  // places that the counted shares keep busy
+	count  int      // counted shares
+	shares []*share // the counted ones, and some that count no longer, in the order in which they got their slots
 }
 
 // full reports whether short tasks keep all places busy, when this many slots are in use.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Round is what one plan decided.
+// Round is the decision of one plan.
 type Round struct {
 	Work map[Source]*Work
 	// Idle are allocations that reserve nothing and have no list to reconcile. To release them may close a module.
@@ -16,7 +16,7 @@ type Round struct {
 	Next time.Duration
 }
 
-// Work is what a source has to do.
+// Work lists what a source has to do in a round.
 type Work struct {
 	Allocations []*Allocation // to reserve for
 	Begin       []Task        // reserved ahead, and now with a slot
@@ -37,13 +37,13 @@ type Allocation struct {
 	wakes  uint64 // the scheduler's count when the allocation was made
 }
 
-// Slots is how many of the tasks get a slot at once.
+// Slots counts the tasks that get a slot at once.
 func (a *Allocation) Slots() int { return len(a.shares) }
 
-// Tasks is how many tasks to reserve.
+// Tasks counts the tasks to reserve.
 func (a *Allocation) Tasks() int { return len(a.shares) + a.ahead }
 
-// Release gives back the allocation's own hold of its version.
+// Release ends the retention of the version for the allocation itself.
 func (a *Allocation) Release() {
 	if a.Version != nil {
 		a.Version.Code.Release()
@@ -64,7 +64,7 @@ type plan struct {
 	round       Round
 }
 
-// sourcePlan is what a plan knows of a source, and gives to it.
+// sourcePlan is the state of a source during a plan.
 type sourcePlan struct {
 	available, reserving bool
 	unsettled            int // tasks that wait to be settled: see queue.heldBack
@@ -114,13 +114,13 @@ func (s *Scheduler) Plan(now time.Time) Round {
 	for _, w := range p.round.Work {
 		p.round.More = p.round.More || len(s.served) > 1 && len(w.Allocations)+len(w.Begin) > 0
 	}
-	if full && len(s.load.shares) > 0 { // it is not when the oldest of them does not count any more
+	if full && len(s.load.shares) > 0 { // the load is not full any more when the oldest share has ceased to count
 		p.replan(aheadTime - now.Sub(s.load.shares[0].since))
 	}
 	return p.round
 }
 
-// work is the source's in this round.
+// work returns the work of a source in this round.
 func (p *plan) work(s Source) *Work {
 	w := p.round.Work[s]
 	if w == nil {
@@ -130,7 +130,7 @@ func (p *plan) work(s Source) *Work {
 	return w
 }
 
-// source is what this plan knows of a queue's source.
+// source returns the state of a queue's source.
 func (p *plan) source(q *queue) *sourcePlan {
 	s := p.sources[q.source]
 	if s == nil {
@@ -239,7 +239,7 @@ func (p *plan) give(q *queue) bool {
 	return part != nil
 }
 
-// allocation is the queue's in this round; nil if it may not reserve.
+// allocation returns the queue's allocation in this round; nil if no task of it may be reserved.
 func (p *plan) allocation(q *queue) *Allocation {
 	if p.allocations[q] == nil && p.mayReserve(q) {
 		if version := p.config.Acquire(q.Queue); version != nil { // else its plugin has just gone

@@ -30,10 +30,10 @@ const (
 	gotMore                  // a reserve brought tasks, and there may be more
 	gotLast                  // a reserve brought the last tasks
 	gotUnsure                // a reserve brought no task, but there may be some
-	gotNone                  // a reserve found nothing to bring
+	gotNone                  // a reserve brought no task, and there are none
 )
 
-// transitions are the backlogs after an event, by the one before.
+// transitions map an event and the backlog before it to the backlog after it.
 var transitions = [...][4]Backlog{
 	announced:   {Empty: Ready, Ready: Ready, Seen: Seen, Stalled: Seen},
 	polled:      {Empty: Seen, Ready: Ready, Seen: Ready, Stalled: Seen},
@@ -60,12 +60,12 @@ type queue struct {
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // tasks that have ended but are not settled in Redis
-	returning int    // of them, those that had no slot: later reserves would overtake them
+	returning int    // of the unsettled ones, those that never had a slot: a reserve would overtake them
 	turn      uint64 // the scheduler's turns when its last one ended: the lowest is next
 	inTurn    int    // how many tasks it may still start in its turn
 }
 
-// standing is what else decides whether a queue may be asked.
+// standing decides, beside the backlog, whether a queue may be asked.
 type standing struct {
 	leaving bool          // the session has left the queue, which is dropped once it is reconciled
 	unsure  bool          // the reserved list may have tasks that the host does not know: it is to be reconciled

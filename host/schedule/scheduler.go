@@ -32,8 +32,7 @@ type Plugin struct{ Tenant, Name string }
 
 // Code is what a Version runs. All tasks of a tenant start from one snapshot.
 type Code interface {
-	// PendingSnapshot is how many bytes the snapshot takes at most that the tenant's next task builds; 0 if there is
-	// one.
+	// PendingSnapshot is the most memory, in bytes, of the snapshot that the tenant's next task builds; 0 if it is built.
 	PendingSnapshot(tenant string) int64
 	Release()
 }
@@ -65,8 +64,8 @@ type Scheduler struct {
 	admission *admission
 	slots
 	queues map[Queue]*queue
-	active map[Queue]*queue // of them, those that a plan looks at: there may be thousands of idle ones
-	served map[Source]int   // how many queues each has
+	active map[Queue]*queue // the ones that plans look at: there may be thousands of idle ones
+	served map[Source]int   // counts the queues of each source
 	ahead  int              // tasks that wait for a slot
 	late   []Task           // to be given back with the next round
 	last   lastPlan
@@ -83,14 +82,14 @@ type slots struct {
 	load      load           // of the slots with short tasks
 }
 
-// lastPlan is what the last plan leaves to events.
+// lastPlan is what events use of the last plan.
 type lastPlan struct {
 	refillAt int    // when no more tasks wait for a slot, there is another plan
 	single   *queue // the only queue that could be served, nil if there were others; one whose reserve was on its way is not counted
 	crowded  bool   // there were more queues to serve than slots: each keeps a slot for its turn
 }
 
-// share is what one task may use: memory, and of the places for guests.
+// share is the memory that one task may use, and its part of the places for guests.
 type share struct {
 	tenant   string
 	bytes    int64
@@ -101,7 +100,7 @@ type share struct {
 	turn     uint64    // its queue's, in which it got its slot
 }
 
-// Slot is what a reserved task occupies; a Task embeds it. Allocation.Slot makes it.
+// Slot is the place of a reserved task in its queue and, once it runs, its share. A Task embeds it; Allocation.Slot makes it.
 type Slot struct {
 	Queue Queue
 
@@ -117,17 +116,17 @@ type Task interface{ slot() *Slot }
 
 func (s *Slot) slot() *Slot { return s }
 
-// Reply is how a reserve ended.
+// Reply says how a reserve ended.
 type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
 	Refused bool // it failed because of this queue alone
 	More    bool // there may be tasks behind those that were dropped or passed over
 }
 
-// Status is what a scheduler shows.
+// Status is a summary of a scheduler.
 type Status struct {
 	Queues    int // served
-	Busy      int // of them, those that may have tasks in Redis, or are to be reconciled
+	Busy      int // queues that may have tasks in Redis, or are to be reconciled
 	InUse     int // slots that run a task, or are allocated
 	Running   int // slots that run a task
 	Ahead     int // tasks that wait for a slot

@@ -11,7 +11,7 @@
 //	  left over every 10 s                            one host, 10 s a term         another host, within 10 s
 //	Declarer    its plugins change; once a minute     each host, for its plugins    the declarations stay for days
 //	  absent    once a minute                         one host, a minute's term     another host, within a minute
-//	Advancer    a task ended that others wait for     each host; the first is done  the others
+//	Advancer    a task ended that others wait for     each host, the first in time  the others do it
 //
 // Where one host works, it takes a term of the duty in Redis (TakeDuty of sdk/queue). A term ends by itself, so that a host
 // that dies keeps nobody from the work; under load, a host that is done with its half gives the term back, so that others get
@@ -23,6 +23,5 @@
 // schedule or one publication does not stop the work on the others. What a run left undone, the next poll or term finds again.
 //
 // Recovery takes an expired lease for a dead host only if this session renewed its own lease for a whole lease (Steadiness):
-// after an outage of Redis all leases have expired. It takes nobody for dead either after Redis's clock was set, until all have
-// renewed.
+// after an outage of Redis all leases have expired. After Redis's clock was set, it waits likewise until all have renewed.
 package upkeep

@@ -12,8 +12,7 @@ import (
 // moveTerm is how long a host may move before another one may.
 const moveTerm = 5 * time.Second
 
-// Moves are what to do in a queue: move tasks that are due, fail those that have expired, look at what blocked ones
-// wait for.
+// Moves say what to do in a queue: move due tasks, fail expired ones, look at the dependencies of blocked ones.
 type Moves struct{ Due, Expired, Recheck bool }
 
 // Mover moves scheduled tasks that are due to the pending lists, fails waiting ones that have expired, and looks at

@@ -80,7 +80,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 			err = p.publish(ctx, left)
 		}
 		if err == nil {
-			err = fleet.PostponeUnpublished(ctx, left) // those that cannot be published keep no others from it
+			err = fleet.PostponeUnpublished(ctx, left) // so that publications that fail do not stop the rest
 		}
 		more = len(left) == queue.MaxUnpublished
 	}
