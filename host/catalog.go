@@ -10,16 +10,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// catalog knows which queues this host serves, and by which plugins.
+// catalog knows which queues of a tenant this host serves, and by which plugins.
 type catalog struct {
 	directory *plugins.Directory
 	config    *Config
+	tenant    string // "" for refused alone
 }
 
+// of is the catalog of a tenant.
+func (c catalog) of(tenant string) catalog { return catalog{c.directory, c.config, tenant} }
+
 // queues lists the tenant's queues.
-func (c *catalog) queues(tenant string) map[string]bool {
+func (c catalog) queues() map[string]bool {
 	queues := make(map[string]bool)
-	for _, binding := range c.directory.BindingsOf(tenant) {
+	for _, binding := range c.directory.BindingsOf(c.tenant) {
 		if c.config.serves(binding.Queue) {
 			queues[binding.Queue] = true
 		}
@@ -28,8 +32,8 @@ func (c *catalog) queues(tenant string) map[string]bool {
 }
 
 // maxQueues is how many queues the tenant may have.
-func (c *catalog) maxQueues(tenant string) int {
-	if own := c.directory.MaxQueues(tenant); own > 0 {
+func (c catalog) maxQueues() int {
+	if own := c.directory.MaxQueues(c.tenant); own > 0 {
 		return min(own, c.config.MaxQueues)
 	}
 	return c.config.MaxQueues
@@ -37,18 +41,18 @@ func (c *catalog) maxQueues(tenant string) int {
 
 // expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters,
 // by the manifest of its plugin; both are zero for a queue without a plugin here.
-func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string) {
-	version := c.directory.Acquire(tenant, name)
+func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
+	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
 		return 0, ""
 	}
 	defer version.Release()
-	permissions := version.Permissions(tenant)
+	permissions := version.Permissions(c.tenant)
 	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
 // refused reports each plugin with a file that is refused, once for each file.
-func (c *catalog) refused(report func(tenant, plugin string)) {
+func (c catalog) refused(report func(tenant, plugin string)) {
 	for _, s := range c.directory.List() {
 		if s.State == plugins.StateRefused {
 			report(s.Tenant, s.Plugin)
@@ -57,11 +61,11 @@ func (c *catalog) refused(report func(tenant, plugin string)) {
 }
 
 // quarantined reports whether the version that serves a queue here is quarantined.
-func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantine) bool {
+func (c catalog) quarantined(name string, quarantines []queue.Quarantine) bool {
 	if len(quarantines) == 0 {
 		return false
 	}
-	version := c.directory.Acquire(tenant, name)
+	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
 		return false
 	}
@@ -72,7 +76,7 @@ func (c *catalog) quarantined(tenant, name string, quarantines []queue.Quarantin
 }
 
 // declarations lists the schedules and subscriptions of the plugins that serve the tenant's queues here.
-func (c *catalog) declarations(tenant string) (all []upkeep.Declaration) {
+func (c catalog) declarations() (all []upkeep.Declaration) {
 	names := make(map[string]bool)
 	add := func(one upkeep.Declaration) {
 		if name := one.Name(); c.config.serves(one.Queue) && !names[name] {
@@ -80,12 +84,12 @@ func (c *catalog) declarations(tenant string) (all []upkeep.Declaration) {
 			all = append(all, one)
 		}
 	}
-	for _, binding := range c.directory.BindingsOf(tenant) {
-		version := c.directory.Acquire(tenant, binding.Queue)
+	for _, binding := range c.directory.BindingsOf(c.tenant) {
+		version := c.directory.Acquire(c.tenant, binding.Queue)
 		if version == nil {
 			continue
 		}
-		if version.Permissions(tenant).Undeclared("") != nil { // of a common plugin; a tenant's own would not be served
+		if version.Permissions(c.tenant).Undeclared("") != nil { // of a common plugin; a tenant's own would not be served
 			version.Release()
 			continue
 		}
@@ -106,8 +110,8 @@ func (c *catalog) declarations(tenant string) (all []upkeep.Declaration) {
 }
 
 // runs reports whether a plugin serves a queue of the tenant here.
-func (c *catalog) runs(tenant, plugin string) bool {
-	return slices.ContainsFunc(c.directory.BindingsOf(tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
+func (c catalog) runs(plugin string) bool {
+	return slices.ContainsFunc(c.directory.BindingsOf(c.tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
 }
 
 // StateLeftOut is the state of a plugin that could serve, but the host serves none of its queues: see Config.Queues.

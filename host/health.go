@@ -161,8 +161,8 @@ func (h *health) answered(op string) (over bool) {
 	return over
 }
 
-// failedQuietly counts a failure that costs nothing but time.
-func (h *health) failedQuietly(op string, err error) {
+// FailedQuietly counts a failure that costs nothing but time.
+func (h *health) FailedQuietly(op string, err error) {
 	h.metrics.RedisError(op)
 	h.logger.Debug("Redis did not serve", "op", op, "error", reasons(err))
 }

@@ -50,7 +50,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	h := &Host{
 		started: time.Now(),
 		common: common{
-			config: config, metrics: m, catalog: &catalog{directory, &config},
+			config: config, metrics: m, catalog: catalog{directory: directory, config: &config},
 			scheduler: dispatcher.scheduler, dispatcher: dispatcher,
 			workers: &workers{next: make(chan func())}, services: guest.New(config.Services),
 			calls:   config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(16)), len(clients)),
@@ -200,7 +200,8 @@ func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 
 // about returns what the host publishes in a tenant's node hash: nothing about other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	list, declared := []PluginInfo{}, h.catalog.declarations(t.name)
+	catalog := h.catalog.of(t.name)
+	list, declared := []PluginInfo{}, catalog.declarations()
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := PluginInfo{
@@ -225,7 +226,7 @@ func (h *Host) about(t *tenant) map[string]string {
 			list = append(list, info)
 		}
 	}
-	queues := append([]string{}, slices.Sorted(maps.Keys(h.catalog.queues(t.name)))...)
+	queues := append([]string{}, slices.Sorted(maps.Keys(catalog.queues()))...)
 	address, _ := h.address.Load().(string)
 	scheduled := h.scheduler.Status()
 	return map[string]string{

@@ -27,7 +27,6 @@ type intake struct {
 	lease     *leaseKeeper
 	polls     *upkeep.Duty // the poller's
 	shipper   *shipper
-	expiry    func(queue string) (maxAge time.Duration, dead string)
 	workers   *workers
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
@@ -102,7 +101,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 func (in *intake) request(a *schedule.Allocation) queue.ReserveRequest {
 	version := versionOf(a)
 	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
-	maxAge, _ := in.expiry(a.Queue.Name)
+	maxAge, _ := in.access.catalog.expiry(a.Queue.Name)
 	return queue.ReserveRequest{
 		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest, Version: plugin.Version,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
@@ -176,7 +175,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply queu
 	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
 		in.lease.lost()
 	case away && version == nil: // the queue may be left: no reserve follows that ends the trouble
-		in.health.failedQuietly(opReserve, reply.Err)
+		in.health.FailedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
 		in.health.Failed(opReserve, a.Queue.Name, reply.Err)
 	}

@@ -22,7 +22,6 @@ const (
 type lookout struct {
 	upkeep.Duty
 	access    *tenantAccess
-	health    *health
 	scheduler *schedule.Scheduler
 	poll      func()
 	until     atomic.Int64 // in Unix nanoseconds
@@ -43,7 +42,7 @@ func (l *lookout) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	changed, err := l.access.client.Fleet().Changed(ctx, empty, stalled)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		l.health.failedQuietly(opPoll, err) // the next poll reports it
+		l.Reports.FailedQuietly(opPoll, err) // the next poll reports it
 	case changed:
 		l.poll()
 	}

@@ -29,7 +29,6 @@ type poller struct {
 	lookout   *lookout
 	registrar *registrar
 	interval  time.Duration
-	expiry    func(queue string) (maxAge time.Duration, dead string)
 	most      int64 // how many queues it looks at beside the served ones, and as many where it found tasks
 
 	from int64           // where the next poll goes on
@@ -76,7 +75,7 @@ func (p *poller) poll(ctx context.Context) error {
 			if p.scheduler.Polled(at) && p.interval > lookInterval {
 				p.lookout.begin()
 			}
-			maxAge, _ := p.expiry(look.Queue)
+			maxAge, _ := p.access.catalog.expiry(look.Queue)
 			what.Expired = what.Expired || maxAge > 0
 		} else {
 			p.scheduler.PolledEmpty(at, wakes)

@@ -24,9 +24,7 @@ const registerQueues = 1000
 // repeats what failed.
 type registrar struct {
 	upkeep.Duty
-	health    *health
 	access    *tenantAccess
-	desired   func() map[string]bool // lists the queues that the session should listen to
 	watch     *queue.Watch
 	scheduler *schedule.Scheduler
 	source    schedule.Source
@@ -57,7 +55,7 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 			r.followed.Store(false)
 			return 0, 0, err
 		}
-		r.health.Succeeded(opRegister, "") // a change that failed may have been taken back
+		r.Reports.Succeeded(opRegister, "") // a change that failed may have been taken back
 		r.publish()
 	}
 	if time.Now().After(r.recheck) {
@@ -73,12 +71,12 @@ func (r *registrar) update(ctx context.Context) error {
 	record := func(name string, err error) (fatal error) {
 		switch {
 		case err == nil:
-			r.health.Succeeded(opRegister, name)
+			r.Reports.Succeeded(opRegister, name)
 			return nil
 		case ctx.Err() != nil:
 			return err
 		}
-		r.health.Failed(opRegister, name, err)
+		r.Reports.Failed(opRegister, name, err)
 		if queue.IsUnavailable(err) {
 			return err
 		}
@@ -121,7 +119,7 @@ func (r *registrar) complete() bool {
 
 // changes lists the queues to listen to (true) and those to leave (false).
 func (r *registrar) changes() map[string]bool {
-	changes := r.desired()
+	changes := r.access.catalog.queues()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, listens := range r.listens {
@@ -154,7 +152,7 @@ func (r *registrar) serve(ctx context.Context, names []string) []error {
 	}
 	if err := r.watch.Add(ctx, served...); err != nil && ctx.Err() == nil {
 		// The poll finds what is not announced; the subscription comes back by itself.
-		r.health.failedQuietly(opSubscribe, err)
+		r.Reports.FailedQuietly(opSubscribe, err)
 	}
 	return errs
 }
@@ -167,8 +165,8 @@ func (r *registrar) leave(ctx context.Context, name string) error {
 	}
 	r.set(name, false)
 	r.scheduler.Leave(r.access.queue(name))
-	r.health.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
-	_ = r.watch.Remove(ctx, name)       // without it, messages of a queue that is not served are passed over
+	r.Reports.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
+	_ = r.watch.Remove(ctx, name)        // without it, messages of a queue that is not served are passed over
 	r.access.logger.Info("left queue", "queue", name)
 	return nil
 }
@@ -183,7 +181,7 @@ func (r *registrar) registerAgain(ctx context.Context) {
 		r.access.logger.Warn("queue did not know this listener any more: registered again", "queue", name)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.health.failedQuietly(opRegister, err) // the next time
+		r.Reports.FailedQuietly(opRegister, err) // the next time
 	}
 }
 

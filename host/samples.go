@@ -68,10 +68,10 @@ func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.
 // samplesOf reads the queues of one tenant.
 func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metrics.QueueSample, err error) {
 	tenant := a.client.Tenant()
-	served := h.catalog.queues(tenant)
+	served := a.catalog.queues()
 	own, dead := maps.Clone(served), make(map[string]bool)
 	for name := range served {
-		if _, letters := h.catalog.expiry(tenant, name); letters != "" {
+		if _, letters := a.catalog.expiry(name); letters != "" {
 			own[letters], dead[letters] = true, true
 		}
 	}
@@ -111,7 +111,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,
 			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
-			Quarantined: h.catalog.quarantined(tenant, name, quarantines), Paused: stat.Paused,
+			Quarantined: a.catalog.quarantined(name, quarantines), Paused: stat.Paused,
 		}
 		if dead[name] {
 			waiting := stat.Depth[queue.Pending] + stat.Depth[queue.Scheduled]

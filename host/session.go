@@ -45,7 +45,7 @@ type session struct {
 // common is shared by the sessions of all tenants.
 type common struct {
 	config     Config
-	catalog    *catalog
+	catalog    catalog
 	scheduler  *schedule.Scheduler
 	dispatcher *dispatcher
 	workers    *workers
@@ -58,11 +58,11 @@ type common struct {
 // newSession makes a session that drain ends, which closes draining; about returns what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
 	tenant, node, logger := client.Tenant(), client.Node(), c.config.Logger.With("tenant", client.Tenant())
+	catalog := c.catalog.of(tenant)
 	access := &tenantAccess{
-		client: client, node: node, logger: logger, calls: c.calls, results: c.results,
-		queues: &knownQueues{most: c.catalog.maxQueues(tenant), names: make(map[string]int64)},
+		client: client, node: node, catalog: catalog, logger: logger, calls: c.calls, results: c.results,
+		queues: &knownQueues{most: catalog.maxQueues(), names: make(map[string]int64)},
 	}
-	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
 	health := newHealth(c.metrics, logger, c.dispatcher.plan)
 	duty := func(op string, first time.Duration) upkeep.Duty {
 		return upkeep.Duty{Reports: health, Op: op, First: first}
@@ -76,34 +76,31 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	fleet := upkeep.New(&upkeep.Config{
 		Client: client, Node: node, Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
 		Purge:  queue.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
-		Expiry: expiry, Poll: polls.AskIn,
+		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins, Publish: lease.published,
 		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
 			return access.borrow(ctx, c.calls, copies*size)
 		},
-		Declared: func() []upkeep.Declaration { return c.catalog.declarations(tenant) },
-		Serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
-		Running:  runningPlugins, Publish: lease.published,
 	})
-	shipper := &shipper{Duty: duty("", upkeep.UntilAsked), node: node, tasks: tasks, health: health}
-	tally := &tally{Duty: duty("", upkeep.UntilAsked), node: node, health: health}
+	shipper := &shipper{Duty: duty("", upkeep.UntilAsked), node: node, tasks: tasks, metrics: c.metrics}
+	tally := &tally{Duty: duty("", upkeep.UntilAsked), node: node}
 	settler := &settler{
 		access: access, tasks: tasks, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health, ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff.Pause),
 	}
 	intake := &intake{
-		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: lease, polls: polls, shipper: shipper, expiry: expiry,
+		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: lease, polls: polls, shipper: shipper,
 		workers: c.workers, ahead: settler.ahead, quarantined: make(map[string]string),
 		runner: &runner{common: c, access: access, tasks: tasks, settler: settler, draining: draining},
 	}
 	registrar := &registrar{
-		Duty: duty("", 0), access: access, health: health, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: watch,
+		Duty: duty("", 0), access: access, watch: watch,
 		scheduler: c.scheduler, source: intake, publish: lease.publish, listens: make(map[string]bool), refused: make(map[string]bool),
 	}
-	lookout := &lookout{Duty: duty("", upkeep.UntilAsked), access: access, health: health, scheduler: c.scheduler, poll: polls.Ask}
+	lookout := &lookout{Duty: duty("", upkeep.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}
 	poller := &poller{
 		Duty: polls, access: access, scheduler: c.scheduler, upkeep: fleet, lookout: lookout, registrar: registrar, interval: c.config.Poll,
-		expiry: expiry, most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
+		most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
 	}
 	canceller := &canceller{Duty: duty(opControl, client.Lease()/3), access: access, tasks: tasks, drain: drain}
 	auditor := &auditor{Duty: duty("", client.Lease()), intake: intake, registrar: registrar}
@@ -136,10 +133,10 @@ func (s *session) work(ctx context.Context) error {
 	loops.Go(func() { s.settler.Run(ctx) })
 	loops.Go(func() {
 		if err := s.watch.Control(ctx, func() { s.canceller.Ask(); s.upkeep.Ticker.Ask() }); err != nil && ctx.Err() == nil {
-			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
+			s.health.FailedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
 		if err := s.watch.Ended(ctx, s.upkeep.Advancer.Ask); err != nil && ctx.Err() == nil {
-			s.health.failedQuietly(opSubscribe, err)
+			s.health.FailedQuietly(opSubscribe, err)
 		}
 		s.watch.Run(ctx, func(name string) { s.scheduler.Announced(s.access.queue(name)) })
 	})
@@ -162,8 +159,8 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := s.access.client.SetMaxQueues(ctx, s.catalog.maxQueues(s.access.client.Tenant())); err != nil {
-				s.health.failedQuietly(opJoin, err) // other hosts have the same bound
+			if err := s.access.client.SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
+				s.health.FailedQuietly(opJoin, err) // other hosts have the same bound
 			}
 			reached()
 			s.health.Succeeded(opJoin, "")
@@ -171,7 +168,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 			reached()
 			s.health.Failed(opJoin, "", err)
 		case ctx.Err() == nil:
-			s.health.failedQuietly(opJoin, err) // the tenant reports it
+			s.health.FailedQuietly(opJoin, err) // the tenant reports it
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/upkeep"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -17,9 +18,9 @@ const shipInterval = 500 * time.Millisecond
 // asks for it until there are no tasks.
 type shipper struct {
 	upkeep.Duty
-	health *health
-	node   *queue.Node
-	tasks  *taskSet
+	node    *queue.Node
+	tasks   *taskSet
+	metrics *metrics.Metrics
 }
 
 // RunOnce implements upkeep.Worker.
@@ -73,7 +74,7 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	if len(logs) > 0 {
 		s.retry(ctx, s.node.AppendLogs(ctx, logs), func(i int) {
 			at := writers[i].Queue
-			s.health.metrics.LogLinesDropped(at.Tenant, at.Name, writers[i].log.putBack(logs[i].Lines))
+			s.metrics.LogLinesDropped(at.Tenant, at.Name, writers[i].log.putBack(logs[i].Lines))
 		})
 	}
 	if len(reports) > 0 {
@@ -91,6 +92,6 @@ func (s *shipper) retry(ctx context.Context, errs []error, putBack func(i int)) 
 		}
 	}
 	if failure != nil && ctx.Err() == nil {
-		s.health.failedQuietly(opLog, failure)
+		s.Reports.FailedQuietly(opLog, failure)
 	}
 }

@@ -14,7 +14,6 @@ const tallyPause = 5 * time.Second
 // tally counts the outcomes of a session's tasks, by queue and version.
 type tally struct {
 	upkeep.Duty
-	health *health
 	node   *queue.Node
 	counts queue.Tallies
 }
@@ -49,6 +48,6 @@ func (t *tally) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 
 func (t *tally) write(ctx context.Context) {
 	if err := t.counts.Write(ctx, t.node); err != nil {
-		t.health.failedQuietly(opTally, err)
+		t.Reports.FailedQuietly(opTally, err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package schedule decides which task runs next on a host: which queue gets a free slot, whether the memory suffices, and which
-// tasks are reserved before a slot is free. It knows neither Redis nor plugins: events tell it what happened, and Plan answers
-// with a Round that the host carries out.
+// Package schedule decides which task runs next on a host: which queue gets a free slot, whether the memory suffices,
+// and which tasks are reserved before a slot is free. It knows neither Redis nor plugins: events tell it what happened,
+// and Plan answers with a Round that the host carries out.
 //
 //	messages, polls ──Announced, Polled, PolledEmpty──▶ ┌───────────┐
 //	registrations ──Serve, Leave, Reconcile, Abandon──▶ │ Scheduler │ ──Plan──▶ Round, for each source:
@@ -10,9 +10,9 @@
 //	                                             admission ▼    │ measured, evicted
 //	                                                      Evictor ──▶ Cache
 //
-// Plan is no function of a copied state: it commits slots and memory while it decides, under the one lock of the Scheduler,
-// because tasks end meanwhile on many goroutines and a host may serve thousands of queues. But it does no I/O, starts no goroutine
-// and no timer, and gets the time as an argument: the same events lead to the same Round.
+// Plan is no function of a copied state: it commits slots and memory while it decides, under the one lock of the
+// Scheduler, because tasks end meanwhile on many goroutines and a host may serve thousands of queues. But it does no
+// I/O, starts no goroutine and no timer, and gets the time as an argument: the same events lead to the same Round.
 //
 // # States of a queue
 //
@@ -27,8 +27,8 @@
 //	a reserve brought none, or failed             Ready   Ready   Seen     Seen     if there may be tasks
 //	a reserve brought none                        Empty   Empty   Stalled  Stalled
 //
-// PolledEmpty changes nothing if another event came after the poll was asked. A reserve may have left tasks if it brought as many
-// as were asked for, if an event came meanwhile, or if it dropped or passed over IDs.
+// PolledEmpty changes nothing if another event came after the poll was asked. A reserve may have left tasks if it
+// brought as many as were asked for, if an event came meanwhile, or if it dropped or passed over IDs.
 //
 // What may be asked depends on more:
 //
@@ -44,12 +44,13 @@
 //
 // # Fairness
 //
-// A free slot goes to the queue with the fewest running tasks, and among equals to the one that was served longest ago. With
-// several sources each gets at most half of the slots in one plan: one whose Redis hangs must not keep them all. Results that
-// wait to be settled count like slots. A queue of short tasks keeps its slot for a turn of 4 ms.
+// A free slot goes to the queue with the fewest running tasks, and among equals to the one that was served longest ago.
+// With several sources each gets at most half of the slots in one plan: one whose Redis hangs must not keep them all.
+// Results that wait to be settled count like slots. A queue of short tasks keeps its slot for a turn of 4 ms.
 //
 // # Failure
 //
-// A source that cannot reserve is passed over; its tasks run on. An allocation ends in every case with Reserved, Cancel or
-// Release. Tasks that were reserved ahead and get no slot within 20 ms go back, and so do all of them when the host ends.
+// A source that cannot reserve is passed over; its tasks run on. An allocation ends in every case with Reserved, Cancel
+// or Release. Tasks that were reserved ahead and get no slot within 20 ms go back, and so do all of them when the host
+// ends.
 package schedule

@@ -143,6 +143,7 @@ func (h *health) Succeeded(op, queue string) {
 }
 
 func (h *health) NoDeadLetter(string, string, string) {}
+func (h *health) FailedQuietly(string, error)         {}
 
 func (h *health) healthy() bool {
 	h.mu.Lock()

@@ -27,6 +27,8 @@ const (
 type Health interface {
 	Failed(op, queue string, err error)
 	Succeeded(op, queue string)
+	// FailedQuietly records a failure that costs nothing but time.
+	FailedQuietly(op string, err error)
 	// NoDeadLetter records why the dead letter of a failed task was not written; "" if it was.
 	NoDeadLetter(op, queue, why string)
 }
