@@ -34,7 +34,7 @@ type Config struct {
 	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default:
 	// all). The last match decides.
 	Queues []string
-	// Grace is how long running tasks may go on after the host was told to end (default 30 s).
+	// Grace is how long running tasks may go on when the host ends (default 30 s).
 	Grace time.Duration
 	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s). For an hour after
 	// it found some, it looks at idle queues every second.

@@ -16,7 +16,7 @@ type dispatcher struct {
 	due       chan struct{} // has a token when there may be something to plan; never closed
 }
 
-// newDispatcher makes a scheduler and its dispatcher; running is told how many slots run a task.
+// newDispatcher makes a scheduler and its dispatcher; running is called with the number of slots that run a task.
 func newDispatcher(config Config, directory *plugins.Directory, running func(n int)) *dispatcher {
 	due := make(chan struct{}, 1)
 	return &dispatcher{due: due, scheduler: schedule.New(schedule.Config{
@@ -90,7 +90,7 @@ func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool,
 	for source, work := range round.Work {
 		in, _ := source.(*intake)
 		for _, t := range work.Begin {
-			in.start(context.WithoutCancel(ctx), t) // tasks end when they are told
+			in.start(context.WithoutCancel(ctx), t) // a stopped task is cancelled by itself
 		}
 		if len(work.Return) > 0 {
 			in.runner.giveBack(work.Return)

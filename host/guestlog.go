@@ -23,7 +23,7 @@ const (
 	maxObjects = 4
 	// traceback begins an exception in Python; the line that names it comes last.
 	traceback = "Traceback (most recent call last):"
-	// fatal begins what Go's runtime tells of its end, announced the lines that may come before.
+	// fatal begins the report of Go's runtime that it ends, announced the lines that may come before.
 	fatal, announced = "fatal error: ", "runtime: "
 )
 
@@ -136,7 +136,7 @@ func (g *guestLog) end() {
 	g.trace, g.size, g.named = nil, 0, 0
 }
 
-// headline finds the line of the trace that tells what happened, -1 if it is none of a trace so far.
+// headline finds the line of the trace that names the error, -1 if there is none yet.
 func (g *guestLog) headline() int {
 	switch first := g.trace[0]; {
 	case first == traceback:

@@ -33,7 +33,7 @@ type Host struct {
 	address atomic.Value // string: see Listening
 }
 
-// Listening tells the host the address of its web server, which it publishes.
+// Listening sets the address of the web server, which the host publishes.
 func (h *Host) Listening(address string) { h.address.Store(address) }
 
 // New makes a host for the tenants of the clients, whose plugins are in the directory. It owns neither the clients nor
@@ -157,7 +157,7 @@ func (h *Host) drain() {
 	}
 }
 
-// followPlugins tells the sessions which queues to serve whenever that changes.
+// followPlugins has the sessions follow whenever the served queues change.
 func (h *Host) followPlugins(ctx context.Context) {
 	shown := make(map[schedule.Queue]bool) // the queues that have series
 	for {
@@ -240,7 +240,7 @@ func (h *Host) about(t *tenant) map[string]string {
 	}
 }
 
-// seconds writes a time as Redis has them.
+// seconds formats a time as in Redis.
 func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1000) }
 
 // jsonText writes a value that always can be written.
@@ -269,7 +269,7 @@ func (h *Host) topicSamples() (all []metrics.TopicSample) {
 	return all
 }
 
-// up tells for each tenant that is not drained whether Redis lets the host serve it.
+// up reports for each tenant that is not drained whether Redis lets the host serve it.
 func (h *Host) up() map[string]bool {
 	up := make(map[string]bool, len(h.tenants))
 	for name, t := range h.tenants {

@@ -72,7 +72,7 @@ func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocatio
 	}
 }
 
-// reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave tasks that nobody knows of.
+// reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave reserved tasks that no host runs.
 func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allocation) {
 	if len(allocations) == 0 {
 		return
@@ -172,7 +172,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply queu
 		Failed: reply.Err != nil, Refused: reply.Err != nil && !away, More: reply.Dropped > 0 || reply.Passed > 0,
 	}, now)
 	switch {
-	case errors.Is(reply.Err, queue.ErrLeaseLost): // whatever renewals say, which may go to another server
+	case errors.Is(reply.Err, queue.ErrLeaseLost): // even if renewals succeed: they may reach another server
 		in.lease.lost()
 	case away && version == nil: // the queue may be left: no reserve follows that ends the trouble
 		in.health.FailedQuietly(opReserve, reply.Err)
@@ -185,7 +185,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply queu
 	if len(tasks) > 0 {
 		in.shipper.AskIn(shipInterval)
 	}
-	ctx = context.WithoutCancel(ctx) // tasks end when they are told
+	ctx = context.WithoutCancel(ctx) // a stopped task is cancelled by itself
 	for _, t := range begun {
 		in.start(ctx, t)
 	}

@@ -434,7 +434,7 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	}
 }
 
-// failureFields are what the log tells of a failure.
+// failureFields are the fields of a failure in the log.
 func failureFields(f *queue.Failure) []any {
 	_, trace, _ := strings.Cut(f.Message, "\n")
 	return append([]any{"reason", string(f.Reason), "error", f.Headline()}, traceFields(cmp.Or(trace, strings.Join(f.Backtrace, "\n")))...)

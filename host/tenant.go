@@ -40,7 +40,7 @@ func (t *tenant) isDraining() bool {
 	}
 }
 
-// problem tells why no tasks of the tenant can be taken; "" if they can.
+// problem returns why no tasks of the tenant can be reserved; "" if they can.
 func (t *tenant) problem() string {
 	switch s := t.session.Load(); {
 	case t.isDraining():

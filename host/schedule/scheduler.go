@@ -47,14 +47,14 @@ type Config struct {
 	MaxReserve, MaxSettle int // tasks of one queue that one call reserves, settles
 	// Acquire returns the version that serves a queue, retained; nil: none.
 	Acquire func(Queue) *Version
-	// Running is told how many slots run a task whenever that changes, and Wake is called when there may be something
-	// to plan. Both may be called with the scheduler's lock held, and must not block.
+	// Running is called with the number of slots that run a task whenever that changes, and Wake when there may be
+	// something to plan. Both may be called with the scheduler's lock held, and must not block.
 	Running func(n int)
 	Wake    func()
 }
 
 // Scheduler decides which queue gets the next free slot. Events change what it knows, and Plan decides. It does no I/O
-// and has no timers: a test tells it everything. Its methods are safe for concurrent use.
+// and has no timers. Its methods are safe for concurrent use.
 type Scheduler struct {
 	config Config
 
