@@ -16,18 +16,20 @@ BENCH   ?= .
 # sources, no commit yet) the build must not fail over it.
 vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
 
-# The race detector is linked by a C compiler.
-race = $(if $(shell command -v $(firstword $(shell go env CC))),-race)
+# What tests build is what users build, so that all is compiled once; what vet finds is lint's.
+plain = CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath" go test -vet=off -count=$(COUNT) -timeout=$(TIMEOUT)
 
-# The rewriter computes on one goroutine, and its tests compile some thousands of modules, for which the race
-# detector takes ten times as long: it has nothing to find there, nor where the guests of other tests are built, nor where
-# the guests are what is tested, for the host has tests of its own, nor where the program runs as users have it.
-# What a task leaves to the next is looked for without it as well, and then in guests in Go, JavaScript and Python, too.
-single   = %/runtime/wasm %/runtime/runtimetest %/sdk %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
+# Modules of their own, whose dependencies the program does not have: comparisons with peers, a fleet with faults.
+modules = runtime/peers host/chaos
+
+# The race detector has nothing to find in the rewriter, which computes on one goroutine and whose tests compile some thousands
+# of modules, nor where guests are what is tested: the host has tests of its own. There it takes ten times as long.
+unraced  = %/runtime/wasm %/runtime/runtimetest %/sdk/e2e %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
            %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
-packages = $(shell go list $(PKG))
-unraced  = $(filter $(single),$(packages))
-raced    = $(filter-out $(single),$(packages))
+raced    = $(filter-out $(unraced),$(shell go list $(PKG)))
+
+# The slowest packages.
+slow = $(unraced) %/cmd/quern %/host %/host/api/page %/runtime
 
 # The tests of languages whose engines have not been built are left out.
 engineless = $(foreach language,javascript python,$(if $(wildcard build/engines/$(language).wasm),,$(language)))
@@ -89,24 +91,25 @@ deps-all: deps engines ## bring what the tests of all languages and of the page 
 
 .PHONY: test
 test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
-	@$(if $(race),,echo 'test: no C compiler ($(shell go env CC)), so without the race detector' >&2)
-	$(if $(unraced),go test -count=$(COUNT) -timeout=$(TIMEOUT) $(unraced))
-	$(if $(filter %/runtime,$(packages)),go test -count=$(COUNT) -timeout=$(TIMEOUT) -run='^Test(Residue|SoakEngines)' ./runtime)
-	$(if $(filter %/runtime,$(packages)),cd runtime/peers && go test -count=$(COUNT) -timeout=$(TIMEOUT) .)
-	$(if $(raced),$(if $(race),CGO_ENABLED=1) go test $(race) -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
+	$(plain) $(PKG)
+	$(if $(filter ./...,$(PKG)),for module in $(modules); do (cd $$module && $(plain) ./...); done)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
+.PHONY: quick
+quick: deps ## run the tests of the quicker packages, for work in progress
+	$(plain) $(filter-out $(slow),$(shell go list ./...))
+
 .PHONY: race
-race: deps ## the same with the race detector or not at all
-	CGO_ENABLED=1 go test -race -count=$(COUNT) -timeout=$(TIMEOUT) $(PKG)
+race: deps ## run the tests of what is concurrent with the race detector, which needs a C compiler
+	$(if $(raced),CGO_ENABLED=1 go test -race -vet=off -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
 
 .PHONY: examples
 examples: deps ## build and run the examples as their READMEs say
-	go test -count=$(COUNT) -timeout=$(TIMEOUT) ./examples/...
+	$(plain) ./examples/...
 
 .PHONY: e2e
 e2e: deps ## run the command line's end-to-end tests alone
-	go test -count=$(COUNT) -timeout=$(TIMEOUT) ./cmd/...
+	$(plain) ./cmd/...
 
 .PHONY: bench
 bench: deps ## run the benchmarks (PKG=./runtime BENCH=Run COUNT=10 for benchstat)
@@ -116,7 +119,7 @@ bench: deps ## run the benchmarks (PKG=./runtime BENCH=Run COUNT=10 for benchsta
 chaos: deps ## break a fleet for a minute and read its books (QUERN_CHAOS_SEED=N repeats a plan)
 	QUERN_CHAOS=full go test -count=1 -run='^TestHostile(Stop|BesideGC|Pauses)$$' ./runtime
 	QUERN_CHAOS=full go test -count=1 -run='^Test(NoStarvation|TickerAlone)$$' ./plugins
-	QUERN_CHAOS=full go test -v -count=1 -timeout=30m ./host/chaos
+	cd host/chaos && QUERN_CHAOS=full go test -v -count=1 -timeout=30m .
 
 .PHONY: soak
 soak: deps ## look for what a task leaves to the next in 100,000 in each reset mode; leaks; 100 idle plugins, also of interpreters; the compiler's faults
@@ -128,20 +131,26 @@ bench-peers: deps ## what a task costs here, in wazero and Extism; in each langu
 	.ci/peers
 	cd runtime/peers && go test -run='^$$' -bench='$(BENCH)' -benchtime=1x -timeout=3h .
 
+.PHONY: figures
+figures: deps ## measure whole queues beside others, and write what the README shows of it (about twenty minutes)
+	.ci/peers
+	cd runtime/peers && QUERN_BENCH_OUT=$(abspath build/figures) go test -run='^$$' -bench=Queues -benchtime=1x -timeout=3h .
+	.ci/figures build/figures
+
 .PHONY: lint
 lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod
 	go vet ./...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 	go mod tidy -diff
-	cd runtime/peers && go vet ./... && go mod tidy -diff
 	.ci/golangci-lint run ./...
+	for module in $(modules); do (cd $$module && go vet ./... && go mod tidy -diff && $(CURDIR)/.ci/golangci-lint run ./...); done
 
 .PHONY: fmt
 fmt: ## format all Go files (gofumpt)
 	.ci/golangci-lint fmt ./...
 
 .PHONY: check
-check: lint test ## lint and test, what CI runs
+check: lint test race ## lint, test and race, what CI runs
 
 .PHONY: clean
 clean: ## remove build/

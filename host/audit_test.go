@@ -126,7 +126,8 @@ func TestFailoverToAnOlderState(t *testing.T) {
 	}
 	n.wait(id)
 	n.eventually("the host is done with it", func() bool { return n.metric("quern_tasks_total", "outcome", "complete") == 1 })
-	<-time.After(2 * time.Second) // two audits find everything in order
+	settled := time.Now()
+	n.eventually("two audits find everything in order", func() bool { return time.Since(settled) > 2*time.Second })
 	for key, value := range older {
 		if err := n.rdb.RestoreReplace(n.ctx, n.tenant+key, 0, value).Err(); err != nil {
 			t.Fatal(err)

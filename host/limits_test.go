@@ -20,7 +20,7 @@ func TestCPULimit(t *testing.T) {
 			"retry": "{limits: {cpu: 10ms}, retry: {max_attempts: 2, base: 1ms, min: 1ms}}",
 		},
 	})
-	timeout := queue.Options{Timeout: 20 * time.Second} // the test's own end of what is not stopped
+	timeout := queue.Options{Timeout: 10 * time.Minute} // the test's own end of what is not stopped
 	for queueName, value := range map[string]string{"own": "10ms", "ceiling": "100ms", "bare": "100ms"} {
 		task := n.wait(n.enqueueAs(queueName, "", timeout))
 		remedy := "the host allows no more, see --max-cpu"

@@ -20,9 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -32,7 +32,7 @@ import (
 )
 
 // patience bounds what a test waits for.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // compiled is a compile cache that all tests share; set by TestMain.
 var compiled string
@@ -112,7 +112,7 @@ func start(t testing.TB, s settings) *node {
 		log: &logBuffer{}, ended: make(chan error, 1),
 	}
 	var cancel context.CancelFunc
-	n.ctx, cancel = context.WithTimeout(context.Background(), patience)
+	n.ctx, cancel = context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	n.client = n.clientOf(n.tenant)
 	for name, module := range s.guests {
@@ -361,15 +361,7 @@ func (n *node) wait(id string) *queue.Task {
 // eventually waits for a condition.
 func (n *node) eventually(what string, condition func() bool) {
 	n.t.Helper()
-	eventually(n.t, n.ctx, what, condition)
-}
-
-// eventually waits for a condition, looking every few milliseconds.
-func eventually(t testing.TB, ctx context.Context, what string, condition func() bool) {
-	t.Helper()
-	if !expecttest.Until(ctx, condition) {
-		t.Fatalf("never: %s", what)
-	}
+	require.Eventually(n.t, condition, patience, 5*time.Millisecond, what)
 }
 
 // serving waits until the host has registered for the queues.

@@ -199,7 +199,7 @@ func TestServicesInGo(t *testing.T) {
 		Config: Config{Services: guest.Config{KV: map[string]*kv.Store{tenant: kv.New(server.Client(t), tenant)}, Secrets: secrets}},
 		guests: map[string][]byte{"go": built},
 		yaml: map[string]string{"go": `
-limits: {timeout: 50s}
+limits: {timeout: 10m}
 config: {size: 200x200}
 warm: {input: go.yaml}
 capabilities:

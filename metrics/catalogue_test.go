@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
@@ -100,9 +101,8 @@ func golden(t *testing.T, file, got string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Errorf("%s is not what is exposed; if the change is meant, run: go test ./metrics -update\ngot:\n%s\nwant:\n%s",
-			path, got, want)
+	if diff := udiff.Unified(path, "exposed", string(want), got); diff != "" {
+		t.Errorf("%s is not what is exposed; if the change is meant, run: go test ./metrics -update\n%s", path, diff)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("list %+v, want %+v", got, status)
 	}
 	events := []string{`loaded "" thumbs ok`, fmt.Sprintf(`serving "" thumbs "1.4.0" %s true`, digest)}
-	if got := f.seen.take(); !slices.Equal(got, events) {
+	if got := f.seen.drain(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
 	if v.Footprint("acme") != 1<<20+5<<10 || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
@@ -95,7 +95,7 @@ func TestSwap(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Config{}, func(dir string) { write(t, dir+"/a.wasm", guest(t, 1)) })
 	old := f.Acquire("acme", "a")
-	f.seen.take()
+	f.seen.drain()
 
 	f.write("a.wasm", guest(t, 2))
 	f.awaitRun("acme", "a", output(2))
@@ -104,7 +104,7 @@ func TestSwap(t *testing.T) {
 		fmt.Sprintf(`serving "" a "" %s true`, runtime.DigestOf(guest(t, 2))),
 		fmt.Sprintf(`serving "" a "" %s false`, runtime.DigestOf(guest(t, 1))),
 	}
-	if got := f.seen.take(); !slices.Equal(got, want) {
+	if got := f.seen.drain(); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 
@@ -134,7 +134,7 @@ func TestSameContent(t *testing.T) {
 	f := setup(t, Config{}, func(dir string) { write(t, dir+"/a.wasm", guest(t, 1)) })
 	before := f.Acquire("acme", "a")
 	defer before.Release()
-	f.seen.take()
+	f.seen.drain()
 	f.replace("a.wasm", guest(t, 1))
 	check(t, os.Chtimes(f.path("a.wasm"), time.Time{}, time.Now().Add(-time.Hour)))
 	f.write("marker.wasm", guest(t, 2)) // once it serves, a.wasm has been looked at
@@ -209,7 +209,7 @@ func TestLastGoodKept(t *testing.T) {
 	if s, ok := f.status("", "b", StateRefused); !ok || s.Digest != runtime.DigestOf([]byte("not a module")) || s.Error == "" {
 		t.Errorf("what is bad from the start is not listed when ready: %+v", f.List())
 	}
-	f.seen.take()
+	f.seen.drain()
 
 	bad := []byte("\x00asm, and then nothing that could be one")
 	f.write("a.wasm", bad)
@@ -295,14 +295,14 @@ func TestRemoveAndReturn(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Config{}, func(dir string) { write(t, dir+"/a.wasm", guest(t, 1)) })
 	held := f.Acquire("acme", "a")
-	f.seen.take()
+	f.seen.drain()
 	f.remove("a.wasm")
 	f.awaitRun("acme", "a", "")
 	if got := f.List(); len(got) != 0 {
 		t.Errorf("list %+v", got)
 	}
 	want := []string{`loaded "" a gone`, fmt.Sprintf(`serving "" a "" %s false`, runtime.DigestOf(guest(t, 1)))}
-	if got := f.seen.take(); !slices.Equal(got, want) {
+	if got := f.seen.drain(); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	if got := held.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {

@@ -68,14 +68,14 @@ func TestFilesBelongToTheVersion(t *testing.T) {
 	// Other content is another version, also if it is as long as before; who holds the old one keeps it.
 	held := f.Acquire("acme", "a")
 	defer held.Release()
-	f.seen.take()
+	f.seen.drain()
 	f.write("models/model.bin", []byte("two"))
 	second := f.awaitFiles("a", first)
 	if held.content.files != first {
 		t.Errorf("the held version's files changed from %s to %s", first, held.content.files)
 	}
 	if f.seen.count(`loaded "" a ok`) != 1 {
-		t.Errorf("events %q", f.seen.take())
+		t.Errorf("events %q", f.seen.drain())
 	}
 
 	// A file that goes, or becomes what will not be read, changes nothing but an error.

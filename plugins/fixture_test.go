@@ -12,15 +12,16 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // patience is far beyond what any condition needs, even with the race detector on a busy machine.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // fixture is a directory, what watches it, and what was said about it.
 type fixture struct {
@@ -197,10 +198,10 @@ func (f *fixture) status(tenant, plugin, state string) (Status, bool) {
 	return Status{}, false
 }
 
-// eventually waits until the condition has no objection any more.
+// eventually waits until the condition returns no error.
 func eventually(t testing.TB, condition func() error) {
 	t.Helper()
-	expecttest.NoError(t, condition)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, condition()) }, patience, 5*time.Millisecond)
 }
 
 func check(t testing.TB, err error) {
@@ -249,8 +250,8 @@ func (r *recorder) add(event string) {
 	r.events = append(r.events, event)
 }
 
-// take returns what was recorded since the last time.
-func (r *recorder) take() []string {
+// drain returns the events since the last drain.
+func (r *recorder) drain() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	events := r.events
@@ -258,7 +259,7 @@ func (r *recorder) take() []string {
 	return events
 }
 
-// count counts the events that were recorded since the last take.
+// count counts the events that were recorded since the last drain.
 func (r *recorder) count(event string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

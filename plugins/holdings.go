@@ -8,9 +8,9 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// holdings is the memory that the plugins of each tenant hold as long as they serve: files that modules carry, the descriptions
-// of modules, and what manifests name. What several plugins of a tenant share counts once; what several tenants share counts for
-// each of them, so that it stays paid for when one of them leaves.
+// holdings is the memory that the plugins of each tenant hold as long as they serve: files that modules carry, the
+// descriptions of modules, and what manifests name. What several plugins of a tenant share counts once; what several
+// tenants share counts for each of them, so that it stays paid for when one of them leaves.
 type holdings struct {
 	hold func(tenant string, bytes int64) (give func())
 
@@ -33,8 +33,8 @@ func newHoldings(hold func(tenant string, bytes int64) (give func())) *holdings 
 	return &holdings{hold: hold, held: make(map[holding]*held)}
 }
 
-// take holds a thing once more for a tenant. It returns false if there is no room for it.
-func (h *holdings) take(of holding, bytes int64) bool {
+// reserve holds a thing once more for a tenant. It returns false if there is no room for it.
+func (h *holdings) reserve(of holding, bytes int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	one := h.held[of]
@@ -50,11 +50,11 @@ func (h *holdings) take(of holding, bytes int64) bool {
 	return true
 }
 
-// takeVersion holds all that a version needs, or nothing: then it returns an error that more room would end.
-func (h *holdings) takeVersion(tenant string, m *module, c *contents) (all []holding, err error) {
-	take := func(of any, bytes int64) bool {
+// reserveVersion holds all that a version needs, or nothing: then it returns an error that more room would end.
+func (h *holdings) reserveVersion(tenant string, m *module, c *contents) (all []holding, err error) {
+	reserve := func(of any, bytes int64) bool {
 		one := holding{tenant, of}
-		if !h.take(one, bytes) {
+		if !h.reserve(one, bytes) {
 			h.release(all)
 			return false
 		}
@@ -62,14 +62,14 @@ func (h *holdings) takeVersion(tenant string, m *module, c *contents) (all []hol
 		return true
 	}
 	for _, files := range m.Carried() {
-		if !take(files, files.Size()) {
+		if !reserve(files, files.Size()) {
 			return nil, bundle.ErrNoRoom
 		}
 	}
-	if code, bytes := m.Names(); !take(code, bytes) {
+	if code, bytes := m.Names(); !reserve(code, bytes) {
 		return nil, bundle.ErrNoRoom
 	}
-	if !take(m, m.Holds()) || c.size() > 0 && !take(c, c.size()) {
+	if !reserve(m, m.Holds()) || c.size() > 0 && !reserve(c, c.size()) {
 		return nil, bundle.ErrNoRoom
 	}
 	return all, nil
@@ -88,14 +88,14 @@ func (h *holdings) release(all []holding) {
 	}
 }
 
-// loading is memory that a load takes for what it reads, until a version holds it.
+// loading is the memory reserved by a load, until a version holds it.
 type loading struct {
 	*holdings
 	tenant string
 	given  []func()
 }
 
-func (p *loading) take(bytes int64) bool {
+func (p *loading) reserve(bytes int64) bool {
 	give := p.hold(p.tenant, bytes)
 	if give != nil {
 		p.given = append(p.given, give)

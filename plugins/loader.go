@@ -66,7 +66,7 @@ type manifestsRead struct {
 func (l *loader) readManifests(ctx context.Context, tenant string, requests []manifestRequest) manifestsRead {
 	r := manifestsRead{tenant, make(map[string]manifestFile, len(requests))}
 	for _, o := range requests {
-		leave, err := l.readers.Take(ctx, tenant, o.file.fingerprint.info.Size()*decodedSize)
+		leave, err := l.readers.Acquire(ctx, tenant, o.file.fingerprint.info.Size()*decodedSize)
 		if err != nil {
 			return r
 		}
@@ -127,7 +127,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	if l.share(&r) {
 		return r
 	}
-	leave, err := l.readers.Take(ctx, o.tenant, o.weight())
+	leave, err := l.readers.Acquire(ctx, o.tenant, o.weight())
 	if err != nil {
 		r.err = err
 		return r
@@ -163,7 +163,7 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		l.finish(&r, m)
 		return r
 	}
-	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, r.reads.take, leave)
+	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, r.reads.reserve, leave)
 	if err != nil {
 		_, r.final = errors.AsType[*runtime.RefusedError](err)
 		if r.err = err; errors.Is(err, bundle.ErrNoRoom) {
@@ -221,7 +221,7 @@ func (l *loader) share(r *loadResult) (done bool) {
 func (l *loader) readFiles(r *loadResult) (err error) {
 	files := slices.Clone(r.files)
 	for _, f := range files {
-		if !r.reads.take(f.fingerprint.info.Size()) {
+		if !r.reads.reserve(f.fingerprint.info.Size()) {
 			return noRoom(r.tenant)
 		}
 	}
@@ -263,7 +263,7 @@ func (l *loader) finish(r *loadResult, m *module) {
 		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
 	}
 	r.reads.end() // what it read is the version's from here
-	held, err := l.held.takeVersion(r.tenant, m, &version.contents)
+	held, err := l.held.reserveVersion(r.tenant, m, &version.contents)
 	if err != nil {
 		l.modules.release(m)
 		r.err = noRoom(r.tenant)

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/compile"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func compileSlowly(args []string) {
 		signal.Notify(never, os.Interrupt)
 		<-never
 	}
-	if err := runtime.CompileChild(context.Background(), args, os.Stdin, os.Stdout); err != nil {
+	if err := compile.Child(context.Background(), args, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

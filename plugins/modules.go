@@ -61,9 +61,9 @@ func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Prof
 }
 
 // acquire returns the module of these bytes, held once more, and compiles it if nobody did; owners take turns at compiling.
-// All who ask for the same bytes meanwhile share the result, be it an error. take is asked for the memory of files that the module
+// All who ask for the same bytes meanwhile share the result, be it an error. reserve is asked for the memory of files that the module
 // carries. It calls leave when it needs the bytes no more.
-func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, take func(bytes int64) bool, leave func()) (*module, error) {
+func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, reserve func(bytes int64) bool, leave func()) (*module, error) {
 	for {
 		s.mu.Lock()
 		m, found := s.byDigest[digest]
@@ -78,7 +78,7 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 		s.mu.Unlock()
 		switch {
 		case !found:
-			return m, s.compile(ctx, m, owner, binary, take, leave)
+			return m, s.compile(ctx, m, owner, binary, reserve, leave)
 		case !closing:
 			leave()
 			if err := wait(ctx, m.ready); err != nil {
@@ -136,9 +136,9 @@ func (s *modules) digest(f fingerprint) string {
 }
 
 // compile fills in the module that the caller has put into the map, or else takes it out again.
-func (s *modules) compile(ctx context.Context, m *module, owner string, binary []byte, take func(bytes int64) bool, leave func()) error {
+func (s *modules) compile(ctx context.Context, m *module, owner string, binary []byte, reserve func(bytes int64) bool, leave func()) error {
 	var decoded *runtime.Decoded
-	decoded, m.err = s.engine.Decode(binary, take)
+	decoded, m.err = s.engine.Decode(binary, reserve)
 	leave()
 	if m.err == nil {
 		m.Module, m.err = decoded.Load(ctx, owner)

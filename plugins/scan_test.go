@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -93,17 +94,13 @@ func TestLinks(t *testing.T) {
 func TestLinksToOneFile(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Config{}, func(dir string) { write(t, dir+"/real.wasm", guest(t, 1)) })
-	deadline := time.After(patience)
-	for known := false; !known; { // once the file is so old that it cannot change unseen
+	eventually(t, func() error { // the file is so old that it cannot change unseen
 		info, err := os.Stat(f.path("real.wasm"))
-		check(t, err)
-		select {
-		case <-deadline:
-			t.Fatal("the file is never known")
-		case <-time.After(10 * time.Millisecond):
-			known = !(fingerprint{info, changeTime(info)}).young(time.Now(), settleTime)
+		if err == nil && (fingerprint{info, changeTime(info)}).young(time.Now(), settleTime) {
+			err = errors.New("the file is young")
 		}
-	}
+		return err
+	})
 	plugins := []string{"real", "a", "b"}
 	for _, name := range plugins[1:] {
 		symlink(t, "real.wasm", f.path(name+".wasm"))
@@ -208,7 +205,7 @@ func TestNames(t *testing.T) {
 	f.awaitRefusal("", long[:64]+"…", "the name has 129 bytes")
 	f.awaitRefusal("", "named", `named.yaml:1: name: "other" is not the file's name: write name: named, or rename the two files to other.wasm and other.yaml`)
 	if got := f.seen.count(`loaded "" \xff\x1b[31m refused`); got != 1 {
-		t.Errorf("a name that is no UTF-8 is not escaped for labels: %q", f.seen.take())
+		t.Errorf("a name that is no UTF-8 is not escaped for labels: %q", f.seen.drain())
 	}
 }
 
@@ -347,6 +344,6 @@ func TestKubernetesSwap(t *testing.T) {
 		})
 	}
 	if got := f.seen.count(`loaded "" a refused`) + f.seen.count(`loaded "" a gone`); got != 0 {
-		t.Errorf("%q", f.seen.take())
+		t.Errorf("%q", f.seen.drain())
 	}
 }

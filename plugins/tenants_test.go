@@ -145,7 +145,7 @@ func TestManifestsTakeTurns(t *testing.T) {
 		write(t, dir+"/b/ok.yaml", []byte("version: 2\n"))
 	})
 	// What is left is enough for the modules and for the small manifest.
-	leave, err := f.loader.readers.Take(t.Context(), "a", maxReading-16<<20)
+	leave, err := f.loader.readers.Acquire(t.Context(), "a", maxReading-16<<20)
 	check(t, err)
 	defer leave()
 	f.start()

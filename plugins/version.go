@@ -38,17 +38,17 @@ type Version struct {
 // Run runs one task of a tenant on this version, with the plugin's name. A Timeout of the task replaces the manifest's, under
 // the host's ceiling.
 func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
-	permissions := v.Permissions(tenant)
-	call.Timeout, call.Plugin = permissions.Timeout(call.Timeout), v.Name
-	return permissions.Explain(v.pools.of(tenant, v.profile).Run(ctx, call))
+	call.Plugin = v.Name
+	outcome := v.pools.of(tenant, v.profile).Run(ctx, call)
+	return v.Permissions(tenant).Explain(outcome)
 }
 
 // profile is what the tenant's tasks on versions of this content share.
 func (v *Version) profile(tenant string) runtime.Profile {
 	permissions := v.Permissions(tenant)
 	return runtime.Profile{
-		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: permissions.Limits, Config: permissions.Config,
-		Entry: v.Manifest.Entry, Warm: v.warm,
+		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: permissions.Limits, MaxTimeout: permissions.MaxTimeout,
+		Config: permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,
 	}
 }
 

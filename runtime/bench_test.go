@@ -37,7 +37,7 @@ func BenchmarkLog(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
-		l.take(&l.stream, line)
+		l.write(&l.stream, line)
 		if l.wrong != nil {
 			b.Fatal(l.wrong)
 		}
@@ -69,7 +69,7 @@ func benchmarkLoad(b *testing.B, binary []byte, dir func() string) {
 
 // loadFrom loads a module with a cache in a folder, by an engine of its own.
 func loadFrom(b *testing.B, dir string, binary []byte) {
-	engine, err := newEngine(b.Context(), Config{CacheDir: filepath.Join(dir, "cache"), Compiler: compiledBy(childGood)}, testVersion)
+	engine, err := newEngine(b.Context(), Config{CacheDir: filepath.Join(dir, "cache"), Compiler: itself(compileMode)}, testVersion)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/quern-project/quern/runtime/redact"
+
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
@@ -20,15 +22,15 @@ type bundles struct {
 	shared map[[sha256.Size]byte]weak.Pointer[Files] // by the section's SHA-256
 }
 
-// read returns the files of each section of a valid module. It asks take for the memory of those that are not there yet. An error
+// read returns the files of each section of a valid module. It asks reserve for the memory of those that are not there yet. An error
 // is a *RefusedError, or wraps bundle.ErrNoRoom.
-func (b *bundles) read(binary []byte, take func(bytes int64) bool) (all []*Files, err error) {
+func (b *bundles) read(binary []byte, reserve func(bytes int64) bool) (all []*Files, err error) {
 	room, sections := int64(bundle.MaxBytes), bundle.Sections(binary)
 	if len(sections) > maxSections {
 		return nil, refuse(fmt.Sprintf("%d sections of files, more than %d", len(sections), maxSections), "section "+bundle.Section, "put the files into one section")
 	}
 	for _, section := range sections {
-		files, err := b.section(section, room, take)
+		files, err := b.section(section, room, reserve)
 		if err != nil {
 			return nil, err
 		}
@@ -40,25 +42,25 @@ func (b *bundles) read(binary []byte, take func(bytes int64) bool) (all []*Files
 	return all, nil
 }
 
-func (b *bundles) section(section []byte, room int64, take func(bytes int64) bool) (*Files, error) {
+func (b *bundles) section(section []byte, room int64, reserve func(bytes int64) bool) (*Files, error) {
 	key := sha256.Sum256(section)
 	if files := b.share(key, nil); files != nil {
 		return files, nil
 	}
-	contents, err := bundle.Read(section, room, take)
+	contents, err := bundle.Read(section, room, reserve)
 	if errors.Is(err, bundle.ErrNoRoom) {
 		return nil, err
 	}
 	if damaged, ok := errors.AsType[*bundle.Error](err); ok {
 		what := damaged.Reason
 		if damaged.Path != "" {
-			what = label(damaged.Path) + ": " + what
+			what = redact.Label(damaged.Path) + ": " + what
 		}
 		return nil, refuse(what, "section "+bundle.Section, damaged.Remedy)
 	}
 	files, err := NewFiles(contents)
 	if err != nil {
-		return nil, refuse(label(err.Error()), "section "+bundle.Section, "build the plugin again")
+		return nil, refuse(redact.Label(err.Error()), "section "+bundle.Section, "build the plugin again")
 	}
 	return b.share(key, files), nil
 }

@@ -24,6 +24,8 @@ type Profile struct {
 	Files *Files
 	// Limits bound each call, and the start of a handler. The zero value means the defaults.
 	Limits Limits
+	// MaxTimeout bounds the Timeout of calls. Default 0: nothing does.
+	MaxTimeout time.Duration
 	// Config is what a handler reads with config_get. Default nil: nothing.
 	Config map[string]string
 	// Entry is the export of an Extism plugin that tasks call. Default "": Info.Entry.
@@ -64,7 +66,8 @@ type Call struct {
 	Checkpoint []byte
 	// Ending is closed when the guest should end by itself, which a handler learns if it asks. Default nil: never.
 	Ending <-chan struct{}
-	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout. Default 0: Limits.Timeout.
+	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout; Profile.MaxTimeout bounds it. Default 0:
+	// Limits.Timeout.
 	Timeout time.Duration
 	// Log receives each line that the guest writes to stderr, a handler also to stdout, without its newline. Control
 	// characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is called on the goroutine of Run

@@ -12,18 +12,17 @@ import (
 // Config of an Engine. The zero value works.
 type Config struct {
 	// CacheDir is where compiled modules are kept. It contains executable code, so New creates it with mode 0700
-	// and refuses one that anyone else may access. Entries that no engine serves are removed after 30 days, the least
-	// recently used ones earlier if the cache exceeds 1 GiB. Default "": a temporary folder, which Close removes.
+	// and refuses one that anyone else may access. Default "": a temporary folder, which Close removes.
 	CacheDir string
-	// Compiler is the command line (program and arguments) of a process that only calls CompileChild.
+	// Compiler is the command line (program and arguments) of a process that only calls compile.Child.
 	// Default nil: modules are compiled in this process, where a hostile module can take any time and all memory.
 	Compiler []string
 	// CompileTime is the most processor time of a compile child, rounded up to seconds. A module gets 4 s, plus 6 s for
-	// each MiB of its code, up to this. Default 0: DefaultCompileTime.
+	// each MiB of its code, up to this. Default 0: compile.DefaultTime.
 	CompileTime time.Duration
 	// CompileMemory is the most address space of a compile child in bytes, beyond that of a new process. A module gets
 	// 512 MiB, plus 64 MiB for each MiB of its code, up to this. All children together get at most twice as much; modules
-	// wait until their share is free. Default 0: DefaultCompileMemory. Linux only.
+	// wait until their share is free. Default 0: compile.DefaultMemory. Linux only.
 	CompileMemory int64
 	// Guests is how many guests compute at the same time; others wait for their turn. Default 0: GOMAXPROCS.
 	Guests int

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
@@ -44,7 +45,7 @@ func beDoomed(mode string) int {
 // built with other guests beside it that compute, and some that are idle.
 func crashInGuest(file string) error {
 	ctx := context.Background()
-	monitor, err := crash.Start(compiledBy(doomedMonitor), func(error) {})
+	monitor, err := crash.Start(itself(doomedMonitor), func(error) {})
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func TestCrashNamesTheTask(t *testing.T) {
 	if err := os.WriteFile(file, guest, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program := compiledBy(doomedHost)
+	program := itself(doomedHost)
 	out, err := exec.CommandContext(t.Context(), program[0], program[1], file).CombinedOutput()
 	var said []string
 	for line := range strings.Lines(string(out)) {
@@ -109,9 +110,9 @@ func TestCrashNamesTheTask(t *testing.T) {
 // TestNoExecutableMemory: where a system gives none, there is no engine, and not a slow one without a word.
 func TestNoExecutableMemory(t *testing.T) {
 	t.Parallel()
-	program := compiledBy(doomedCode)
+	program := itself(doomedCode)
 	out, err := exec.CommandContext(t.Context(), program[0], program[1]).CombinedOutput()
-	if strings.Contains(string(out), "invalid argument") && !strings.Contains(string(out), ErrEngine.Error()) {
+	if strings.Contains(string(out), "invalid argument") && !strings.Contains(string(out), compile.ErrCompiler.Error()) {
 		t.Skip("Linux before 6.3 cannot refuse executable memory to a process")
 	}
 	if err == nil || !strings.HasPrefix(string(out), "WebAssembly engine refused: the compiler for ") || !strings.Contains(string(out), "maybe because this system gives no executable memory") {

@@ -21,7 +21,7 @@ func directed(pieces ...string) (lines, reports []string) {
 		progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 	}
 	for _, piece := range pieces {
-		l.take(&l.stream, []byte(piece))
+		l.write(&l.stream, []byte(piece))
 		if l.wrong != nil {
 			panic(l.wrong)
 		}
@@ -129,13 +129,13 @@ func TestProgressIsNotCounted(t *testing.T) {
 func TestProgressFloodTakesNoMemory(t *testing.T) {
 	l := logs{limit: 1 << 10}
 	line := []byte("quern:progress=0.5 " + strings.Repeat("x", 100) + "\n")
-	if n := testing.AllocsPerRun(1000, func() { l.take(&l.stream, line) }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { l.write(&l.stream, line) }); n > 0 {
 		t.Errorf("%v allocations a line", n)
 	}
-	l.take(&l.stream, []byte("quern:progress=0.5 "))
+	l.write(&l.stream, []byte("quern:progress=0.5 "))
 	endless := []byte(strings.Repeat("x", 64<<10))
 	for range 1000 {
-		l.take(&l.stream, endless)
+		l.write(&l.stream, endless)
 	}
 	if held := cap(l.partial) + cap(l.tail); held > 4*maxProgress || l.written > 0 || l.wrong != nil {
 		t.Errorf("%d bytes are held, %d counted", held, l.written)
@@ -249,7 +249,7 @@ func FuzzLogs(f *testing.F) {
 			}
 		}
 		for piece := range slices.Chunk(text, max(1, size)) {
-			if l.take(&l.stream, piece); l.wrong != nil {
+			if l.write(&l.stream, piece); l.wrong != nil {
 				break
 			}
 		}

@@ -78,10 +78,7 @@
 //
 // # Compilation
 //
-// A file of some kilobytes can keep the compiler busy for minutes. So it runs in a child process with limits on time and
-// memory, which fills the cache; see CompileChild. The host loads from the cache, and compiles only the entry of functions of
-// each type, which wasm.Caps bounds. Owners of modules take turns at compiling and at loading. A waiting module lies in a
-// file and holds no other turn.
+// Package compile compiles modules in a child process, into the cache on disk, and loads them from there.
 //
 // # Failure
 //
@@ -105,5 +102,5 @@
 // A panic in a host function becomes a HostFault. Memory is unmapped only when the call has returned: see memory. An instance
 // that cannot be reset, or in which the host erred, is closed.
 //
-// New fails if the cache directory is not private. A damaged entry is compiled again; a full disk is a warning.
+// New fails if the cache directory is not private.
 package runtime

@@ -12,47 +12,43 @@ import (
 	"weak"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/compile"
 )
 
 // Engine compiles modules, and owns what they share.
 type Engine struct {
 	*host
 
-	version  string // wazero's
-	compiler *compiler
-	caches   *caches
-	bundles  bundles
+	version string // wazero's
+	cache   *compile.Cache
+	bundles bundles
 
 	resetMode   ResetMode // the best one for modules that a reset restores
 	resetReason string
 	idleUnload  time.Duration
-	stop        func()        // ends the housekeeping
-	stopped     chan struct{} // closed when it has ended
+	stop        func() // ends the housekeeping
+	housekeeper sync.WaitGroup
 
 	closeOnce sync.Once
 
 	mu      sync.Mutex
-	pruned  time.Time // when the caches were pruned
 	modules map[*Module]struct{}
 }
 
 // New makes an engine, and starts its housekeeping. Its owner closes it after all its modules.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
-	return newEngine(ctx, cfg, wazeroVersion())
+	return newEngine(ctx, cfg, compile.Version())
 }
 
 func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		host:    &host{logger: cfg.Logger, gate: &gate{free: cfg.Guests}, started: time.Now(), crash: cfg.Crash},
-		version: version, compiler: newCompiler(cfg), idleUnload: cfg.IdleUnload,
-		stopped: make(chan struct{}), pruned: time.Now(), modules: map[*Module]struct{}{},
+		version: version, idleUnload: cfg.IdleUnload,
+		modules: map[*Module]struct{}{},
 		bundles: bundles{shared: map[[sha256.Size]byte]weak.Pointer[Files]{}},
 	}
-	err := canary()
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if goruntime.GOARCH == "arm64" {
 		e.logger.Warn("the compiler for arm64 has a known fault that computes wrongly: do not serve plugins of tenants whom you do not trust (SECURITY.md)")
 	}
@@ -62,12 +58,15 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	if e.resetMode != ResetScan {
 		e.logger.Info("not the best reset mode", "reset_mode", e.resetMode, "reason", e.resetReason)
 	}
-	if e.caches, err = openCaches(ctx, cfg.CacheDir, version, e.compiler, instantiateHost, e.logger); err != nil {
+	if e.cache, err = compile.Open(ctx, compile.Config{
+		Dir: cfg.CacheDir, Version: version, Child: cfg.Compiler, Time: cfg.CompileTime, Memory: cfg.CompileMemory, Children: cfg.Guests / 2,
+		Imports: instantiateHost, Tick: tick, Logger: e.logger,
+	}); err != nil {
 		return nil, err
 	}
 	housekeeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e.stop = stop
-	go e.housekeep(housekeeping)
+	e.housekeeper.Go(func() { e.housekeep(housekeeping) })
 	return e, nil
 }
 
@@ -80,10 +79,9 @@ func (e *Engine) HostCalls() *abi.Counters { return &e.counters }
 // Close closes the engine and all code that it compiled. No Run may be in flight. It may be called twice.
 func (e *Engine) Close(ctx context.Context) (err error) {
 	e.closeOnce.Do(func() {
-		e.compiler.close()
 		e.stop()
-		<-e.stopped
-		err = e.caches.close(ctx)
+		e.housekeeper.Wait()
+		err = e.cache.Close(ctx)
 	})
 	return err
 }
@@ -92,7 +90,6 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 const housekeepInterval = 5 * time.Second
 
 func (e *Engine) housekeep(ctx context.Context) {
-	defer close(e.stopped)
 	ticker := time.NewTicker(housekeepInterval)
 	defer ticker.Stop()
 	for {
@@ -105,28 +102,19 @@ func (e *Engine) housekeep(ctx context.Context) {
 	}
 }
 
-// tidy trims the pools, unloads modules that were idle for too long, and prunes the caches when it is time.
+// tidy trims the pools, unloads code whose modules were all idle for too long, and prunes the cache.
 func (e *Engine) tidy(ctx context.Context, now time.Time) {
-	modules := e.allModules()
-	e.mu.Lock()
-	prune := now.Sub(e.pruned) >= pruneInterval
-	if prune {
-		e.pruned = now
-	}
-	e.mu.Unlock()
-	if prune {
-		inUse := make([]string, len(modules))
-		for i, m := range modules {
-			inUse[i] = m.code.key
-		}
-		e.caches.prune(ctx, now, inUse)
-	}
-	var unloaded int64
+	e.cache.Prune(ctx, now)
+	modules, used := e.allModules(), map[*compile.Code]int64{}
 	for _, m := range modules {
 		for _, p := range m.allPools() {
 			p.trim(now, e.idleUnload)
 		}
-		if e.idleUnload > 0 && now.Sub(time.Unix(0, m.code.used.Load())) >= e.idleUnload {
+		used[m.code] = max(used[m.code], m.used.Load())
+	}
+	var unloaded int64
+	for _, m := range modules {
+		if e.idleUnload > 0 && now.Sub(time.Unix(0, used[m.code])) >= e.idleUnload {
 			unloaded += e.unload(ctx, m)
 		}
 	}
@@ -148,7 +136,7 @@ func (e *Engine) Holdings() Holdings {
 	for _, m := range e.allModules() {
 		if !counted[m.code] {
 			counted[m.code] = true
-			h.Code += m.code.held()
+			h.Code += m.code.Bytes()
 		}
 		for _, p := range m.allPools() {
 			p.addTo(&h)
@@ -184,7 +172,7 @@ func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
 }
 
 func (e *Engine) unload(ctx context.Context, m *Module) (freed int64) {
-	freed, err := m.code.unload(ctx)
+	freed, err := m.code.Unload(ctx)
 	if err != nil {
 		e.logger.Error("cannot unload code", "digest", m.info.Digest, "error", err)
 	}

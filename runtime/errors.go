@@ -1,18 +1,6 @@
 package runtime
 
-import (
-	"errors"
-	"strings"
-)
-
-var (
-	// ErrClosed is returned by an Engine that was closed.
-	ErrClosed = errors.New("runtime is closed")
-	// ErrEngine is wrapped by the error about a WebAssembly engine that computes wrongly, or not at all.
-	ErrEngine = errors.New("WebAssembly engine refused")
-	// ErrCacheDir is wrapped by every error about a cache directory that cannot be trusted.
-	ErrCacheDir = errors.New("cache directory refused")
-)
+import "strings"
 
 // Refusal is one reason why a file cannot be served.
 type Refusal struct {

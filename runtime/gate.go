@@ -2,23 +2,19 @@ package runtime
 
 import "sync"
 
-// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and delay
-// the host's goroutines, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with others: a
-// short task does not queue behind long ones, and a flood of short ones does not stop long ones.
+// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and
+// delay the host's goroutines, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with
+// others, so that a short task does not queue behind long ones, and a flood of short ones does not stop long ones.
 type gate struct {
 	mu     sync.Mutex
 	free   int
-	first  queued // of those that wait for their first turn
-	others queued
-	last   *queued // that got the last place
+	first  queue // of guests that wait for their first turn
+	others queue
+	last   *queue // that got the last place
 }
 
-// queued are the waiting guests, in order.
-type queued []chan struct{}
-
-// enter takes a place for a guest's first turn, again for a later one. Both report whether they had to wait.
-func (g *gate) enter() (waited bool) { return g.wait(&g.first) }
-func (g *gate) again() (waited bool) { return g.wait(&g.others) }
+// queue is the waiting guests, in order.
+type queue []chan struct{}
 
 // leave gives a place back.
 func (g *gate) leave() {
@@ -45,9 +41,10 @@ func (g *gate) wanted() bool {
 	return len(g.first)+len(g.others) > 0
 }
 
-// wait takes a place, and reports whether it had to queue. It needs no context, since no call keeps a place much longer than a
-// slice: it leaves it before what takes the host long.
-func (g *gate) wait(queue *queued) (waited bool) {
+// enter gets a place for a guest, and reports whether it had to wait in q: first for its first turn, others for a later
+// one. It needs no context, since no call keeps a place much longer than a slice: calls leave before they wait for the
+// host.
+func (g *gate) enter(q *queue) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {
 		g.free--
@@ -55,18 +52,18 @@ func (g *gate) wait(queue *queued) (waited bool) {
 		return false
 	}
 	turn := make(chan struct{})
-	*queue = append(*queue, turn)
+	*q = append(*q, turn)
 	g.mu.Unlock()
 	<-turn
 	return true
 }
 
 // call gives the place to the guest that waits longest; false if none does.
-func (t *queued) call() bool {
-	if len(*t) == 0 {
+func (q *queue) call() bool {
+	if len(*q) == 0 {
 		return false
 	}
-	close((*t)[0])
-	*t = (*t)[1:]
+	close((*q)[0])
+	*q = (*q)[1:]
 	return true
 }

@@ -10,15 +10,15 @@ import (
 func TestGate(t *testing.T) {
 	t.Parallel()
 	g := &gate{free: 1}
-	g.enter()
+	g.enter(&g.first)
 	got := make(chan string)
 	waiting := 0
 	for _, w := range []struct {
 		name string
-		wait func() bool
-	}{{"first 1", g.enter}, {"first 2", g.enter}, {"first 3", g.enter}, {"other 1", g.again}, {"other 2", g.again}} {
+		in   *queue
+	}{{"first 1", &g.first}, {"first 2", &g.first}, {"first 3", &g.first}, {"other 1", &g.others}, {"other 2", &g.others}} {
 		go func() {
-			if !w.wait() {
+			if !g.enter(w.in) {
 				t.Error("the only place was free")
 			}
 			got <- w.name

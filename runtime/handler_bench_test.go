@@ -99,7 +99,7 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 	defer reportProcessor(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		c := Call{Input: work.input}
-		i, _, ended := p.take(b.Context(), &c, time.Now())
+		i, _, ended := p.acquire(b.Context(), &c, time.Now())
 		if ended != nil {
 			b.Errorf("%+v", ended)
 			return
@@ -108,13 +108,13 @@ func benchmarkNever(b *testing.B, cfg Config, work chore) {
 		for pb.Next() {
 			now := time.Now()
 			r := p.newRun(b.Context(), &c, p.limits, nil, abi.Running, now)
-			i, _, err = p.serve(r, &c, i, now, (*instance).callTask)
+			i, _, err = p.invoke(r, &c, i, now, (*instance).callTask)
 			if got := r.finish(err); got.Kind != Complete {
 				b.Errorf("%+v", got)
 			}
 			*r = run{}
 			runs.Put(r)
 		}
-		p.give(i, true, 0, time.Now())
+		p.release(i, true, 0, time.Now())
 	})
 }

@@ -15,22 +15,23 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// instantiateHost adds what guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's functions, Emscripten's one, and tick for their fuel.
+// instantiateHost adds the functions that guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's, and
+// Emscripten's only one.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
 		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.wasi, mem, stack) })
 		preview1.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
 	}
-	for _, f := range abi.Functions() {
-		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
-		own.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
+	add := func(module wazero.HostModuleBuilder, functions []abi.Function) {
+		for _, f := range functions {
+			call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
+			module.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
+		}
 	}
+	add(own, abi.Functions())
 	extism := rt.NewHostModuleBuilder(abi.KernelImports)
-	for _, f := range append(abi.ExtismFunctions(), abi.KernelGrow()) {
-		call := hostFunction(func(r *run, mem api.Memory, stack []uint64) { f.Call(&r.abi, mem, stack) })
-		extism.NewFunctionBuilder().WithGoModuleFunction(call, f.Params, f.Results).Export(f.Name)
-	}
+	add(extism, append(abi.ExtismFunctions(), abi.KernelGrow()))
 	env := rt.NewHostModuleBuilder(abi.EmscriptenModule)
 	env.NewFunctionBuilder().WithGoModuleFunction(hostFunction(func(*run, api.Memory, []uint64) {}), []api.ValueType{api.ValueTypeI32}, nil).Export(abi.EmscriptenGrowth)
 	for _, module := range []wazero.HostModuleBuilder{preview1, own, extism, env} {
@@ -38,7 +39,7 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 			return fmt.Errorf("instantiate host functions: %w", err)
 		}
 	}
-	return instantiateTick(ctx, rt, tick)
+	return nil
 }
 
 // runOf is the run that uses the instance in the context of a guest's calls.
@@ -50,9 +51,9 @@ func runOf(ctx context.Context) *run {
 	return i.run
 }
 
-// hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of the host.
-// f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check the guest's
-// time: reading the clock here would take half of a short function.
+// hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of
+// the host. f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check
+// the guest's time: reading the clock here would take half of a short function.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
@@ -112,7 +113,7 @@ func (r *run) FuelLeft() int64 {
 // maxLogged bounds the text of a line that a guest logs by a function, in bytes.
 const maxLogged = 64 << 10
 
-// Log implements abi.Host.
+// Log implements abi.Reporter.
 func (r *run) Log(text, fields string) {
 	r.logged(min(len(text), maxLogged)+len(fields), func() {
 		line := append(r.secrets.Head([]byte(text), maxLogged), fields...)
@@ -120,12 +121,12 @@ func (r *run) Log(text, fields string) {
 	})
 }
 
-// Progress implements abi.Host.
+// Progress implements abi.Reporter.
 func (r *run) Progress(fraction float64, message string) {
 	r.logged(min(len(message), maxProgress), func() { r.logs.report(fraction, []byte(message)) })
 }
 
-// Reveal implements abi.Host.
+// Reveal implements abi.Reporter.
 func (r *run) Reveal(name string, value []byte) {
 	if r.secrets.Add(name, value) {
 		r.Spend(len(value) * revealPrice)
@@ -147,7 +148,7 @@ func (r *run) Do(f func(ctx context.Context)) {
 // maxDenials is how many denials a task's log has at most.
 const maxDenials = 10
 
-// Refused implements abi.Host. It reports each reason once.
+// Refused implements abi.Reporter. It reports each reason once.
 func (r *run) Refused(function string, err error) (told string) {
 	words, told := err.Error(), service.Told(err)
 	r.Spend((len(words) + len(told)) * secretPrice)
@@ -171,13 +172,3 @@ func (r *run) Refused(function string, err error) (told string) {
 
 // Fail implements abi.Host.
 func (r *run) Fail(err error) { r.end(&faultError{err}) }
-
-// Cancelled implements abi.Host.
-func (r *run) Cancelled() bool {
-	select {
-	case <-r.ending:
-		return true
-	default:
-		return false
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -44,7 +45,7 @@ func increment(local int) []byte {
 // loops are loops in each other, each of which changes another local, and goes on on a condition.
 func loops(locals, depth int) []byte {
 	code := bytes.TrimSuffix(nest(depth, []byte{0x03, 0x40}, func(i int) []byte { return increment(i % locals) }), endBytes(depth))
-	return withBody(locals, append(code, bytes.Repeat([]byte{0x20, 0, 0x0d, 0, 0x0b}, depth)...))
+	return runtimetest.Locals(locals, append(code, bytes.Repeat([]byte{0x20, 0, 0x0d, 0, 0x0b}, depth)...))
 }
 
 // branches leave one block in so many places, with so many locals changed before each.
@@ -53,7 +54,7 @@ func branches(locals, places int) []byte {
 	for i := range places {
 		code = append(append(code, increment(i%locals)...), 0x20, 0, 0x0d, 0)
 	}
-	return withBody(locals, append(code, 0x0b))
+	return runtimetest.Locals(locals, append(code, 0x0b))
 }
 
 // manyValues calls a function of 1,000 parameters and results, one time after the other.
@@ -92,7 +93,7 @@ func bombs(t testing.TB) []bomb {
 	raw := func(id byte, contents ...byte) []byte {
 		return runtimetest.Module(runtimetest.RawSection(id, contents))
 	}
-	one := func(code ...byte) []byte { return withBody(1, code) }
+	one := func(code ...byte) []byte { return runtimetest.Locals(1, code) }
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	const large = "a module that is too large to serve: "
 	return []bomb{
@@ -172,7 +173,7 @@ func TestHostileFiles(t *testing.T) {
 	if compiler == "" {
 		compiler = filepath.Join(t.TempDir(), "compilechild")
 		goCommand(t, "build", "-o", compiler,
-			"-ldflags=-X github.com/tetratelabs/wazero/internal/version.version="+unknownVersion, "./testdata/compilechild")
+			"-ldflags=-X github.com/tetratelabs/wazero/internal/version.version="+compile.Version(), "./testdata/compilechild")
 	}
 	if alone(t, &costs, compilerEnv+"="+compiler) {
 		for i, b := range bombs(t) {
@@ -191,7 +192,7 @@ func TestHostileFiles(t *testing.T) {
 		c := cost{Name: b.name}
 		file := b.file()
 		before := processorOf(t)
-		engine, _ := setupCompiler(t, Config{Compiler: []string{compiler}, CompileTime: bombTime})
+		engine := setupWith(t, Config{Compiler: []string{compiler}, CompileTime: bombTime})
 		module, err := engine.Load(context.WithoutCancel(t.Context()), file)
 		if err != nil {
 			c.Refused = err.Error()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/quern-project/quern/runtime/redact"
+
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/quern-project/quern/runtime/abi"
@@ -35,11 +37,11 @@ func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	case errors.Is(err, wasm.ErrUnsupported):
 		return module, refuse("a module of a later WebAssembly: "+err.Error(), where, buildOlder)
 	case errors.Is(err, wasm.ErrReserved):
-		return module, refuse("a module with a name that is not its to give: "+label(err.Error()), where, "name it otherwise")
+		return module, refuse("a module with a name that is not its to give: "+redact.Label(err.Error()), where, "name it otherwise")
 	case errors.Is(err, wasm.ErrTruncated):
 		return module, refuse("a truncated WebAssembly module: "+err.Error(), where, copyAgain)
 	default:
-		return module, refuse("a damaged WebAssembly module: "+label(err.Error()), where, copyAgain)
+		return module, refuse("a damaged WebAssembly module: "+redact.Label(err.Error()), where, copyAgain)
 	}
 }
 
@@ -68,10 +70,10 @@ func overRemedy(what string) string {
 func (i *Info) describe(o *wasm.Rewritten) {
 	i.Functions, i.Charges = o.Functions, o.Charges
 	for _, imported := range o.Imports {
-		i.Imports = append(i.Imports, label(imported.Module+"."+imported.Name))
+		i.Imports = append(i.Imports, redact.Label(imported.Module+"."+imported.Name))
 	}
 	for _, export := range o.Exports {
-		i.Exports = append(i.Exports, label(export.Name))
+		i.Exports = append(i.Exports, redact.Label(export.Name))
 	}
 	if len(o.Memories) > 0 {
 		memory := o.Memories[0]
@@ -288,7 +290,7 @@ func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 // checkImport refuses what is not a function of WASI preview 1, of quern_v1 in a handler, or of Extism in an Extism plugin,
 // with the right signature.
 func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
-	name, own := label(i.Module+"."+i.Name), i.Module == abi.ModuleName || ofExtism(i)
+	name, own := redact.Label(i.Module+"."+i.Name), i.Module == abi.ModuleName || ofExtism(i)
 	refusal = Refusal{What: "unknown import " + name, Where: "import section", Remedy: importRemedy(kind, i)}
 	functions := signatures()[i.Module]
 	want, known := functions[i.Name]

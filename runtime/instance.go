@@ -55,7 +55,6 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	guest := &memory{limit: uint64(limit), declared: m.declared}
 	i = &instance{module: m, memories: []*memory{guest}}
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
-	backend := m.code.backend
 	defer func() {
 		// wazero panics if it gets no memory, and recovers only below a call.
 		if p := recover(); p != nil {
@@ -73,12 +72,12 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	}()
 	ctx := i.ctx
 	if m.info.Kind == Extism {
-		if ctx, err = i.addKernel(backend); err != nil {
+		if ctx, err = i.addKernel(); err != nil {
 			return i, err
 		}
 	}
 	ctx = experimental.WithMemoryAllocator(ctx, guest)
-	i.guest, err = backend.runtime.InstantiateModule(ctx, m.code.compiled, instanceConfig)
+	i.guest, err = m.code.Instantiate(ctx, instanceConfig)
 	if err != nil {
 		return i, err
 	}
@@ -101,11 +100,11 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 }
 
 // addKernel makes the kernel of an Extism plugin, and returns a context in which the guest's imports find it.
-func (i *instance) addKernel(b *backend) (_ context.Context, err error) {
+func (i *instance) addKernel() (_ context.Context, err error) {
 	guest := i.memories[0]
 	guest.beside = &memory{limit: guest.limit, declared: MaxMemory, beside: guest}
 	i.memories = append(i.memories, guest.beside)
-	i.kernel, err = b.runtime.InstantiateModule(experimental.WithMemoryAllocator(i.ctx, guest.beside), *b.kernel.Load(), instanceConfig)
+	i.kernel, err = i.module.code.InstantiateKernel(experimental.WithMemoryAllocator(i.ctx, guest.beside), instanceConfig)
 	if err != nil {
 		return nil, &faultError{fmt.Errorf("instantiate the kernel: %w", err)}
 	}
@@ -156,12 +155,13 @@ func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 		s.globals = append(s.globals, global.Get())
 	}
 	for n, memory := range i.memories {
-		var image *snapshot.Image
-		var err error
-		if n == 0 {
-			image, err = i.module.code.take(memory.contents(), lasting)
-		} else { // a kernel's
-			image, err = snapshot.Take(memory.contents(), nil)
+		var base *snapshot.Image
+		if n == 0 { // not a kernel's
+			base = i.module.code.Base.Load()
+		}
+		image, err := snapshot.Take(memory.contents(), base)
+		if err == nil && n == 0 && lasting && !image.Shares() {
+			i.module.code.Base.Store(image)
 		}
 		if err == nil {
 			s.memories = append(s.memories, image)
@@ -301,7 +301,7 @@ func (i *instance) close() (err error) {
 		err = errors.Join(err, i.kernel.Close(i.ctx))
 	}
 	i.crash.Remove()
-	i.module.code.release()
+	i.module.code.Release()
 	for _, memory := range i.memories {
 		err = errors.Join(err, memory.release())
 	}

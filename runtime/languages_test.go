@@ -17,9 +17,11 @@ import (
 // languages are those in which the same guest is written, in testdata/languages.
 var languages = []struct {
 	name, source string
-	build        func(t testing.TB, source string) []byte
+	build        func(t testing.TB, source string, arguments ...string) []byte
 }{
-	{"C", "guest.c", func(t testing.TB, source string) []byte { return runtimetest.BuildC(t, source, "-D_GNU_SOURCE") }},
+	{"C", "guest.c", func(t testing.TB, source string, _ ...string) []byte {
+		return runtimetest.BuildC(t, source, "-D_GNU_SOURCE")
+	}},
 	{"Go", "guest.go", runtimetest.BuildGo},
 	{"Rust", "guest.rs", runtimetest.BuildRust},
 	{"AssemblyScript", "guest.ts", runtimetest.BuildAssemblyScript},

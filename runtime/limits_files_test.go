@@ -138,22 +138,22 @@ func cappedFiles() map[string]func(n int) []byte {
 			code[0], code[n-1] = 0, 0x0b
 			return runtimetest.Module(types, function, runtimetest.Section(runtimetest.CodeSection, append(runtimetest.Number(uint32(n)), code...)))
 		},
-		"Locals":    func(n int) []byte { return withBody(n, nil) },
+		"Locals":    func(n int) []byte { return runtimetest.Locals(n, nil) },
 		"AllLocals": manyLocals,
 		"Nesting": func(n int) []byte {
-			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, n-1), bytes.Repeat([]byte{0x0b}, n-1)))
+			return runtimetest.Locals(1, slices.Concat(bytes.Repeat([]byte{0x02, 0x40}, n-1), bytes.Repeat([]byte{0x0b}, n-1)))
 		},
 		"Operands": func(n int) []byte {
-			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x41, 0}, n), bytes.Repeat([]byte{0x1a}, n)))
+			return runtimetest.Locals(1, slices.Concat(bytes.Repeat([]byte{0x41, 0}, n), bytes.Repeat([]byte{0x1a}, n)))
 		},
-		"Work": func(n int) []byte { return withBody(1, bytes.Repeat([]byte{0x02, 0x40, 0x0b}, n)) },
+		"Work": func(n int) []byte { return runtimetest.Locals(1, bytes.Repeat([]byte{0x02, 0x40, 0x0b}, n)) },
 		"Loops": func(n int) []byte {
-			return withBody(1, slices.Concat(bytes.Repeat([]byte{0x03, 0x40}, n), bytes.Repeat([]byte{0x0b}, n)))
+			return runtimetest.Locals(1, slices.Concat(bytes.Repeat([]byte{0x03, 0x40}, n), bytes.Repeat([]byte{0x0b}, n)))
 		},
-		"Targets": func(n int) []byte { return withBody(1, branchTable(n)) },
+		"Targets": func(n int) []byte { return runtimetest.Locals(1, branchTable(n)) },
 		"AllTargets": func(n int) []byte {
 			const most = 50_000
-			return withBody(1, slices.Concat(bytes.Repeat(branchTable(most), n/most), branchTable(n%most)))
+			return runtimetest.Locals(1, slices.Concat(bytes.Repeat(branchTable(most), n/most), branchTable(n%most)))
 		},
 		"Rewritten": charged,
 		"Tables":    func(n int) []byte { return runtimetest.Module(many(runtimetest.TableSection, n, []byte{0x70, 0, 0})) },

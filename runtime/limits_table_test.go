@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/units"
 )
@@ -93,11 +95,12 @@ func sameNames[T any](t *testing.T, rows map[string]limitRow, cases map[string]T
 func TestLimitsShown(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*_test.go")
-	if err != nil {
+	compiling, err2 := filepath.Glob("compile/*_test.go")
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
 	var code bytes.Buffer
-	for _, file := range files {
+	for _, file := range append(files, compiling...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -241,24 +244,6 @@ func tree12() string {
 	return text.String()
 }
 
-// TestLimitsOfCompilation: what a compilation may take, and the words for it.
-func TestLimitsOfCompilation(t *testing.T) {
-	t.Parallel()
-	rows := limitRows(t, "Of its compilation")
-	ends := map[string]struct{ end, fallback string }{
-		"compile time":   {endTime, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", baseTime, timePerMiB, DefaultCompileTime)},
-		"compile memory": {endMemory, fmt.Sprintf("%s, and %s for each MiB of code, up to %s", units.FormatSize(baseMemory), units.FormatSize(memoryPerMiB), units.FormatSize(DefaultCompileMemory))},
-	}
-	sameNames(t, rows, ends)
-	const size = 64 << 10
-	// Set, it does not depend on the race detector.
-	b := newCompiler(Config{CompileTime: baseTime + timePerMiB*size>>20}).budget(size)
-	for name, test := range ends {
-		text, _, _ := strings.Cut(b.refusal(verdict{End: test.end}).Error(), ": ")
-		rows[name].check(t, test.fallback, "refused", text)
-	}
-}
-
 // hostCalls tries one limit of the functions of WASI: which, and with how many.
 const hostCalls = `
 #include <stdio.h>
@@ -344,7 +329,7 @@ func TestLimitsOfWhatIsTold(t *testing.T) {
 		bytes int64
 		what  string
 	}{
-		"log line": {maxLine, "pieces"}, "stderr of an outcome": {maxTail, "cut"}, "progress": {maxProgress, "cut"}, "label": {maxLabel, "cut"},
+		"log line": {maxLine, "pieces"}, "stderr of an outcome": {maxTail, "cut"}, "progress": {maxProgress, "cut"}, "label": {redact.MaxLabel, "cut"},
 	}
 	sameNames(t, rows, lengths)
 	for name, length := range lengths {

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	"github.com/quern-project/quern/runtime/compile"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// Load compiles a module and checks that it can be served; if not, the error is a *RefusedError with every reason that was
-// found. The binary is not kept.
+// Load compiles a module and checks that it can be served; if not, the error is a *RefusedError with every reason that
+// was found. The binary is not kept.
 func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	d, err := e.Decode(binary, nil)
 	if err != nil {
@@ -20,7 +23,8 @@ func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	return d.Load(ctx, "")
 }
 
-// Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be read.
+// Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be
+// read.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
 	d, err := e.Decode(binary, nil)
 	if err != nil {
@@ -38,15 +42,15 @@ type Decoded struct {
 	engine *Engine
 	info   Info
 	module *wasm.Rewritten // without its binary
-	code   *machineCode
+	code   *compile.Code
 	files  []*Files // that the module carries, of each section
 }
 
-// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then. Nothing
-// as large as the binary is kept, but the files that the module carries: before they are unpacked, take is asked for their bytes,
-// and bundle.ErrNoRoom says that it refused; nil always gives. Beside an error, what it returns only has an info, as far as the file could
-// be read.
-func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, error) {
+// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then.
+// Nothing as large as the binary is kept except the files that the module carries: before they are unpacked, reserve is
+// asked for their bytes, and the error is bundle.ErrNoRoom if it refuses; nil allows any. Beside an error, the result
+// has an info only, as far as the file could be read.
+func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded, error) {
 	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
 	if refused := sniff(binary); refused != nil {
@@ -68,7 +72,7 @@ func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, e
 		info.ResetMode, info.ResetReason = ResetNew, why
 	}
 	var err error
-	if d.files, err = e.bundles.read(binary, take); err != nil {
+	if d.files, err = e.bundles.read(binary, reserve); err != nil {
 		return d, err
 	}
 	for _, files := range d.files {
@@ -77,16 +81,19 @@ func (e *Engine) Decode(binary []byte, take func(bytes int64) bool) (*Decoded, e
 			info.Files = append(info.Files, CarriedFile{path, int64(len(contents[path]))})
 		}
 	}
-	d.code = e.caches.code(rewritten, info.Kind)
+	d.code = e.cache.Code(rewritten, info.Kind == Extism)
 	d.module, rewritten.Binary = rewritten, nil
 	return d, nil
 }
 
-// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that many
-// large modules of one do not delay those of another. It is called once, and never executes anything of the file.
+// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that
+// many large modules of one do not delay those of another. It is called once, and never executes anything of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
-	if err := d.code.hold(ctx, owner, d.info.Digest); err != nil {
-		return nil, errors.Join(err, d.code.close(ctx))
+	if err := d.code.Hold(ctx, owner, d.info.Digest); err != nil {
+		if bad, ok := errors.AsType[*compile.Error](err); ok {
+			err = refuse(bad.Reason, "", bad.Remedy)
+		}
+		return nil, errors.Join(err, d.code.Close(ctx))
 	}
 	e := d.engine
 	m := newModule(e.host, d, owner)
@@ -98,12 +105,12 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	e.mu.Lock()
 	e.modules[m] = struct{}{}
 	e.mu.Unlock()
-	leave, err := e.compiler.loads.Take(ctx, owner, 0)
+	leave, err := e.cache.LoadTurn(ctx, owner, 0)
 	if err == nil {
 		err = m.try()
 		leave()
 	} else {
-		d.code.release() // else try does
+		d.code.Release() // else try does
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close(ctx))
@@ -111,8 +118,32 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	return m, nil
 }
 
-// try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory. Nothing of
-// the module runs. The instance takes over the hold of the code.
+// newModule is the module of loaded code.
+func newModule(h *host, d *Decoded, owner string) *Module {
+	info, rewritten := d.info, d.module
+	m := &Module{
+		host: h, code: d.code, owner: owner, name: d.code.Name(), info: info, bundled: d.files, names: int64(rewritten.NameBytes),
+		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
+		perTask: whyNew(&rewritten.Outline) != "",
+		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
+		pools: map[*Pool]struct{}{},
+	}
+	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
+		m.declared = uint64(info.MemoryMax)
+	}
+	if m.start {
+		m.startup = append(m.startup, wasm.StartExport)
+	}
+	m.startup = append(m.startup, startup(info.Kind, &rewritten.Outline)...)
+	for _, files := range m.bundled {
+		m.files = files.Over(m.files)
+	}
+	m.touch(time.Now())
+	return m
+}
+
+// try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory.
+// Nothing of the module runs. The instance takes over the hold of the code.
 func (m *Module) try() error {
 	i, err := m.instantiate(max(m.info.MemoryMin, wasm.PageSize))
 	if err == nil {
@@ -121,5 +152,5 @@ func (m *Module) try() error {
 	if fault, ok := errors.AsType[*faultError](err); ok {
 		return fmt.Errorf("try module %q: %w", m.info.Digest, fault.err)
 	}
-	return refuse("the module cannot be instantiated: "+label(firstLine(err.Error())), "", "build it again")
+	return refuse("the module cannot be instantiated: "+redact.Label(redact.FirstLine(err.Error())), "", "build it again")
 }

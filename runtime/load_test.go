@@ -7,12 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/wasi"
@@ -351,97 +351,6 @@ func TestLoadManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if len(engine.compiler.claims) != 0 {
-		t.Errorf("%d locks are held for ever", len(engine.compiler.claims))
-	}
-}
-
-// watched is a context that tells when somebody waits for its end.
-type watched struct {
-	context.Context
-	tell func()
-}
-
-func (w watched) Done() <-chan struct{} {
-	w.tell()
-	return w.Context.Done()
-}
-
-// TestOwnersOfOneCode: a tenant whose turn is far away keeps no other from the code that both need.
-func TestOwnersOfOneCode(t *testing.T) {
-	t.Parallel()
-	engine := setup(t)
-	busy, quiet := loadInto(t, engine, carrying(t, map[string][]byte{"/busy": nil})), loadInto(t, engine, carrying(t, map[string][]byte{"/quiet": nil}))
-	if busy.code != quiet.code {
-		t.Fatal("they have two codes")
-	}
-	if freed, err := busy.code.unload(t.Context()); freed == 0 || err != nil {
-		t.Fatal(freed, err)
-	}
-	loads := engine.compiler.loads
-	free, err := loads.Take(t.Context(), "busy", maxLoading)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// waits begins a work and returns when it waits for its turn.
-	waits := func(work func(ctx context.Context) error) (ended chan error) {
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		waiting, ended := make(chan struct{}), make(chan error, 1)
-		go func() { ended <- work(watched{ctx, sync.OnceFunc(func() { close(waiting) })}) }()
-		<-waiting
-		return ended
-	}
-	for range max(2, goruntime.GOMAXPROCS(0)) { // one more than there are places now
-		waits(func(ctx context.Context) error {
-			_, err := loads.Take(ctx, "busy", 0)
-			return err
-		})
-	}
-	hold := func(m *Module, owner string) func(ctx context.Context) error {
-		return func(ctx context.Context) error { return m.code.hold(ctx, owner, m.info.Digest) }
-	}
-	far := waits(hold(busy, "busy"))
-	near := waits(hold(quiet, "quiet"))
-	free()
-	if err := <-near; err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-far:
-		t.Errorf("the other one has had its turn: %v", err)
-	default:
-	}
-}
-
-// TestLoadWaits: who waits for another compilation of the same module stops waiting with its context, and keeps nobody
-// from a turn meanwhile.
-func TestLoadWaits(t *testing.T) {
-	t.Parallel()
-	engine := setup(t)
-	c := newCode(engine, command(nil))
-	defer func() { _ = c.source.close() }()
-	done, other, err := engine.compiler.claim(c.key)
-	if err != nil || other != nil {
-		t.Fatalf("claim = %v, %v", other, err)
-	}
-	errGone := errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error)
-	for range 10 { // more than compile at once
-		go func() { ended <- compileInto(ctx, engine, command(nil), "copy") }()
-	}
-	loadInto(t, engine, runtimetest.Echo(t))
-	cancel(errGone)
-	for range 10 {
-		if err := <-ended; !errors.Is(err, errGone) {
-			t.Errorf("compile = %v, want the cause of the context", err)
-		}
-	}
-	done()
-	if err := compileInto(t.Context(), engine, command(nil), "again"); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestLoadErrors(t *testing.T) {
@@ -464,7 +373,7 @@ func TestLoadErrors(t *testing.T) {
 		if err := errors.Join(engine.Close(t.Context()), engine.Close(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := engine.Load(t.Context(), binary); !errors.Is(err, ErrClosed) {
+		if _, err := engine.Load(t.Context(), binary); !errors.Is(err, compile.ErrClosed) {
 			t.Errorf("Load = %v, want ErrClosed", err)
 		}
 	})
@@ -506,7 +415,7 @@ func FuzzLoad(f *testing.F) {
 func checkRefusals(t *testing.T, refusals []Refusal) {
 	t.Helper()
 	for _, r := range refusals {
-		if r.What == "" || r.Remedy == "" || len(r.String()) > 4*maxLabel+1000 || redact.Escape([]byte(r.String())) != r.String() {
+		if r.What == "" || r.Remedy == "" || len(r.String()) > 4*redact.MaxLabel+1000 || redact.Escape([]byte(r.String())) != r.String() {
 			t.Errorf("refusal = %q", r)
 		}
 	}

@@ -64,8 +64,8 @@ type logs struct {
 	tail   []byte // the last lines that were handed on, each with a newline
 }
 
-// take takes what the guest has written to a stream.
-func (l *logs) take(s *stream, p []byte) {
+// write adds the guest's output to a stream, and hands complete lines on.
+func (l *logs) write(s *stream, p []byte) {
 	for rest := p; len(rest) > 0 && l.wrong == nil; {
 		if l.empty && s.kind == undecided && len(s.partial) == 0 {
 			if rest = bytes.TrimLeft(rest, "\n"); len(rest) == 0 {
@@ -84,7 +84,7 @@ func (l *logs) take(s *stream, p []byte) {
 	}
 }
 
-// add takes a piece of a line.
+// add adds a piece of a line.
 func (l *logs) add(s *stream, piece []byte) {
 	if s == &l.stdout {
 		s.kind = ordinary

@@ -17,7 +17,7 @@ import (
 func logged(pieces ...string) (lines []string, end string) {
 	l := logs{limit: math.MaxInt64, line: func(line string) { lines = append(lines, line) }}
 	for _, piece := range pieces {
-		l.take(&l.stream, []byte(piece))
+		l.write(&l.stream, []byte(piece))
 		if l.wrong != nil {
 			panic(l.wrong)
 		}
@@ -100,7 +100,7 @@ func TestLogStreams(t *testing.T) {
 				progress: func(f float64, message string) { reports = append(reports, fmt.Sprintf("%v %s", f, message)) },
 			}
 			for _, piece := range test.pieces {
-				l.take(map[byte]*stream{'1': &l.stdout, '2': &l.stream}[piece[0]], []byte(piece[1:]))
+				l.write(map[byte]*stream{'1': &l.stdout, '2': &l.stream}[piece[0]], []byte(piece[1:]))
 				if l.wrong != nil {
 					t.Fatal(l.wrong)
 				}
@@ -192,7 +192,7 @@ func TestLongLinesCutNoSecret(t *testing.T) {
 			l := logs{limit: math.MaxInt64, secrets: &secrets, line: func(line string) { lines = append(lines, line) }}
 			text := strings.Repeat("x", before) + strings.ReplaceAll(secret, "\n", "\\n") + strings.Repeat("y", 3*maxLine)
 			for piece := range slices.Chunk([]byte(text), 500) {
-				l.take(&l.stream, piece)
+				l.write(&l.stream, piece)
 				if l.wrong != nil {
 					t.Fatal(l.wrong)
 				}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -11,14 +12,20 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], childMode) {
-		os.Exit(beChild(os.Args[1], os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == compileMode {
+		if err := compile.Child(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], doomedMode) {
 		os.Exit(beDoomed(os.Args[1]))
@@ -26,8 +33,23 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// compileMode is the first argument that makes the test binary a compile child.
+const compileMode = "compile-child"
+
+// itself is the command line of the test binary in another mode.
+func itself(mode string) []string {
+	program, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return []string{program, mode}
+}
+
+// testVersion stands in for wazero's version, which the build of a test does not tell.
+const testVersion = "v0.0.0-test"
+
 // patience is how long a test waits for what should be there at once.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // setup returns an engine of the test's own.
 func setup(t testing.TB) *Engine {
@@ -137,4 +159,9 @@ func retire(m *Module, name string) {
 			delete(boundPools.pools, key)
 		}
 	}
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	require.Eventually(t, holds, patience, 5*time.Millisecond, what)
 }

@@ -71,7 +71,7 @@ func (m *meter) pause() (now time.Time) {
 
 // resume begins a slice after a wait, and returns the time.
 func (m *meter) resume() (now time.Time) {
-	m.gate.again()
+	m.gate.enter(&m.gate.others)
 	now = time.Now()
 	m.begin(now)
 	return now
@@ -114,7 +114,7 @@ func (m *meter) yield() {
 	if m.gate.wanted() {
 		yieldThread()
 		m.gate.leave()
-		m.gate.again()
+		m.gate.enter(&m.gate.others)
 	} else {
 		goruntime.Gosched()
 	}

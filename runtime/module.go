@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/crash"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasm"
@@ -39,17 +39,8 @@ func (k Kind) Noun() string {
 	return "a " + string(k)
 }
 
-// digestPrefix names the hash that a digest is.
-const digestPrefix = "sha256:"
-
 // DigestOf is "sha256:" and the 64 hex digits of the SHA-256 of data.
-func DigestOf(data []byte) string { return digestPrefix + keyOf(data) }
-
-// keyOf is the key in the cache of a rewritten module: its SHA-256 in hex.
-func keyOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
+func DigestOf(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
 // Info describes a module. What could not be read has its zero value.
 type Info struct {
@@ -107,7 +98,7 @@ type host struct {
 // Module is a compiled plugin. See Bind.
 type Module struct {
 	host     *host
-	code     *machineCode
+	code     *compile.Code
 	owner    string // takes turns with others at loading the code
 	name     string // by which wazero calls it
 	info     Info
@@ -130,30 +121,6 @@ type Module struct {
 
 	closeOnce sync.Once
 	onClose   func()
-}
-
-// newModule is the module of loaded code.
-func newModule(h *host, d *Decoded, owner string) *Module {
-	info, rewritten := d.info, d.module
-	m := &Module{
-		host: h, code: d.code, owner: owner, name: d.code.compiled.Name(), info: info, bundled: d.files, names: int64(rewritten.NameBytes),
-		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
-		perTask: whyNew(&rewritten.Outline) != "",
-		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,
-		pools: map[*Pool]struct{}{},
-	}
-	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
-		m.declared = uint64(info.MemoryMax)
-	}
-	if m.start {
-		m.startup = append(m.startup, wasm.StartExport)
-	}
-	m.startup = append(m.startup, startup(info.Kind, &rewritten.Outline)...)
-	for _, files := range m.bundled {
-		m.files = files.Over(m.files)
-	}
-	m.touch(time.Now())
-	return m
 }
 
 // Info describes the module.
@@ -211,7 +178,4 @@ func (m *Module) Holds() int64 {
 // Names is about what the compiler keeps of the module's names, in bytes. Modules with the same code share them: of tells which.
 func (m *Module) Names() (of any, bytes int64) { return m.code, 2 * m.names }
 
-func (m *Module) touch(now time.Time) {
-	m.used.Store(now.UnixNano())
-	m.code.used.Store(now.UnixNano())
-}
+func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }

@@ -8,25 +8,29 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/quern-project/quern/runtime/abi"
-	"github.com/quern-project/quern/runtime/wasi"
 )
 
 // maxCalls is how many calls an instance serves before it is replaced, and with it whatever wazero accumulates for it.
 const maxCalls = 10_000
 
-// errPoolClosed cancels the build of a closed pool's snapshot.
-var errPoolClosed = errors.New("the pool is closed")
+// abandonAfter is how long a snapshot's build continues without a waiting call, at least: calls with short timeouts must not
+// prevent it for ever.
+const abandonAfter = 10 * time.Second
+
+// Why a snapshot's build is cancelled.
+var (
+	errPoolClosed = errors.New("the pool is closed")
+	errAbandoned  = errors.New("no call waits for the handler's start")
+)
 
 // Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
 // grows with the calls that run at once; Engine.tidy shrinks it.
 //
-//	take ──▶ no snapshot yet: wait for its build ──▶ a place at the gate
+//	acquire ─▶ no snapshot yet: wait for its build ──▶ a place at the gate
 //	                                                     │
 //	         an idle instance, or a new one from the snapshot
 //	                                                     ▼
-//	give ◀── reset, or closed if that fails ◀── the guest's call
+//	release ◀─ reset, or closed if that fails ◀── the guest's call
 type Pool struct {
 	module    *Module
 	profile   Profile
@@ -122,7 +126,7 @@ func (m *Module) Close(ctx context.Context) (err error) {
 			p.Close()
 		}
 		m.builds.Wait()
-		err = m.code.close(ctx)
+		err = m.code.Close(ctx)
 	})
 	return err
 }
@@ -137,7 +141,7 @@ func (m *Module) unregister(p *Pool) {
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
-	if err := p.module.code.hold(ctx, p.module.owner, p.module.info.Digest); err != nil {
+	if err := p.module.code.Hold(ctx, p.module.owner, p.module.info.Digest); err != nil {
 		return errorOutcome(ctx, err)
 	}
 	return nil
@@ -175,7 +179,7 @@ func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.C
 func (p *Pool) limitsOf(c *Call) Limits {
 	l := p.limits
 	if c.Timeout > 0 {
-		l.Timeout = c.Timeout
+		l.Timeout = min(c.Timeout, cmp.Or(p.profile.MaxTimeout, c.Timeout))
 	}
 	return l
 }
@@ -199,10 +203,10 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// give takes back what take gave to a call, which used so much of the processor. It keeps a sound instance that can be reset.
-// The place is given on after the reset, so that the next call finds the instance; before it where that may take longer than a
+// release ends what acquire began for a call, which used so much of the processor. It keeps a sound instance that can be reset.
+// It leaves the gate after the reset, so that the next call finds the instance; before it if the reset may take longer than a
 // slice.
-func (p *Pool) give(i *instance, sound bool, used time.Duration, now time.Time) {
+func (p *Pool) release(i *instance, sound bool, used time.Duration, now time.Time) {
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	gate, brief := p.module.host.gate, keep && used <= slice && p.resetMode != ResetCopy
 	if !brief {
@@ -339,49 +343,4 @@ type Holdings struct {
 	Code, Snapshots, Instances, Stacks int64
 	// Idle counts the idle instances of pools, Busy the calls under way in pools.
 	Idle, Busy int
-}
-
-// environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
-func (p *Pool) environment(c *Call) []string {
-	if p.module.info.Kind != Command {
-		return p.granted
-	}
-	return append(c.variables(p.profile.Tenant), p.granted...)
-}
-
-// handlerArgs are the arguments of every handler, whose start serves many tasks, perhaps of several plugins.
-var handlerArgs = []string{"handler"}
-
-// newRun is the run of a call that has begun.
-func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
-	m := p.module
-	r, _ := runs.Get().(*run)
-	if r == nil {
-		r = new(run)
-	}
-	r.ctx, r.done, r.ending = ctx, ctx.Done(), c.Ending
-	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
-	if limits.Timeout > 0 {
-		r.deadline = begun.Add(limits.Timeout)
-	}
-	r.output.limit = limits.Output
-	r.denied = c.Denied
-	r.secrets = cmp.Or(c.Secrets, &r.own)
-	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
-	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
-	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
-	if m.info.Kind != Command {
-		services := c.Services
-		services.Config = p.profile.Config
-		r.abi.Init(abi.Config{
-			Host: r, Stage: stage, Input: c.Input, Started: m.host.started, Task: c.task(p.profile.Tenant, r.deadline),
-			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters,
-		})
-		system.Args, system.Env = handlerArgs, environment
-	} else {
-		system.Args, system.Env = []string{c.Plugin}, environment
-		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
-	}
-	r.wasi.Init(system)
-	return r
 }

@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"math"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/runtime/snapshot"
 )
@@ -188,19 +188,18 @@ func TestLoadAgainFails(t *testing.T) {
 	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	p, c := module.Bind(Profile{}), Call{}
 	complete(t, p.Run(t.Context(), c))
-	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
+	if freed, err := module.code.Unload(t.Context()); freed == 0 || err != nil {
 		t.Fatal(freed, err)
 	}
-	if err := module.code.source.close(); err != nil {
+	if err := engine.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.Run(t.Context(), c); got.Kind != HostFault || !errors.Is(got.Err, os.ErrClosed) {
+	if got := p.Run(t.Context(), c); got.Kind != HostFault || !errors.Is(got.Err, compile.ErrClosed) {
 		t.Errorf("%+v", got)
 	}
 	if got := engine.Holdings(); got.Busy != 0 {
 		t.Errorf("%d calls are counted, of none", got.Busy)
 	}
-	module.code.source = source{}
 }
 
 // TestUnsoundIsDiscarded: an instance that cannot be reset, or in which the host erred, serves nobody again.
@@ -238,16 +237,16 @@ func TestUseIsNoted(t *testing.T) {
 		complete(t, bound(module, pool, Profile{}).Run(t.Context(), Call{}))
 		retire(module, "pool")
 		engine.tidy(t.Context(), time.Now())
-		if module.code.compiled == nil {
+		if module.code.Bytes() == 0 {
 			t.Errorf("pool %q: used this moment, and unloaded as idle for an hour", pool)
 		}
 	}
 }
 
-// occupied keeps all modules with the engine of this one from being loaded, until free is called.
-func occupied(t *testing.T, m *Module) (free func()) {
+// occupied keeps all modules of an engine from being loaded, until free is called.
+func occupied(t *testing.T, engine *Engine) (free func()) {
 	t.Helper()
-	free, err := m.code.caches.main.compiler.loads.Take(t.Context(), "somebody", maxLoading)
+	free, err := engine.cache.LoadTurn(t.Context(), "somebody", math.MaxInt64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +255,7 @@ func occupied(t *testing.T, m *Module) (free func()) {
 
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
-	expecttest.Eventually(t, "the condition", condition)
+	eventually(t, "the condition", condition)
 }
 
 // blocked is a call that runs until it is released.
@@ -299,41 +298,44 @@ func TestClose(t *testing.T) {
 	for range 2 {
 		p.Close()
 	}
-	if len(p.idle) != 0 || p.busy != 1 || p.snapshot == nil || module.code.holders != 1 {
-		t.Errorf("%d idle, %d busy, snapshot %v, code held %d times, want what the call needs", len(p.idle), p.busy, p.snapshot, module.code.holders)
+	if freed, err := module.code.Unload(t.Context()); freed != 0 || err != nil || len(p.idle) != 0 || p.busy != 1 || p.snapshot == nil {
+		t.Errorf("%d idle, %d busy, snapshot %v, %d bytes of code unloaded, %v, want what the call needs", len(p.idle), p.busy, p.snapshot, freed, err)
 	}
 	if got := p.Run(t.Context(), Call{}); got.Kind != HostFault || !errors.Is(got.Err, errPoolClosed) {
 		t.Errorf("a later call: %+v", got)
 	}
-	complete(t, module.Bind(Profile{}).Run(t.Context(), Call{}))
+	third := module.Bind(Profile{})
+	complete(t, third.Run(t.Context(), Call{}))
 	if got := release(); got.Kind != Cancelled {
 		t.Errorf("outcome = %+v", got)
 	}
-	if p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 || module.code.holders != 1 {
-		t.Errorf("%d busy, snapshot %v, %d idle, code held %d times, want nothing left", p.busy, p.snapshot, len(p.idle), module.code.holders)
+	third.Close()
+	if freed, err := module.code.Unload(t.Context()); freed == 0 || err != nil || p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 {
+		t.Errorf("%d busy, snapshot %v, %d idle, %d bytes of code unloaded, %v, want nothing left", p.busy, p.snapshot, len(p.idle), freed, err)
 	}
 }
 
 // TestCloseWhileStarting: a call that waits for the snapshot of a pool that is closed meanwhile runs to its end.
 func TestCloseWhileStarting(t *testing.T) {
 	t.Parallel()
-	module := load(t, handler(t, "", `(i32.const 0)`))
+	engine := setup(t)
+	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	if module.info.ResetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
-	freed, err := module.code.unload(t.Context())
+	freed, err := module.code.Unload(t.Context())
 	if freed == 0 || err != nil {
 		t.Fatal(freed, err)
 	}
-	free := occupied(t, module) // somebody else loads it, and the build waits
+	free := occupied(t, engine) // somebody else loads it, and the build waits
 	p, ended := module.Bind(Profile{}), make(chan Outcome, 1)
 	go func() { ended <- p.Run(t.Context(), Call{}) }()
 	until(t, func() bool { return waiters(p) == 1 })
 	p.Close()
 	free()
 	complete(t, <-ended)
-	if p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 || module.code.holders != 0 {
-		t.Errorf("%d busy, snapshot %v, %d idle, code held %d times, want nothing left", p.busy, p.snapshot, len(p.idle), module.code.holders)
+	if freed, err := module.code.Unload(t.Context()); freed == 0 || err != nil || p.busy != 0 || p.snapshot != nil || len(p.idle) != 0 {
+		t.Errorf("%d busy, snapshot %v, %d idle, %d bytes of code unloaded, %v, want nothing left", p.busy, p.snapshot, len(p.idle), freed, err)
 	}
 }
 
@@ -361,11 +363,11 @@ func TestTidy(t *testing.T) {
 		}
 		engine.tidy(t.Context(), now)
 	}
-	if module.code.compiled == nil || engine.Held() <= perInstance {
+	if module.code.Bytes() == 0 || engine.Held() <= perInstance {
 		t.Errorf("held = %d bytes, want code and a snapshot", engine.Held())
 	}
 	engine.tidy(t.Context(), time.Now().Add(time.Hour))
-	if idle(module) != 0 || len(module.allPools()) != 0 || module.code.compiled != nil || engine.Held() != 0 {
+	if idle(module) != 0 || len(module.allPools()) != 0 || module.code.Bytes() > 0 || engine.Held() != 0 {
 		t.Errorf("%d instances, %d pools, %d bytes are left of an idle module", idle(module), len(module.allPools()), engine.Held())
 	}
 	complete(t, p.Run(t.Context(), Call{}))
@@ -397,7 +399,7 @@ func TestRelieve(t *testing.T) {
 		t.Errorf("%d of %d bytes freed, %d are held; idle %d %d %d", freed, before, held(), idle(modules[0]), idle(modules[1]), idle(modules[2]))
 	}
 	engine.Relieve(t.Context(), 1<<40)
-	if idle(modules[0])+idle(modules[2]) != 0 || busy.code.compiled == nil || engine.Held() <= 0 {
+	if idle(modules[0])+idle(modules[2]) != 0 || busy.code.Bytes() == 0 || engine.Held() <= 0 {
 		t.Errorf("%d bytes are held, want what runs", engine.Held())
 	}
 	if got := release(); got.Kind != Cancelled {
@@ -460,34 +462,6 @@ func TestCallStack(t *testing.T) {
 	}})
 	if got.Kind != Cancelled || counted < 100_000*16 || engine.stacks.Load() != 0 {
 		t.Errorf("%s with %d bytes counted, %d afterwards", got.Kind, counted, engine.stacks.Load())
-	}
-}
-
-// TestSource: code is loaded again without the plugin's file, without the cache, and without a file of its own.
-func TestSource(t *testing.T) {
-	t.Parallel()
-	for _, inMemory := range []bool{false, true} {
-		engine := setupWith(t, Config{})
-		module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
-		if inMemory {
-			binary, err := module.code.source.read()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := module.code.source.close(); err != nil {
-				t.Fatal(err)
-			}
-			module.code.source = source{bytes.NewReader(binary), int64(len(binary))}
-		}
-		for range 2 {
-			if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
-				t.Fatalf("unloaded: %v bytes, %v", freed, err)
-			}
-			if err := os.RemoveAll(engine.caches.main.dir); err != nil {
-				t.Fatal(err)
-			}
-			complete(t, bound(module, "", Profile{}).Run(t.Context(), Call{}))
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -21,7 +22,7 @@ func setupBuild(t *testing.T, mode ResetMode) *Engine {
 	version := strings.TrimSpace(goCommand(t, "list", "-m", "-f", "{{.Version}}", wazero))
 	child := filepath.Join(t.TempDir(), "compilechild")
 	// The child must take itself for what the test is: a build that does not know wazero's version.
-	goCommand(t, "build", "-o", child, "-ldflags=-X "+wazero+"/internal/version.version="+unknownVersion, "./testdata/compilechild")
+	goCommand(t, "build", "-o", child, "-ldflags=-X "+wazero+"/internal/version.version="+compile.Version(), "./testdata/compilechild")
 	cache := filepath.Join("..", "build", "test", "compiled")
 	if err := os.MkdirAll(filepath.Dir(cache), 0o750); err != nil {
 		t.Fatal(err)

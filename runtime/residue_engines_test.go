@@ -285,7 +285,7 @@ func canaryIn(memory []byte) string {
 func (r *engineResidue) isFound(t *testing.T) {
 	t.Helper()
 	p, c := r.module.Bind(Profile{Tenant: "acme"}), Call{}
-	i, _, ended := p.take(t.Context(), &c, time.Now())
+	i, _, ended := p.acquire(t.Context(), &c, time.Now())
 	if ended != nil {
 		t.Fatalf("%+v", ended)
 	}
@@ -294,7 +294,7 @@ func (r *engineResidue) isFound(t *testing.T) {
 		now := time.Now()
 		once := p.newRun(t.Context(), &c, p.limits, nil, abi.Running, now)
 		var err error
-		i, _, err = p.serve(once, &c, i, now, (*instance).callTask)
+		i, _, err = p.invoke(once, &c, i, now, (*instance).callTask)
 		return once.finish(err)
 	}
 	complete(t, run(residueText(2, 1, "complete")))
@@ -304,5 +304,5 @@ func (r *engineResidue) isFound(t *testing.T) {
 	if got := run(residueText(0, 1, "complete")); got.Kind == Complete || !strings.Contains(got.Message, "canary-000033 in a global") {
 		t.Errorf("outcome = %+v without a reset, want a canary found", got)
 	}
-	p.give(i, false, 0, time.Now())
+	p.release(i, false, 0, time.Now())
 }

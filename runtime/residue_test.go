@@ -351,7 +351,7 @@ func (f *fuels) check(t *testing.T) {
 func (r *residueRun) isFound(t *testing.T) {
 	t.Helper()
 	p, c := r.module.Bind(Profile{Tenant: "acme", Limits: Limits{Memory: r.guest.memory}}), Call{}
-	i, _, ended := p.take(t.Context(), &c, time.Now())
+	i, _, ended := p.acquire(t.Context(), &c, time.Now())
 	if ended != nil {
 		t.Fatalf("%+v", ended)
 	}
@@ -360,7 +360,7 @@ func (r *residueRun) isFound(t *testing.T) {
 		now := time.Now()
 		once := p.newRun(t.Context(), &c, p.limits, nil, abi.Running, now)
 		var err error
-		i, _, err = p.serve(once, &c, i, now, (*instance).callTask)
+		i, _, err = p.invoke(once, &c, i, now, (*instance).callTask)
 		return once.finish(err)
 	}
 	complete(t, run(200))
@@ -376,5 +376,5 @@ func (r *residueRun) isFound(t *testing.T) {
 	case strings.Contains(found, "task:") && !strings.Contains(whose(got), "task 200 of pool warm of zebra"):
 		t.Errorf("it does not say whose it is: %+v", got)
 	}
-	p.give(i, false, 0, time.Now())
+	p.release(i, false, 0, time.Now())
 }

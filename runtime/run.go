@@ -32,7 +32,6 @@ type run struct {
 	abi      abi.System // of a handler
 
 	done        <-chan struct{} // of ctx
-	ending      <-chan struct{} // the caller's wish
 	taskTimeout bool            // the timeout is the task's own
 	deadline    time.Time       // zero is none
 	waited      time.Duration
@@ -189,7 +188,7 @@ func (r *run) log(s *stream, p []byte) {
 	for len(p) > 0 {
 		batch := p[:min(len(p), maxBatch)]
 		p = p[len(batch):]
-		r.logged(len(batch), func() { r.logs.take(s, batch) })
+		r.logged(len(batch), func() { r.logs.write(s, batch) })
 	}
 }
 

@@ -352,15 +352,3 @@ func TestRunCancelAsleep(t *testing.T) {
 		t.Errorf("outcome = %+v, want cancelled, and the wait paid", got)
 	}
 }
-
-// TestCloseWhileLoading: what is loaded while its engine is closed is an error, and leaves no folder behind.
-func TestCloseWhileLoading(t *testing.T) {
-	t.Parallel()
-	engine := setup(t)
-	if err := engine.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if cache, err := engine.caches.openSpare(t.Context()); !errors.Is(err, ErrClosed) {
-		t.Errorf("spareCache = %v, %v, want %v", cache, err, ErrClosed)
-	}
-}

@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 )
 
-// Run runs a call in an instance without a trace of any other call, and returns how it ended. It is safe for concurrent use,
-// never panics, and returns when the guest has stopped: some ten thousand instructions after ctx has ended, whatever the
-// guest does.
+// Run runs a call in an instance without a trace of any other call, and returns how it ended. It is safe for concurrent
+// use, never panics, and returns when the guest has stopped: some ten thousand instructions after ctx has ended,
+// whatever the guest does.
 func (p *Pool) Run(ctx context.Context, c Call) Outcome {
 	return p.run(ctx, &c, p.limitsOf(&c))
 }
@@ -31,12 +31,12 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	}
 	begun := time.Now()
 	m.touch(begun)
-	i, started, ended := p.take(ctx, c, begun)
+	i, started, ended := p.acquire(ctx, c, begun)
 	if ended != nil {
 		return *ended
 	}
 	r := p.newRun(ctx, c, limits, environment, abi.Running, started)
-	i, stopped, err := p.serve(r, c, i, started, (*instance).callTask)
+	i, stopped, err := p.invoke(r, c, i, started, (*instance).callTask)
 	m.touch(stopped)
 	outcome := r.finish(err)
 	if i != nil {
@@ -47,14 +47,15 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	outcome.GuestTime = stopped.Sub(started) - r.waited
 	*r = run{}
 	runs.Put(r)
-	p.give(i, outcome.Kind != HostFault, outcome.CPU, stopped)
+	p.release(i, outcome.Kind != HostFault, outcome.CPU, stopped)
 	return outcome
 }
 
-// take counts the call in, and returns with a place at the gate and an idle instance; or nil if the call has to make one, and the
-// code is held for it. The place comes first: so the instance is one that ran just now, and its memory is in the processor's
-// caches. started is the time after all waiting. ended is the outcome of a call that ends before that, and has taken nothing.
-func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
+// acquire counts the call in, and gets a place at the gate and an idle instance for it. Without an idle instance it
+// holds the code, and the call makes an instance. The place comes first, so that the instance ran just now, and its
+// memory is in the processor's caches. started is the time after all waiting. ended is the outcome of a call that ends
+// before; it acquires nothing.
+func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {
 		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
 		started = time.Now()
@@ -64,13 +65,17 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		return nil, started, ended
 	}
 	gate := p.module.host.gate
-	if gate.enter() {
+	if gate.enter(&gate.first) {
 		started = time.Now()
 	}
 	if i == nil {
-		i = p.lastUsed()
+		p.mu.Lock()
+		if last := len(p.idle) - 1; last >= 0 { // ran last
+			i, p.idle = p.idle[last], p.idle[:last]
+		}
+		p.mu.Unlock()
 	}
-	if i != nil || p.module.code.tryHold() {
+	if i != nil || p.module.code.TryHold() {
 		return i, started, nil
 	}
 	gate.leave() // the code has to be loaded
@@ -78,7 +83,7 @@ func (p *Pool) take(ctx context.Context, c *Call, begun time.Time) (i *instance,
 		p.end(time.Now())
 		return nil, started, ended
 	}
-	gate.enter()
+	gate.enter(&gate.first)
 	return nil, time.Now(), nil
 }
 
@@ -107,54 +112,4 @@ func (p *Pool) begin(ctx context.Context, c *Call, begun time.Time) (started tim
 		p.mu.Lock()
 	}
 	return started, ended
-}
-
-// lastUsed takes the idle instance that ran last, nil if there is none.
-func (p *Pool) lastUsed() *instance {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := len(p.idle) - 1
-	if last < 0 {
-		return nil
-	}
-	i := p.idle[last]
-	p.idle = p.idle[:last]
-	return i
-}
-
-// serve makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made, and the
-// time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a place at the gate.
-func (p *Pool) serve(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
-	r.meter.begin(now)
-	if i == nil {
-		if i, err = p.newInstance(); err != nil {
-			return nil, r.meter.stop(), err
-		}
-		if p.module.perTask {
-			r.meter.burned += p.module.price
-		}
-	}
-	i.run, r.instance = r, i
-	for _, memory := range i.memories {
-		memory.refused = false
-	}
-	i.crash.Name(c.Plugin, p.profile.Tenant, c.TaskID)
-	i.crash.Computes(true)
-	r.meter.counter, r.meter.crash = i.counter, i.crash
-	i.counter.Set(uint64(uint32(r.meter.refill())))
-	fits := true
-	if i.blocks != nil {
-		r.meter.burned += int64(len(r.abi.Input))
-		if fits, err = r.abi.SetBlocks(i.blocks); err != nil {
-			err = &faultError{err}
-		} else if !fits {
-			r.blame(memoryExceeded(r.limits.Memory))
-		}
-	}
-	if fits && err == nil {
-		err = calls(i)
-	}
-	i.run, i.running = nil, nil
-	p.module.host.stacks.Add(-r.stack)
-	return i, r.meter.stop(), err
 }

@@ -8,16 +8,8 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 )
 
-const (
-	// abandonAfter is how long a build continues without a waiting call, at least: calls with short timeouts must not
-	// prevent it for ever.
-	abandonAfter = 10 * time.Second
-	// maxWarm bounds a warm call whose profile has no timeout.
-	maxWarm = 10 * time.Second
-)
-
-// errAbandoned cancels a build that no call waits for.
-var errAbandoned = errors.New("no call waits for the handler's start")
+// maxWarm bounds a warm call whose profile has no timeout.
+const maxWarm = 10 * time.Second
 
 // join starts a build for a call, or joins the one under way. The caller holds mu.
 func (p *Pool) join(c *Call) *snapshotBuild {
@@ -121,10 +113,10 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 		return nil, ended
 	}
 	gate := p.module.host.gate
-	gate.enter()
+	gate.enter(&gate.first)
 	now := time.Now()
 	r := p.newRun(ctx, start, p.startLimits(start), p.environment(start), abi.Initializing, now)
-	i, _, err := p.serve(r, start, nil, now, (*instance).callStartup)
+	i, _, err := p.invoke(r, start, nil, now, (*instance).callStartup)
 	gate.leave()
 	if err != nil || r.cause != nil {
 		outcome := r.finish(err)
@@ -146,10 +138,10 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 		limits.Timeout = maxWarm
 	}
 	gate := p.module.host.gate
-	gate.enter()
+	gate.enter(&gate.first)
 	now := time.Now()
 	r := p.newRun(ctx, &c, limits, p.granted, abi.Warming, now)
-	_, _, err := p.serve(r, &c, i, now, (*instance).callEntry)
+	_, _, err := p.invoke(r, &c, i, now, (*instance).callEntry)
 	gate.leave()
 	outcome := r.finish(err)
 	logger := p.module.host.logger.With("plugin", c.Plugin, "tenant", p.profile.Tenant, "digest", p.module.info.Digest)

@@ -127,7 +127,8 @@ func TestUnattended(t *testing.T) {
 // TestCloseBesideFailure: a pool that is closed while its only call fails to begin keeps no snapshot.
 func TestCloseBesideFailure(t *testing.T) {
 	t.Parallel()
-	module := load(t, handler(t, "", `(i32.const 0)`))
+	engine := setup(t)
+	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	p, c := module.Bind(Profile{}), Call{}
 	complete(t, p.Run(t.Context(), c))
 	if p.resetMode == ResetNew {
@@ -135,10 +136,10 @@ func TestCloseBesideFailure(t *testing.T) {
 	}
 	p.idle[0].calls = maxCalls - 1
 	complete(t, p.Run(t.Context(), c)) // the instance goes, the snapshot stays
-	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil || p.snapshot == nil {
+	if freed, err := module.code.Unload(t.Context()); freed == 0 || err != nil || p.snapshot == nil {
 		t.Fatal(freed, err, p.snapshot)
 	}
-	free := occupied(t, module) // somebody else loads it
+	free := occupied(t, engine) // somebody else loads it
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan Outcome, 1)
 	go func() { ended <- p.Run(ctx, c) }()
@@ -169,16 +170,16 @@ func TestStartIsNotTheTasks(t *testing.T) {
 	module := load(t, handler(t, "", `(i32.const 0)`))
 	p, c := module.Bind(Profile{}), Call{Timeout: 20 * time.Second}
 	begun := time.Now().Add(-40 * time.Second)
-	i, started, ended := p.take(t.Context(), &c, begun)
+	i, started, ended := p.acquire(t.Context(), &c, begun)
 	if ended != nil || time.Since(started) > 10*time.Second {
 		t.Errorf("waited 40 s: %+v, its time began %s ago", ended, time.Since(started))
 	}
-	p.give(i, false, 0, time.Now())
+	p.release(i, false, 0, time.Now())
 	if p.resetMode == ResetNew {
 		t.Skip("nobody waits for a snapshot here")
 	}
 	p = load(t, handler(t, endless, `(i32.const 0)`)).Bind(Profile{})
-	_, _, ended = p.take(t.Context(), &c, time.Now().Add(-time.Minute))
+	_, _, ended = p.acquire(t.Context(), &c, time.Now().Add(-time.Minute))
 	if want := "before its first task: not started within 1m: let it do less at its start, or give the task a longer timeout"; ended == nil || ended.Message != want {
 		t.Errorf("waited a minute: %+v, want %s", ended, want)
 	}
@@ -270,7 +271,8 @@ func TestAbandoned(t *testing.T) {
 // time of the guest's.
 func TestLoadingHasTheTime(t *testing.T) {
 	t.Parallel()
-	module := load(t, handler(t, "", `(i32.const 0)`))
+	engine := setup(t)
+	module := loadInto(t, engine, handler(t, "", `(i32.const 0)`))
 	p, c := module.Bind(Profile{}), Call{}
 	complete(t, p.Run(t.Context(), c))
 	if p.resetMode == ResetNew {
@@ -278,10 +280,10 @@ func TestLoadingHasTheTime(t *testing.T) {
 	}
 	p.idle[0].calls = maxCalls - 1
 	complete(t, p.Run(t.Context(), c)) // the instance goes, the snapshot stays
-	if freed, err := module.code.unload(t.Context()); freed == 0 || err != nil {
+	if freed, err := module.code.Unload(t.Context()); freed == 0 || err != nil {
 		t.Fatal(freed, err)
 	}
-	free := occupied(t, module) // somebody else loads it
+	free := occupied(t, engine) // somebody else loads it
 	p.startWait = 0
 	late := c
 	late.Timeout = 10 * time.Millisecond
@@ -292,7 +294,8 @@ func TestLoadingHasTheTime(t *testing.T) {
 	go func() { ended <- p.Run(t.Context(), c) }()
 	until(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.busy == 1 })
 	const loading = time.Second
-	<-time.After(loading)
+	begun := time.Now()
+	until(t, func() bool { return time.Since(begun) >= loading })
 	free()
 	if got := <-ended; got.Kind != Complete || got.GuestTime >= loading || got.CPU >= loading {
 		t.Errorf("outcome = %+v, want complete, without the time of the loading", got)

@@ -124,7 +124,7 @@ func TestSoakIdle(t *testing.T) { // not parallel: it measures time
 		}
 		return
 	}
-	engine := setupWith(t, Config{Compiler: compiledBy(childGood)})
+	engine := setupWith(t, Config{Compiler: itself(compileMode)})
 	binary := runtimetest.Go.JSON(t)
 	found.Names = runsByNames(t, engine, loadInto(t, engine, binary))
 	modules := loadNumbered(t, engine, binary)

@@ -87,14 +87,15 @@ func collectAll(t testing.TB) {
 	for range 3 {
 		last := make(chan struct{})
 		goruntime.SetFinalizer(&[1 << 10]byte{}, func(*[1 << 10]byte) { close(last) })
-		for waiting := true; waiting; {
+		eventually(t, "finalizers run", func() bool {
 			goruntime.GC()
 			select {
 			case <-last:
-				waiting = false
-			case <-time.After(10 * time.Millisecond): // another collection may be needed
+				return true
+			default:
+				return false // another collection may be needed
 			}
-		}
+		})
 	}
 	debug.FreeOSMemory()
 }

@@ -81,7 +81,7 @@ func cutParentheses(text string) (before string, ok bool) {
 // trapOf names the trap in an error of wazero, and its usual cause. Any other error is the host's. wazero does not export its
 // traps, so their texts tell; a test provokes each of them.
 func trapOf(err error) (name, hint string, ok bool) {
-	text := firstLine(err.Error())
+	text := redact.FirstLine(err.Error())
 	parts := strings.Split(text, ": ")
 	name = parts[len(parts)-1]
 	if hint, ok = trapHints[name]; ok {

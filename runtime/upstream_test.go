@@ -55,7 +55,7 @@ func TestTwoLoadsOfOneCode(t *testing.T) {
 	one := loadInto(t, engine, carriedBy(t, binary, map[string][]byte{"/1": nil}))
 	two := loadInto(t, engine, carriedBy(t, binary, map[string][]byte{"/2": nil}))
 	for range 20 {
-		if freed, err := one.code.unload(t.Context()); freed == 0 || err != nil {
+		if freed, err := one.code.Unload(t.Context()); freed == 0 || err != nil {
 			t.Fatal(freed, err)
 		}
 		var both sync.WaitGroup

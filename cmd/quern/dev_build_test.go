@@ -8,10 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/hashicorp/go-hclog"
-
-	"github.com/quern-project/quern/cmd/quern/build"
 )
 
 // saying is the source of a handler in C that answers a text.
@@ -146,29 +142,6 @@ func TestDevLogInTheFolder(t *testing.T) {
 	}
 }
 
-func TestDevSources(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, "")
-	one, two := sourceFolder(t, map[string]string{"a.c": cHandler}), sourceFolder(t, map[string]string{"a.c": cHandler})
-	for _, test := range []struct {
-		args []string
-		says string
-	}{
-		{[]string{"--source", one, "--source", two}, "is the plugin small, too: name each once"},
-		{[]string{"--source", filepath.Join(one, "none")}, "no such file or directory: name the folder of a plugin's source"},
-		{[]string{"--source", t.TempDir()}, "has no source: expected handler.py"},
-	} {
-		if r := u.run(append([]string{"dev", "--plugins", t.TempDir()}, test.args...)...); r.status != exitUsage || !strings.Contains(r.stderr, test.says) {
-			t.Errorf("%+v, want %q", r, test.says)
-		}
-	}
-	told := ""
-	tell := func(text string) { told += text }
-	if sources, err := devSources(nil, tell); err != nil || len(sources) > 0 || told != "" { // the folder of this test is no plugin's
-		t.Errorf("%+v, %v, %s", sources, err, told)
-	}
-}
-
 // A folder of a plugin that cannot be built is not passed over in silence; one of something else is.
 func TestDevTellsOfItsFolder(t *testing.T) {
 	t.Parallel()
@@ -183,42 +156,5 @@ func TestDevTellsOfItsFolder(t *testing.T) {
 		if got := strings.Contains(dev.stderr.String(), says); got != want {
 			t.Errorf("%q: it is told: %t\n%s", manifest, got, dev.stderr)
 		}
-	}
-}
-
-// Not every folder with source and a YAML file is a plugin's.
-func TestSourceSays(t *testing.T) {
-	t.Parallel()
-	for manifest, want := range map[string]bool{
-		"name: small\n": true, "# a comment\nversion: 1.0.0\nname:   \"small\"\n": true,
-		"": false, "services: {}\n": false, "name: smaller\n": false, "x:\n  name: small\n": false,
-	} {
-		s, err := build.Read(sourceFolder(t, map[string]string{"main.go": goHandler, "small.yaml": manifest}))
-		if err != nil || isNamed(s) != want {
-			t.Errorf("%q: %t, %v", manifest, isNamed(s), err)
-		}
-	}
-	if s, err := build.Read(sourceFolder(t, map[string]string{"main.go": goHandler})); err != nil || isNamed(s) {
-		t.Errorf("without a manifest: %t, %v", isNamed(s), err)
-	}
-}
-
-// What is looked at is source alone: not what editors, builds and the plugin directory leave.
-func TestRebuilderLook(t *testing.T) {
-	t.Parallel()
-	dir := sourceFolder(t, map[string]string{
-		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
-		".git/index": "", "node_modules/x/x.js": "", "__pycache__/x.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": "", "handlers/small.yaml": "",
-	})
-	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}
-	seen := r.look()
-	for _, name := range []string{"main.go", "a/b.go", "vendor/x/x.go", "small.yaml", "data/model.bin", "requirements.txt", "package.json"} {
-		if _, ok := seen[filepath.Join(dir, name)]; !ok {
-			t.Errorf("%s is passed over", name)
-		}
-		delete(seen, filepath.Join(dir, name))
-	}
-	if len(seen) > 0 {
-		t.Errorf("it looks at %v", seen)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/cmd/quern/connect"
 )
 
 // passwordIn is the password in a URL.
@@ -30,7 +32,7 @@ func passwordIn(t *testing.T, raw string) string {
 // devRedis is the URL of the user's `quern dev`.
 func (u *user) devRedis() string {
 	u.t.Helper()
-	var said devFile
+	var said connect.Dev
 	path := filepath.Join(u.env["XDG_RUNTIME_DIR"], "quern", "dev.json")
 	eventually(u.t, "dev.json", func() bool {
 		text, err := os.ReadFile(path)
@@ -113,23 +115,5 @@ func TestDevRedisIsGuarded(t *testing.T) {
 	}
 	if log := dev.stderr.String(); strings.Contains(log, password) {
 		t.Errorf("its log has the password:\n%s", log)
-	}
-}
-
-// The URL is the same at each start, with a port of one's own, and no other user can read it.
-func TestDevPassword(t *testing.T) {
-	t.Parallel()
-	u := newUser(t, "").with(map[string]string{"XDG_CACHE_HOME": t.TempDir()})
-	one, two := devPassword(u.lookup), devPassword(u.lookup)
-	file := filepath.Join(u.env["XDG_CACHE_HOME"], "quern", "dev-password")
-	info, err := os.Stat(file)
-	if err != nil || one != two || info.Mode().Perm() != 0o600 {
-		t.Errorf("%q, %q, %v, %v", one, two, info, err)
-	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if three := devPassword(u.lookup); three == one || len(three) != len(one) {
-		t.Errorf("others may have read it: %q, then %q", one, three)
 	}
 }

@@ -13,32 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
-	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
-
-// TestDevExpires: the keys of the embedded Redis expire with time, others stay.
-func TestDevExpires(t *testing.T) {
-	t.Parallel()
-	embedded := miniredis.RunT(t)
-	for _, name := range []string{"soon", "late", "never"} {
-		if err := embedded.Set(name, "x"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	embedded.SetTTL("soon", time.Millisecond)
-	embedded.SetTTL("late", time.Hour)
-	go expire(t.Context(), embedded)
-	expecttest.Eventually(t, "the key that expires soon is gone", func() bool { return !embedded.Exists("soon") })
-	if !embedded.Exists("late") || !embedded.Exists("never") {
-		t.Errorf("keys: %v", embedded.Keys())
-	}
-}
 
 func TestDev(t *testing.T) {
 	t.Parallel()
@@ -57,19 +36,19 @@ func TestDev(t *testing.T) {
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("dev.json has mode %v", info.Mode())
 	}
-	var said devFile
+	var said connect.Dev
 	if content, err := os.ReadFile(path); err != nil || json.Unmarshal(content, &said) != nil {
 		t.Fatal(err, string(content))
 	}
 	if said.HTTP != address || said.PID != os.Getpid() || !regexp.MustCompile(`^redis://default:[A-Z2-7]{26}@127\.0\.0\.1:`).MatchString(said.Redis) {
 		t.Errorf("dev.json says %+v", said)
 	}
-	if log := c.stderr.String(); !strings.Contains(log, "it forgets everything at exit") || !strings.Contains(log, withoutPassword(said.Redis)) || !strings.Contains(log, path) || strings.Contains(log, passwordIn(t, said.Redis)) {
+	if log := c.stderr.String(); !strings.Contains(log, "it forgets everything at exit") || !strings.Contains(log, connect.WithoutPassword(said.Redis)) || !strings.Contains(log, path) || strings.Contains(log, passwordIn(t, said.Redis)) {
 		t.Errorf("it does not say that it forgets all, or where it is and its password, or says that:\n%s", log)
 	}
 
 	r := u.run("enqueue", "echo", "hello", "--wait")
-	if want := "quern: using `quern dev` at " + withoutPassword(said.Redis) + "\n"; r != (result{exitDone, "hello", want}) {
+	if want := "quern: using `quern dev` at " + connect.WithoutPassword(said.Redis) + "\n"; r != (result{exitDone, "hello", want}) {
 		t.Errorf("a client without flags: %+v", r)
 	}
 	tenant := queuetest.Tenant()

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/iotest"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -134,7 +131,7 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		{`{"at": 1767225600000}`, `at is 1.7672256e+12: use seconds`},
 		{`{"delay_seconds": -1}`, `delay_seconds is -1: use seconds`},
 		{`{"timeout_seconds": -1, "delay_seconds": -2, "max_age_seconds": -3, "at": -4}`, `at is -4: use seconds`},
-		{strings.Repeat(" ", maxLine+1), "longer than 64MiB: enqueue it alone, with `quern enqueue mail - < PARAMETERS`"},
+		{strings.Repeat(" ", 64<<20+1), "longer than 64MiB: enqueue it alone, with `quern enqueue mail - < PARAMETERS`"},
 		{"\x1b[31m", `no JSON object`},
 	}
 	var file strings.Builder
@@ -193,7 +190,7 @@ func TestEnqueueFileOfAnotherForm(t *testing.T) {
 	u, _ := newProducer(t, queuetest.Shared(t).URL())
 	const all = 5000
 	r := u.feed(strings.Repeat("a plain line\n", all), "enqueue", "mail", "--file", "-", "--id", "x")
-	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != maxBadLines || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are refused\n", all-maxBadLines)) {
+	if told := strings.Count(r.stderr, "no JSON object"); r.status != exitUsage || told != 20 || !strings.Contains(r.stderr, fmt.Sprintf("%d more lines are refused\n", all-20)) {
 		t.Errorf("exit %d, %d lines told: %s", r.status, told, r.stderr)
 	}
 }
@@ -298,42 +295,23 @@ func testEnqueueFileInterrupted(t *testing.T, by over) {
 	enqueuedOnce(t, client, how[2], 2000)
 }
 
-// A Redis that stays away ends the command.
-func TestEnqueueFileWithoutRedis(t *testing.T) {
+// A line says each thing once, by its name as it is written.
+func TestEnqueueFileNames(t *testing.T) {
 	t.Parallel()
-	proxy := queuetest.NewProxy(t, queuetest.Shared(t))
-	client, err := queue.New(proxy.URL(), queue.Config{Tenant: queuetest.Tenant()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	proxy.Refuse()
-	specs := []queue.Spec{{Options: queue.Options{ID: "x-1"}}}
-	if _, n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 0 || !queue.IsUnavailable(err) {
-		t.Errorf("%d enqueued, %v", n, err)
-	}
-	proxy.Pass()
-	if _, n, err := enqueueChunk(t.Context(), client.Queue("mail"), specs, 3*outagePause); n != 1 || err != nil {
-		t.Errorf("%d enqueued, %v", n, err)
+	u := newTenant(t)
+	for line, want := range map[string]string{
+		`{"parameters": "a", "parameters": "b"}`: "parameters is there twice: leave one of them out",
+		`{"Parameters": "a"}`:                    `unknown field "Parameters", and what the handler gets belongs into parameters: did you mean parameters?`,
+	} {
+		if r := u.feed(line+"\n", "enqueue", "mail", "--file", "-"); r.status == exitDone || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", line, r)
+		}
 	}
 }
 
-// A file that can be read in part only ends before the line that is not whole.
-func TestEnqueueFileThatEndsWithAnError(t *testing.T) {
+// A file that cannot be read enqueues nothing.
+func TestEnqueueFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("broken")
-	input := io.MultiReader(strings.NewReader(lines(1, 2)+`{"parameters": 3}`), iotest.ErrReader(broken))
-	f := &taskFile{queue: "mail", id: "x", reader: bufio.NewReader(input)}
-	chunks := make(chan chunk, 3)
-	f.read(t.Context(), chunks)
-	close(chunks)
-	tasks, last := 0, chunk{}
-	for last = range chunks {
-		tasks += len(last.specs)
-	}
-	if tasks != 2 || last.lines != 2 || len(last.bad) != 0 || !errors.Is(last.err, broken) {
-		t.Errorf("%d tasks, and last %+v", tasks, last)
-	}
 	u, _ := newProducer(t, queuetest.Shared(t).URL())
 	for file, want := range map[string]string{
 		t.TempDir():      "quern: stopped after line 0: read --file: read ",
@@ -341,20 +319,6 @@ func TestEnqueueFileThatEndsWithAnError(t *testing.T) {
 	} {
 		if r := u.run("enqueue", "mail", "--id", "x", "--file", file); r.status == exitDone || !strings.HasPrefix(r.stderr, want) {
 			t.Errorf("%+v, want %s", r, want)
-		}
-	}
-}
-
-// A line says each thing once, by its name as it is written.
-func TestEnqueueFileNames(t *testing.T) {
-	t.Parallel()
-	u := tenant(t)
-	for line, want := range map[string]string{
-		`{"parameters": "a", "parameters": "b"}`: "parameters is there twice: leave one of them out",
-		`{"Parameters": "a"}`:                    `unknown field "Parameters", and what the handler gets belongs into parameters: did you mean parameters?`,
-	} {
-		if r := u.feed(line+"\n", "enqueue", "mail", "--file", "-"); r.status == exitDone || !strings.Contains(r.stderr, want) {
-			t.Errorf("%s: %+v", line, r)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func testGoldenPluginLs(t *testing.T, by over) {
 	}
 	s.run("plugin", "ls")
 	s.run("plugin", "release", "page")
-	s.run("plugin", "release", digest[:shortDigest])
+	s.run("plugin", "release", digest[:len("sha256:")+12])
 	s.run("plugin", "release", "mail")
 	golden(t, "plugin-ls", strings.ReplaceAll(s.String(), plugins, "DIR"))
 }

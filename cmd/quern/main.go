@@ -12,14 +12,17 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/hostlog"
 )
 
 func main() {
 	logging.Disable()         // go-redis logs what the errors say that it returns
 	log.SetOutput(io.Discard) // net/http logs unsolicited responses there
 	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
-	stderr := startLogSink(os.Stderr, func(int) {}, hclog.NewNullLogger()) // so that a blocked reader cannot delay the exit
-	status := report(err, stderr)
-	stderr.close()
+	stderr := hostlog.StartSink(os.Stderr, func(int) {}, hclog.NewNullLogger()) // so that a blocked reader cannot delay the exit
+	status := cli.Report(err, stderr)
+	stderr.Close()
 	os.Exit(status)
 }

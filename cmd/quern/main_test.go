@@ -19,10 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -35,7 +37,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var shared string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == compileChild || os.Args[1] == crashMonitor) {
+	if len(os.Args) > 1 && (os.Args[1] == "compiler" || os.Args[1] == "crash-monitor") {
 		beChild()
 	}
 	if len(os.Args) > 1 && os.Args[1] == measured {
@@ -121,6 +123,14 @@ func measure(arguments []string) {
 	fmt.Println(usage.Maxrss)
 	os.Exit(status)
 }
+
+// What a shell sees.
+const (
+	exitDone = iota
+	exitFailed
+	exitUsage
+	exitRefused
+)
 
 // testTimeout bounds every wait of a test.
 const testTimeout = 4 * time.Minute
@@ -235,7 +245,7 @@ func (u *user) feed(stdin string, args ...string) result {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	err := run(ctx, args, u.of(args).here().lookup, strings.NewReader(stdin), &stdout, &stderr)
-	return result{report(err, &stderr), stdout.String(), stderr.String()}
+	return result{cli.Report(err, &stderr), stdout.String(), stderr.String()}
 }
 
 // must is run of what must succeed; it returns stdout.
@@ -279,7 +289,7 @@ func (u *user) start(args ...string) *command {
 	} else {
 		go func() {
 			defer close(c.ended)
-			c.status = report(run(ctx, args, u.of(args).here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
+			c.status = cli.Report(run(ctx, args, u.of(args).here().lookup, strings.NewReader(""), c.stdout, c.stderr), c.stderr)
 		}()
 	}
 	u.t.Cleanup(func() {
@@ -378,11 +388,7 @@ func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	if !expecttest.Until(ctx, ok) {
-		t.Fatalf("waited in vain: %s", what)
-	}
+	require.Eventually(t, ok, testTimeout, 5*time.Millisecond, what)
 }
 
 // folder makes a plugin directory of modules by their names, which may be TENANT/NAME.
@@ -479,8 +485,8 @@ func golden(t *testing.T, name, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text != string(want) {
-		t.Errorf("%s is not what it was: `go test -update` writes it anew\n--- is\n%s\n--- was\n%s", path, text, want)
+	if diff := udiff.Unified(path, "printed", string(want), text); diff != "" {
+		t.Errorf("%s is not what is printed: `go test -update` writes it anew\n%s", path, diff)
 	}
 }
 

@@ -7,11 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -251,7 +247,7 @@ func testRetryWaitingLetters(t *testing.T, by over) {
 
 func TestCancelRunning(t *testing.T) {
 	t.Parallel()
-	u := tenant(t)
+	u := newTenant(t)
 	host, _ := u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
 	run := func(id string) {
 		u.must("enqueue", "sleep", "600000", "--id", id)
@@ -276,7 +272,7 @@ func TestCancelRunning(t *testing.T) {
 // One that cannot be cancelled does not keep the others from it, and is not waited for.
 func TestCancelTimeout(t *testing.T) {
 	t.Parallel()
-	u := tenant(t)
+	u := newTenant(t)
 	client, err := queue.New(queuetest.Shared(t).URL(), queue.Config{Tenant: u.env["QUERN_TENANT"]})
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +307,7 @@ func TestCancelTimeout(t *testing.T) {
 
 func TestRetryMany(t *testing.T) {
 	t.Parallel()
-	u := tenant(t)
+	u := newTenant(t)
 	client, err := queue.New(queuetest.Shared(t).URL(), queue.Config{Tenant: u.env["QUERN_TENANT"]})
 	if err != nil {
 		t.Fatal(err)
@@ -400,7 +396,7 @@ func TestServeEndsWhenDrained(t *testing.T) {
 
 func TestPausedQueueWaits(t *testing.T) {
 	t.Parallel()
-	u := tenant(t)
+	u := newTenant(t)
 	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
 	u.must("queue", "pause", "echo")
 	u.must("enqueue", "echo", "hello", "--id", "one")
@@ -430,34 +426,11 @@ func TestEnqueueReplicated(t *testing.T) {
 	}
 }
 
-// The settings reach the host; zero, where it means none, as what means none there.
-func TestServeKeeps(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]host.Config{
-		"":                         {MaxCrashes: 3, MaxQueues: 1000, Keep: 168 * time.Hour, KeepTasks: 100_000, Retry: queue.Retry{MaxAttempts: 1}},
-		"--keep 0s --keep-tasks 0": {MaxCrashes: 3, MaxQueues: 1000, Keep: -1, KeepTasks: -1, Retry: queue.Retry{MaxAttempts: 1}},
-		"--max-attempts unlimited": {MaxCrashes: 3, MaxQueues: 1000, Keep: 168 * time.Hour, KeepTasks: 100_000, Retry: queue.Retry{MaxAttempts: queue.Unlimited}},
-		"--keep 2d --keep-tasks 5 --max-crashes 9 --purge-foreign --max-attempts 4": {
-			MaxCrashes: 9, MaxQueues: 1000, Keep: 48 * time.Hour, KeepTasks: 5, PurgeForeign: true, Retry: queue.Retry{MaxAttempts: 4},
-		},
-	} {
-		cmd := &cobra.Command{}
-		o := newHostOptions(cmd, "")
-		if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
-		want.Poll, want.Grace = 5*time.Second, 30*time.Second
-		if got := o.config(); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-			t.Errorf("%q: %+v, want %+v", args, got, want)
-		}
-	}
-}
-
 // A setting of a host that has the name of a flag means nothing to that flag, and no setting has the name of a flag that is
 // of one call.
 func TestSettingsOfHostsAlone(t *testing.T) {
 	t.Parallel()
-	u := tenant(t)
+	u := newTenant(t)
 	u.env["QUERN_KEEP"], u.env["QUERN_MAX_ATTEMPTS"] = "24h", "9"
 	u.env["QUERN_ID"], u.env["QUERN_FLOW"], u.env["QUERN_CHECK"] = "fixed", "true", "true"
 	u.env["QUERN_CONFIG"] = write(t, filepath.Join(t.TempDir(), "quern.yaml"), "keep: 48h\nmax-attempts: 7\n")
@@ -486,7 +459,7 @@ func TestSettingsOfHostsAlone(t *testing.T) {
 // Any ID can be named in a list of them.
 func TestAfterAnyID(t *testing.T) {
 	t.Parallel()
-	u := tenant(t)
+	u := newTenant(t)
 	ids := []string{"a,b", `c"d`, `e\\f`, `g\h`, "i"}
 	for _, id := range ids {
 		u.must("enqueue", "mail", "--id", id)
@@ -497,19 +470,5 @@ func TestAfterAnyID(t *testing.T) {
 	}
 	if r := u.run("enqueue", "mail", "--after", "a,b"); r.status != exitRefused || !strings.Contains(r.stderr, "task a, which does not exist") {
 		t.Errorf("%+v", r)
-	}
-}
-
-// A task that another one has enqueued shows how long the chain is; one without parents has none.
-func TestTaskDepth(t *testing.T) {
-	t.Parallel()
-	for depth, want := range map[int]bool{0: false, 2: true} {
-		var shown strings.Builder
-		if err := taskView("", &queue.Task{ID: "a", Parent: "b", Depth: depth}, nil).lines(&shown, screen{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := regexp.MustCompile(`(?m)^depth +2$`).MatchString(shown.String()); got != want || strings.Contains(shown.String(), "depth") != want {
-			t.Errorf("%d: %s", depth, shown.String())
-		}
 	}
 }

@@ -20,9 +20,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
-	"github.com/quern-project/quern/internal/expecttest"
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/plugin"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -167,7 +169,7 @@ func (r *reader) try(command, shown string) string {
 			}
 		})
 		awaited := regexp.MustCompile("(?s)(^|\n)" + expected(shown))
-		expecttest.Eventually(r.t, command+" prints\n"+shown, func() bool { return awaited.MatchString(squeezed(stderr.String() + stdout.String())) })
+		eventually(r.t, command+" prints\n"+shown, func() bool { return awaited.MatchString(squeezed(stderr.String() + stdout.String())) })
 		return shown
 	}
 	defer cancel()
@@ -237,7 +239,7 @@ func goEnvironment(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	proxy := t.TempDir()
-	publish(t, proxy, sdkModule, files)
+	publish(t, proxy, plugin.SDKModule, files)
 	return map[string]string{
 		"GOPROXY": "file://" + proxy + ",file://" + caches[0] + "/cache/download", "GOSUMDB": "off",
 		"GOMODCACHE": t.TempDir(), "GOCACHE": caches[1], "GOFLAGS": "-modcacherw",
@@ -371,7 +373,7 @@ func TestManualCommandList(t *testing.T) {
 	list.WriteString("| command | |\n|---|---|\n")
 	var add func(cmd *cobra.Command)
 	add = func(cmd *cobra.Command) {
-		group := reflect.ValueOf(cmd.RunE).Pointer() == reflect.ValueOf(needsCommand).Pointer()
+		group := reflect.ValueOf(cmd.RunE).Pointer() == reflect.ValueOf(cli.NeedsCommand).Pointer()
 		if cmd.Runnable() && cmd.HasParent() && !group {
 			fmt.Fprintf(&list, "| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSuffix(cmd.UseLine(), " [flags]"), "|", `\|`), cmd.Short)
 		}
@@ -389,8 +391,8 @@ func TestManualCommandList(t *testing.T) {
 	if !ok || !ends {
 		t.Fatalf("%s has no %s and %s", page, begin, end)
 	}
-	if listed != list.String() && !*update {
-		t.Errorf("%s lists\n%s\nthe program has\n%s", page, listed, &list)
+	if diff := udiff.Unified(page, "the program", listed, list.String()); diff != "" && !*update {
+		t.Errorf("%s does not list what the program has: `go test -run TestManual -update` writes it anew\n%s", page, diff)
 	}
 	if *update {
 		write(t, page, head+begin+list.String()+end+tail)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/cmd/quern/plugin"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -62,7 +63,7 @@ func TestPluginTest(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	var views []caseView
+	var views []plugin.CaseView
 	if err := json.Unmarshal([]byte(u.must("plugin", "test", dir, "-o", "json")), &views); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/cmd/quern/plugin"
 	"github.com/quern-project/quern/sdk"
 )
 
@@ -20,7 +21,7 @@ func TestSDKIsWhole(t *testing.T) {
 	t.Parallel()
 	var got []string
 	err := fs.WalkDir(sdk.Source, ".", func(file string, entry fs.DirEntry, err error) error {
-		if folder := path.Join(sdkModule, "sdk", path.Dir(file)); err == nil && !entry.IsDir() && !slices.Contains(got, folder) {
+		if folder := path.Join(plugin.SDKModule, "sdk", path.Dir(file)); err == nil && !entry.IsDir() && !slices.Contains(got, folder) {
 			got = append(got, folder)
 		}
 		return err
@@ -39,7 +40,7 @@ func TestSDKIsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range strings.Fields(string(out)) {
-			if strings.HasPrefix(name, sdkModule+"/") && !slices.Contains(got, name) {
+			if strings.HasPrefix(name, plugin.SDKModule+"/") && !slices.Contains(got, name) {
 				t.Errorf("sdk.Source has no %s, which the SDK imports", name)
 			}
 		}
@@ -50,15 +51,15 @@ func TestSDKIsWhole(t *testing.T) {
 	}
 	for _, file := range folders {
 		name := filepath.Base(filepath.Dir(file))
-		if !slices.Contains([]string{"queue", "assemblyscript", "c", "conformance", "javascript", "python", "rust"}, name) && !slices.Contains(got, sdkModule+"/sdk/"+name) {
+		if !slices.Contains([]string{"queue", "assemblyscript", "c", "conformance", "javascript", "python", "rust"}, name) && !slices.Contains(got, plugin.SDKModule+"/sdk/"+name) {
 			t.Errorf("sdk.Source has no package %s", name)
 		}
 	}
-	if !bytes.Equal(content(t, "templates/LICENSE"), content(t, "../../LICENSE")) {
+	if !bytes.Equal(content(t, "plugin/templates/LICENSE"), content(t, "../../LICENSE")) {
 		t.Error("templates/LICENSE is not the module's: copy that")
 	}
-	if line := "\ngo " + sdkGoVersion + "\n"; !strings.Contains(string(content(t, "../../go.mod")), line) {
-		t.Errorf("go.mod has no line %q: correct sdkGoVersion", line)
+	if line := "\ngo " + plugin.SDKGoVersion + "\n"; !strings.Contains(string(content(t, "../../go.mod")), line) {
+		t.Errorf("go.mod has no line %q: correct plugin.SDKGoVersion", line)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/cmd/quern/sandbox"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -99,7 +100,7 @@ func TestSettingsLayers(t *testing.T) {
 		},
 		"ConcurrencyOfTheMachine": {
 			args: []string{"--concurrency", "0"},
-			want: map[string]string{"concurrency": strconv.Itoa(max(4, 2*guestPlaces()))},
+			want: map[string]string{"concurrency": strconv.Itoa(max(4, 2*sandbox.GuestPlaces()))},
 		},
 		"ResetMode": {
 			file: "reset: copy\nidle-unload: 1h\n",

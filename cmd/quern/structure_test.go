@@ -29,47 +29,83 @@ const module = "github.com/quern-project/quern"
 // folder import each other freely; the longest folder that a package lies in counts, so sdk/queue
 // is not a part of sdk.
 var directions = map[string][]string{
-	"cmd/quern":     {"host", "host/account", "host/admin", "host/api", "host/doctor", "host/guest", "host/kv", "host/trace", "host/webhook", "plugins", "runtime", "sdk", "sdk/queue", "metrics"},
+	"cmd/quern": {
+		"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/manual", "cmd/quern/hostlog", "cmd/quern/sandbox",
+		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
+	},
+	"cmd/quern/tenant": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host", "host/admin", "host/api", "host/doctor", "host/kv", "plugins", "runtime", "sdk/queue"},
+	"cmd/quern/serve":  {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue"},
+	"cmd/quern/dev":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins"},
+	"cmd/quern/plugin": {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue"},
+	"cmd/quern/bench":  {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue"},
+
+	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/api", "host/guest", "host/kv", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue"},
+	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue"},
+	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "runtime/compile", "sdk/queue"},
+	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
+	"cmd/quern/manual":     {"cmd/quern/cli", "cmd/quern/show"},
+	"cmd/quern/connect":    {"cmd/quern/cli", "cmd/quern/atomicfile", "sdk/queue"},
+	"cmd/quern/cli":        {"cmd/quern/show", "host/api", "plugins", "sdk/queue"},
+	"cmd/quern/option":     {"cmd/quern/show", "runtime", "sdk/queue"},
+	"cmd/quern/show":       {"runtime"},
+	"cmd/quern/top":        {"cmd/quern/show", "host/admin", "host/doctor", "sdk/queue"},
+	"cmd/quern/build":      {"cmd/quern/atomicfile", "plugins", "runtime", "sdk"},
+	"cmd/quern/atomicfile": {},
+
 	"host":          {"host/account", "host/backoff", "host/guest", "host/schedule", "host/trace", "host/upkeep", "sdk/queue", "plugins", "runtime", "metrics"},
+	"host/backoff":  {},
 	"host/account":  {},
 	"host/admin":    {"host", "host/doctor", "host/kv", "host/webhook", "sdk/queue", "plugins"},
 	"host/api":      {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "host/webhook", "sdk/queue", "plugins", "runtime"},
-	"host/backoff":  {},
 	"host/doctor":   {"sdk/queue", "plugins"},
 	"host/guest":    {"host/kv", "sdk/queue", "plugins", "runtime"},
 	"host/kv":       {"sdk/queue", "runtime"},
 	"host/schedule": {"host/account", "host/backoff"},
-	"host/trace":    {"sdk/queue", "runtime"},
 	"host/upkeep":   {"host/account", "host/backoff", "sdk/queue", "plugins"},
+	"host/trace":    {"sdk/queue", "runtime"},
 	"host/webhook":  {"host/account", "host/trace", "sdk/queue", "runtime", "metrics"},
 	"plugins":       {"runtime"},
-	"runtime":       {},
+	"runtime":       {"runtime/compile"},
 	"sdk":           {},
 	"sdk/queue":     {},
 	"metrics":       {},
 	"examples":      {"sdk", "sdk/queue"},
-	"internal":      {}, // for tests of every folder
+
+	"runtime/compile": {"runtime"}, // its subpackages
 }
 
 // confined says which folders alone may import a module of others.
 var confined = map[string][]string{
-	"github.com/tetratelabs/wazero":       {"runtime"},
-	"github.com/redis/go-redis":           {"sdk/queue", "host", "host/kv", "cmd/quern"},
-	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern"},
+	"github.com/tetratelabs/wazero": {"runtime", "runtime/compile"},
+	"github.com/redis/go-redis": {
+		"sdk/queue", "host", "host/kv",
+		"cmd/quern", "cmd/quern/cli", "cmd/quern/connect", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/nodehost",
+	},
+	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern/nodehost"},
 	"github.com/extism/go-sdk":            {},
-	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern"},
-	"github.com/spf13/cobra":              {"cmd/quern"},
-	"github.com/evanw/esbuild":            {"cmd/quern"},
+	"github.com/alicebob/miniredis":       {"sdk/queue", "cmd/quern/dev", "cmd/quern/plugin"},
+	"github.com/spf13/cobra":              withCommands,
+	"github.com/spf13/pflag":              withCommands,
+	"github.com/knadh/koanf":              {"cmd/quern/cli"},
+	"github.com/mattn/go-isatty":          {"cmd/quern/show"},
+	"github.com/fsnotify/fsnotify":        {"plugins", "cmd/quern/dev"},
+	"github.com/evanw/esbuild":            {"cmd/quern/build"},
 	"github.com/netresearch/go-cron":      {"plugins"},
 	"github.com/danielgtaylor/huma":       {"host/api"},
 	"go.opentelemetry.io/otel":            {"host/trace"},
-	"charm.land/bubbletea":                {"cmd/quern"},
+	"charm.land":                          {"cmd/quern/top"},
 	"github.com/coreos/go-oidc":           {"host/api"},
+}
+
+// withCommands are the folders with commands, and with what commands are made of.
+var withCommands = []string{
+	"cmd/quern", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/manual", "cmd/quern/hostlog",
+	"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/nodehost", "cmd/quern/pluginfile",
 }
 
 // topLevel is all that may lie in the repository's root.
 var topLevel = []string{
-	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", "internal", ".ci",
+	"cmd", "host", "plugins", "runtime", "sdk", "metrics", "examples", ".ci",
 	"go.mod", "go.sum", "Makefile", ".gitignore", ".gitattributes", ".golangci.yml",
 	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md",
 	"CONTRIBUTING.md", "SECURITY.md", "LICENSE",
@@ -79,6 +115,7 @@ const maxLines = 1000
 
 type pkg struct {
 	ImportPath, Name, Doc string
+	Export                string // the file with its types, if list was asked for it
 	GoFiles, Imports      []string
 }
 
@@ -112,7 +149,7 @@ func root(t *testing.T) string {
 // of this machine.
 func list(t *testing.T, goos, goarch string, args ...string) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Name,Doc,GoFiles,Imports"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Name,Doc,Export,GoFiles,Imports"}, args...)...)
 	cmd.Dir = root(t)
 	cmd.Env = os.Environ()
 	if goos != "" {
@@ -380,6 +417,45 @@ func TestNoMachinePaths(t *testing.T) {
 					t.Errorf("%s:%d: %s is a path of one machine; write it relative to the repository, or as ~ or $HOME", name, number, m[2])
 				}
 			}
+		}
+	}
+}
+
+// A claim about security names a test that exists, or it is not proved.
+func TestSecurityClaims(t *testing.T) {
+	t.Parallel()
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := files(t)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			for _, m := range declared.FindAllSubmatch(read(t, name), -1) {
+				tests[string(m[1])] = true
+			}
+		}
+	}
+	for _, name := range names {
+		if path.Base(name) != "SECURITY.md" {
+			continue
+		}
+		for _, test := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`).FindAllString(string(read(t, name)), -1) {
+			if !tests[test] {
+				t.Errorf("%s names %s, which does not exist: name the test that proves the claim", name, test)
+			}
+		}
+	}
+}
+
+// What is read as a whole stays short; the rest lies beside the code.
+func TestSizeOfDocuments(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t) {
+		most := map[string]int{"RATIONALE.md": 12 << 10, "SECURITY.md": 12 << 10, "ARCHITECTURE.md": 25 << 10}[path.Base(name)]
+		if name == "SECURITY.md" {
+			most = 8 << 10
+		}
+		if size := len(read(t, name)); most > 0 && size > most {
+			t.Errorf("%s has %d bytes, more than %d: move a subject to the folder whose code it explains", name, size, most)
 		}
 	}
 }

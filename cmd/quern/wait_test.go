@@ -8,17 +8,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
-	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// tenant is a user of the shared Redis with a tenant of their own.
-func tenant(t *testing.T) *user { return over("redis").tenant(t) }
+// newTenant is a user of the shared Redis with a tenant of their own.
+func newTenant(t *testing.T) *user { return over("redis").tenant(t) }
 
 func TestTaskLogsFollow(t *testing.T) { overBoth(t, testTaskLogsFollow) }
 
@@ -90,49 +88,6 @@ func testWaitDeleted(t *testing.T, by over) {
 	want := "quern: task " + id + " does not exist, or was deleted during the wait: see `quern task ls`\n"
 	if status := c.wait(); status != exitRefused || c.stderr.String() != want || c.stdout.String() != "" {
 		t.Errorf("exit %d: %s", status, c.stderr)
-	}
-}
-
-// A restart of Redis does not end a wait, a longer outage does.
-func TestWaitOutage(t *testing.T) {
-	t.Parallel()
-	server := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	client, err := queue.New(server.URL(), queue.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	id, err := client.Queue("mail").Enqueue(t.Context(), nil, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wait := func(outage time.Duration) chan error {
-		ended := make(chan error, 1)
-		go func() {
-			_, err := waitTask(t.Context(), client, id, testTimeout, outage)
-			ended <- err
-		}()
-		awaitWaiter(t, server.Client(t), queue.DefaultTenant, id)
-		return ended
-	}
-
-	ended := wait(300 * time.Millisecond)
-	server.Kill()
-	var stderr strings.Builder
-	status := report(<-ended, &stderr)
-	want := regexp.MustCompile("^quern: cannot wait for task " + id + ", Redis has been away for 300ms: .*refused: continue with `quern task wait " + id + "`\n$")
-	if status != exitRefused || !want.MatchString(stderr.String()) {
-		t.Errorf("exit %d: %s", status, &stderr)
-	}
-
-	server.Restart(t)
-	ended = wait(testTimeout)
-	server.Restart(t)
-	if _, err := client.Queue("mail").Cancel(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 

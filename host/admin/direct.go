@@ -329,8 +329,36 @@ func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 }
 
 // AuditEntries reads the newest entries of the audit log.
-func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
-	return t.AuditLog(ctx, "", limit)
+func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error) {
+	entries, err := t.AuditLog(ctx, "", limit)
+	return shown(entries, NewAuditEntry), err
+}
+
+// Log reads the stored lines of a task's log with numbers above after.
+func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
+	lines, err := t.Client.Log(ctx, id, after)
+	return shown(lines, NewLogLine), err
+}
+
+// Quarantines lists the versions of plugins that no host runs.
+func (t *Direct) Quarantines(ctx context.Context) ([]Quarantine, error) {
+	list, err := t.Fleet.Quarantines(ctx)
+	return shown(list, NewQuarantine), err
+}
+
+// ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
+func (t *Direct) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	got, err := t.Fleet.ReclaimNode(ctx, listener, maxCrashes)
+	return NewReclaimed(listener, got), err
+}
+
+// shown are values in the form that operators see.
+func shown[T, S any](list []T, show func(T) S) []S {
+	shapes := make([]S, len(list))
+	for i, one := range list {
+		shapes[i] = show(one)
+	}
+	return shapes
 }
 
 // Keys lists keys of a bucket that begin with a prefix and come after another key.

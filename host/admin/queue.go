@@ -1,7 +1,8 @@
 package admin
 
 import (
-	"errors"
+	"context"
+	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -26,6 +27,7 @@ type Queue struct {
 	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
 	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
 	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
+	Err                     error            `json:"-"` // of which Error is the text
 }
 
 // NewQueue shows the counts of a queue.
@@ -37,22 +39,27 @@ func NewQueue(tenant, name string, s queue.Stats) Queue {
 		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
 	}
 	if s.Err != nil {
-		shape.Error = s.Err.Error()
+		shape.Err, shape.Error = s.Err, s.Err.Error()
 	}
 	return shape
 }
 
-// Stats are the counts of the shape.
-func (q *Queue) Stats() queue.Stats {
-	s := queue.Stats{
-		Depth: map[queue.Status]int64{
-			queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
-			queue.Complete: q.Complete, queue.Failed: q.Failed,
-		},
-		Listeners: q.Listeners, Paused: q.Paused, Limit: q.Limit, Blocked: q.Blocked, OldestPendingAge: Period(q.OldestPendingAgeSeconds), Totals: q.Totals, Held: Moment(q.HeldUntil),
+// Depth is how many tasks of a status it has.
+func (q *Queue) Depth(status queue.Status) int64 {
+	return map[queue.Status]int64{
+		queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
+		queue.Complete: q.Complete, queue.Failed: q.Failed,
+	}[status]
+}
+
+// OldestPendingAge is how long its oldest pending task has waited.
+func (q *Queue) OldestPendingAge() time.Duration { return Period(q.OldestPendingAgeSeconds) }
+
+// CountQueue counts one queue, with its error.
+func CountQueue(ctx context.Context, t Queues, name string) (Queue, error) {
+	list, err := t.QueueCounts(ctx, []string{name})
+	if err != nil {
+		return Queue{}, err
 	}
-	if q.Error != "" {
-		s.Err = errors.New(q.Error)
-	}
-	return s
+	return list[0], list[0].Err
 }

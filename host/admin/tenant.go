@@ -33,7 +33,7 @@ type Tasks interface {
 	Summary(ctx context.Context, id string) (*queue.Task, error)
 	Wait(ctx context.Context, id string) (*queue.Task, error)
 	History(ctx context.Context, task *queue.Task) ([]queue.Attempt, error)
-	Log(ctx context.Context, id string, after int64) ([]queue.LogLine, error)
+	Log(ctx context.Context, id string, after int64) ([]LogLine, error)
 	// FindTasks lists the IDs of tasks that begin with a text.
 	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
 	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
@@ -56,14 +56,14 @@ type Queues interface {
 	Queues(context.Context) (map[string]int64, error)
 	// BusiestQueues counts the queues with the most pending tasks or listeners, and returns how many the tenant has.
 	BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error)
-	Stats(ctx context.Context, queues ...string) ([]queue.Stats, error)
+	// QueueCounts counts queues, in the order given. One that nobody has used has nothing, and one that cannot be counted an error.
+	QueueCounts(ctx context.Context, names []string) ([]Queue, error)
 }
 
 // QueueHandle is one queue.
 type QueueHandle interface {
 	QueueSettings
 	QueueTasks
-	Stats(context.Context) (queue.Stats, error)
 	DeadLetters(context.Context) (waiting, failed int64, err error)
 	HasListener(context.Context) (bool, error)
 }
@@ -124,13 +124,13 @@ type Fleet interface {
 	// Leased lists the listeners that renewed their lease last, with the queues that they name themselves.
 	Leased(ctx context.Context, most int) ([]Node, error)
 	Drain(ctx context.Context, listener string) error
-	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error)
+	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error)
 	Plugins(context.Context) ([]host.Plugin, error)
-	Quarantines(context.Context) ([]queue.Quarantine, error)
+	Quarantines(context.Context) ([]Quarantine, error)
 	EndQuarantine(ctx context.Context, plugin, digest string) error
 	// Findings are what the doctor finds in tenants of the same Redis or server.
 	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
-	AuditEntries(ctx context.Context, limit int64) ([]queue.AuditEntry, error)
+	AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error)
 }
 
 // Buckets are what handlers store.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -116,7 +115,7 @@ func TestTokens(t *testing.T) {
 	// A token that is taken out of the file ends, and a new one counts; a damaged file changes nothing.
 	must(t, os.Remove(path))
 	fresh := token(t, path, "new", api.Viewer)
-	expecttest.Eventually(t, "the new token", func() bool {
+	eventually(t, "the new token", func() bool {
 		w.token = fresh
 		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusOK
 	})
@@ -137,7 +136,7 @@ func TestTokens(t *testing.T) {
 
 	// Without an entry there is nobody left.
 	must(t, os.WriteFile(path, []byte("tokens: []"), 0o600))
-	expecttest.Eventually(t, "the end of the last token", func() bool {
+	eventually(t, "the end of the last token", func() bool {
 		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusUnauthorized
 	})
 }

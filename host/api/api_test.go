@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,6 +50,48 @@ func TestOpenAPI(t *testing.T) {
 				t.Errorf("%s %s does not say that its errors are problems", method, path)
 			}
 		}
+	}
+}
+
+// TestOperations compares OPERATIONS.md with the operations, the methods of operators, and the commands in the manual.
+func TestOperations(t *testing.T) {
+	page, err := os.ReadFile("OPERATIONS.md")
+	must(t, err)
+	commands, err := os.ReadFile("../../cmd/quern/manual/commands.md")
+	must(t, err)
+	mapped := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (.*) \\| (.*) \\|$|^\\| `([a-z-]+)` \\| \\| \\|$").FindAllStringSubmatch(string(page), -1) {
+		operation := row[1] + row[4]
+		mapped[operation] = true
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1) {
+			of := reflect.TypeFor[admin.Tenant]()
+			method, ofQueue := strings.CutPrefix(name[1], "Queue.")
+			if ofQueue {
+				of = reflect.TypeFor[admin.QueueHandle]()
+			}
+			if _, ok := of.MethodByName(method); !ok {
+				t.Errorf("%s: %s has no method %s", operation, of, method)
+			}
+		}
+		for _, command := range regexp.MustCompile("`(quern [a-z ]*[a-z])").FindAllStringSubmatch(row[3], -1) {
+			if !regexp.MustCompile("\\| `" + command[1] + "[` ]").Match(commands) {
+				t.Errorf("%s: there is no command %s", operation, command[1])
+			}
+		}
+	}
+	w := setup(t)
+	document, err := openapi3.NewLoader().LoadFromData(w.do(t, request{method: http.MethodGet, path: "/v1/openapi.json"}).body)
+	must(t, err)
+	for _, item := range document.Paths.Map() {
+		for _, op := range item.Operations() {
+			if !mapped[op.OperationID] {
+				t.Errorf("OPERATIONS.md lacks %s", op.OperationID)
+			}
+			delete(mapped, op.OperationID)
+		}
+	}
+	for operation := range mapped {
+		t.Errorf("OPERATIONS.md has %s, which is no operation", operation)
 	}
 }
 

@@ -382,7 +382,7 @@ func TestLinesOfTheLog(t *testing.T) {
 					}
 					return
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatalf("no line with %s", words)
 			}
 		}

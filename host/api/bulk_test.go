@@ -16,7 +16,6 @@ import (
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -116,7 +115,7 @@ func makeJob(t *testing.T, w *world, action string, filter map[string]any, start
 // awaitJob waits until a job has a state.
 func awaitJob(t *testing.T, w *world, id string, state queue.JobState) (job api.Job) {
 	t.Helper()
-	expecttest.Eventually(t, "the job is "+string(state), func() bool {
+	eventually(t, "the job is "+string(state), func() bool {
 		job = get[api.Job](t, w, "/jobs/"+id)
 		return job.State == state
 	})
@@ -362,7 +361,7 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 	id := w.fail(t, "q", "1")
 	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, false)
 	job = awaitJob(t, w, job.ID, queue.JobCounted)
-	expecttest.Until(w.ctx, func() bool { // as soon as the process that counted leaves it
+	eventually(t, "the process that counted leaves the job", func() bool {
 		claim, err := w.WorkOn(w.ctx, job.ID)
 		return err == nil && claim != nil
 	})

@@ -46,11 +46,11 @@ func (s *service) describeFleet() {
 	}
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
 		func(ctx context.Context, in *reclaim) (*Of[admin.Reclaimed], error) {
-			got, err := s.tenants[in.Tenant].Fleet.ReclaimNode(ctx, in.Listener, in.MaxCrashes)
+			got, err := s.tenants[in.Tenant].ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
 				err = typed("status", failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
 			}
-			return &Of[admin.Reclaimed]{admin.NewReclaimed(in.Listener, got)}, err
+			return &Of[admin.Reclaimed]{got}, err
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[host.Plugin], error) {
@@ -64,12 +64,7 @@ func (s *service) describeFleet() {
 	}
 	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines", "List the versions of plugins that no host runs because their tasks ended several hosts"),
 		func(ctx context.Context, in *InTenant) (*ListOf[admin.Quarantine], error) {
-			read, err := s.tenants[in.Tenant].Fleet.Quarantines(ctx)
-			list := make([]admin.Quarantine, len(read))
-			for i, q := range read {
-				list[i] = admin.NewQuarantine(q)
-			}
-			return listed(list, err)
+			return listed(s.tenants[in.Tenant].Quarantines(ctx))
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[admin.Released], error) {
@@ -93,7 +88,7 @@ func (s *service) describeFleet() {
 }
 
 func (t *tenant) release(ctx context.Context, plugin, digest string) ([]admin.Released, error) {
-	quarantines, err := t.Fleet.Quarantines(ctx)
+	quarantines, err := t.Quarantines(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/api/client"
@@ -38,6 +39,12 @@ type world struct {
 	base   string // the URL of the server
 }
 
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, 2*time.Minute, 5*time.Millisecond, what)
+}
+
 // setup serves on a free port until the test ends. change may alter the configuration.
 func setup(t *testing.T, change ...func(*api.Config)) *world {
 	t.Helper()
@@ -47,7 +54,7 @@ func setup(t *testing.T, change ...func(*api.Config)) *world {
 
 func serve(t *testing.T, url, tenant string, change ...func(*api.Config)) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	rdb, err := queue.Connect(url + "?read_timeout=20s")
 	must(t, err)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -328,8 +329,10 @@ func (c *changes) compare(shapes []admin.Queue, alive []string, problem bool) {
 
 // changed compares a queue with what it was a moment ago. That its oldest task has waited for longer is no change.
 func changed(old, now admin.Queue) bool {
-	if before := old.OldestPendingAgeSeconds; before > 0 && now.OldestPendingAgeSeconds >= before {
+	if age := old.OldestPendingAgeSeconds; age > 0 && now.OldestPendingAgeSeconds >= age {
 		old.OldestPendingAgeSeconds = now.OldestPendingAgeSeconds
 	}
-	return !reflect.DeepEqual(old, now)
+	before, _ := json.Marshal(old)
+	after, _ := json.Marshal(now)
+	return !bytes.Equal(before, after)
 }

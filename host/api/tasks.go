@@ -287,13 +287,9 @@ func taskSize(t *queue.Task) int64 {
 
 // lines are those of a task's log; a task without a log may not exist.
 func (t *tenant) lines(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
-	stored, err := t.Log(ctx, id, after)
-	if err == nil && len(stored) == 0 {
+	lines, err := t.Log(ctx, id, after)
+	if err == nil && len(lines) == 0 {
 		_, err = t.Summary(ctx, id)
-	}
-	lines := make([]admin.LogLine, len(stored))
-	for i, line := range stored {
-		lines[i] = admin.NewLogLine(line)
 	}
 	return lines, err
 }

@@ -128,7 +128,7 @@ func (f *fleet) scrape(ctx context.Context) (took []time.Duration) {
 	p.mu.Lock()
 	url := "http://" + p.http + "/metrics"
 	p.mu.Unlock()
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	for {
 		began := time.Now()

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"github.com/quern-project/quern/internal/expecttest"
 )
 
 var (
@@ -39,7 +37,8 @@ func run(m *testing.M) int {
 	_ = flag.Set("test.parallel", "6")       // they wait more than they compute; -parallel still counts
 	zerolog.SetGlobalLevel(zerolog.Disabled) // some of toxiproxy's toxics log to nobody's logger
 	program, cache = filepath.Join(dir, "quern"), filepath.Join(dir, "compiled")
-	build := exec.Command("go", "build", "-o", program, "github.com/quern-project/quern/cmd/quern")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/quern")
+	build.Dir = "../.." // the module of the program
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build quern: %v\n%s", err, out)
 		return 1
@@ -106,4 +105,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // until waits for a condition, looking every few milliseconds; false if ctx ended first.
-func until(ctx context.Context, condition func() bool) bool { return expecttest.Until(ctx, condition) }
+func until(ctx context.Context, condition func() bool) bool {
+	for !condition() {
+		if !sleep(ctx, 5*time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}

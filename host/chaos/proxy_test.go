@@ -109,7 +109,7 @@ func bounded(act func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		return errors.New("toxiproxy hangs")
 	}
 }

@@ -50,7 +50,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	case t.Depth >= c.grant.Depth:
 		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
 	}
-	if err := c.take(&child); err != nil {
+	if err := c.charge(&child); err != nil {
 		return "", err
 	}
 	if err := t.Host.AdmitQueue(ctx, child.Queue); err != nil {
@@ -69,8 +69,8 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	return id, err
 }
 
-// take counts a child against the grant, or returns an error that wraps service.ErrLimit.
-func (c *Children) take(child *queue.Child) error {
+// charge counts a child against the grant, or returns an error that wraps service.ErrLimit.
+func (c *Children) charge(child *queue.Child) error {
 	size, permissions := sizeOf(child), c.task.Permissions
 	switch {
 	case c.tasks == 0:

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -36,7 +36,7 @@ type world struct {
 
 func newWorld(t testing.TB, url string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	rdb, err := queue.Connect(url)
 	if err != nil {
@@ -79,7 +79,15 @@ func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 func embedded(t testing.TB) bool { return strings.Contains(t.Name(), "/miniredis") }
 
 // must ends the test at an error.
-func must[T any](t rapid.TB) func(T, error) T { return expecttest.Must[T](t) }
+func must[T any](t rapid.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
 
 // at sets the clock, to milliseconds after an epoch of the test's own.
 func (w *world) at(ms int64) { w.clock = strconv.FormatInt(1700000000000+ms, 10) }
@@ -130,5 +138,5 @@ func (w *world) bucket(t rapid.TB) Bucket {
 // eventually waits until something is so.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	expecttest.Eventually(t, what, holds)
+	require.Eventually(t, holds, 2*time.Minute, 5*time.Millisecond, what)
 }

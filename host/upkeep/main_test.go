@@ -13,8 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -110,7 +110,7 @@ func (f *fleet) listeners() []string { return f.rdb.ZRange(f.ctx, f.tenant+"_nod
 
 func (f *fleet) eventually(what string, condition func() bool) {
 	f.t.Helper()
-	expecttest.Eventually(f.t, what, condition)
+	require.Eventually(f.t, condition, 2*time.Minute, 5*time.Millisecond, what)
 }
 
 // steady makes a host look as if its renewals had gone well for longer than a lease, until now.

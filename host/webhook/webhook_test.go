@@ -21,12 +21,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/host/webhook"
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/sdk/queue"
@@ -80,7 +80,7 @@ func setup(t *testing.T, change func(*webhook.Config)) *world {
 func idle(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	rdb, sent := queuetest.Shared(t).Client(t), &commands{}
 	rdb.AddHook(sent)
@@ -194,9 +194,7 @@ func (w *world) task(subscription string) *queue.Task {
 
 func (w *world) eventually(what string, condition func() bool) {
 	w.t.Helper()
-	if !expecttest.Until(w.ctx, condition) {
-		w.t.Fatalf("never: %s", what)
-	}
+	require.Eventually(w.t, condition, 2*time.Minute, 5*time.Millisecond, what)
 }
 
 var fast = queue.Retry{MaxAttempts: 3, Base: time.Millisecond, Min: time.Millisecond}
@@ -636,7 +634,7 @@ func TestOneRunOfADelivery(t *testing.T) {
 		}
 		select {
 		case <-given:
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("two requests at a time")
 		}
 	})

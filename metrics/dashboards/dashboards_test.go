@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/aymanbagabas/go-udiff"
+
 	"github.com/quern-project/quern/metrics/dashboards"
 )
 
@@ -31,8 +33,8 @@ func TestJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(text) != string(committed) {
-			t.Errorf("%s is not what the code makes: run go test ./metrics/dashboards -update", file)
+		if diff := udiff.Unified(file, "the code", string(committed), string(text)); diff != "" {
+			t.Errorf("%s is not what the code makes: run go test ./metrics/dashboards -update\n%s", file, diff)
 		}
 	}
 	files, err := os.ReadDir(".")

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +26,8 @@ type Permissions struct {
 	Ceiling *Capabilities
 	// Limits are those of a task, with defaults.
 	Limits runtime.Limits
+	// MaxTimeout is the host's ceiling over a task's own timeout; 0 for none.
+	MaxTimeout time.Duration
 	// MaxCrashes and Dead are the manifest's, as far as the host gives them.
 	MaxCrashes int
 	Dead       string
@@ -37,9 +38,8 @@ type Permissions struct {
 	// Where is the entry of the host's grants, for messages: the tenant's name or "*", and the file.
 	Where string
 
-	asked   Capabilities
-	hosts   map[string]string // the limits that the host decides, by path, with the places of their ceilings
-	timeout time.Duration     // the ceiling of a task's own; 0 for none
+	asked Capabilities
+	hosts map[string]string // the limits that the host decides, by path, with the places of their ceilings
 
 	undeclared []Problem // why the host declares nothing of the manifest
 }
@@ -62,7 +62,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	p.Limits, p.MaxCrashes, p.Dead = limited.Limits.WithDefaults(), limited.MaxCrashes, m.Dead
 	var most Manifest
 	most.eachLimit(func(path string, l key) { l.set(ceilings[path].value) })
-	p.MostRetry, p.timeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
+	p.MostRetry, p.MaxTimeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
 	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
 		p.Dead = ""
 		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Where})
@@ -72,11 +72,6 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 
 // Granted shows them to people; nil for nothing.
 func (p *Permissions) Granted() *Granted { return p.Capabilities.Granted(p.Config) }
-
-// Timeout is a task's own timeout, under the ceiling of the host.
-func (p *Permissions) Timeout(own time.Duration) time.Duration {
-	return min(own, cmp.Or(p.timeout, own))
-}
 
 // Reduced are the keys of the capabilities that the host grants only in part.
 func (p *Permissions) Reduced() (keys []string) {

@@ -21,7 +21,7 @@ func BenchmarkTask(b *testing.B) {
 	add("task_number", 0, 8)
 	add("task_number", 1, 8)
 	c := Config{
-		Host: g.host, Started: time.Now(),
+		Host: g.host, Reporter: g.host, Started: time.Now(),
 		Task: Task{ID: "0123456789abcdef", Queue: "queue", Tenant: "tenant", Plugin: "plugin", Attempt: 1},
 	}
 	var stack [4]uint64

@@ -143,7 +143,7 @@ func ExtismFunctions() []Function {
 	for level, name := range []string{"log_trace", "log_debug", "log_info", "log_warn", "log_error"} {
 		functions = append(functions, Function{name, names, nil, func(s *System, _ api.Memory, a []uint64) {
 			line := redact.Prefix(s.extism.blocks.view(a[0]), maxWords)
-			s.Host.Log(levels[level]+string(s.release(a[0], line)), "")
+			s.Reporter.Log(levels[level]+string(s.release(a[0], line)), "")
 		}})
 	}
 	for i, f := range functions {
@@ -156,8 +156,8 @@ func ExtismFunctions() []Function {
 	return functions
 }
 
-// take copies the bytes of a block, and frees it, as most functions do with their arguments. More than the most end the guest.
-func (s *System) take(what string, at uint64, most int) []byte {
+// takeBlock copies the bytes of a block and frees it, as most functions do with their arguments. A larger one ends the guest.
+func (s *System) takeBlock(what string, at uint64, most int) []byte {
 	p := s.extism.blocks.view(at)
 	if len(p) > most {
 		s.abort(fmt.Errorf("%w: %s has %d bytes, more than %d", service.ErrTooBig, what, len(p), most))
@@ -197,7 +197,7 @@ func (s *System) putFound(value []byte, found bool) uint64 {
 func (s *System) abort(err error) {
 	answer := s.refuse(s.extism.function, err)
 	s.Counters.count(s.extism.number, answer, s.moved)
-	s.failure, s.failed = []byte(s.Host.Refused(s.extism.function, err)), true
+	s.failure, s.failed = []byte(s.Reporter.Refused(s.extism.function, err)), true
 	if answer == errnoUnavailable && s.extism.function != "http_request" {
 		s.Host.Exit(exitRetry)
 	}
@@ -238,7 +238,7 @@ func (s *System) extismConfig(_ api.Memory, a []uint64) {
 // varGet is var_get(name), which answers 0 if there is no variable of that name.
 func (s *System) varGet(_ api.Memory, a []uint64) {
 	s.needTask()
-	name := string(s.take("the name", a[0], maxName))
+	name := string(s.takeBlock("the name", a[0], maxName))
 	value, found := s.extism.vars[name]
 	if s.Services.Vars {
 		err := s.inBucket(func(ctx context.Context) (err error) {
@@ -255,8 +255,8 @@ func (s *System) varGet(_ api.Memory, a []uint64) {
 // varSet is var_set(name, value); a value of 0 deletes.
 func (s *System) varSet(_ api.Memory, a []uint64) {
 	s.needTask()
-	name, remove := string(s.take("the name", a[0], maxName)), a[1] == 0
-	value := s.take("the value", a[1], maxValue)
+	name, remove := string(s.takeBlock("the name", a[0], maxName)), a[1] == 0
+	value := s.takeBlock("the value", a[1], maxValue)
 	if !s.Services.Vars {
 		s.keepVar(name, value, remove)
 		return
@@ -304,7 +304,7 @@ func (s *System) keepVar(name string, value []byte, remove bool) {
 func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	s.needTask()
 	s.extism.status, s.extism.headers = 0, nil
-	head, body := s.take("the request", a[0], maxHead), s.take("the body", a[1], maxBody)
+	head, body := s.takeBlock("the request", a[0], maxHead), s.takeBlock("the body", a[1], maxBody)
 	s.charge(jsonPrice * len(head))
 	var fields struct {
 		URL     string            `json:"url"`

@@ -73,7 +73,7 @@ func Functions() []Function {
 			s.moved, s.reason = 0, nil
 			f.Call(s, mem, stack)
 			if s.reason != nil {
-				s.Host.Refused(f.Name, s.reason)
+				s.Reporter.Refused(f.Name, s.reason)
 			}
 			s.Counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
 		}

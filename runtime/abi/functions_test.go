@@ -224,7 +224,7 @@ func TestInit(t *testing.T) {
 	g.answers(0, "error_set", 0, 12)
 	g.answers(0, "retry_after", 5000)
 	before := *g.system
-	g.system.Init(Config{Host: g.host})
+	g.system.Init(Config{Host: g.host, Reporter: g.host})
 	if text, said := g.system.Error(); text != "" || said || g.system.RetryAfter() != 0 {
 		t.Errorf("error %q, %v, retry after %v", text, said, g.system.RetryAfter())
 	}
@@ -256,8 +256,9 @@ func TestHostile(t *testing.T) {
 				mem := newMemory(t, pages)
 				for _, arguments := range combinations(len(f.Params)) {
 					for _, stage := range []Stage{Running, Initializing, Warming} {
+						host := &account{limit: 100}
 						s := newSystem(Config{
-							Host: &account{limit: 100}, Stage: stage, Task: Task{ID: "id"}, Input: []byte("in"), Services: (&fakeServices{}).set(),
+							Host: host, Reporter: host, Stage: stage, Task: Task{ID: "id"}, Input: []byte("in"), Services: (&fakeServices{}).set(),
 						})
 						s.slot = "slot"
 						stack := append(slices.Clone(arguments), 0)

@@ -55,7 +55,7 @@ func FuzzFunctions(f *testing.F) {
 		host := &account{limit: 100, budget: 8 << 20}
 		input := []byte("an input")
 		s := newSystem(Config{
-			Host: host, Stage: Stage(stage % 3), Input: input, Started: time.Now(), Services: (&fakeServices{}).set(), Counters: &Counters{},
+			Host: host, Reporter: host, Stage: Stage(stage % 3), Input: input, Started: time.Now(), Services: (&fakeServices{}).set(), Counters: &Counters{},
 			Task: Task{ID: "7f", Queue: "queue", PreviousError: "an error", Attempt: 1, Deadline: time.Now()},
 		})
 		for calls := 0; len(program) > 0 && calls < 100; calls++ { // more would take seconds

@@ -54,7 +54,7 @@ func instantiate(t *testing.T, text string) *handler {
 func (h *handler) call(c Config) (status int32, host *account) {
 	h.t.Helper()
 	host = &account{limit: 1 << 20, fuel: 77}
-	c.Host = host
+	c.Host, c.Reporter = host, host
 	h.system = newSystem(c)
 	results, err := h.module.ExportedFunction("quern_handle").Call(context.Background())
 	if err != nil {

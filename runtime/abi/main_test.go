@@ -36,7 +36,6 @@ type account struct {
 	limit       int // of output
 	reserved    int
 	fuel        int64
-	cancelled   bool
 	lines       []string // logged
 	told        []string // progress
 	waited      time.Duration
@@ -89,7 +88,6 @@ func (h *account) Reserve(n int) bool {
 }
 
 func (h *account) FuelLeft() int64 { return h.fuel }
-func (h *account) Cancelled() bool { return h.cancelled }
 
 // guest calls functions as a guest does.
 type guest struct {
@@ -104,7 +102,7 @@ type guest struct {
 func setup(t testing.TB, pages uint32, c Config) *guest {
 	t.Helper()
 	g := &guest{t: t, host: &account{limit: 1 << 20}, mem: newMemory(t, pages), functions: map[string]Function{}}
-	c.Host = g.host
+	c.Host, c.Reporter = g.host, g.host
 	g.system = newSystem(c)
 	for _, f := range Functions() {
 		g.functions[f.Name] = f

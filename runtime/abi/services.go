@@ -38,6 +38,15 @@ func ask[T any](a *reader, function string, granted bool, call func(ctx context.
 	return result, errnoSuccess
 }
 
+// fetch fills the slot with the answer of a service.
+func fetch(a *reader, function string, granted bool, call func(ctx context.Context) ([]byte, error)) errno {
+	value, answer := ask(a, function, granted, call)
+	if answer != errnoSuccess {
+		return answer
+	}
+	return a.system.fillBytes(value)
+}
+
 // deny answers for a missing service.
 func (s *System) deny(function string) errno {
 	return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
@@ -91,30 +100,22 @@ func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 
 // dependencies fills the slot with what the task waited for: each as a line "ID END".
 func (s *System) dependencies(in *reader) errno {
-	list, answer := ask(in, "task_text", s.Services.Dependencies != nil, func(ctx context.Context) ([]service.Dependency, error) {
-		return s.Services.Dependencies.List(ctx)
+	return fetch(in, "task_text", s.Services.Dependencies != nil, func(ctx context.Context) (text []byte, err error) {
+		list, err := s.Services.Dependencies.List(ctx)
+		for _, d := range list {
+			text = append(append(append(append(text, d.ID...), ' '), d.End...), '\n')
+		}
+		return text, err
 	})
-	if answer != errnoSuccess {
-		return answer
-	}
-	var text []byte
-	for _, d := range list {
-		text = append(append(append(append(text, d.ID...), ' '), d.End...), '\n')
-	}
-	return s.fillBytes(text)
 }
 
 // dependencyResult is dependency_result(id, length), which fills the slot.
 func (s *System) dependencyResult(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	id := in.name()
-	result, answer := ask(in, "dependency_result", s.Services.Dependencies != nil, func(ctx context.Context) ([]byte, error) {
+	return fetch(in, "dependency_result", s.Services.Dependencies != nil, func(ctx context.Context) ([]byte, error) {
 		return s.Services.Dependencies.Result(ctx, id)
 	})
-	if answer != errnoSuccess {
-		return answer
-	}
-	return s.fillBytes(result)
 }
 
 // configGet is config_get(name, length), which fills the slot.
@@ -141,7 +142,7 @@ func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 	if answer != errnoSuccess {
 		return answer
 	}
-	s.Host.Reveal(name, value)
+	s.Reporter.Reveal(name, value)
 	return s.fillBytes(value)
 }
 
@@ -149,13 +150,9 @@ func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
-	value, answer := ask(in, "kv_get", s.Services.KV != nil, func(ctx context.Context) ([]byte, error) {
+	return fetch(in, "kv_get", s.Services.KV != nil, func(ctx context.Context) ([]byte, error) {
 		return s.Services.KV.Get(ctx, bucket, key)
 	})
-	if answer != errnoSuccess {
-		return answer
-	}
-	return s.fillBytes(value)
 }
 
 // lifetime reads a parameter in milliseconds: how long a value lasts, 0 until it is deleted.
@@ -242,18 +239,14 @@ func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, prefix, after, limit := in.name(), in.name(), in.name(), int32(uint32(in.number()))
-	keys, answer := ask(in, "kv_list", s.Services.KV != nil, func(ctx context.Context) ([]string, error) {
-		return s.Services.KV.List(ctx, bucket, prefix, after, int(limit))
+	return fetch(in, "kv_list", s.Services.KV != nil, func(ctx context.Context) (list []byte, err error) {
+		keys, err := s.Services.KV.List(ctx, bucket, prefix, after, int(limit))
+		for _, key := range keys {
+			list = binary.LittleEndian.AppendUint32(list, uint32(len(key)))
+			list = append(list, key...)
+		}
+		return list, err
 	})
-	if answer != errnoSuccess {
-		return answer
-	}
-	var list []byte
-	for _, key := range keys {
-		list = binary.LittleEndian.AppendUint32(list, uint32(len(key)))
-		list = append(list, key...)
-	}
-	return s.fillBytes(list)
 }
 
 // http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,

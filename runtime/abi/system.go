@@ -20,24 +20,27 @@ type Host interface {
 	Reserve(bytes int) bool
 	// FuelLeft returns the fuel left; math.MaxInt64 without a limit.
 	FuelLeft() int64
-	// Cancelled reports whether the guest should end.
-	Cancelled() bool
-	// Log logs a line of the guest's, which is untrusted text. It cuts the text, not the fields behind it.
-	Log(text, fields string)
-	// Progress reports the guest's progress, from 0 to 1, and its message, which is untrusted text. It cuts the message.
-	Progress(fraction float64, message string)
 	// Wait sleeps.
 	Wait(d time.Duration)
 	// Do runs f, which may take long, while other guests go on. The context is that of the call.
 	Do(f func(ctx context.Context))
-	// Reveal announces a secret before the guest gets it.
-	Reveal(name string, value []byte)
-	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner, and returns what it told.
-	Refused(function string, err error) (told string)
 	// Fail ends the guest because of an error of the host.
 	Fail(err error)
 	// Exit ends the guest as if it had asked for it.
 	Exit(code uint32)
+}
+
+// Reporter passes on the guest's texts, which are untrusted.
+type Reporter interface {
+	// Log logs a line. It cuts the text, not the fields behind it.
+	Log(text, fields string)
+	// Progress reports the guest's progress, from 0 to 1, and its message. It cuts the message.
+	Progress(fraction float64, message string)
+	// Reveal announces a secret before the guest gets it.
+	Reveal(name string, value []byte)
+	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner, and returns
+	// the report.
+	Refused(function string, err error) (report string)
 }
 
 // Stage is what a guest is called for.
@@ -69,9 +72,12 @@ type Task struct {
 
 // Config is what a guest finds. All of it is read only and not copied.
 type Config struct {
-	Host  Host // required
-	Stage Stage
-	Task  Task
+	Host     Host     // required
+	Reporter Reporter // required
+	Stage    Stage
+	Task     Task
+	// Ending is closed when the guest should end by itself. Default nil: never.
+	Ending <-chan struct{}
 	// Input is the task's input, or the manifest's input for Warming.
 	Input []byte
 	// Checkpoint is what an earlier run of the task saved; nil if nothing.

@@ -128,8 +128,10 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 
 // cancelled is cancelled().
 func (s *System) cancelled(api.Memory, []uint64) errno {
-	if s.Host.Cancelled() {
+	select {
+	case <-s.Ending:
 		return 1
+	default:
+		return 0
 	}
-	return 0
 }

@@ -297,6 +297,8 @@ func TestCancelled(t *testing.T) {
 	t.Parallel()
 	g := setup(t, 0, Config{})
 	g.answers(0, "cancelled")
-	g.host.cancelled = true
+	ending := make(chan struct{})
+	close(ending)
+	g.system.Ending = ending
 	g.answers(1, "cancelled")
 }

@@ -55,7 +55,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 			behind = " " + compact.String()
 		}
 	}
-	s.Host.Log(levels[level]+string(message), behind)
+	s.Reporter.Log(levels[level]+string(message), behind)
 	return errnoSuccess
 }
 
@@ -70,6 +70,6 @@ func (s *System) progress(mem api.Memory, a []uint64) errno {
 	case math.IsNaN(fraction):
 		return s.invalid("a fraction that is no number")
 	}
-	s.Host.Progress(min(max(fraction, 0), 1), string(message))
+	s.Reporter.Progress(min(max(fraction, 0), 1), string(message))
 	return errnoSuccess
 }

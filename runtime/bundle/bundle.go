@@ -87,8 +87,8 @@ func Sections(module []byte) (sections [][]byte) {
 }
 
 // Read returns the files of a section by absolute path, of most bytes together at the most. Before it makes room for a file it
-// asks take for so many bytes; nil always gives. The error is an *Error, or ErrNoRoom if take refuses.
-func Read(section []byte, most int64, take func(bytes int64) bool) (map[string][]byte, error) {
+// asks reserve for so many bytes; nil allows any. The error is an *Error, or ErrNoRoom if reserve refuses.
+func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[string][]byte, error) {
 	archive := io.Reader(bytes.NewReader(section))
 	if bytes.HasPrefix(section, zstdMagic) {
 		decoder, err := zstd.NewReader(archive, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
@@ -131,7 +131,7 @@ func Read(section []byte, most int64, take func(bytes int64) bool) (map[string][
 		if len(files)+len(folders) >= MaxEntries {
 			return nil, &Error{header.Name, fmt.Sprintf("with it there are more than %d files and directories", MaxEntries), "leave out what tasks do not read"}
 		}
-		if take != nil && !take(header.Size+int64(len(name))+entrySize) {
+		if reserve != nil && !reserve(header.Size+int64(len(name))+entrySize) {
 			return nil, ErrNoRoom
 		}
 		contents := make([]byte, header.Size)

@@ -20,13 +20,11 @@ func TestReport(t *testing.T) {
 	first, second, idle := make([]byte, 100), make([]byte, 100), make([]byte, 100)
 	for i, memory := range [][]byte{first, second, idle} {
 		e := table.Add(memory)
-		e.Name("plugin"+strconv.Itoa(i), "acme", strings.Repeat("t", 150*i)+strconv.Itoa(i))
-		e.Computes(true)
+		e.Begin("plugin"+strconv.Itoa(i), "acme", strings.Repeat("t", 150*i)+strconv.Itoa(i))
 		e.Computes(i < 2)
 	}
 	gone := table.Add(make([]byte, 100))
-	gone.Name("gone", "acme", "9")
-	gone.Computes(true)
+	gone.Begin("gone", "acme", "9")
 	gone.Remove()
 	for name, test := range map[string]struct {
 		text string
@@ -67,15 +65,14 @@ func TestTable(t *testing.T) {
 		t.Fatal("there are fewer entries than a table has")
 	}
 	over := table.Add(nil)
-	over.Name("a", "b", "c")
-	over.Computes(true)
+	over.Begin("a", "b", "c")
 	over.Remove()
 	all[7].Remove()
 	if again := table.Add(nil); over != nil || again == nil {
 		t.Errorf("an entry too many is %v, one in the place of another %v", over, again)
 	}
 	var none *Table
-	none.Add(nil).Name("a", "b", "c")
+	none.Add(nil).Begin("a", "b", "c")
 }
 
 // BenchmarkEntry is what a task costs beside the rest: its names, and twice the flag.
@@ -83,7 +80,7 @@ func BenchmarkEntry(b *testing.B) {
 	table := &Table{memory: make([]byte, tableSize)}
 	e := table.Add(make([]byte, 100))
 	for b.Loop() {
-		e.Name("thumbnails", "acme", "9cab1f4f-25c3-4abc-8dba-579da91756e9")
+		e.Begin("thumbnails", "acme", "9cab1f4f-25c3-4abc-8dba-579da91756e9")
 		e.Computes(true)
 		e.Computes(false)
 	}

@@ -71,8 +71,8 @@ func (e *Entry) Remove() {
 	e.table.free = append(e.table.free, e.at)
 }
 
-// Name names the task that the instance runs. It cuts each name to maxName bytes.
-func (e *Entry) Name(plugin, tenant, task string) {
+// Begin names the task whose guest runs from now on. It cuts each name to maxName bytes.
+func (e *Entry) Begin(plugin, tenant, task string) {
 	if e == nil {
 		return
 	}
@@ -81,6 +81,7 @@ func (e *Entry) Name(plugin, tenant, task string) {
 		at[0] = byte(copy(at[1:maxName+1], name))
 		at = at[maxName+1:]
 	}
+	e.Computes(true)
 }
 
 // Computes records whether compiled code of the guest runs from now on.

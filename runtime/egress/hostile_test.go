@@ -97,7 +97,7 @@ func TestHostileServers(t *testing.T) {
 				}
 				ended <- struct{}{}
 			})
-			client := setup(t, Config{Networks: loopback, MaxResponse: 10_000, maxHeader: 8 << 10, Timeout: 10 * time.Second})
+			client := setup(t, Config{Networks: loopback, MaxResponse: 10_000, maxHeader: 8 << 10, Timeout: 2 * time.Minute})
 			ask := service.Request{Method: "POST", URL: url} // which is not sent twice
 			if c.want == service.ErrUnavailable {            //nolint:errorlint // the table's own value
 				ask.Timeout = 200 * time.Millisecond

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -199,12 +200,7 @@ func nsjEvents(b *testing.B, h *hooks) events {
 			purging := command("nsj_peer.py", "work")
 			purging.Env = append(purging.Env, "QUEUE_PURGE_MAX_AGE=0")
 			defer startWorker(b, purging).stop()
-			for deadline := time.Now().Add(patience); rows(b, pool, "select count(*) from events") > 0; {
-				if time.Now().After(deadline) {
-					b.Fatal("nothing was purged")
-				}
-				<-time.After(lookInterval)
-			}
+			require.Eventually(b, func() bool { return rows(b, pool, "select count(*) from events") == 0 }, patience, lookInterval, "nothing was purged")
 			return map[string]string{
 				"name": "nsj-queue-lib 1.2.2", "tasks of the first": first, "tasks of the second, with the same key": second,
 				"index and mail ran after": strings.Join(append(runs["index"], runs["mail"]...), ", "), "bills ran after": strings.Join(runs["bills"], ", "),

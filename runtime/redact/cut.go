@@ -1,6 +1,9 @@
 package redact
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Prefix returns the longest beginning of text that has at most n bytes and splits no rune.
 func Prefix[T string | []byte](text T, n int) T {
@@ -27,6 +30,12 @@ func Suffix[T string | []byte](text T, n int) T {
 		}
 	}
 	return text // no UTF-8 at all
+}
+
+// FirstLine is the first line of a text that is not blank.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
 }
 
 // Shorten is Prefix, with … behind it if it has cut something off.

@@ -10,6 +10,12 @@ import (
 // Go source, replaces invalid UTF-8, and keeps tabs.
 func Escape(line []byte) string { return escapeBut("\t", line) }
 
+// MaxLabel bounds a label, in bytes before they are escaped.
+const MaxLabel = 200
+
+// Label makes a name from a file, or a text with such a name, fit for a message.
+func Label(name string) string { return Escape([]byte(Shorten(name, MaxLabel))) }
+
 // escapeLines is Escape for a text of several lines, which stay such.
 func escapeLines(text []byte) string { return escapeBut("\t\n", text) }
 

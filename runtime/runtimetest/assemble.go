@@ -79,3 +79,15 @@ func Number(n uint32) []byte {
 	}
 	return append(encoded, byte(n))
 }
+
+// Locals is a command of one function with so many i32 locals, whose code lacks its final end.
+func Locals(locals int, code []byte) []byte {
+	body := append([]byte{1}, Number(uint32(locals))...)
+	body = append(append(append(body, 0x7f), code...), 0x0b)
+	return Module(
+		Section(TypeSection, FunctionType("", "")),
+		Section(FunctionSection, []byte{0}),
+		Section(ExportSection, Export("_start", FunctionKind, 0)),
+		Section(CodeSection, append(Number(uint32(len(body))), body...)),
+	)
+}

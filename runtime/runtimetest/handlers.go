@@ -31,11 +31,11 @@ func (l Language) BuildHandler(t testing.TB, source string) []byte {
 	case C:
 		return BuildCHandler(t, source)
 	case Rust:
-		return BuildRustHandler(t, source)
+		return BuildRust(t, source, "--crate-type=cdylib")
 	case Go:
-		return BuildGoHandler(t, source)
+		return BuildGo(t, source, "-buildmode=c-shared")
 	case AssemblyScript:
-		return BuildAssemblyScriptHandler(t, source)
+		return BuildAssemblyScript(t, source, "--exportStart", "_initialize")
 	}
 	t.Fatalf("no language %q", l)
 	return nil

@@ -49,75 +49,70 @@ const KeepNames = "-Wl,--strip-debug"
 // clang, such as KeepNames or -DNAME=VALUE. The caller does not change what is returned.
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
-	return buildC(t, source, arguments)
+	return build(t, "C", "guest.c", source, arguments, func(dir, out string) error { return compileC(t.Context(), dir, out, arguments) })
 }
 
 // BuildCHandler compiles one C source to a handler, in the same way. The source may include "quern.h", the SDK of C
 // in sdk/c.
 func BuildCHandler(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
-	return buildC(t, source, slices.Concat(arguments, []string{"-mexec-model=reactor"}))
+	return BuildC(t, source, slices.Concat(arguments, []string{"-mexec-model=reactor"})...)
 }
 
-func buildC(t testing.TB, source string, arguments []string) []byte {
+// build returns the guest that a compiler makes of a source, which lies in a file of that name in a folder of its own.
+func build(t testing.TB, language, name, source string, arguments []string, compile func(dir, out string) error) []byte {
 	t.Helper()
-	key := "c\x00" + source + "\x00" + strings.Join(arguments, "\x00")
-	binary, err := guests.get(key, func() ([]byte, error) { return compileC(t.Context(), source, arguments) })
+	key := language + "\x00" + source + "\x00" + strings.Join(arguments, "\x00")
+	binary, err := guests.get(key, func() (binary []byte, err error) {
+		dir, err := os.MkdirTemp("", "guest-*")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o600); err != nil {
+			return nil, err
+		}
+		out := filepath.Join(dir, "guest.wasm")
+		if err := compile(dir, out); err != nil {
+			return nil, err
+		}
+		return os.ReadFile(out)
+	})
 	if err != nil {
-		t.Fatalf("build C guest: %v", err)
+		t.Fatalf("build %s guest: %v", language, err)
 	}
 	return binary
 }
 
 var clang = compiler("clang")
 
-func compileC(ctx context.Context, source string, arguments []string) ([]byte, error) {
+func compileC(ctx context.Context, dir, out string, arguments []string) error {
 	clang, err := clang()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	root, err := repository()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return inTemporary(func(dir, out string) error {
-		in := filepath.Join(dir, "guest.c")
-		if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
-			return err
-		}
-		object := filepath.Join(dir, "guest.o")
-		if slices.Contains(arguments, "-c") { // an object is wanted
-			object = out
-		}
-		compile := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-c", "-o", object}, arguments...)
-		if err := command(ctx, clang[0], nil, dir, append(compile, in)...); err != nil || object == out {
-			return err
-		}
-		link := []string{"--target=wasm32-wasi", "-o", out} // without -O, for which clang would run a wasm-opt in PATH
-		for _, argument := range arguments {
-			if !strings.HasPrefix(argument, "-O") {
-				link = append(link, argument)
-			}
-		}
-		if !slices.Contains(arguments, KeepNames) {
-			link = append(link, "-Wl,--strip-all")
-		}
-		return command(ctx, clang[0], nil, dir, append(link, object)...)
-	})
-}
-
-// inTemporary gives build a folder of its own and reads the file that it wrote there.
-func inTemporary(build func(dir, out string) error) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "guest-*")
-	if err != nil {
-		return nil, err
+	object := filepath.Join(dir, "guest.o")
+	if slices.Contains(arguments, "-c") { // an object is wanted
+		object = out
 	}
-	out := filepath.Join(dir, "guest.wasm")
-	var binary []byte
-	if err = build(dir, out); err == nil {
-		binary, err = os.ReadFile(out)
+	compile := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-c", "-o", object}, arguments...)
+	if err := command(ctx, clang[0], nil, dir, append(compile, "guest.c")...); err != nil || object == out {
+		return err
 	}
-	return binary, errors.Join(err, os.RemoveAll(dir))
+	link := []string{"--target=wasm32-wasi", "-o", out} // without -O, for which clang would run a wasm-opt in PATH
+	for _, argument := range arguments {
+		if !strings.HasPrefix(argument, "-O") {
+			link = append(link, argument)
+		}
+	}
+	if !slices.Contains(arguments, KeepNames) {
+		link = append(link, "-Wl,--strip-all")
+	}
+	return command(ctx, clang[0], nil, dir, append(link, object)...)
 }
 
 func command(ctx context.Context, name string, env []string, dir string, arguments ...string) error {

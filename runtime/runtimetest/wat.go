@@ -1,9 +1,6 @@
 package runtimetest
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -11,18 +8,7 @@ import (
 // as --enable-all or --no-check. The caller does not change what is returned.
 func BuildWAT(t testing.TB, text string, arguments ...string) []byte {
 	t.Helper()
-	key := "wat\x00" + text + "\x00" + strings.Join(arguments, "\x00")
-	binary, err := guests.get(key, func() ([]byte, error) {
-		return inTemporary(func(dir, out string) error {
-			in := filepath.Join(dir, "guest.wat")
-			if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
-				return err
-			}
-			return command(t.Context(), "wat2wasm", nil, dir, append([]string{"-o", out, in}, arguments...)...)
-		})
+	return build(t, "WebAssembly text", "guest.wat", text, arguments, func(dir, out string) error {
+		return command(t.Context(), "wat2wasm", nil, dir, append([]string{"-o", out, "guest.wat"}, arguments...)...)
 	})
-	if err != nil {
-		t.Fatalf("translate WebAssembly text: %v", err)
-	}
-	return binary
 }

@@ -157,6 +157,9 @@ func total(parts []part) (bytes uint64) {
 	return bytes
 }
 
+// Shares reports whether the image shares pages with the one that it was taken like.
+func (m *Image) Shares() bool { return m.shared != nil }
+
 // lend returns the file that others can share with the image; nil if it is gone.
 func (m *Image) lend() *file {
 	if m == nil {
@@ -209,9 +212,6 @@ func (f *file) alone() uint64 {
 	}
 	return f.size
 }
-
-// Shares reports whether the image shares pages with the one that it was taken like.
-func (m *Image) Shares() bool { return m.shared != nil }
 
 // Size is the size of the memory in bytes.
 func (m *Image) Size() uint64 { return m.size }

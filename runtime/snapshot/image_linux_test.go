@@ -302,8 +302,8 @@ func TestLargeBase(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(t, large)
-	if small.Shares() || small.Held() != 4*wasmPage {
-		t.Errorf("shares %t, %d bytes are held, want those of its own 4 pages", small.Shares(), small.Held())
+	if small.shared != nil || small.Held() != 4*wasmPage {
+		t.Errorf("shares %t, %d bytes are held, want those of its own 4 pages", small.shared != nil, small.Held())
 	}
 	pristine(t, mapped(t, small, 4*wasmPage), contents[:4*wasmPage])
 	closed(t, small)

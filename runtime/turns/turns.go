@@ -50,9 +50,9 @@ func New(cfg Config) *Turns {
 	return &Turns{cfg: cfg, places: max(cfg.Places, 1), room: cfg.Room, smallFree: cfg.Small > 0}
 }
 
-// Take waits for a place. The caller gives it back by the returned function, which may be called twice. An error is the cause
+// Acquire waits for a place. The caller gives it back by the returned function, which may be called twice. An error is the cause
 // of the end of ctx.
-func (t *Turns) Take(ctx context.Context, name string, weight int64) (giveBack func(), err error) {
+func (t *Turns) Acquire(ctx context.Context, name string, weight int64) (giveBack func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

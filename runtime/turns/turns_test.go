@@ -28,7 +28,7 @@ func setup(t *testing.T, cfg turns.Config) *yard {
 // want lets work of an owner wait for a place, and returns when it has one or waits.
 func (y *yard) want(ctx context.Context, owner, work string, weight int64) {
 	go func() {
-		end, err := y.turns.Take(ctx, owner, weight)
+		end, err := y.turns.Acquire(ctx, owner, weight)
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		if err != nil {
@@ -177,7 +177,7 @@ func TestRandom(t *testing.T) {
 				cancel()
 			}
 			mine := int64(1 + i%10)
-			end, err := line.Take(ctx, string(rune('a'+i%5)), mine)
+			end, err := line.Acquire(ctx, string(rune('a'+i%5)), mine)
 			if err != nil {
 				return
 			}
@@ -196,7 +196,7 @@ func TestRandom(t *testing.T) {
 		})
 	}
 	group.Wait()
-	end, err := line.Take(t.Context(), "z", room)
+	end, err := line.Acquire(t.Context(), "z", room)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,10 @@
 package wasi
 
-import "github.com/tetratelabs/wazero/api"
+import (
+	"cmp"
+
+	"github.com/tetratelabs/wazero/api"
+)
 
 // Functions that would change a file system. None does: each checks its arguments first, and answers rofs only if they
 // are right.
@@ -63,49 +67,37 @@ func (s *System) fdFilestatSetTimes(_ api.Memory, a []uint64) errno {
 // pathFilestatSetTimes is path_filestat_set_times(fd, flags, path, path_len, atim, mtim, fst_flags).
 func (s *System) pathFilestatSetTimes(mem api.Memory, a []uint64) errno {
 	_, e := s.find(mem, a[0], a[2], a[3])
-	switch {
-	case e != errnoSuccess:
-		return e
-	case uint32(a[1])&^allLookupflags != 0 || !validFstflags(a[6]):
+	if e == errnoSuccess && (uint32(a[1])&^allLookupflags != 0 || !validFstflags(a[6])) {
 		return errnoInval
 	}
-	return errnoRofs
+	return cmp.Or(e, errnoRofs)
 }
 
 // pathCreateDirectory is path_create_directory(fd, path, path_len). It refuses to create any name.
 func (s *System) pathCreateDirectory(mem api.Memory, a []uint64) errno {
 	n, e := s.reach(mem, a[0], a[1], a[2])
-	switch {
-	case e != errnoSuccess:
-		return e
-	case n != nil:
+	if e == errnoSuccess && n != nil {
 		return errnoExist
 	}
-	return errnoRofs
+	return cmp.Or(e, errnoRofs)
 }
 
 // pathRemoveDirectory is path_remove_directory(fd, path, path_len).
 func (s *System) pathRemoveDirectory(mem api.Memory, a []uint64) errno {
 	n, e := s.find(mem, a[0], a[1], a[2])
-	switch {
-	case e != errnoSuccess:
-		return e
-	case !n.directory():
+	if e == errnoSuccess && !n.directory() {
 		return errnoNotdir
 	}
-	return errnoRofs
+	return cmp.Or(e, errnoRofs)
 }
 
 // pathUnlinkFile is path_unlink_file(fd, path, path_len).
 func (s *System) pathUnlinkFile(mem api.Memory, a []uint64) errno {
 	n, e := s.find(mem, a[0], a[1], a[2])
-	switch {
-	case e != errnoSuccess:
-		return e
-	case n.directory():
+	if e == errnoSuccess && n.directory() {
 		return errnoIsdir
 	}
-	return errnoRofs
+	return cmp.Or(e, errnoRofs)
 }
 
 // pathLink is path_link(old_fd, old_flags, old_path, old_path_len, new_fd, new_path, new_path_len).
@@ -131,10 +123,8 @@ func (s *System) pathRename(mem api.Memory, a []uint64) errno {
 	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
 		return e
 	}
-	if _, e := s.reach(mem, a[3], a[4], a[5]); e != errnoSuccess {
-		return e
-	}
-	return errnoRofs
+	_, e := s.reach(mem, a[3], a[4], a[5])
+	return cmp.Or(e, errnoRofs)
 }
 
 // pathSymlink is path_symlink(old_path, old_path_len, fd, new_path, new_path_len). The old path is not looked up.

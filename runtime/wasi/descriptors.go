@@ -83,16 +83,11 @@ const maxAdvice = 5
 
 // fdAdvise is fd_advise(fd, offset, len, advice). There is nothing to prepare.
 func (s *System) fdAdvise(_ api.Memory, a []uint64) errno {
-	d := s.descriptor(a[0])
-	switch {
-	case d == nil || d.kind == directory:
-		return errnoBadf
-	case d.kind.stream():
-		return errnoSpipe
-	case uint32(a[3]) > maxAdvice || int64(a[1]) < 0 || int64(a[2]) < 0 || int64(a[1]+a[2]) < 0:
+	_, e := s.seekable(a[0])
+	if e == errnoSuccess && (uint32(a[3]) > maxAdvice || int64(a[1]) < 0 || int64(a[2]) < 0 || int64(a[1]+a[2]) < 0) {
 		return errnoInval
 	}
-	return errnoSuccess
+	return e
 }
 
 // fdPrestatGet is fd_prestat_get(fd, result prestat): tag (0, a directory) and length of the name.

@@ -17,10 +17,7 @@ func (s *System) fdReaddir(mem api.Memory, a []uint64) errno {
 		return errnoNotdir
 	}
 	buffer, ok := view(mem, uint32(a[1]), uint64(uint32(a[2])))
-	if !ok {
-		return errnoFault
-	}
-	if _, ok := view(mem, uint32(a[4]), 4); !ok {
+	if _, fits := view(mem, uint32(a[4]), 4); !ok || !fits {
 		return errnoFault
 	}
 	dir, used := d.node, 0

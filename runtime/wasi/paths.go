@@ -124,10 +124,8 @@ func (s *System) pathReadlink(mem api.Memory, a []uint64) errno {
 	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
 		return e
 	}
-	if _, ok := view(mem, uint32(a[3]), uint64(uint32(a[4]))); !ok {
-		return errnoFault
-	}
-	if _, ok := view(mem, uint32(a[5]), 4); !ok {
+	_, buffer := view(mem, uint32(a[3]), uint64(uint32(a[4])))
+	if _, ok := view(mem, uint32(a[5]), 4); !ok || !buffer {
 		return errnoFault
 	}
 	return errnoInval

@@ -36,14 +36,8 @@ func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
 		return errnoInval
 	}
 	input, ok := view(mem, in, uint64(count)*subscriptionSize)
-	if !ok {
-		return errnoFault
-	}
-	output, ok := view(mem, out, uint64(count)*eventSize)
-	if !ok {
-		return errnoFault
-	}
-	if _, ok := view(mem, result, 4); !ok {
+	output, fits := view(mem, out, uint64(count)*eventSize)
+	if _, counted := view(mem, result, 4); !ok || !fits || !counted {
 		return errnoFault
 	}
 	if count > maxSubscriptions {

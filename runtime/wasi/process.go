@@ -41,11 +41,8 @@ func (s *System) sizes(mem api.Memory, list []string, a []uint64) errno {
 func (s *System) list(mem api.Memory, list []string, a []uint64) errno {
 	total := size(list)
 	pointers, ok := view(mem, uint32(a[0]), uint64(len(list))*4)
-	if !ok {
-		return errnoFault
-	}
-	buffer, ok := view(mem, uint32(a[1]), total)
-	if !ok {
+	buffer, fits := view(mem, uint32(a[1]), total)
+	if !ok || !fits {
 		return errnoFault
 	}
 	s.host.Spend(len(pointers) + len(buffer))

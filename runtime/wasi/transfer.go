@@ -25,10 +25,7 @@ func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector
 		return nil, 0, errnoInval
 	}
 	array, ok := view(mem, uint32(pointer), uint64(n)*vectorSize)
-	if !ok {
-		return nil, 0, errnoFault
-	}
-	if _, ok := view(mem, uint32(result), 4); !ok {
+	if _, fits := view(mem, uint32(result), 4); !ok || !fits {
 		return nil, 0, errnoFault
 	}
 	s.host.Spend(len(array))
@@ -65,12 +62,9 @@ func (s *System) scatter(mem api.Memory, contents []byte, vectors []vector, room
 
 // fdRead is fd_read(fd, iovs, iovs_len, result nread).
 func (s *System) fdRead(mem api.Memory, a []uint64) errno {
-	d := s.descriptor(a[0])
-	switch {
-	case d == nil || d.kind == stdout || d.kind == stderr:
-		return errnoBadf
-	case d.kind == directory:
-		return errnoIsdir
+	d, e := s.readable(a[0])
+	if e != errnoSuccess {
+		return e
 	}
 	vectors, room, e := s.gather(mem, a[1], a[2], a[3])
 	if e != errnoSuccess {
@@ -86,12 +80,10 @@ func (s *System) fdRead(mem api.Memory, a []uint64) errno {
 
 // fdPread is fd_pread(fd, iovs, iovs_len, offset, result nread).
 func (s *System) fdPread(mem api.Memory, a []uint64) errno {
-	d := s.descriptor(a[0])
+	d, e := s.readable(a[0])
 	switch {
-	case d == nil || d.kind == stdout || d.kind == stderr:
-		return errnoBadf
-	case d.kind == directory:
-		return errnoIsdir
+	case e != errnoSuccess:
+		return e
 	case d.kind == stdin:
 		return errnoSpipe
 	case int64(a[3]) < 0:
@@ -103,6 +95,18 @@ func (s *System) fdPread(mem api.Memory, a []uint64) errno {
 	}
 	s.scatter(mem, d.node.from(int64(a[3])), vectors, room, a[4])
 	return errnoSuccess
+}
+
+// readable returns the descriptor of an open file or of stdin.
+func (s *System) readable(fd uint64) (*descriptor, errno) {
+	d := s.descriptor(fd)
+	switch {
+	case d == nil || d.kind == stdout || d.kind == stderr:
+		return nil, errnoBadf
+	case d.kind == directory:
+		return nil, errnoIsdir
+	}
+	return d, errnoSuccess
 }
 
 // from returns the contents of a file from an offset on.

@@ -9,27 +9,22 @@ import (
 // body is a function in the decoder. Its code is rewritten without charges; the charge points are kept apart, because
 // the amount of each is known only at the end of its straight line.
 type body struct {
+	operandStack
+	meter
+
 	d *decoder
 	r *reader
 
-	locals  []Type // its parameters first
-	groups  int    // of declarations of the other locals
-	code    []byte
-	frames  []frame
-	points  []point
+	locals  []Type   // its parameters first
+	groups  int      // of declarations of the other locals
 	work    uint64   // see Caps.Work
 	targets uint64   // in all functions: see Caps.AllTargets
 	labels  []uint32 // of a br_table
 
-	operands    []Type // of all open blocks, the innermost last; 0 for an unknown type
 	temporaries []temporary
 	declared    []byte // the groups as written
 
 	inner int // the frame of the innermost loop; 0 for none
-	arms  int // frames below this one are where the arms of a large br_table meet
-	path  path
-	open  int // the point whose straight line continues, or closed
-	every int32
 }
 
 // frame is an open block.
@@ -59,7 +54,7 @@ func (d *decoder) codeSection(r *reader) {
 	}
 	part, begin := &d.parts[sectionCode], r.at
 	part.count, part.bytes = n, make([]byte, 0, r.left()+r.left()/4)
-	d.body = body{d: d, every: int32(d.options.Every)}
+	d.body = body{d: d, meter: meter{every: int32(d.options.Every)}}
 	for i := range n {
 		d.function = d.imported + i
 		contents := r.part(r.u32(), errShort)

@@ -74,47 +74,57 @@ const (
 	closed = -1
 )
 
+// meter places the charge points of a function.
+type meter struct {
+	code   []byte
+	points []point
+	path   path
+	open   int // the point whose straight line continues, or closed
+	every  int32
+	arms   int // frames below this one are where the arms of a large br_table meet
+}
+
 // place adds a point here, and returns its index.
-func (b *body) place(amount int32) int {
-	b.points = append(b.points, point{at: int32(len(b.code)), amount: amount})
-	return len(b.points) - 1
+func (m *meter) place(amount int32) int {
+	m.points = append(m.points, point{at: int32(len(m.code)), amount: amount})
+	return len(m.points) - 1
 }
 
 // count accounts for an instruction before it is written.
-func (b *body) count(price int32) {
-	if !b.path.live {
+func (m *meter) count(price int32) {
+	if !m.path.live {
 		return
 	}
-	if b.path.returned || b.open == closed && b.path.run+price >= b.every {
-		b.open = b.place(b.path.unpaid)
-		b.path = begun
+	if m.path.returned || m.open == closed && m.path.run+price >= m.every {
+		m.open = m.place(m.path.unpaid)
+		m.path = begun
 	}
-	if b.open == closed {
-		b.path.run += price
-		b.path.unpaid += price
+	if m.open == closed {
+		m.path.run += price
+		m.path.unpaid += price
 	} else {
-		b.points[b.open].amount += price
+		m.points[m.open].amount += price
 	}
 }
 
 // pay places a point for unpaid instructions.
-func (b *body) pay() {
-	b.place(b.path.unpaid)
-	b.path, b.open = begun, closed
+func (m *meter) pay() {
+	m.place(m.path.unpaid)
+	m.path, m.open = begun, closed
 }
 
 // leave is called where the function may be left.
-func (b *body) leave() {
-	if b.path.live && b.path.unpaid >= forgiven {
-		b.pay()
+func (m *meter) leave() {
+	if m.path.live && m.path.unpaid >= forgiven {
+		m.pay()
 	}
 }
 
 // meet is called before a branch to the end of a frame. An arm that ends without a branch goes on with the next one, as most
 // do in Go, whose functions are large br_tables: it leaves what is unpaid to that.
-func (b *body) meet(frame int) {
-	if frame > 0 && frame < b.arms && b.path.live && b.path.unpaid >= armEnd {
-		b.pay()
+func (m *meter) meet(frame int) {
+	if frame > 0 && frame < m.arms && m.path.live && m.path.unpaid >= armEnd {
+		m.pay()
 	}
 }
 
@@ -129,12 +139,12 @@ type loopPoints struct {
 
 // back is called before a branch to the head of a loop. The point placed here is left out if the head pays, so nothing
 // but the price relies on it. The head pays only if the branch is in no inner loop.
-func (b *body) back(t *loopPoints, innermost bool) {
-	if !b.path.live {
+func (m *meter) back(t *loopPoints, innermost bool) {
+	if !m.path.live {
 		return
 	}
-	edge := b.place(b.path.unpaid)
-	b.path.unpaid = 0
+	edge := m.place(m.path.unpaid)
+	m.path.unpaid = 0
 	if t.edges == 0 && innermost {
 		t.edge = edge
 		t.edges = 1

@@ -196,7 +196,7 @@ func TestPrograms(t *testing.T) {
 	for _, o := range smithOptions {
 		t.Run(fmt.Sprint("every ", o.Every), func(t *testing.T) {
 			t.Parallel()
-			for seed := range programs(40) {
+			for seed := range programs(10) {
 				bytes := smithBytes(seed<<8+uint64(o.Every), 6000)
 				if difference := runProgram(t, forge(bytes), bytes[:64], o); difference != "" {
 					t.Errorf("seed %d: %s", seed, difference)
@@ -209,7 +209,7 @@ func TestPrograms(t *testing.T) {
 // TestTallPrograms runs programs with a memory of 2 GiB, and addresses at both of its ends and beyond.
 func TestTallPrograms(t *testing.T) {
 	t.Parallel()
-	for seed := range programs(40) {
+	for seed := range programs(10) {
 		bytes := smithBytes(seed, 6000)
 		both := smithWorlds(t, Options{})
 		both[0].tall, both[1].tall = true, true
@@ -222,11 +222,11 @@ func TestTallPrograms(t *testing.T) {
 	}
 }
 
-// programs are the seeds of those that a test runs: few, or a hundred times as many and others each time, to soak.
+// programs are the seeds of those that a test runs: few, or 400 times as many and others each time, to soak.
 func programs(few uint64) iter.Seq[uint64] {
 	begin := uint64(0)
 	if os.Getenv("QUERN_SOAK") == "full" {
-		few, begin = 100*few, rand.Uint64()>>16
+		few, begin = 400*few, rand.Uint64()>>16
 	}
 	return func(yield func(uint64) bool) {
 		for seed := begin; seed < begin+few && yield(seed); seed++ {

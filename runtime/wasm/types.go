@@ -102,37 +102,43 @@ var vectorEffects = func() (table [256]effect) {
 	return table
 }()
 
-func (b *body) apply(e effect) {
-	b.pop(int(e.pops))
+// operandStack follows the types of the operands of a function, block by block.
+type operandStack struct {
+	frames   []frame
+	operands []Type // of all open blocks, the innermost last; 0 for an unknown type
+}
+
+func (s *operandStack) apply(e effect) {
+	s.pop(int(e.pops))
 	if e.push != 0 {
-		b.operands = append(b.operands, e.push)
+		s.operands = append(s.operands, e.push)
 	}
 }
 
-func (b *body) push(types ...Type) { b.operands = append(b.operands, types...) }
+func (s *operandStack) push(types ...Type) { s.operands = append(s.operands, types...) }
 
 // pop pops operands of the innermost block. After an unconditional branch there may be fewer.
-func (b *body) pop(n int) {
-	b.operands = b.operands[:max(int(b.frames[len(b.frames)-1].height), len(b.operands)-n)]
+func (s *operandStack) pop(n int) {
+	s.operands = s.operands[:max(int(s.frames[len(s.frames)-1].height), len(s.operands)-n)]
 }
 
 // top returns the type of the operand below above others; 0 if unknown, after an unconditional branch.
-func (b *body) top(above int) Type {
-	at := len(b.operands) - 1 - above
-	if at < int(b.frames[len(b.frames)-1].height) {
+func (s *operandStack) top(above int) Type {
+	at := len(s.operands) - 1 - above
+	if at < int(s.frames[len(s.frames)-1].height) {
 		return 0
 	}
-	return b.operands[at]
+	return s.operands[at]
 }
 
 // access applies a get, set or tee of a variable.
-func (b *body) access(op byte, of Type) {
+func (s *operandStack) access(op byte, of Type) {
 	const get, set = 0, 1
 	if op != get {
-		b.pop(1)
+		s.pop(1)
 	}
 	if op != set {
-		b.push(of)
+		s.push(of)
 	}
 }
 

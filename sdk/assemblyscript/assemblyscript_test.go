@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/quern-project/quern/runtime"
@@ -25,9 +26,21 @@ func bind(t *testing.T, file string, args ...string) *runtime.Pool {
 	return pool
 }
 
-// build builds a handler with the package.
-func build(t *testing.T, file string, args ...string) *runtime.Module {
+// compiled are the handlers that asc has built, by its arguments.
+var (
+	compiledMu sync.Mutex
+	compiled   = map[string][]byte{} // guarded by compiledMu
+)
+
+// compile builds a handler with the package, once for all tests.
+func compile(t *testing.T, file string, args ...string) []byte {
 	t.Helper()
+	compiledMu.Lock()
+	defer compiledMu.Unlock()
+	key := strings.Join(append(args, file), " ")
+	if binary, ok := compiled[key]; ok {
+		return binary
+	}
 	dir := t.TempDir()
 	source, err := filepath.Abs(".")
 	if err == nil {
@@ -50,12 +63,18 @@ func build(t *testing.T, file string, args ...string) *runtime.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
+	compiled[key] = binary
+	return binary
+}
+
+func build(t *testing.T, file string, args ...string) *runtime.Module {
+	t.Helper()
 	engine, err := runtime.New(t.Context(), runtime.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close(t.Context()) })
-	module, err := engine.Load(t.Context(), binary)
+	module, err := engine.Load(t.Context(), compile(t, file, args...))
 	if err != nil {
 		t.Fatal(err)
 	}

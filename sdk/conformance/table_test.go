@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aymanbagabas/go-udiff"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -262,12 +263,12 @@ func TestReadme(t *testing.T) {
 		t.Fatal("README.md has no table of behaviors")
 	}
 	end := start + bytes.Index(append(text[start:], "\n\n"...), []byte("\n\n")) + 1
-	got := string(text[start:min(end, len(text))])
-	if got == b.String() {
+	diff := udiff.Unified("README.md", "behaviors.yaml", string(text[start:min(end, len(text))]), b.String())
+	if diff == "" {
 		return
 	}
 	if !*update {
-		t.Fatal("the table in README.md is not that of behaviors.yaml: go test ./sdk/conformance -run TestReadme$ -update")
+		t.Fatalf("the table in README.md is not that of behaviors.yaml: go test ./sdk/conformance -run TestReadme$ -update\n%s", diff)
 	}
 	changed := slices.Concat(text[:start], []byte(b.String()), text[min(end, len(text)):])
 	if err := os.WriteFile("README.md", changed, 0o644); err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds each task that a test waits for, and each start.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // shared is the engine of all tests, which the first one loads.
 var shared struct {

@@ -41,7 +41,7 @@ func TestAccessLists(t *testing.T) {
 			t.Parallel()
 			server := queuetest.Start(t)
 			admin := server.Client(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			list := queuetest.AccessList(t, "ACL.md", "acme-"+role)
 			if err := admin.Do(ctx, list...).Err(); err != nil {

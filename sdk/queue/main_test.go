@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -31,7 +31,7 @@ type world struct {
 
 func newWorld(t *testing.T, url string) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	if !strings.Contains(url, "?") {
 		url += "?read_timeout=20s" // the machine may be busy with other things
@@ -87,7 +87,15 @@ func onServers(t *testing.T, test func(t *testing.T, w *world)) {
 func embedded(t testing.TB) bool { return strings.HasSuffix(t.Name(), "/miniredis") }
 
 // must ends the test at an error.
-func must[T any](t testing.TB) func(T, error) T { return expecttest.Must[T](t) }
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
 
 func (w *world) enqueue(t testing.TB, queue, parameters string, options Options) string {
 	t.Helper()
@@ -190,12 +198,12 @@ func (w *world) subscribed(t testing.TB, channel string) {
 }
 
 // patience bounds what must happen soon, on a machine that may be busy with other things.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
-// eventually waits until something is so.
+// eventually waits for a condition.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	expecttest.Eventually(t, what, holds)
+	require.Eventually(t, holds, patience, 5*time.Millisecond, what)
 }
 
 // receive waits for what a goroutine of the test sends.

@@ -9,8 +9,8 @@
 //
 // # Failure
 //
-// An [Error] says who can mend it. The module appears whole, after the files that belong to it, or not at all: what was built
-// before stays.
+// An [Error] says who can mend it. The module appears whole, after the files that belong to it, or not at all: what was
+// built before stays.
 package build
 
 import (
@@ -62,8 +62,8 @@ type Config struct {
 	Engines string
 	// Cache is the folder for the packages of requirements.txt. Default "": they are installed for each build.
 	Cache string
-	// Start checks a module as a host does, and starts it once if it is an interpreter's. It returns why it does not start: what its
-	// author reads, with a line for each of the log; its error may be a *runtime.RefusedError.
+	// Start checks a module as a host does, and starts it once if it is an interpreter's. It returns why it does not
+	// start: what its author reads, with a line for each of the log; its error may be a *runtime.RefusedError.
 	Start func(ctx context.Context, s *Source, module string) (wrong []string, err error)
 }
 
@@ -125,7 +125,8 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 	return path, nil
 }
 
-// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and those it grants.
+// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and those it
+// grants.
 func (s *Source) companions(granted []string) (files map[string][]byte, err error) {
 	if s.Manifest == "" {
 		return nil, nil
@@ -160,9 +161,9 @@ func (s *Source) granted() (names []string, err error) {
 	return names, nil
 }
 
-// Foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, what begins with a dot,
-// and the folder that plugins are built into.
-func Foreign(path, to string) bool {
+// foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, what begins
+// with a dot, and the folder that plugins are built into.
+func foreign(path, to string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true

@@ -33,8 +33,9 @@ var c = &Language{
 // cEntry matches the source of a handler: the SDK's macro or the name of the export. Other source is that of a command.
 var cEntry = regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`)
 
-// buildC runs a clang. It keeps names in the module, for backtraces, and searches the header last. It links by a command of its own,
-// without -O: with -O clang has a wasm-opt that is in PATH change the module, and that removes the names.
+// buildC runs a clang. It keeps names in the module, for backtraces, and searches the header last. It links by a
+// command of its own, without -O: with -O clang has a wasm-opt that is in PATH change the module, and that removes the
+// names.
 func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {

@@ -60,7 +60,8 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 // notFound matches the last line of a traceback in Python for a module that is neither there nor known to the engine.
 var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'$`)
 
-// leftOut is the file or folder of a module that is in the source's folder, though not in the plugin; "" if there is none.
+// leftOut is the file or folder of a module that is in the source's folder, though not in the plugin; "" if there is
+// none.
 func (s *Source) leftOut(module string) string {
 	name := strings.ReplaceAll(module, ".", "/")
 	for _, below := range []string{"", "site-packages"} {
@@ -113,8 +114,8 @@ func (b *Builder) engines() (string, error) {
 	return filepath.Join(filepath.Dir(program), "engines"), nil
 }
 
-// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters neither folders of others nor to, the
-// one that the plugin is built into. It follows links to files, also to files elsewhere.
+// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters neither folders of
+// others nor to, the one that the plugin is built into. It follows links to files, also to files elsewhere.
 func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, error) {
 	files, size := map[string][]byte{}, int64(0)
 	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
@@ -128,7 +129,7 @@ func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, e
 		name = filepath.ToSlash(name)
 		info, err := os.Stat(file)
 		if err == nil && info.IsDir() {
-			own, linked := !Foreign(file, to) && keep(name+"/"), !entry.IsDir()
+			own, linked := !foreign(file, to) && keep(name+"/"), !entry.IsDir()
 			switch {
 			case own && linked:
 				return because(Failed, "%s is a link to a folder, whose files would be missing in the plugin: put the folder in its place, "+

@@ -132,7 +132,8 @@ var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?(@[^"/]+/[^"
 
 var unloaded = regexp.MustCompile(`^No loader is configured for `)
 
-// remedied says of an import that cannot be resolved or loaded what to do in a plugin; esbuild speaks of its own options.
+// remedied says of an import that cannot be resolved or loaded what to do in a plugin; esbuild speaks of its own
+// options.
 func remedied(m api.Message, installs bool) api.Message {
 	if unloaded.MatchString(m.Text) {
 		m.Text, m.Notes = m.Text+`: import a text by adding with { type: "text" } to the import, other data by with { type: "bytes" }`, nil

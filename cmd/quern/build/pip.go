@@ -30,8 +30,8 @@ var pipArguments = []string{
 	"--disable-pip-version-check", "--no-warn-conflicts", "--root-user-action=ignore", "--progress-bar=off",
 }
 
-// withoutNative are variables with which a source distribution leaves out its optional native part, and fails with one that it
-// needs.
+// withoutNative are variables with which a source distribution leaves out its optional native part, and fails with one
+// that it needs.
 var withoutNative = []string{"CC=false", "CXX=false", "CARGO=false", "PIP_USER=0"}
 
 const (
@@ -39,8 +39,8 @@ const (
 	installed    = "/app/site-packages" // where the engine finds packages
 )
 
-// packages are the files of what requirements.txt lists, below /app/site-packages. They are kept by a hash of it, so that the next
-// build needs neither pip nor a network.
+// packages are the files of what requirements.txt lists, below /app/site-packages. They are kept by a hash of it, so
+// that the next build needs neither pip nor a network.
 func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, error) {
 	texts, local, err := readRequirements(filepath.Join(s.Dir, requirements), map[string]bool{})
 	if err != nil || len(texts) == 0 {
@@ -97,8 +97,8 @@ var (
 	nearby = regexp.MustCompile(`^(?:-f|--find-links)[\s=]|\bfile:|^\.|^[^:]*/|^[^:]*\.(?:whl|zip|tar|t[gbx]z|tar\.\w+)(?:[\s;[]|$)`)
 )
 
-// readRequirements returns what a file of requirements and those that it includes say, without comments. local says that
-// they name something on this machine, which may change.
+// readRequirements returns what a file of requirements and those that it includes say, without comments. local says
+// that they name something on this machine, which may change.
 func readRequirements(file string, seen map[string]bool) (texts []string, local bool, err error) {
 	if seen[file] {
 		return nil, false, nil
@@ -262,8 +262,8 @@ func owner(folder, file string) string {
 	return name
 }
 
-// tidy removes what differs from one machine to the next, or is of no use in a plugin: programs, and how and when packages were
-// installed.
+// tidy removes what differs from one machine to the next, or is of no use in a plugin: programs, and how and when
+// packages were installed.
 func tidy(folder string) error {
 	if err := os.RemoveAll(filepath.Join(folder, "bin")); err != nil {
 		return err

@@ -46,8 +46,8 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	return publish(s, engine, files, out)
 }
 
-// isPython reports whether a file belongs to a handler in Python, or a folder, whose name ends in a slash. Tests, and what
-// describes the project to people and tools, do not.
+// isPython reports whether a file belongs to a handler in Python, or a folder, whose name ends in a slash. Tests, and
+// what describes the project to people and tools, do not.
 func isPython(name string) bool {
 	switch base := path.Base(name); {
 	case strings.HasSuffix(name, "/"):

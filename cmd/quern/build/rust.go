@@ -82,8 +82,8 @@ func (b *Builder) rustProgram(variable, name, plugin string) (string, error) {
 // configuredTarget matches the target in a cargo configuration.
 var configuredTarget = regexp.MustCompile(`(?m)^\s*target\s*=\s*"(wasm32-[^"]+)"`)
 
-// rustTarget is the target that the plugin is built for: the one that cargo is configured for, if that is WebAssembly, else that of
-// a handler, which needs no WASI, or of a command.
+// rustTarget is the target that the plugin is built for: the one that cargo is configured for, if that is WebAssembly,
+// else that of a handler, which needs no WASI, or of a command.
 func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handler bool) (string, error) {
 	candidates := []string{"wasm32-wasip1", "wasm32-wasi"} // the new name and the old one
 	if handler {

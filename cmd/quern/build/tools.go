@@ -18,13 +18,14 @@ var searchPaths = []string{
 	"PYTHONPATH", "NODE_PATH",
 }
 
-// absolutePath are the folders of a search path without those that are relative: they would be found in the source's folder, as the
-// current one is by the empty element of PATH=$PATH:/opt/bin with PATH unset.
+// absolutePath are the folders of a search path without those that are relative: they would be found in the source's
+// folder, as the current one is by the empty element of PATH=$PATH:/opt/bin with PATH unset.
 func absolutePath(list string) []string {
 	return slices.DeleteFunc(filepath.SplitList(list), func(folder string) bool { return !filepath.IsAbs(folder) })
 }
 
-// lookPath finds a program: by its path, or by its name in PATH. What it returns is absolute, because programs run in another folder.
+// lookPath finds a program: by its path, or by its name in PATH. What it returns is absolute, because programs run in
+// another folder.
 func lookPath(name string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		path, err := filepath.Abs(name)
@@ -84,8 +85,8 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	return nil
 }
 
-// checkAbove refuses what a compiler would use of the folders above the source's, unless it belongs to this user, to root or to the
-// owner of the source: in /tmp, for instance, anybody may put it.
+// checkAbove refuses what a compiler would use of the folders above the source's, unless it belongs to this user, to
+// root or to the owner of the source: in /tmp, for instance, anybody may put it.
 func (s *Source) checkAbove() error {
 	dir, err := filepath.Abs(s.Dir)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// statuses are those among which ← and → choose in a queue; "" is any.
+// statuses are what ← and → choose from in a queue; "" is any.
 var statuses = append([]queue.Status{""}, queue.Statuses()...)
 
 var helpLines = []string{
@@ -125,7 +125,7 @@ func (m *model) typeFilter(key tea.KeyPressMsg) {
 	}
 }
 
-// reorder sorts by the next column that is shown, or turns the order around.
+// reorder sorts by the next visible column, or reverses the order.
 func (m *model) reorder(turn bool) {
 	o := m.orders[m.at.view]
 	if turn {
@@ -152,7 +152,7 @@ func (m *model) otherStatus(next bool) tea.Cmd {
 	return m.show(to)
 }
 
-// choose opens what is under the cursor, or asks whether to change it.
+// choose opens the selected row, or asks whether to change its task.
 func (m *model) choose(key string) tea.Cmd {
 	var of string
 	var status queue.Status

@@ -48,7 +48,7 @@ type order struct {
 	descending bool
 }
 
-// place is where one is: a view, and in it a queue and a status, or a task.
+// place is what the screen shows: a view, and in it a queue and a status, or a task.
 type place struct {
 	view   View
 	queue  string
@@ -59,7 +59,7 @@ type place struct {
 	index  int    // where that was: when it is gone, the one there is chosen
 }
 
-// model is the screen. It changes in Update, and the first line that is shown in View.
+// model is the screen. Update changes it; View changes only the first visible line.
 type model struct {
 	ctx    context.Context //nolint:containedctx // of the program: commands of bubbletea get none
 	source Source
@@ -298,7 +298,7 @@ func (m *model) heading() string {
 	return m.paint("quern top", "1") + "  " + clean(m.config.Title) + "  " + state + m.wrong()
 }
 
-// wrong is the worst that the doctor finds, and how much else there is; notes are not told.
+// wrong is the doctor's worst finding, and how many others there are; notes do not count.
 func (m *model) wrong() string {
 	if m.last == nil {
 		return ""
@@ -339,7 +339,7 @@ func (m *model) tabs() string {
 	return b.String()
 }
 
-// root is the view in which one began.
+// root is the view at the top level.
 func (m *model) root() View {
 	if len(m.back) > 0 {
 		return m.back[0].view
@@ -424,7 +424,7 @@ func (m *model) status() string {
 	return ""
 }
 
-// left says what there is beside what is shown.
+// left tells how much is not shown.
 func (m *model) left() string {
 	shown, what := 0, ""
 	switch m.at.view {

@@ -1,6 +1,6 @@
-// Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which change as it
-// is looked at. What it shows comes from a Source, whose texts may be anybody's: they reach the terminal without control
-// characters.
+// Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which
+// change as it is looked at. What it shows comes from a Source, whose texts may be anybody's: they reach the terminal
+// without control characters.
 package top
 
 import (
@@ -18,13 +18,13 @@ type Source interface {
 	Look(ctx context.Context, want Want) (*Look, error)
 	// Task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first.
 	Task(ctx context.Context, id string, before *Task) (*Task, error)
-	// Cancel cancels a task, and tells whether it has ended: a running one is only asked to.
+	// Cancel cancels a task, and reports whether it has ended: a running task is only asked to.
 	Cancel(ctx context.Context, queue, id string) (done bool, err error)
 	// Retry makes a failed task wait in its queue again.
 	Retry(ctx context.Context, id string) error
 }
 
-// View is what is shown.
+// View is what the screen shows.
 type View int
 
 // The views, in the order of their keys.
@@ -37,8 +37,8 @@ const (
 	inTask
 )
 
-// Want is what to read: View, or the tasks of a status in a queue if it is named ("": of any). Before is the look before, nil for
-// none.
+// Want is what to read: View, or the tasks of a status ("" for any) in a queue if it is named. Before is the last look,
+// nil for none.
 type Want struct {
 	View   View
 	Queue  string
@@ -49,7 +49,7 @@ type Want struct {
 // Look is what was read at a time by Redis's clock.
 type Look struct {
 	Clock  time.Time
-	Queues []Queue
+	Queues []admin.Queue
 	All    int64 // how many there are of what the view lists, which may be more than were read
 	Tasks  []*queue.Task
 	Hosts  []admin.Node
@@ -57,16 +57,10 @@ type Look struct {
 	Wrong []doctor.Finding
 }
 
-// Queue is a queue with its counts.
-type Queue struct {
-	Name string
-	queue.Stats
-}
-
 // Task is one task with its past, as it was by Redis's clock.
 type Task struct {
 	*queue.Task
 	Clock   time.Time
 	History []queue.Attempt
-	Log     []queue.LogLine
+	Log     []admin.LogLine
 }

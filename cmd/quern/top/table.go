@@ -9,9 +9,11 @@ import (
 	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// column is one of a table. On a narrow screen the columns with the highest drop go first; one with drop 0 stays.
+// column is a column of a table. A narrow screen omits the columns with the highest drop first, and none with drop 0.
 type column struct {
 	title string
 	most  int  // columns of the screen that it takes at most; 0: what is left
@@ -26,7 +28,7 @@ type cell struct {
 	colour string // SGR parameters, "" for none
 }
 
-// row is a line of a table. key is the same as long as it stands for the same thing.
+// row is a line of a table. key identifies what it shows.
 type row struct {
 	key, queue string // queue is that of a task, or of a queue itself
 	cells      []cell
@@ -38,7 +40,7 @@ type table struct {
 	rows    []row
 }
 
-// clean replaces what would control a terminal, or turn the text around. Names and messages are anybody's.
+// clean replaces characters that would control a terminal or reverse the text. Anybody may have written it.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' {
@@ -117,9 +119,7 @@ func (t *table) filter(by string) {
 	})
 }
 
-const gap = 2 // columns of the screen between those of a table
-
-// widths are those of the columns on a screen of that width; 0 for one that is not shown.
+// widths returns the columns' widths on a screen of that width; 0 for a hidden column.
 func (t *table) widths(screen int) []int {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -131,14 +131,6 @@ func (t *table) widths(screen int) []int {
 			widths[i] = min(widths[i], c.most)
 		}
 	}
-	total := func() (sum int) {
-		for _, w := range widths {
-			if w > 0 {
-				sum += w + gap
-			}
-		}
-		return sum - gap
-	}
 	least := func(i int) int {
 		few := 12
 		if i == 0 { // by which people know the line
@@ -146,7 +138,7 @@ func (t *table) widths(screen int) []int {
 		}
 		return min(widths[i], max(few, ansi.StringWidth(t.columns[i].title)+1))
 	}
-	for total() > screen {
+	for show.TableWidth(widths) > screen {
 		widest, last := -1, -1
 		for i, c := range t.columns {
 			if widths[i] > 0 && c.most == 0 && widths[i] > least(i) && (widest < 0 || widths[i] > widths[widest]) {
@@ -158,7 +150,7 @@ func (t *table) widths(screen int) []int {
 		}
 		switch {
 		case widest >= 0:
-			widths[widest] = max(least(widest), widths[widest]-(total()-screen))
+			widths[widest] = max(least(widest), widths[widest]-(show.TableWidth(widths)-screen))
 		case last >= 0:
 			widths[last] = 0
 		default:
@@ -168,27 +160,16 @@ func (t *table) widths(screen int) []int {
 	return widths
 }
 
-// line lays cells out. Each comes with its colour, unless plain.
+// line lays cells out, in their colours unless plain.
 func (t *table) line(cells []cell, widths []int, plain bool) string {
-	var b strings.Builder
+	texts := make([]string, len(cells))
 	for i, c := range cells {
-		if widths[i] == 0 {
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteString(strings.Repeat(" ", gap))
-		}
-		shown := ansi.Truncate(c.text, widths[i], "…")
-		space := strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(shown)))
-		if !plain && c.colour != "" {
-			shown = "\x1b[" + c.colour + "m" + shown + "\x1b[m"
-		}
-		if t.columns[i].right {
-			shown = space + shown
-		} else {
-			shown += space
-		}
-		b.WriteString(shown)
+		texts[i] = c.text
 	}
-	return b.String()
+	return show.Layout(texts, widths, func(i int) bool { return t.columns[i].right }, func(i int, shown string) string {
+		if plain || cells[i].colour == "" {
+			return shown
+		}
+		return "\x1b[" + cells[i].colour + "m" + shown + "\x1b[m"
+	})
 }

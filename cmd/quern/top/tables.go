@@ -8,10 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// The colours of `quern task ls`: green what is well, red what failed, yellow what waits, cyan what is under way.
+// The colours of `quern task ls`: green for success, red for failure, yellow for waiting, cyan for running.
 const (
 	green, red, yellow, cyan = "32", "31", "33", "36"
 )
@@ -20,7 +21,7 @@ var statusColours = map[queue.Status]string{
 	queue.Complete: green, queue.Failed: red, queue.Scheduled: yellow, queue.Pending: yellow, queue.Reserved: cyan, queue.Started: cyan,
 }
 
-// rates are how many tasks of each queue end in a second, by two looks.
+// rates are how many tasks of each queue complete and fail in a second, by two looks.
 func rates(before, now *Look) map[string][2]float64 {
 	if before == nil || now == nil {
 		return nil
@@ -29,18 +30,18 @@ func rates(before, now *Look) map[string][2]float64 {
 	if seconds < 0.1 {
 		return nil
 	}
-	was := make(map[string]queue.Stats, len(before.Queues))
+	was := make(map[string]admin.Queue, len(before.Queues))
 	for _, q := range before.Queues {
-		was[q.Name] = q.Stats
+		was[q.Queue] = q
 	}
 	all := make(map[string][2]float64, len(now.Queues))
 	for _, q := range now.Queues {
-		old, known := was[q.Name]
+		old, known := was[q.Queue]
 		if !known {
 			continue
 		}
 		per := func(what string) float64 { return max(0, float64(q.Totals[what]-old.Totals[what])) / seconds }
-		all[q.Name] = [2]float64{per("complete"), per("failed")}
+		all[q.Queue] = [2]float64{per("complete"), per("failed")}
 	}
 	return all
 }
@@ -67,15 +68,15 @@ func queuesTable(l *Look, rates map[string][2]float64) table {
 			state = coloured("damaged", red)
 		case q.Paused:
 			state = coloured("paused", yellow)
-		case q.Listeners == 0 && q.Depth[queue.Pending] > 0:
+		case q.Listeners == 0 && q.Pending > 0:
 			state = coloured("unserved", red)
 		}
-		count := func(s queue.Status) cell { return number(float64(q.Depth[s])) }
-		failed := rate(rates[q.Name][1])
+		count := func(n int64) cell { return number(float64(n)) }
+		failed := rate(rates[q.Queue][1])
 		failed.colour = red
-		t.rows = append(t.rows, row{key: q.Name, queue: q.Name, cells: []cell{
-			text(q.Name), count(queue.Pending), count(queue.Started), age(q.OldestPendingAge), rate(rates[q.Name][0]), failed, count(queue.Failed),
-			count(queue.Scheduled), count(queue.Reserved), count(queue.Complete), number(float64(q.Listeners)), state,
+		t.rows = append(t.rows, row{key: q.Queue, queue: q.Queue, cells: []cell{
+			text(q.Queue), count(q.Pending), count(q.Started), age(q.OldestPendingAge()), rate(rates[q.Queue][0]), failed, count(q.Failed),
+			count(q.Scheduled), count(q.Reserved), count(q.Complete), count(q.Listeners), state,
 		}})
 	}
 	return t
@@ -186,7 +187,7 @@ func hostsTable(l *Look) table {
 	return t
 }
 
-// taskLines are what is shown of one task.
+// taskLines are the lines about one task.
 func taskLines(t *Task, now time.Time) (lines []cell) {
 	add := func(name, value, colour string) {
 		if value != "" {
@@ -246,7 +247,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 		add(fmt.Sprintf("run %d", a.Run), a.Outcome+why, "")
 	}
 	for _, line := range t.Log {
-		add("log "+line.Time.UTC().Format("15:04:05"), line.Text, "")
+		add("log "+admin.Moment(line.Time).UTC().Format("15:04:05"), line.Text, "")
 	}
 	return lines
 }

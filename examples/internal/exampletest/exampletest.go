@@ -13,7 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const program = "github.com/quern-project/quern/cmd/quern"
@@ -39,12 +40,24 @@ type Result struct {
 	Stderr string
 }
 
-// New builds quern. It is gone when the test ends.
+// New returns quern in Go's build cache, where all examples share it: go run leaves it there.
 func New(t *testing.T) *Quern {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "quern")
-	run(t, exec.CommandContext(t.Context(), "go", "build", "-o", path, program))
-	return &Quern{Path: path}
+	for range 2 { // the first run may have to link it, and then prints a temporary path
+		var stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "go", "run", "-exec", "echo", program)
+		cmd.Stderr = &stderr
+		said, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+		}
+		path := strings.TrimSpace(string(said))
+		if _, err := os.Stat(path); err == nil {
+			return &Quern{Path: path}
+		}
+	}
+	t.Fatal("go run does not cache what it builds: is this an old Go?")
+	return nil
 }
 
 // Build builds the plugin of the example in the folder, at the place that its README names; so an
@@ -181,18 +194,10 @@ func Shell(t *testing.T, folder, command string) {
 	run(t, cmd)
 }
 
-// Eventually waits until something is so, which what tells in words, or ends the test.
+// Eventually waits for a condition.
 func Eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
-	defer ticker.Stop()
-	for !so() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
+	require.Eventually(t, so, patience, lookInterval, what)
 }
 
 func run(t *testing.T, cmd *exec.Cmd) {

@@ -14,7 +14,7 @@ import (
 
 const (
 	// patience bounds how long a host may take to serve, and to end, and whatever else is waited for.
-	patience = time.Minute
+	patience = 5 * time.Minute
 	// lookInterval is how often a starting host is tried.
 	lookInterval = 50 * time.Millisecond
 	// refused is how quern ends where nobody serves the queue.

@@ -45,35 +45,40 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	return queues, err
 }
 
-// Stats counts several queues, in the order given. One that nobody has used has nothing.
-func (c *Client) Stats(ctx context.Context, queues ...string) ([]queue.Stats, error) {
-	stats := make([]queue.Stats, len(queues))
-	if len(queues) == 1 {
-		shape, err := c.queue(queues[0]).show(ctx, nil)
-		stats[0] = shape.Stats()
-		return stats, err
+// QueueCounts counts queues, in the order given. One that nobody has used has nothing.
+func (c *Client) QueueCounts(ctx context.Context, names []string) ([]admin.Queue, error) {
+	if len(names) == 1 {
+		q, err := c.queue(names[0]).show(ctx, nil)
+		return []admin.Queue{q}, err
 	}
 	list, err := all[admin.Queue](ctx, c, get(nil, "queues"))
 	byName := make(map[string]admin.Queue, len(list))
 	for _, q := range list {
 		byName[q.Queue] = q
 	}
-	for i, name := range queues {
-		shape := byName[name]
-		stats[i] = shape.Stats()
+	counts := make([]admin.Queue, len(names))
+	for i, name := range names {
+		counts[i] = withError(byName[name], c, name)
 	}
-	return stats, err
+	return counts, err
+}
+
+// withError is a queue of an answer with its error, or one that the answer does not have.
+func withError(q admin.Queue, c *Client, name string) admin.Queue {
+	q.Tenant, q.Queue = c.Tenant(), name
+	if q.Error != "" {
+		q.Err = errors.New(q.Error)
+	}
+	return q
 }
 
 // AuditEntries reads the newest entries of the audit log.
-func (c *Client) AuditEntries(ctx context.Context, limit int64) ([]queue.AuditEntry, error) {
+func (c *Client) AuditEntries(ctx context.Context, limit int64) ([]admin.AuditEntry, error) {
+	entries := []admin.AuditEntry{}
 	what := get(nil, "audit")
 	what.query = url.Values{"limit": {fmt.Sprint(min(limit, pageSize))}}
-	var entries []queue.AuditEntry
 	err := pages(ctx, c, what, func(page []admin.AuditEntry) bool {
-		for _, e := range page {
-			entries = append(entries, queue.AuditEntry{ID: e.ID, Time: admin.Moment(e.Time), Who: e.Who, Action: e.Action, On: e.On, From: e.From, Status: e.Status, Detail: e.Detail})
-		}
+		entries = append(entries, page...)
 		return int64(len(entries)) < limit
 	})
 	return entries[:min(int64(len(entries)), limit)], err
@@ -114,13 +119,10 @@ func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 }
 
 // Quarantines lists the quarantines of the tenant, by plugin and digest.
-func (c *Client) Quarantines(ctx context.Context) (list []queue.Quarantine, err error) {
+func (c *Client) Quarantines(ctx context.Context) ([]admin.Quarantine, error) {
 	var page api.List[admin.Quarantine]
-	err = c.do(ctx, get(&page, "quarantines"))
-	for _, q := range page.Items {
-		list = append(list, queue.Quarantine{Plugin: q.Plugin, Digest: q.Digest, Listeners: q.Listeners, Until: admin.Moment(q.Until)})
-	}
-	return list, err
+	err := c.do(ctx, get(&page, "quarantines"))
+	return page.Items, err
 }
 
 // EndQuarantine lets hosts run a version of a plugin again.
@@ -136,12 +138,10 @@ func (c *Client) Drain(ctx context.Context, listener string) error {
 }
 
 // ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
-func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (queue.Reclaimed, error) {
-	var got admin.Reclaimed
+func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (got admin.Reclaimed, err error) {
 	what := post(&got, "nodes", listener, "reclaim")
 	what.query = url.Values{"max_crashes": {fmt.Sprint(maxCrashes)}}
-	err := c.do(ctx, what)
-	return queue.Reclaimed{Returned: got.Returned, Scheduled: got.Scheduled, Failed: got.Failed, Dropped: got.Dropped}, err
+	return got, c.do(ctx, what)
 }
 
 // Buckets lists the buckets of the tenant's handlers.
@@ -185,7 +185,7 @@ func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Q
 	if err = q.client.do(ctx, what); errors.Is(err, api.ErrNoQueue) {
 		err = nil
 	}
-	return shape, err
+	return withError(shape, q.client, q.name), err
 }
 
 // Pause keeps hosts from taking tasks of the queue.
@@ -208,16 +208,6 @@ func (q *queueHandle) SetLimit(ctx context.Context, limit int64) error {
 func (q *queueHandle) Limit(ctx context.Context) (int64, error) {
 	shape, err := q.show(ctx, nil)
 	return shape.Limit, err
-}
-
-// Stats counts the queue's tasks.
-func (q *queueHandle) Stats(ctx context.Context) (queue.Stats, error) {
-	shape, err := q.show(ctx, nil)
-	stats := shape.Stats()
-	if err == nil {
-		err = stats.Err
-	}
-	return stats, err
 }
 
 // DeadLetters counts those that wait in the queue, and its failed tasks whose letter nobody has handled.
@@ -277,6 +267,9 @@ func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Qu
 		return nil, 0, err
 	}
 	queues, err = first[admin.Queue](ctx, c, "queues", "busiest", most)
+	for i, q := range queues {
+		queues[i] = withError(q, c, q.Queue)
+	}
 	return queues, tenant.Queues, err
 }
 

@@ -129,16 +129,12 @@ func (c *Client) History(ctx context.Context, task *queue.Task) ([]queue.Attempt
 }
 
 // Log reads the stored lines of a task's log with numbers above after.
-func (c *Client) Log(ctx context.Context, id string, after int64) ([]queue.LogLine, error) {
+func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
 	var page api.List[admin.LogLine]
 	what := get(&page, "tasks", id, "log")
 	what.query = url.Values{"after": {fmt.Sprint(after)}}
 	err := c.do(ctx, what)
-	lines := make([]queue.LogLine, len(page.Items))
-	for i, l := range page.Items {
-		lines[i] = queue.LogLine{Number: l.Number, Time: admin.Moment(l.Time), Text: l.Text}
-	}
-	return lines, err
+	return page.Items, err
 }
 
 // FindTasks lists the IDs of tasks that begin with a text, up to most, which the API bounds to 10.

@@ -18,11 +18,11 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/internal/expecttest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -47,7 +47,7 @@ var browser struct {
 }
 
 // patience is how long a test waits for what must happen.
-const patience = expecttest.Patience
+const patience = 2 * time.Minute
 
 // world is a server for a tenant of its own, and a window for its page.
 type world struct {
@@ -77,7 +77,7 @@ func serve(t *testing.T, url string, change ...func(*api.Config)) *world {
 	if err != nil {
 		runtimetest.Missing(t, "left out, there is no chromium: run make deps-all")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	rdb, err := queue.Connect(url)
 	must(t, err)
@@ -214,11 +214,11 @@ func (w *world) press(t *testing.T, labels ...string) {
 // eventually waits until something is so in Redis.
 func (w *world) eventually(t *testing.T, what string, is func() (bool, error)) {
 	t.Helper()
-	expecttest.Eventually(t, what, func() bool {
+	require.Eventually(t, func() bool {
 		ok, err := is()
 		must(t, err)
 		return ok
-	})
+	}, patience, 5*time.Millisecond, what)
 }
 
 // evaluate is the value of an expression of JavaScript.

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/compile"
 )
 
 func main() {
-	if err := runtime.CompileChild(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
+	if err := compile.Child(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -84,7 +84,7 @@ func TestProxyBlocks(t *testing.T) {
 		t.Error("the request came through")
 	}
 	p.Pass()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()

@@ -75,6 +75,6 @@ func use(_ context.Context, task *sdk.Task) ([]byte, error) {
 
 	say("log", sdk.Log(sdk.Warning, "two\nlines", "a", "1\t\"x\"", "b", "\xff"), sdk.Log(sdk.Info, "x", "odd"), sdk.Log(9, "x"))
 	deadline, ok := task.Deadline()
-	say("task", task.PreviousError(), task.Parent(), task.Key(), ok && time.Until(deadline) < time.Minute, task.Cancelled())
+	say("task", task.PreviousError(), task.Parent(), task.Key(), ok && time.Until(deadline) < time.Hour, task.Cancelled())
 	return b.Bytes(), nil
 }

@@ -1,0 +1,96 @@
+// Package cli is the framework of the commands: arguments, settings, errors and their exit statuses, and hints.
+//
+// A flag that is a setting takes its value from the command line, the environment or the configuration file, in this
+// order; [ApplySettings] reads the latter two. An error carries its exit status, and [Report] prints it in one line:
+// WHAT: REMEDY.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/plugins/spelling"
+)
+
+// Group makes a command that only holds others.
+func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: OnlyCommands, RunE: NeedsCommand}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// OnlyCommands refuses the arguments of a group: each is an unknown command.
+func OnlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], DidYouMean(args[0], Subcommands(cmd)))
+}
+
+// NeedsCommand refuses a group without a command.
+func NeedsCommand(cmd *cobra.Command, _ []string) error {
+	return Usagef("%s needs a command: use one of %s", cmd.CommandPath(), strings.Join(Subcommands(cmd), ", "))
+}
+
+// Subcommands are the names of the commands below one.
+func Subcommands(cmd *cobra.Command) []string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// Arguments bounds the number of a command's arguments.
+func Arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if n := len(args); n < least || n > most {
+			return Usagef("%s got %d arguments: use `%s`", cmd.CommandPath(), n, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// WithoutSettings replaces ApplySettings for a command that needs none.
+func WithoutSettings(*cobra.Command, []string) error { return nil }
+
+// FlagError adds a remedy to cobra's error about a flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	var missing *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &value):
+		return WrongValue(value.GetFlag(), value.GetValue(), value.Unwrap())
+	case errors.As(err, &missing):
+		return Usagef("--%s needs a value: see `%s --help`", missing.GetFlag().Name, cmd.CommandPath())
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return Usagef("unknown flag -%s: see `%s --help`, and write -- before arguments that begin with -",
+			unknown.GetSpecifiedName(), cmd.CommandPath())
+	case errors.As(err, &unknown) && unknown.GetSpecifiedName() == "server" && connects(cmd):
+		return Usagef("%s does not work over --server: it uses Redis itself, name it with --redis", cmd.CommandPath())
+	case errors.As(err, &unknown):
+		var names []string
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
+		slices.Sort(names)
+		return Usagef("unknown flag --%s of %s: %s", unknown.GetSpecifiedName(), cmd.CommandPath(),
+			DidYouMean("--"+unknown.GetSpecifiedName(), names))
+	}
+	return WrongUsage(fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath()))
+}
+
+// DidYouMean is the remedy for an unknown word: the nearest valid words, or all of them if none is near.
+func DidYouMean(word string, right []string) string {
+	near := spelling.Nearest(word, right)
+	if len(near) == 0 {
+		return "use one of " + strings.Join(right, ", ")
+	}
+	return "did you mean " + strings.Join(near, " or ") + "?"
+}

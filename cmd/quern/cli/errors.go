@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/api/client"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// What a shell sees.
+const (
+	ExitDone    = 0
+	ExitFailed  = 1 // the task failed
+	ExitUsage   = 2 // wrong usage
+	ExitRefused = 3 // refused or not reachable
+)
+
+// ExitError is an error with its exit status.
+type ExitError struct {
+	Status int
+	Err    error
+	// bare omits the program's name from the printed line.
+	bare bool
+}
+
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// WrongUsage marks an error that the command line or a setting caused.
+func WrongUsage(err error) error { return &ExitError{Status: ExitUsage, Err: err} }
+
+// Usagef makes an error of wrong usage: WHAT: REMEDY.
+func Usagef(format string, args ...any) error { return WrongUsage(fmt.Errorf(format, args...)) }
+
+// Refusedf makes an error of something refused or not reachable: WHAT: REMEDY.
+func Refusedf(format string, args ...any) error {
+	return &ExitError{Status: ExitRefused, Err: fmt.Errorf(format, args...)}
+}
+
+// TaskFailed is the error of a failed task. Scripts read its first line, which gives the reason.
+func TaskFailed(id string, failure *queue.Failure) error {
+	return &ExitError{
+		Status: ExitFailed, bare: true,
+		Err: fmt.Errorf("task %s failed (%s): %s", id, failure.Reason, failure.Message),
+	}
+}
+
+// Report prints an error as one line, or as the lines of a task's error, and returns the exit status.
+func Report(err error, stderr io.Writer) int {
+	if err == nil {
+		return ExitDone
+	}
+	var exit *ExitError
+	switch {
+	case errors.As(err, &exit):
+	case errors.Is(err, queue.ErrInvalid):
+		exit = &ExitError{Status: ExitUsage, Err: TrimInvalid(err)}
+	default:
+		exit = &ExitError{Status: ExitRefused, Err: Explain(err)}
+	}
+	if !exit.bare {
+		text := show.OneLine(show.Shorten(exit.Error(), maxErrorLine, "…"))
+		if of, ok := errors.AsType[hinted](err); ok {
+			text = Pasteable(of.cmd, text)
+		}
+		fmt.Fprintln(stderr, "quern: "+text)
+		return exit.Status
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(exit.Error(), "\n"), "\n") {
+		fmt.Fprintln(stderr, show.Escape(line))
+	}
+	return exit.Status
+}
+
+// maxErrorLine bounds the line of an error, which may quote an argument.
+const maxErrorLine = 4000
+
+// TrimInvalid drops the text of queue.ErrInvalid, which the exit status stands for.
+func TrimInvalid(err error) error {
+	if text, ok := strings.CutPrefix(err.Error(), queue.ErrInvalid.Error()+": "); ok {
+		return errors.New(text)
+	}
+	return err
+}
+
+// Explain adds a remedy to an error of Redis, of an API server, or of the system.
+func Explain(err error) error {
+	var reply redis.Error
+	var certificate *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	var timeout net.Error
+	_, ofServer := errors.AsType[*client.ServerError](err)
+	either := func(ofRedis, otherwise string) string {
+		if ofServer {
+			return otherwise
+		}
+		return ofRedis
+	}
+	remedy := ""
+	switch {
+	case errors.As(err, &certificate):
+		remedy = either("name the authority that signed it with ?ca=FILE in the URL of Redis",
+			fmt.Sprintf("name the authority that signed the certificate of %s with ?ca=FILE in the URL of --server", certificate.UnverifiedCertificates[0].Subject))
+	case errors.As(err, &noTLS), ofServer && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		remedy = either("Redis speaks no TLS there: use redis:// instead of rediss://", "it speaks no TLS there: use http:// instead of https://")
+	case isUndialed(err):
+		remedy = either("start Redis there, name another with --redis, or run `quern dev`", "start `quern admin` there, or name another with --server")
+	case errors.As(err, &reply):
+		word, _, _ := strings.Cut(reply.Error(), " ")
+		remedy = replyRemedies[word]
+	case errors.Is(err, client.ErrNoToken):
+		remedy = "give the token with --token-file, or in QUERN_TOKEN"
+	case IsStatus(err, http.StatusForbidden):
+		remedy = "use a token that may, or ask an admin for one"
+	case errors.Is(err, queue.ErrNoTask):
+		remedy = "look for it with `quern task ls`, and mind --tenant"
+	case errors.Is(err, queue.ErrNoSubscription):
+		remedy = "list them with `quern subscription ls`, and mind --tenant"
+	case errors.Is(err, queue.ErrNoTopic):
+		remedy = "list them with `quern topic ls`, and mind --tenant"
+	case errors.Is(err, queue.ErrNoPublication):
+		remedy = "it may have been purged, or mind --tenant"
+	case errors.Is(err, io.EOF):
+		remedy = either("Redis closed the connection: if it wants TLS, use rediss:// instead of redis://",
+			"it closed the connection: if it wants TLS, use https:// instead of http://")
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		remedy = either("Redis does not answer: it is stopped or overloaded, or rediss:// meets a Redis without TLS",
+			"it does not answer: it is stopped or overloaded, or https:// meets a server without TLS")
+	}
+	if remedy == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, remedy)
+}
+
+// IsStatus reports whether the API refused a request with an HTTP status.
+func IsStatus(err error, status int) bool {
+	problem, ok := errors.AsType[*api.Problem](err)
+	return ok && problem.Status == status
+}
+
+// isUndialed reports whether Redis could not be reached at all.
+func isUndialed(err error) bool {
+	network, ok := errors.AsType[*net.OpError](err)
+	return ok && network.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// IsUnanswered reports whether Redis may have done the call, but did not answer.
+func IsUnanswered(err error) bool {
+	var reply redis.Error
+	return queue.IsUnavailable(err) && !errors.As(err, &reply) && !isUndialed(err)
+}
+
+// replyRemedies are the remedies for error replies of Redis, by the reply's first word.
+var replyRemedies = map[string]string{
+	"NOAUTH":    redisLogin,
+	"WRONGPASS": redisLogin,
+	"NOPERM":    "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation",
+	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
+	"READONLY":  "this Redis is a replica: name the primary with --redis",
+	"LOADING":   "Redis is starting: try again",
+	"MISCONF":   "Redis cannot write to its disk: see its log",
+	"QUEUEFULL": "wait until the queue is shorter, or raise its limit with `quern queue limit`",
+	"WRONGTYPE": "something else uses a key of this tenant: delete the key, or take another tenant",
+}
+
+const redisLogin = "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
+
+// Cause returns why ctx ended if that caused the error, else the error itself. A read may return at the deadline before
+// ctx ends.
+func Cause(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package dev
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/cmd/quern/cli"
+)
+
+func TestDevSources(t *testing.T) {
+	t.Parallel()
+	one, two := sourceFolder(t, map[string]string{"a.c": ""}), sourceFolder(t, map[string]string{"a.c": ""})
+	for _, test := range []struct {
+		folders []string
+		says    string
+	}{
+		{[]string{one, two}, "is the plugin small, too: name each once"},
+		{[]string{filepath.Join(one, "none")}, "no such file or directory: name the folder of a plugin's source"},
+		{[]string{t.TempDir()}, "has no source: expected handler.py"},
+	} {
+		var stderr strings.Builder
+		_, err := devSources(test.folders, nil)
+		if status := cli.Report(err, &stderr); status != cli.ExitUsage || !strings.Contains(stderr.String(), test.says) {
+			t.Errorf("exit %d: %s, want %q", status, &stderr, test.says)
+		}
+	}
+	told := ""
+	tell := func(text string) { told += text }
+	if sources, err := devSources(nil, tell); err != nil || len(sources) > 0 || told != "" { // the folder of this test is no plugin's
+		t.Errorf("%+v, %v, %s", sources, err, told)
+	}
+}
+
+// Not every folder with source and a YAML file is a plugin's.
+func TestSourceSays(t *testing.T) {
+	t.Parallel()
+	for manifest, want := range map[string]bool{
+		"name: small\n": true, "# a comment\nversion: 1.0.0\nname:   \"small\"\n": true,
+		"": false, "services: {}\n": false, "name: smaller\n": false, "x:\n  name: small\n": false,
+	} {
+		s, err := build.Read(sourceFolder(t, map[string]string{"main.go": "package main", "small.yaml": manifest}))
+		if err != nil || isNamed(s) != want {
+			t.Errorf("%q: %t, %v", manifest, isNamed(s), err)
+		}
+	}
+	if s, err := build.Read(sourceFolder(t, map[string]string{"main.go": "package main"})); err != nil || isNamed(s) {
+		t.Errorf("without a manifest: %t, %v", isNamed(s), err)
+	}
+}
+
+// What is looked at is source alone: not what editors, builds and the plugin directory leave.
+func TestRebuilderLook(t *testing.T) {
+	t.Parallel()
+	dir := sourceFolder(t, map[string]string{
+		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
+		".git/index": "", "node_modules/x/x.js": "", "__pycache__/x.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": "", "handlers/small.yaml": "",
+	})
+	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}
+	seen := r.look()
+	for _, name := range []string{"main.go", "a/b.go", "vendor/x/x.go", "small.yaml", "data/model.bin", "requirements.txt", "package.json"} {
+		if _, ok := seen[filepath.Join(dir, name)]; !ok {
+			t.Errorf("%s is passed over", name)
+		}
+		delete(seen, filepath.Join(dir, name))
+	}
+	if len(seen) > 0 {
+		t.Errorf("it looks at %v", seen)
+	}
+}
+
+// sourceFolder makes a folder named small with files.
+func sourceFolder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "small")
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

@@ -1,0 +1,279 @@
+// Package dev is `quern dev`: an embedded Redis, a host, and plugins that are rebuilt when their source changes.
+package dev
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/hostlog"
+	"github.com/quern-project/quern/cmd/quern/nodehost"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/pluginfile"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins/manifest"
+)
+
+// Command is `quern dev`.
+func Command(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run an embedded Redis and a host for development; forgets everything at exit",
+		Long: "Runs an embedded Redis on a free port and a node host that watches the plugin directory. Other quern\n" +
+			"commands of this user find it without flags, by the file quern/dev.json in $XDG_RUNTIME_DIR or else in the\n" +
+			"cache folder: it has the URL with the password, for other programs. It forgets everything at exit: for\n" +
+			"production use a real Redis and `quern serve`.\n\n" +
+			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
+			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
+			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
+			"did keeps running. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.",
+		Args: cli.Arguments(0, 0),
+	}
+	o := nodehost.NewOptions(cmd, "127.0.0.1:0")
+	port := 0
+	option.Number(cmd.Flags(), &port, "redis-port", "port of the embedded Redis, to find it at the same URL after each start; 0, the default, for a free one", 0, 65535, "use 1 to 65535, or 0 for a free one")
+	o.Admin = nodehost.APIFlags(cmd.Flags(), "127.0.0.1:0")
+	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
+	var engines string
+	pluginfile.EnginesFlag(cmd.Flags(), &engines)
+	nodehost.GroupFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("redis") || cmd.Flags().Changed("redis-file") {
+			return cli.Usagef("dev brings its own Redis: leave --redis and --redis-file out, or use `quern serve`")
+		}
+		if url, err := connect.URL(cmd); err != nil || url != "" {
+			cli.Note(cmd, "the environment or the configuration file names a Redis: other commands will use that one, not this `quern dev`")
+		}
+		sources, err := devSources(*folders, func(text string) { cli.Note(cmd, "%s", text) })
+		if err != nil {
+			return err
+		}
+		return runDev(cmd, env, o, sources, engines, port)
+	}
+	return cmd
+}
+
+func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, sources []*build.Source, engines string, port int) error {
+	other, ok, err := connect.FindDev(cmd.Context(), env)
+	if err != nil {
+		return err
+	}
+	if ok {
+		return cli.Refusedf("a `quern dev` of this user is running already (process %d): use that one, or end it first", other.PID)
+	}
+	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // for the first plugin
+		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
+	}
+	password := devPassword(env)
+	embedded, err := startRedis(port, password)
+	if err != nil {
+		return cli.Refusedf("start embedded Redis: %w: choose another --redis-port, or 0 for a free one", err)
+	}
+	defer embedded.close()
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	go expire(ctx, embedded.Miniredis)
+	url := "redis://default:" + password + "@" + embedded.addr() + "/0" // redis-cli would send an empty user as one
+
+	stdout := hostlog.StartSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // no task waits for a line
+	defer stdout.Close()
+	colour := show.ScreenOf(cmd)
+	o.Host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(colour, e)) }
+	n, err := nodehost.New(cmd, env, o, url)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	forget := func() {}
+	defer func() { forget() }()
+	builder := pluginfile.NewBuilder(env, engines, n.Stderr)
+	for _, s := range sources {
+		r := &rebuilder{dir: s.Dir, name: s.Name, to: o.Plugins.Dir, builder: builder, logger: n.Logger}
+		n.Background = append(n.Background, r.run)
+	}
+	return n.Run(cmd.Context(), func(http string) {
+		path, remove, err := connect.WriteDev(env, connect.Dev{Redis: url, HTTP: http, PID: os.Getpid()})
+		if err != nil { // so the password is told
+			n.Logger.Warn("other commands cannot find this one: give them --redis "+url, "error", err)
+		} else {
+			forget = remove
+		}
+		n.Logger.Info("embedded Redis is running; it forgets everything at exit", "redis", connect.WithoutPassword(url), "password_in", cmp.Or(path, "the line before"))
+		n.Logger.Info("watching for plugins", "plugins", o.Plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
+	})
+}
+
+// endedLine describes an ended task in one line.
+func endedLine(s show.Screen, e host.Ended) string {
+	line := fmt.Sprintf("%s %s", show.OneLine(e.Queue), shortTime(e.Took))
+	switch {
+	case e.Failure == nil:
+		return s.Code("32", "✓") + " " + line
+	case e.Again:
+		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.Code("33", "↻"), line, show.OneLine(e.ID), e.Failure.Reason, show.OneLine(e.Failure.Headline()))
+	}
+	return fmt.Sprintf("%s %s %s: (%s) %s", s.Code("31", "✗"), line, show.OneLine(e.ID), e.Failure.Reason, show.OneLine(e.Failure.Headline()))
+}
+
+// shortTime formats how long a task took.
+func shortTime(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+// devSources reads the folders of sources, by default the current one if it is a plugin's. tell gets the reason if that
+// cannot be built.
+func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
+	if len(folders) == 0 {
+		s, err := build.Read(".")
+		switch {
+		case err == nil && isNamed(s):
+			return []*build.Source{s}, nil
+		case err != nil:
+			manifests, _ := filepath.Glob("*" + manifest.Suffix)
+			for _, path := range manifests {
+				if isNamed(&build.Source{Name: strings.TrimSuffix(path, manifest.Suffix), Manifest: path}) {
+					tell("the current folder is not built: " + err.Error())
+					break
+				}
+			}
+		}
+		return nil, nil
+	}
+	var sources []*build.Source
+	for _, folder := range folders {
+		s, err := build.Read(folder)
+		if err != nil {
+			return nil, pluginfile.BuildError(err)
+		}
+		if i := slices.IndexFunc(sources, func(other *build.Source) bool { return other.Name == s.Name }); i >= 0 {
+			return nil, cli.Usagef("--source %q: %s is the plugin %s, too: name each once", folder, sources[i].Dir, s.Name)
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}
+
+// isNamed reports whether the manifest names the plugin: other folders may have Go and YAML files, too.
+func isNamed(s *build.Source) bool {
+	text, err := os.ReadFile(s.Manifest)
+	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.Name)+`\b`).Match(text)
+}
+
+const (
+	// sourceQuiet is how long the sources must not change before a build: an editor saves in several steps.
+	sourceQuiet = 50 * time.Millisecond
+	// sourceLook is the poll interval: network file systems do not notify.
+	sourceLook = 2 * time.Second
+	// sourceFolders bounds the watched folders; others are polled.
+	sourceFolders = 1000
+)
+
+// rebuilder builds a plugin whenever its source changes. A notification only triggers a look, which compares the files
+// with those of the last build, so that no change during a build is missed.
+type rebuilder struct {
+	dir, name, to string
+	builder       *build.Builder
+	logger        hclog.Logger
+
+	notify *fsnotify.Watcher // nil if the system has no more
+}
+
+// run builds until ctx ends.
+func (r *rebuilder) run(ctx context.Context) {
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	if notify, err := fsnotify.NewWatcher(); err == nil {
+		r.notify, events, errs = notify, notify.Events, notify.Errors
+		defer func() { _ = notify.Close() }()
+	}
+	ticker := time.NewTicker(sourceLook)
+	defer ticker.Stop()
+	quiet := time.NewTimer(0) // the first look is at once
+	defer quiet.Stop()
+	var built map[string]build.Stamp
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-events:
+			quiet.Reset(sourceQuiet)
+			continue
+		case err := <-errs:
+			r.logger.Debug("lost file events; polling the sources", "error", err)
+			quiet.Reset(sourceQuiet)
+			continue
+		case <-quiet.C:
+		case <-ticker.C:
+		}
+		seen := r.look()
+		if built != nil && maps.Equal(seen, built) {
+			continue
+		}
+		r.build(ctx, built != nil)
+		built = seen
+		quiet.Reset(sourceQuiet) // for changes during the build
+	}
+}
+
+// build builds the plugin, and logs the outcome.
+func (r *rebuilder) build(ctx context.Context, again bool) {
+	begun, module := time.Now(), filepath.Join(r.to, r.name+manifest.ModuleSuffix)
+	before, _ := os.ReadFile(module)
+	if !again {
+		r.logger.Info("building " + r.name) // the first time a compiler may take a minute
+	}
+	s, err := build.Read(r.dir)
+	if err == nil && s.Name != r.name {
+		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.Name)
+	}
+	if err == nil {
+		_, err = r.builder.Build(ctx, s, r.to)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && again:
+		r.logger.Error("cannot rebuild "+r.name+"; the last version keeps running", "error", err)
+	case err != nil:
+		r.logger.Error("cannot build "+r.name, "error", err)
+	case again:
+		if now, _ := os.ReadFile(module); bytes.Equal(now, before) {
+			r.logger.Debug(r.name + " is as before") // to log it could change a file of the folder, again and again
+			return
+		}
+		r.logger.Info(fmt.Sprintf("rebuilt %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)))
+	default:
+		r.logger.Info(fmt.Sprintf("built %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)), "source", r.dir)
+	}
+}
+
+// look lists the files of the source, and watches its folders.
+func (r *rebuilder) look() map[string]build.Stamp {
+	folders := 0
+	return build.Files(r.dir, r.to, func(path string) {
+		if folders++; r.notify != nil && folders <= sourceFolders {
+			_ = r.notify.Add(path) // on an error the ticker finds its changes
+		}
+	})
+}

@@ -1,0 +1,242 @@
+package dev
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/quern-project/quern/cmd/quern/atomicfile"
+	"github.com/quern-project/quern/cmd/quern/cli"
+)
+
+// embeddedRedis is the Redis of `quern dev`. Every user of the machine reaches its port, so a client gets to miniredis
+// only after it has given the password, and only with whole commands: an empty command crashes miniredis.
+type embeddedRedis struct {
+	*miniredis.Miniredis
+	listener  net.Listener
+	password  string
+	accepting sync.WaitGroup
+}
+
+// startRedis starts one on a port, 0 for a free one.
+func startRedis(port int, password string) (*embeddedRedis, error) {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, err
+	}
+	e := &embeddedRedis{Miniredis: miniredis.NewMiniRedis(), listener: listener, password: password}
+	e.RequireAuth(password)
+	first, err := e.Dial() // starts it without a listener of its own
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	_ = first.Close()
+	e.accepting.Go(e.accept)
+	return e, nil
+}
+
+// accept serves clients until the listener is closed.
+func (e *embeddedRedis) accept() {
+	for {
+		conn, err := e.listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // such as too many open files
+			select {
+			case <-e.Ctx.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(loginTime)) // an error shows when it is read from
+		e.Server().ServeConn(&guardedConn{Conn: conn, in: bufio.NewReader(conn), password: e.password})
+	}
+}
+
+// close ends it, and the connections of its clients.
+func (e *embeddedRedis) close() {
+	_ = e.listener.Close()
+	e.accepting.Wait()
+	e.Close()
+}
+
+// addr is the host and port.
+func (e *embeddedRedis) addr() string { return e.listener.Addr().String() }
+
+// Bounds of a Redis, and those before a client has given the password.
+const (
+	maxWords, maxLoginWords = 1 << 20, 10
+	maxWord, maxLoginWord   = 512 << 20, 1 << 10
+	loginTime               = 10 * time.Second
+	acceptPause             = 100 * time.Millisecond
+)
+
+var errProtocol = errors.New("no command of Redis's protocol")
+
+// guardedConn is a client's connection that yields only whole commands: arrays of at least one string.
+type guardedConn struct {
+	net.Conn
+	in       *bufio.Reader
+	password string
+	known    bool   // the client has given the password
+	ready    []byte // is read next
+	words    int    // of the command that are to come
+	body     int    // bytes of a word that are to come, with its line end
+}
+
+func (g *guardedConn) Read(p []byte) (int, error) {
+	for len(g.ready) == 0 {
+		if g.body > 0 {
+			n, err := g.in.Read(p[:min(len(p), g.body)])
+			g.body -= n
+			return n, err
+		}
+		if err := g.next(); errors.Is(err, errProtocol) {
+			return 0, errors.Join(err, g.say("ERR Protocol error"))
+		} else if err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, g.ready)
+	g.ready = g.ready[n:]
+	return n, nil
+}
+
+// next reads what comes before the next word, or a client's first commands until one has the password.
+func (g *guardedConn) next() (err error) {
+	switch {
+	case !g.known:
+		return g.login()
+	case g.words == 0:
+		g.words, err = g.header('*', 1, maxWords)
+	default:
+		if g.body, err = g.header('$', 0, maxWord); err == nil {
+			g.words, g.body = g.words-1, g.body+len("\r\n")
+		}
+	}
+	return err
+}
+
+// header reads a line with a number, and adds it to ready.
+func (g *guardedConn) header(kind byte, least, most int) (int, error) {
+	line, err := g.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return 0, errProtocol
+	}
+	if err != nil {
+		return 0, err
+	}
+	number, isKind := bytes.CutPrefix(line, []byte{kind})
+	number, isWhole := bytes.CutSuffix(number, []byte("\r\n"))
+	n, err := strconv.Atoi(string(number))
+	if !isKind || !isWhole || err != nil || n < least || n > most {
+		return 0, errProtocol
+	}
+	g.ready = append(g.ready, line...)
+	return n, nil
+}
+
+// login refuses commands until one has the password, which it adds to ready.
+func (g *guardedConn) login() error {
+	words, err := g.header('*', 1, maxLoginWords)
+	if err != nil {
+		return err
+	}
+	command := make([]string, words)
+	for i := range command {
+		size, err := g.header('$', 0, maxLoginWord)
+		if err != nil {
+			return err
+		}
+		word := make([]byte, size+len("\r\n"))
+		if _, err := io.ReadFull(g.in, word); err != nil {
+			return err
+		}
+		g.ready, command[i] = append(g.ready, word...), string(word[:size])
+	}
+	password, given := passwordOf(command)
+	switch {
+	case given && subtle.ConstantTimeCompare([]byte(password), []byte(g.password)) == 1:
+		g.known = true
+		return g.SetReadDeadline(time.Time{})
+	case given:
+		g.ready = nil
+		return g.say("WRONGPASS invalid username-password pair or user is disabled.")
+	default:
+		g.ready = nil
+		return g.say("NOAUTH Authentication required.")
+	}
+}
+
+// passwordOf is the password in AUTH [USER] PASSWORD or HELLO VERSION AUTH USER PASSWORD.
+func passwordOf(command []string) (password string, given bool) {
+	switch strings.ToUpper(command[0]) {
+	case "AUTH":
+		return command[len(command)-1], len(command) > 1
+	case "HELLO":
+		for i, word := range command {
+			if strings.EqualFold(word, "AUTH") && len(command) > i+2 {
+				return command[i+2], true
+			}
+		}
+	}
+	return "", false
+}
+
+// say answers with an error.
+func (g *guardedConn) say(text string) error {
+	_, err := io.WriteString(g.Conn, "-"+text+"\r\n")
+	return err
+}
+
+// devPassword is the password of this user's embedded Redis: the same at each start, so that its URL is, with
+// --redis-port. It is in a file that this user alone can read.
+func devPassword(env cli.Environment) string {
+	password := rand.Text()
+	dir, err := env.CacheDir()
+	if err != nil {
+		return password // without a folder the URL is another one at each start
+	}
+	path := filepath.Join(dir, "quern", "dev-password")
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 == 0 {
+		if kept, err := os.ReadFile(path); err == nil && len(bytes.TrimSpace(kept)) == len(password) {
+			return string(bytes.TrimSpace(kept))
+		}
+	}
+	if os.MkdirAll(filepath.Dir(path), 0o700) == nil {
+		_ = atomicfile.Write(path, []byte(password+"\n"), 0o600)
+	}
+	return password
+}
+
+// expire makes the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each
+// command, but would then look at all keys.
+func expire(ctx context.Context, embedded *miniredis.Miniredis) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			now := time.Now()
+			embedded.FastForward(now.Sub(last))
+			last = now
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// Package manual has the pages of `quern help TOPIC`, and the command help itself.
+package manual
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/show"
+)
+
+// manual has a page for each topic. The first line is "# NAME: what the reader wants to do".
+//
+//go:embed *.md
+var manual embed.FS
+
+// Topics are the pages of the manual as cobra's help topics: commands that only print their help.
+func Topics(env cli.Environment) (pages []*cobra.Command) {
+	files, _ := manual.ReadDir(".") // embedded: there is no error
+	for _, file := range files {
+		text, _ := manual.ReadFile(file.Name())
+		heading, _, _ := strings.Cut(string(text), "\n")
+		_, short, _ := strings.Cut(heading, ": ")
+		topic := &cobra.Command{Use: strings.TrimSuffix(file.Name(), ".md"), Short: short, Long: followable(string(text))}
+		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = showPage(cmd, env) })
+		pages = append(pages, topic)
+	}
+	return pages
+}
+
+// link matches a link of a page: its text and its target.
+var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
+
+// followable replaces the links of a page for a terminal: by `quern help TOPIC`, or an address on the web.
+func followable(page string) string {
+	const fence = "```"
+	parts := strings.Split(page, fence)
+	for i := 0; i < len(parts); i += 2 { // what is between them is code
+		parts[i] = link.ReplaceAllStringFunc(parts[i], func(all string) string {
+			match := link.FindStringSubmatch(all)
+			text, target := match[1], match[2]
+			topic, isTopic := strings.CutSuffix(target, ".md")
+			switch {
+			case isTopic && topic == text:
+				return "`quern help " + topic + "`"
+			case isTopic && !strings.Contains(topic, "/"):
+				return text + " (`quern help " + topic + "`)"
+			case strings.Contains(target, "://"):
+				return text + " (" + target + ")"
+			}
+			return text + " (https://github.com/quern-project/quern/blob/main/" + path.Join("cmd/quern/manual", target) + ")"
+		})
+	}
+	return strings.Join(parts, fence)
+}
+
+// showPage prints a page; to a terminal by $PAGER, or less, if that runs.
+func showPage(cmd *cobra.Command, env cli.Environment) error {
+	pager, set := env("PAGER")
+	if !set {
+		pager = "less -FRX" // a short page stays on the screen
+	}
+	if pager != "" && show.IsTerminal(cmd.OutOrStdout()) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // Ctrl-C is the pager's
+		defer signal.Reset(os.Interrupt)
+		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
+		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) { // else it did not start
+			return nil
+		}
+	}
+	if _, err := fmt.Fprint(cmd.OutOrStdout(), cmd.Long); err != nil {
+		return cli.Refusedf("%w", err)
+	}
+	return nil
+}
+
+// Help is cobra's help command, except that an unknown word is wrong usage.
+func Help(env cli.Environment) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND | TOPIC]", Short: "Help about any command, and the pages of the manual",
+		PersistentPreRunE: cli.WithoutSettings,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return cli.WrongUsage(err)
+			}
+			if target.HasSubCommands() && len(rest) > 0 {
+				return cli.Usagef("no command or topic %q: %s", strings.Join(args, " "), cli.DidYouMean(rest[0], helped(target)))
+			}
+			if target.IsAdditionalHelpTopicCommand() {
+				return showPage(target, env)
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			target, _, err := cmd.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return helped(target), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// helped are the commands and topics that help knows below a command.
+func helped(cmd *cobra.Command) []string {
+	names := cli.Subcommands(cmd)
+	for _, sub := range cmd.Commands() {
+		if sub.IsAdditionalHelpTopicCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,4 +1,0 @@
-package main
-
-// machineMemory is the memory that this machine has, in bytes.
-func machineMemory() (int64, error) { return totalMemory("/proc/meminfo") }

@@ -1,0 +1,138 @@
+package nodehost
+
+import (
+	"cmp"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/runtime/confine"
+)
+
+const (
+	ConfineAuto    = "auto"
+	ConfineRequire = "require"
+	ConfineOff     = "off"
+)
+
+// Confinement restricts `quern serve` to the system calls and files that it needs.
+type Confinement struct {
+	Mode    string
+	scratch string // its temporary folder; "" for none
+}
+
+// Prepare makes a temporary folder that stays writable, before anything is written to another. remove deletes it.
+func (c *Confinement) Prepare() (remove func()) {
+	if c.Mode == ConfineOff {
+		return func() {}
+	}
+	scratch, err := os.MkdirTemp("", "quern-serve-")
+	if err != nil {
+		return func() {} // the code that needs one reports it
+	}
+	const variable = "TMPDIR"
+	before := os.Getenv(variable)
+	c.scratch = scratch
+	_ = os.Setenv(variable, scratch)
+	return func() {
+		_ = os.RemoveAll(scratch)
+		if _ = os.Setenv(variable, before); before == "" {
+			_ = os.Unsetenv(variable)
+		}
+	}
+}
+
+// Begin confines the process for good. Files that are read once must have been read before.
+func (c *Confinement) Begin(n *Node) error {
+	if c.Mode == ConfineOff {
+		return nil
+	}
+	_, _ = x509.SystemCertPool() // reads the certificates, once
+	got, level := confine.Process(c.rules(n)), hclog.Info
+	if err := cmp.Or(got.Calls, got.Files); err != nil {
+		if level = hclog.Warn; c.Mode == ConfineRequire {
+			return cli.Refusedf("--confine %q: %w: use %s for what works here", ConfineRequire, err, ConfineAuto)
+		}
+	}
+	n.Logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
+	if _, err := os.Stat(n.options.Plugins.Dir); got.Files == nil && err != nil && len(around(n.options.Plugins.Dir)) == 1 {
+		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart", "dir", n.options.Plugins.Dir)
+	}
+	return nil
+}
+
+// limited describes a restriction for the log.
+func limited(err error) string {
+	if err != nil {
+		return "all (" + err.Error() + ")"
+	}
+	return "needed ones"
+}
+
+// rules are the files that a running host needs.
+func (c *Confinement) rules(n *Node) []confine.Rule {
+	rules := []confine.Rule{
+		{Access: confine.Execute, Path: "/proc/self/exe"}, // compile children
+		{Access: confine.Read, Path: "/proc"},
+		{Access: confine.Read, Path: "/sys/fs/cgroup"},
+		{Access: confine.Read, Path: "/sys/kernel/mm/transparent_hugepage"},
+		{Access: confine.Read, Path: "/etc"}, // hosts and resolv.conf, which programs replace
+		{Access: confine.Write, Path: n.options.engine.CacheDir},
+	}
+	if c.scratch != "" {
+		rules = append(rules, confine.Rule{Access: confine.Write, Path: c.scratch},
+			confine.Rule{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}) // to remove it at the end
+	}
+	if os.Geteuid() != 0 { // a compile child raises its oom_score_adj; root could change the kernel's settings
+		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
+	}
+	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets}, n.options.Plugins.Grants.SecretFiles(), n.options.Admin.files())
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		for _, place := range around(path) {
+			rules = append(rules, confine.Rule{Access: confine.Read, Path: place})
+		}
+	}
+	return rules
+}
+
+// around returns a path and the folders in which a newer version may replace its target: those of the path and of the
+// target, and those of links that a release switches. It leaves out the root's children and the home folder, which have
+// much else.
+func around(path string) []string {
+	places := []string{path}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return places
+	}
+	target, err := filepath.EvalSymlinks(absolute)
+	if err != nil {
+		target = absolute
+	}
+	folders := []string{filepath.Dir(absolute), filepath.Dir(target)}
+	for link := absolute; link != "/"; link = filepath.Dir(link) {
+		folder, err := filepath.EvalSymlinks(filepath.Dir(link))
+		if err != nil {
+			continue
+		}
+		if _, err := os.Readlink(link); err != nil {
+			continue
+		}
+		if below, err := filepath.Rel(folder, target); err == nil && filepath.IsLocal(below) {
+			folders = append(folders, folder)
+		}
+	}
+	home, _ := os.UserHomeDir()
+	for _, folder := range folders {
+		if filepath.Dir(folder) != "/" && folder != home {
+			places = append(places, folder)
+		}
+	}
+	return places
+}

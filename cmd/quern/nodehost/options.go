@@ -1,0 +1,197 @@
+package nodehost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/hostlog"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/sandbox"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Options are the settings of a node host.
+type Options struct {
+	Host     host.Config    // 0 as the flags mean it: see config
+	Plugins  plugins.Config // its bounds and folder
+	memory   memorySetting
+	lease    time.Duration
+	ceilings []string
+	limits   runtime.Limits // more ceilings: --max-timeout and --max-cpu
+	engine   *runtime.Config
+	services sandbox.Services
+	grants   string
+	Log      *hostlog.Settings
+	http     string
+	native   bool
+	webhooks int
+	Admin    *API // nil: the API is not served
+
+	tenantRedis      tenantURLs
+	tenantRedisFiles []string
+}
+
+// NewOptions adds the settings of a node host to a command; http is the default of --http.
+func NewOptions(cmd *cobra.Command, http string) *Options {
+	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, engine: sandbox.EngineFlags(cmd.Flags())}
+	f, standard := cmd.Flags(), host.Defaults()
+	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
+	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir, "plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
+	option.List(f, &o.Host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
+
+	option.Number(f, &o.Host.Concurrency, "concurrency", "most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
+		"use 1 to 10000, or 0 for 2 × cores, at least 4")
+	option.Number(f, &o.webhooks, "webhooks", "most deliveries of webhooks at a time of each tenant, an eighth of them to one destination; 0: this host delivers none", 0, 8000,
+		"use 1 to 8000, or 0 for none")
+	f.Var(&o.memory, "memory", "most memory of all running tasks together: a size, or a share of the available memory")
+	option.DurationWithin(f, &o.lease, "lease", queue.DefaultLease, time.Second, time.Hour, "use 1s to 1h",
+		"other hosts take over the tasks of a host that was silent for this long")
+	option.Duration(f, &o.Host.Grace, "grace", standard.Grace, "how long running tasks may go on after SIGTERM")
+	option.DurationWithin(f, &o.Host.Poll, "poll", standard.Poll, 10*time.Millisecond, math.MaxInt64, "use at least 10ms",
+		"poll interval for producers that do not notify, ± 20 %")
+	o.Host.KeepTasks = standard.KeepTasks
+	option.Duration(f, &o.Host.Keep, "keep", standard.Keep, "how long finished tasks are kept; 0s forever")
+	option.Number(f, &o.Host.KeepTasks, "keep-tasks", "how many complete and how many failed tasks of a queue are kept; 0 for all", 0, math.MaxInt64,
+		"use 1 or more, or 0 for all")
+	f.BoolVar(&o.Host.PurgeForeign, "purge-foreign", false, "also delete finished tasks of other clients than Quern's, which may still want to read them")
+
+	option.Duration(f, &o.limits.Timeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
+	option.Duration(f, &o.limits.CPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
+	option.List(f, &o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
+	o.Host.MaxQueues, o.Host.MaxCrashes, o.Host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
+	option.Number(f, &o.Host.MaxQueues, "max-queues", "most queues of a tenant, and of its plugins together; beyond it nothing makes a new queue", 1, 1_000_000,
+		"use 1 to 1000000")
+	option.Attempts(f, &o.Host.Retry.MaxAttempts, "attempts of a task if neither its producer nor its manifest says how many, or unlimited")
+	option.Number(f, &o.Host.MaxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
+		"use 1 or more")
+
+	f.StringVar(&o.engine.CacheDir, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
+	o.services.Flags(f)
+	sandbox.GrantsFlag(f, &o.grants)
+	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
+	o.Log = hostlog.Flags(f)
+	f.StringVar(&o.Host.Name, "name", "", "name of this host in its listeners' IDs, its log and quern_build_info, the same for all tenants after each start (default the hostname, in the IDs alone)")
+	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
+	f.BoolVar(&o.native, "native-histograms", false, "serve histograms also as native ones, with steps of 10 %, to a Prometheus that scrapes them")
+	TracesFlag(f)
+	return o
+}
+
+// TenantFlags adds the settings of tenants with a Redis of their own.
+func (o *Options) TenantFlags(f *pflag.FlagSet) {
+	f.Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: a Redis user, or a Redis, of the tenant's own (default that of --redis)")
+	option.List(f, &o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
+}
+
+// validate refuses invalid values that involve several settings or the system. It knows each value's origin, unlike the
+// packages behind it.
+func (o *Options) validate(flags *pflag.FlagSet) error {
+	_, port, badAddress := net.SplitHostPort(o.http)
+	if badAddress == nil {
+		_, badAddress = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
+	}
+	badGlob := slices.ContainsFunc(o.Host.Queues, func(pattern string) bool {
+		pattern = strings.TrimPrefix(pattern, "!")
+		_, err := path.Match(pattern, "")
+		return err != nil || pattern == ""
+	})
+	tenants := o.Plugins.Tenants
+	badTenant := slices.ContainsFunc(tenants, func(tenant string) bool { return queue.ValidTenant(tenant) != nil })
+	rules := []struct {
+		name    string
+		broken  bool
+		allowed string
+	}{
+		{"tenants", badTenant || len(tenants) == 0, cli.TenantRule},
+		{"tenants", len(slices.Compact(slices.Sorted(slices.Values(tenants)))) < len(tenants), "use each name once"},
+		{"plugins", o.Plugins.Dir == "", "use the path of a folder"},
+		{"queues", badGlob, "use names or globs like mail.*, with ! before those to exclude"},
+		{"name", o.Host.Name != "" && !hostName.MatchString(o.Host.Name), "use 1 to 63 letters, digits, dots and -"},
+		{"http", badAddress != nil, "use HOST:PORT, with port 0 for a free one"},
+	}
+	for _, rule := range rules {
+		if flag := flags.Lookup(rule.name); rule.broken {
+			return cli.Usagef("%s %q: %s", cli.Origin(flag), flag.Value.String(), rule.allowed)
+		}
+	}
+	return o.CheckPlugins(flags)
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,63}$`)
+
+// CheckPlugins refuses a plugin directory that cannot be read. One that does not exist may be made later.
+func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
+	_, err := os.ReadDir(o.Plugins.Dir)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return cli.WrongValue(flags.Lookup("plugins"), o.Plugins.Dir, fmt.Errorf("%w: name a folder that this user may read", cli.Bare(err)))
+}
+
+// config translates the settings for a host, in whose Config 0 means the default.
+func (o *Options) config() host.Config {
+	config := o.Host
+	config.Grace = max(config.Grace, time.Nanosecond)
+	config.Keep, config.KeepTasks = orNone(config.Keep), orNone(config.KeepTasks)
+	return config
+}
+
+// orNone translates a bound: 0 means none to a flag, and a negative value to a Config.
+func orNone[T ~int64](bound T) T {
+	if bound == 0 {
+		return -1
+	}
+	return bound
+}
+
+// tenantURL is a tenant's own URL, with its origin.
+type tenantURL struct{ url, from string }
+
+// urlsOfTenants returns the URLs of the tenants that have their own. `quern dev` has no such flags.
+func (o *Options) urlsOfTenants(flags *pflag.FlagSet) (map[string]tenantURL, error) {
+	urls := make(map[string]tenantURL)
+	shown := append(o.tenantRedis.GetSlice(), o.tenantRedisFiles...)
+	for i, pair := range slices.Concat(o.tenantRedis, o.tenantRedisFiles) {
+		name, form := "tenant-redis", "URL (a comma in a URL as %2C)"
+		isFile := i >= len(o.tenantRedis)
+		if isFile {
+			name, form = "tenant-redis-file", "FILE"
+		}
+		from := cli.Origin(flags.Lookup(name))
+		about := fmt.Sprintf("%s %q", from, shown[i])
+		tenant, url, _ := strings.Cut(pair, "=")
+		if !slices.Contains(o.Plugins.Tenants, tenant) {
+			return nil, cli.Usagef("%s: the host serves no such tenant: write TENANT=%s, with one of %s", about, form, strings.Join(o.Plugins.Tenants, ", "))
+		}
+		if _, twice := urls[tenant]; twice {
+			return nil, cli.Usagef("%s: the tenant has a URL already: leave one of them out", about)
+		}
+		if isFile {
+			var err error
+			if url, err = connect.ReadURL(about, url); err != nil {
+				return nil, err
+			}
+			from = about
+		}
+		urls[tenant] = tenantURL{url, from}
+	}
+	return urls, nil
+}

@@ -1,0 +1,312 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/atomicfile"
+	"github.com/quern-project/quern/cmd/quern/build"
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/pluginfile"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
+)
+
+// CaseView is the result of one test.
+type CaseView struct {
+	Plugin  string              `json:"plugin"`
+	Test    string              `json:"test"`
+	Passed  bool                `json:"passed"`
+	Updated bool                `json:"updated,omitempty"`
+	Outcome runtime.OutcomeKind `json:"outcome,omitempty"`
+	// Exit is the guest's exit status; nil if the guest was ended.
+	Exit *int `json:"exit,omitempty"`
+	// Wrong are lines that explain why the test has not passed.
+	Wrong []string `json:"wrong,omitempty"`
+}
+
+func newPluginTest(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "test [DIR|FILE...]", Short: "Run the tests in the manifests of plugins, without Redis",
+		Long: "Runs the tests of the manifests beside plugins: each is a task of its own, in an instance that nobody has\n" +
+			"used, with empty buckets. Its result must be that of the test's output byte by byte, its exit status that\n" +
+			"of the test, 0 by default. A folder stands for the .wasm files in it, the current folder if nothing is named.\n\n" +
+			"  tests:\n" +
+			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
+			"  - {name: no name, exit: 65, error: give a name}\n\n" +
+			"A plugin in the current folder, or in one that is named, is built first if its source there is newer.\n" +
+			"With --grants a plugin has what a host with that file would give it in tasks of --tenant.\n" +
+			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
+		Args: cli.Arguments(0, 1000),
+	}
+	local := newLocal(cmd.Flags(), env)
+	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
+	option.Duration(cmd.Flags(), &local.timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
+	output := option.Output(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		tested, err := pluginsToTest(cmd, local, args)
+		if err != nil {
+			return err
+		}
+		if err := local.open(cmd.Flags()); err != nil {
+			return err
+		}
+		defer local.http.Close()
+		views, failed, w := []CaseView{}, 0, cmd.OutOrStdout()
+		for _, p := range tested {
+			of, err := testAll(p, cmd, local, *update)
+			if err != nil {
+				return err
+			}
+			views = append(views, of...)
+			for _, view := range of {
+				if !output.JSON() {
+					view.print(w)
+				}
+				if !view.Passed {
+					failed++
+				}
+			}
+		}
+		switch {
+		case output.JSON():
+			err = show.JSON(w, views)
+		case failed == 0:
+			_, err = fmt.Fprintf(w, "all %d tests passed\n", len(views))
+		}
+		if failed > 0 {
+			err = errors.Join(err, &cli.ExitError{Status: cli.ExitFailed, Err: fmt.Errorf("%d of %d tests failed", failed, len(views))})
+		}
+		return err
+	}
+	return cmd
+}
+
+// pluginsToTest are the plugins with tests among the files and in the folders, in that order. It builds them where
+// their source is newer.
+func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfile.File, error) {
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	var files []string
+	for _, arg := range args {
+		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
+			if err == nil && !strings.HasSuffix(arg, manifest.ModuleSuffix) {
+				return nil, cli.Usagef("%q is no plugin: name a %s file, or a folder that has some", arg, manifest.ModuleSuffix)
+			}
+			if err := local.rebuild(cmd, arg, false); err != nil {
+				return nil, err
+			}
+			files = append(files, arg)
+			continue
+		}
+		if s, err := build.Read(arg); err == nil { // it may not be built yet
+			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+manifest.ModuleSuffix), true); err != nil {
+				return nil, err
+			}
+		}
+		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+manifest.ModuleSuffix))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, cli.Usagef("folder %q has no %s file: build it by `quern plugin build`", arg, manifest.ModuleSuffix)
+		}
+		files = append(files, found...)
+	}
+	var tested []*pluginfile.File
+	for _, file := range files {
+		p, err := pluginfile.Read(file)
+		if err == nil {
+			err = p.Refusal()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(p.Manifest.Tests) > 0 {
+			tested = append(tested, p)
+		}
+	}
+	if len(tested) == 0 {
+		return nil, cli.Usagef("there is no test: name some in the manifest of %s, such as tests: [{input: tests/a.txt, output: tests/a.out}]",
+			strings.Join(files, ", "))
+	}
+	return tested, nil
+}
+
+// escapeGlob makes a pattern that matches only the path.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
+}
+
+// test runs the plugin's tests; with update it writes their outputs.
+func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) ([]CaseView, error) {
+	l, err := openPlugin(p, cmd, local)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	var views []CaseView
+	for _, test := range p.Manifest.Tests {
+		view, err := l.test(cmd.Context(), test, update)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, view)
+	}
+	return views, cmd.Context().Err()
+}
+
+// test runs one test. An error is a failure of this machine, not of the plugin.
+func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (CaseView, error) {
+	view := CaseView{Plugin: l.Name, Test: test.Name}
+	read := func(from string) ([]byte, error) { return plugins.LoadFile(l.ManifestPath, from, cli.MaxParameters) }
+	var input, want []byte
+	var err error
+	if test.Input != "" {
+		if input, err = read(test.Input); err != nil {
+			view.Wrong = []string{fmt.Sprintf("input %q cannot be read: %v", test.Input, cli.Bare(err))}
+			return view, nil
+		}
+	}
+	file := filepath.Join(filepath.Dir(l.ManifestPath), filepath.FromSlash(test.Output))
+	if test.Output != "" {
+		want, err = read(test.Output)
+	}
+	missing := err
+	awaited, err := readDependencies(test.Dependencies, read)
+	if err != nil {
+		view.Wrong = []string{err.Error()}
+		return view, nil
+	}
+	var log []string
+	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, awaited)
+	if outcome.Kind == runtime.HostFault {
+		return view, fmt.Errorf("internal error: %w", outcome.Err)
+	}
+	view.judge(test, outcome)
+	if outcome.Limit.Name == "timeout" && l.limits.Timeout == l.local.timeout {
+		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer", l.local.timeout))
+	}
+	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
+		switch {
+		case update:
+			if err := atomicfile.Write(file, outcome.Output, 0o644); err != nil {
+				return view, fmt.Errorf("write output: %w", err)
+			}
+			view.Updated = true
+		case missing != nil:
+			view.Wrong = []string{fmt.Sprintf("output %q cannot be read: %v: --update writes it", test.Output, cli.Bare(missing))}
+		default:
+			view.Wrong = difference(want, outcome.Output)
+		}
+	}
+	if view.Passed = len(view.Wrong) == 0; !view.Passed {
+		for _, line := range log[max(0, len(log)-shownLines):] {
+			view.Wrong = append(view.Wrong, "log: "+line)
+		}
+	}
+	return view, nil
+}
+
+// judge compares the task's outcome with what the test expects.
+func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
+	v.Outcome = outcome.Kind
+	ended := "it ended with exit status " + fmt.Sprint(outcome.Code)
+	switch outcome.Kind {
+	case runtime.Complete, runtime.Retry, runtime.Fatal, runtime.Failed:
+		v.Exit = &outcome.Code
+	default:
+		ended = "it was ended (" + string(host.Failure(outcome).Reason) + ")"
+	}
+	anyFailure := test.Exit == 0 && test.Error != ""
+	switch {
+	case anyFailure && outcome.Kind == runtime.Complete:
+		v.Wrong = []string{ended + ", expected it to fail"}
+	case !anyFailure && (v.Exit == nil || *v.Exit != test.Exit):
+		v.Wrong = []string{fmt.Sprintf("%s, expected %d", ended, test.Exit)}
+	case !strings.Contains(outcome.Message, test.Error):
+		v.Wrong = []string{fmt.Sprintf("the error does not hold %q", test.Error)}
+	}
+	if len(v.Wrong) > 0 && outcome.Message != "" {
+		v.Wrong = append(v.Wrong, strings.Split("error: "+outcome.Message, "\n")...)
+	}
+}
+
+// shownLines is how many lines of its log a failed test shows.
+const shownLines = 10
+
+// difference describes where two results first differ, and shows both around that place.
+func difference(want, got []byte) []string {
+	at := 0
+	for at < len(want) && at < len(got) && want[at] == got[at] {
+		at++
+	}
+	before := want[:at]
+	line := bytes.Count(before, []byte("\n")) + 1
+	size := fmt.Sprintf("it has %d bytes, expected %d", len(got), len(want))
+	switch {
+	case at == len(want):
+		size += ", those and more"
+	case at == len(got):
+		size += ", which begin with these"
+	}
+	if !show.IsText(want) || !show.IsText(got) {
+		return []string{
+			fmt.Sprintf("the result is wrong from byte %d on; %s", at+1, size),
+			"- " + bytesAround(want, at), "+ " + bytesAround(got, at),
+		}
+	}
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return []string{
+		fmt.Sprintf("the result is wrong from line %d, byte %d on; %s", line, at-start+1, size),
+		"- " + lineAround(want, start, at), "+ " + lineAround(got, start, at),
+	}
+}
+
+// How many bytes of a result are shown before and behind the place where it is wrong.
+const (
+	shownBefore = 20
+	shownBehind = 40
+)
+
+// bytesAround are the bytes at a place.
+func bytesAround(data []byte, at int) string {
+	return fmt.Sprintf("% x", data[max(0, at-shownBefore):min(len(data), at+shownBehind)])
+}
+
+// lineAround is the part of a line around a place; start is where the line begins.
+func lineAround(text []byte, start, at int) string {
+	end := len(text)
+	if newline := bytes.IndexByte(text[at:], '\n'); newline >= 0 {
+		end = at + newline + 1
+	}
+	return show.Escape(strings.ToValidUTF8(string(text[max(start, at-shownBefore):min(end, at+shownBehind)]), "…"))
+}
+
+func (v CaseView) print(w io.Writer) {
+	verdict, note := "FAIL", ""
+	if v.Passed {
+		verdict = "ok  "
+	}
+	if v.Updated {
+		note = " (output updated)"
+	}
+	fmt.Fprintf(w, "%s %s: %s%s\n", verdict, v.Plugin, show.Escape(v.Test), note)
+	for _, line := range v.Wrong {
+		fmt.Fprintf(w, "     %s\n", line)
+	}
+}

@@ -1,0 +1,227 @@
+package plugin
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk"
+	"github.com/quern-project/quern/sdk/assemblyscript"
+	"github.com/quern-project/quern/sdk/c"
+	"github.com/quern-project/quern/sdk/javascript"
+	"github.com/quern-project/quern/sdk/python"
+	"github.com/quern-project/quern/sdk/rust"
+)
+
+// templates are the files of a new plugin: for every language in the folder plugin, for one in the folder of its name.
+// NAME in a file name is the plugin's name. LICENSE is this module's.
+//
+//go:embed all:templates
+var templates embed.FS
+
+const templateSuffix = ".tmpl"
+
+// pluginName matches the names of queues that the templates can use.
+var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+
+// deviceName matches names that Windows keeps for devices, with any suffix: no file there and no module of Go can have
+// one.
+var deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
+
+func newPluginNew() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "new NAME", Short: "Make the folder NAME with a first handler: code, manifest, tests, README",
+		Long: "Makes the folder NAME with the source of a handler, its manifest, tests and a README with the commands to build,\n" +
+			"test and run it. The folder includes the SDK, or its types for editors:\n" +
+			"nothing has to be downloaded.",
+		Args: cli.Arguments(1, 1),
+	}
+	language := "go"
+	languages := []string{"go", "c", "python", "javascript", "typescript", "rust", "assemblyscript"}
+	option.Choice(cmd.Flags(), &language, "lang", strings.Join(languages[:len(languages)-1], ", ")+" or "+languages[len(languages)-1], languages...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
+	return cmd
+}
+
+func makePlugin(cmd *cobra.Command, dir, language string) error {
+	name := filepath.Base(dir)
+	if !pluginName.MatchString(name) {
+		return cli.Usagef("plugin %q: it names a queue, files and a Go module: use 1 to 128 letters and digits, and ., _ or - between them", name)
+	}
+	if deviceName.MatchString(name) {
+		return cli.Usagef("plugin %q: Windows keeps the name for a device, so neither files there nor a Go module can have it: use another one, such as my-%s", name, name)
+	}
+	files, err := pluginFiles(name, language)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return cli.Refusedf("%s exists already: choose another name, or remove it", dir)
+		}
+		return fmt.Errorf("make plugin: %w", err)
+	}
+	var own strings.Builder // the author's files, printed once all are there: the reader may leave
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		err := os.MkdirAll(filepath.Dir(file), 0o755)
+		if err == nil {
+			err = os.WriteFile(file, files[name], 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("make plugin: %w", err)
+		}
+		if !strings.HasPrefix(name, sdkFolder) && !strings.HasPrefix(name, typesFolder) {
+			fmt.Fprintln(&own, file)
+		}
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), own.String())
+	return err
+}
+
+// blanks are what templates are filled with.
+type blanks struct {
+	Name, Language             string
+	Title, File, Needs, Tests  string // for the README
+	Module, Version, GoVersion string // for go.mod
+}
+
+const needsEngine = ", with the engine that the released archives contain (in a checkout of Quern `make engines` builds it, in about ten minutes)"
+
+// newBlanks returns the blanks for a language.
+func newBlanks(name, language string) blanks {
+	version, _ := cli.BuildVersion()
+	version, _, _ = strings.Cut(version, "+") // the mark of a changed checkout
+	if !strings.HasPrefix(version, "v") {
+		version = "v0.0.0"
+	}
+	b := blanks{Name: name, Language: language, Module: SDKModule, Version: version, GoVersion: SDKGoVersion}
+	switch language {
+	case "go":
+		b.Title, b.File, b.Needs = "Go", "main.go", ", with Go "+SDKGoVersion+" or later"
+		b.Tests = " (`go test` runs those of `main_test.go`, which call `greet` and need no host)"
+	case "c":
+		b.Title, b.File = "C", name+".c"
+		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"
+	case "python":
+		b.Title, b.File, b.Needs = "Python", "handler.py", needsEngine+"; only packages in `requirements.txt` take a Python with pip"
+		b.Tests = " (those of `test_handler.py`, which need no host, are run by `pytest`)"
+	case "javascript":
+		b.Title, b.File, b.Needs = "JavaScript", "handler.js", needsEngine
+	case "typescript":
+		b.Title, b.File, b.Needs = "TypeScript", "handler.ts", needsEngine+"; types are checked by `tsc --noEmit` alone, which `npm install` brings"
+	case "assemblyscript":
+		b.Title, b.File, b.Needs = "AssemblyScript", "handler.ts", ", with the compiler that `npm install` brings"
+	case "rust":
+		b.Title, b.File = "Rust", "src/lib.rs"
+		b.Tests = " (those of `src/lib.rs`, which need no host, are run by `cargo test`)"
+		b.Needs = ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)"
+	}
+	return b
+}
+
+// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and
+// ]], which no language here uses where it matters.
+func pluginFiles(name, language string) (map[string][]byte, error) {
+	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
+	var err error
+	switch language {
+	case "go":
+		err = addSDK(files)
+	case "c":
+		files["quern.h"] = c.Header
+	case "python":
+		err = addFiles(files, python.Source, "package/src", typesFolder)
+	case "assemblyscript":
+		err = addLicensed(files, assemblyscript.Source, sdkFolder+"@quern/assemblyscript/")
+	case "rust":
+		err = addLicensed(files, rust.Source, sdkFolder)
+	default:
+		err = addFiles(files, javascript.Source, ".", typesFolder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	filled := newBlanks(name, language)
+	for _, folder := range []string{"templates/plugin", "templates/" + language} {
+		err := fs.WalkDir(templates, folder, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			parsed, err := template.New(path.Base(file)).Delims("[[", "]]").ParseFS(templates, file)
+			if err != nil {
+				return err
+			}
+			var text bytes.Buffer
+			err = parsed.Execute(&text, filled)
+			to := strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), templateSuffix)
+			files[strings.ReplaceAll(to, "NAME", name)] = text.Bytes()
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// addFiles adds the files of a folder of a tree, by their paths below another one.
+func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, below string) error {
+	return fs.WalkDir(tree, folder, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		files[below+strings.TrimPrefix(file, folder+"/")], err = tree.ReadFile(file)
+		return err
+	})
+}
+
+// addLicensed adds the files of an SDK, with the license.
+func addLicensed(files map[string][]byte, tree fs.ReadFileFS, below string) error {
+	if err := addFiles(files, tree, ".", below); err != nil {
+		return err
+	}
+	var err error
+	files[below+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
+	return err
+}
+
+// typesFolder has the SDK's types for editors, in a new plugin. Builds ignore it because of its name.
+const typesFolder = ".quern/"
+
+// SDKModule is the SDK's Go module.
+const SDKModule = "github.com/quern-project/quern"
+
+// sdkFolder is the folder of the SDK in a new plugin, which go.mod or Cargo.toml names. A vendored module of Go would
+// work until the first dependency: then Go asks for the version in go.mod, which may not be published.
+const sdkFolder = "quern/"
+
+// addSDK adds the SDK for Go as a module of its own.
+func addSDK(files map[string][]byte) error {
+	if err := addFiles(files, sdk.Source, ".", sdkFolder+"sdk/"); err != nil {
+		return err
+	}
+	var err error
+	files[sdkFolder+"go.mod"] = fmt.Appendf(nil, "module %s\n\ngo %s\n", SDKModule, SDKGoVersion)
+	files[sdkFolder+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
+	return err
+}
+
+// SDKGoVersion is the oldest Go that builds the SDK: that of this module.
+const SDKGoVersion = "1.26.0"

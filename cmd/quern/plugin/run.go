@@ -1,0 +1,265 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/pluginfile"
+	"github.com/quern-project/quern/cmd/quern/sandbox"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func newPluginRun(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "run FILE", Short: "Run a plugin on this machine, without Redis: stdin is the parameters, stdout the result",
+		Long: "Runs a plugin once with the manifest beside it, within the limits and to the outcome that it would have\n" +
+			"on a host; a handler with warm in its manifest is warmed first. What the manifest grants is there: HTTP\n" +
+			"and secrets as on a host, buckets and the checkpoint in memory, empty at the start and forgotten at the\n" +
+			"end; what it enqueues is printed to stderr and goes nowhere. It waited for what --dependency names. With\n" +
+			"--grants it has what a host with that file would give it in tasks of --tenant. In the current folder it is\n" +
+			"built first if its source is newer.\n" +
+			"Exit status: 0 it completed, 1 it failed, 3 it is refused, 2 there is no such file.",
+		Example: "  quern plugin run thumbnails.wasm < photo.jpg > thumb.jpg",
+		Args:    cli.Arguments(1, 1),
+	}
+	local := newLocal(cmd.Flags(), env)
+	var dependencies []string
+	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil, "a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := local.rebuild(cmd, args[0], false); err != nil {
+			return err
+		}
+		p, err := pluginfile.Read(args[0])
+		if err != nil {
+			return err
+		}
+		if err := p.Refusal(); err != nil {
+			return err
+		}
+		if err := local.open(cmd.Flags()); err != nil {
+			return err
+		}
+		defer local.http.Close()
+		const beyond = 1 << 20 // read beyond the limit, so that the error tells the true size of most inputs
+		parameters, err := cli.ReadParameters([]string{"-"}, cmd, p.Manifest.Limits.WithDefaults().Input+beyond)
+		if err != nil {
+			return err
+		}
+		var named []manifest.Dependency
+		for _, text := range dependencies {
+			id, file, _ := strings.Cut(text, "=")
+			if err := manifest.CheckWord(id); err != nil {
+				return cli.Usagef("--dependency %q: use ID=FILE, or ID alone for one that failed: the ID is %s", text, manifest.WordRule)
+			}
+			named = append(named, manifest.Dependency{ID: id, Result: file})
+		}
+		awaited, err := readDependencies(named, os.ReadFile)
+		if err != nil {
+			return cli.WrongUsage(err)
+		}
+		return runPlugin(p, cmd, local, parameters, awaited)
+	}
+	return cmd
+}
+
+// run runs one task.
+func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, awaited []dependency) error {
+	stderr := cmd.ErrOrStderr()
+	l, err := openPlugin(p, cmd, local)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if l.module.Info().Kind != runtime.Command && len(p.Manifest.Capabilities.KV) > 0 {
+		cli.Note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
+	}
+	outcome, children := l.run(cmd.Context(), runtime.Call{
+		Input: parameters,
+		Log:   func(line string) { fmt.Fprintln(stderr, line) },
+		Progress: func(fraction float64, message string) {
+			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
+		},
+	}, awaited)
+	if outcome.Kind == runtime.HostFault {
+		return fmt.Errorf("internal error: %w", outcome.Err)
+	}
+	for _, line := range children {
+		if outcome.Kind == runtime.Complete || line.atOnce {
+			cli.Note(cmd, "%s", line.text)
+		}
+	}
+	if failure := host.Failure(outcome); failure != nil {
+		return cli.TaskFailed(pluginfile.LocalID, failure)
+	}
+	return cli.WriteResult(cmd, outcome.Output, "run it again with > FILE")
+}
+
+// loaded is a plugin that is ready for tasks on this machine.
+type loaded struct {
+	*pluginfile.File
+	local       *local
+	permissions *manifest.Permissions
+	limits      runtime.Limits
+	embedded    *miniredis.Miniredis // with the buckets
+	services    *guest.Services
+	module      *runtime.Module
+	pool        *runtime.Pool // of all tasks
+	closers     []func()
+}
+
+// open loads the plugin as a host does. The error names what is wrong with it.
+func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded, err error) {
+	ctx := cmd.Context()
+	l := &loaded{File: p, local: local, permissions: manifest.NewPermissions(&p.Manifest, local.grants, local.tenant, nil)}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.limits = l.permissions.Limits; l.limits.Timeout == 0 || local.timeout > 0 && local.timeout < l.limits.Timeout {
+		l.limits.Timeout = local.timeout
+	}
+	services := guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
+	services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
+	l.services = guest.New(services)
+	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
+	config := *local.engine
+	config.Logger = logger
+	engine, _, err := sandbox.NewEngine(ctx, local.env, config)
+	if err != nil {
+		return nil, err
+	}
+	l.closers = append(l.closers, func() { _ = engine.Close(context.WithoutCancel(ctx)) })
+	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
+	l.module, err = p.Load(ctx, engine)
+	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
+		p.Refusals = refused.Refusals
+		return nil, p.Refusal()
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.closers = append(l.closers, func() { _ = l.module.Close(context.WithoutCancel(ctx)) })
+	l.pool = l.module.Bind(runtime.Profile{
+		Tenant: local.tenant, Env: p.Manifest.Capabilities.Env, Files: p.Files, Limits: l.limits, Config: l.permissions.Config,
+		Entry: p.Manifest.Entry, Warm: p.Warm,
+	})
+	return l, nil
+}
+
+// close undoes open, in reverse.
+func (l *loaded) close() {
+	for _, undo := range slices.Backward(l.closers) {
+		undo()
+	}
+}
+
+// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and
+// published. The call has its input, and what takes its log and progress; awaited is what it waited for. run also logs
+// what the plugin was denied at its start, which is in no task's log.
+func (l *loaded) run(ctx context.Context, call runtime.Call, awaited []dependency) (outcome runtime.Outcome, sent []sentLine) {
+	l.embedded.FlushAll()
+	task := &localTask{awaited: awaited}
+	call.Services, task.children = l.services.For(guest.Task{
+		ID: pluginfile.LocalID, Tenant: l.local.tenant, Asked: &l.Manifest.Capabilities, Permissions: l.permissions, Host: task,
+	})
+	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
+	var secrets redact.Secrets
+	call.TaskID, call.Queue, call.Plugin, call.Attempt, call.Secrets = pluginfile.LocalID, l.Manifest.Queues[0], l.Name, 1, &secrets
+	var said, denied []string
+	log := call.Log
+	call.Log = func(line string) {
+		if strings.HasPrefix(line, abi.ModuleName+".") {
+			said = append(said, line)
+		}
+		log(line)
+	}
+	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
+	outcome = l.permissions.Explain(l.pool.Run(ctx, call))
+	for _, line := range denied {
+		if !slices.Contains(said, line) {
+			log(line)
+		}
+	}
+	for _, child := range task.enqueued() {
+		sent = append(sent, sentLine{"enqueued " + describe(child, &secrets), l.Manifest.Capabilities.Enqueue.AfterCall()})
+	}
+	for _, p := range task.publications() {
+		sent = append(sent, sentLine{"published " + describePublication(p, &secrets), l.Manifest.Capabilities.Publish.AfterCall()})
+	}
+	return outcome, sent
+}
+
+// sentLine describes what a task enqueued or published, and whether it did so at once.
+type sentLine struct {
+	text   string
+	atOnce bool
+}
+
+// describePublication describes a publication to the author of the handler, without secrets.
+func describePublication(p *queue.Publication, secrets *redact.Secrets) string {
+	head := fmt.Sprintf("%s to topic %s", p.ID, p.Topic)
+	if len(p.Attributes) > 0 {
+		head += ", " + show.Pairs(p.Attributes).String()
+	}
+	body := p.Payload
+	if secrets.In(body) {
+		body = []byte(secrets.Text(body))
+	}
+	return show.OneLine(secrets.Text([]byte(head)) + ": " + preview(body))
+}
+
+// describe describes a task that was enqueued to the author of the handler, without secrets.
+func describe(c queue.Child, secrets *redact.Secrets) string {
+	words := []string{fmt.Sprintf("%s to %s", c.ID, c.Queue)}
+	add := func(given bool, format string, value any) {
+		if given {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	add(c.Key != "", "key %s", c.Key)
+	add(len(c.Labels) > 0, "labels %v", c.Labels)
+	if c.Priority != nil {
+		add(true, "priority %d", *c.Priority)
+	}
+	add(c.Delay > 0, "after %s", c.Delay)
+	add(!c.At.IsZero(), "at %s", c.At)
+	add(c.Retry.MaxAttempts > 0, "max attempts %d", c.Retry.MaxAttempts)
+	add(c.Timeout > 0, "timeout %s", c.Timeout)
+	add(c.Unique != nil, "%s", "unique")
+	add(len(c.After) > 0, "waits for %s", strings.Join(c.After, ","))
+	add(c.When != "", "when %s", c.When)
+	body := c.Parameters
+	if secrets.In(body) {
+		body = []byte(secrets.Text(body))
+	}
+	return show.OneLine(secrets.Text([]byte(strings.Join(words, ", "))) + ": " + preview(body))
+}
+
+// preview is the beginning of a task's parameters, or their size if they are not text.
+func preview(body []byte) string {
+	switch {
+	case len(body) == 0:
+		return "no parameters"
+	case !show.IsText(body):
+		return fmt.Sprintf("%d bytes", len(body))
+	}
+	return show.Head(string(body), 200)
+}

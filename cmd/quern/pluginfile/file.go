@@ -1,0 +1,111 @@
+// Package pluginfile reads plugin files, checks them as a host does when it loads one, and builds them from their
+// source.
+package pluginfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
+)
+
+// File is a plugin file with the manifest beside it.
+type File struct {
+	Path, Name   string
+	binary       []byte
+	ManifestPath string
+	Manifest     manifest.Manifest
+	Unread       bool           // the manifest cannot be read
+	Files        *runtime.Files // that the manifest grants
+	Warm         []byte
+	// refusals are what is wrong with the two files. load checks the module.
+	Refusals []runtime.Refusal
+}
+
+// Read reads FILE and the manifest beside it, if there is one. It fails if there is no file to read; other faults
+// become refusals.
+func Read(path string) (*File, error) {
+	return readWith(path, strings.TrimSuffix(path, manifest.ModuleSuffix)+manifest.Suffix)
+}
+
+// readWith is readPlugin with a manifest that may lie elsewhere.
+func readWith(path, beside string) (*File, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.Usagef("no such file %q: name a %s file", path, manifest.ModuleSuffix)
+	}
+	if err != nil {
+		return nil, cli.Usagef("read plugin: %w", err)
+	}
+	p := &File{Path: path, Name: strings.TrimSuffix(filepath.Base(beside), manifest.Suffix), ManifestPath: beside}
+	switch {
+	case !info.Mode().IsRegular():
+		p.refuse("it is not a regular file", path, "put a "+manifest.ModuleSuffix+" file in its place")
+	case info.Size() > runtime.MaxModule:
+		p.refuse(fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(runtime.MaxModule)), path, "build it without debug information, or split it")
+	default:
+		p.binary, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, cli.Usagef("read plugin: %w", err)
+	}
+	p.Manifest, err = plugins.LoadManifest(beside)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.Manifest, err = manifest.Default(p.Name), nil
+	}
+	p.Unread = err != nil
+	if err == nil {
+		p.Files, p.Warm, err = plugins.LoadFiles(beside, p.Manifest)
+	}
+	var wrong *manifest.Error
+	switch {
+	case errors.As(err, &wrong):
+		p.Refusals = append(p.Refusals, wrong.Refusals()...)
+	case err != nil:
+		p.refuse(err.Error(), beside, "make it a readable YAML file, or remove it")
+	}
+	return p, nil
+}
+
+func (p *File) refuse(what, where, remedy string) {
+	p.Refusals = append(p.Refusals, runtime.Refusal{What: what, Where: where, Remedy: remedy})
+}
+
+// Refusal is the error of a refused plugin; nil if nothing is wrong.
+func (p *File) Refusal() error {
+	if len(p.Refusals) == 0 {
+		return nil
+	}
+	return cli.Refusedf("%s is refused: %w", p.Path, &runtime.RefusedError{Refusals: p.Refusals})
+}
+
+// Load compiles the module and checks that the manifest fits it.
+func (p *File) Load(ctx context.Context, engine *runtime.Engine) (*runtime.Module, error) {
+	module, err := engine.Load(ctx, p.binary)
+	if err != nil || p.Unread {
+		return module, err
+	}
+	err = module.Admits(p.Manifest.Limits.WithDefaults())
+	if err == nil {
+		err = p.Manifest.CheckModule(p.ManifestPath, module.Info())
+	}
+	if wrong, ok := errors.AsType[*manifest.Error](err); ok {
+		err = &runtime.RefusedError{Refusals: wrong.Refusals()}
+	}
+	if err != nil {
+		return nil, errors.Join(err, module.Close(ctx))
+	}
+	return module, nil
+}
+
+// LocalID is the task's ID in a run without Redis.
+const LocalID = "local"

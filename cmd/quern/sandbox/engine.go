@@ -1,0 +1,177 @@
+// Package sandbox has the settings of what handlers run in, for hosts and for commands that run a plugin on this
+// machine: the engine, the services outside, and the grants of tenants. It also has the hidden commands of the
+// processes that an engine starts.
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/compile"
+	"github.com/quern-project/quern/runtime/crash"
+	"github.com/quern-project/quern/runtime/snapshot"
+)
+
+// resetAuto selects the best reset mode that works here.
+const resetAuto = "auto"
+
+// EngineFlags adds the settings of an engine.
+func EngineFlags(flags *pflag.FlagSet) *runtime.Config {
+	config := &runtime.Config{CompileMemory: compile.DefaultMemory}
+	reset := func(word string) (runtime.ResetMode, error) { return resetMode(word, snapshot.Probe) }
+	show := func(mode runtime.ResetMode) string { return cmp.Or(string(mode), resetAuto) }
+	option.Parsed(flags, &config.ResetMode, "word", reset, show, "reset",
+		"how an instance is made pristine for the next task: scan, pagemap, copy, new, or auto for the best that works here")
+	option.DurationWithin(flags, &config.CompileTime, "compile-time", compile.DefaultTime, time.Second, 30*time.Minute, "use 1s to 30m",
+		"longest processor time to compile a plugin; it gets 4s, and 6s for each MiB of its code, up to this")
+	option.Size(flags, &config.CompileMemory, "compile-memory",
+		"most memory to compile a plugin; it gets 512MiB, and 64MiB for each MiB of its code, up to this; all together twice this", 64<<20)
+	return config
+}
+
+// resetMode reads a reset mode, and refuses one that does not work on this system.
+func resetMode(word string, probe func() []snapshot.Verdict) (runtime.ResetMode, error) {
+	if word == resetAuto {
+		return "", nil
+	}
+	for _, v := range probe() {
+		switch {
+		case string(v.Mode) != word:
+		case v.Err != nil:
+			return "", fmt.Errorf("it does not work here (%w): use %s", v.Err, resetAuto)
+		default:
+			return v.Mode, nil
+		}
+	}
+	return "", errors.New("use auto, scan, pagemap, copy or new")
+}
+
+// NewEngine makes the engine and returns its cache folder. The folder of --cache must be usable; without --cache, an
+// engine whose user has no usable cache folder works without one.
+func NewEngine(ctx context.Context, env cli.Environment, config runtime.Config) (*runtime.Engine, string, error) {
+	var err error
+	if config.Compiler, err = ownCommand(compileChild); err != nil {
+		return nil, "", err
+	}
+	config.Guests = GuestPlaces()
+	named := config.CacheDir != ""
+	dir, err := env.CacheDir()
+	if named || err == nil {
+		config.CacheDir = cmp.Or(config.CacheDir, filepath.Join(dir, "quern", "compiled"))
+		var engine *runtime.Engine
+		engine, err = runtime.New(ctx, config)
+		var unusable *fs.PathError
+		if named || err == nil || !errors.As(err, &unusable) && !errors.Is(err, compile.ErrDirectory) {
+			return engine, config.CacheDir, err
+		}
+	}
+	config.Logger.Warn("no cache folder: plugins are compiled at every start; name a folder with --cache", "error", err)
+	config.CacheDir = ""
+	engine, err := runtime.New(ctx, config)
+	return engine, "", err
+}
+
+// spareThreads is how many goroutines of the host may run while guests occupy all cores.
+const spareThreads = 2
+
+// GuestPlaces is how many guests compute at the same time: one for each core. A guest keeps its thread for a quarter of
+// a millisecond, during which Go runs nothing else on it; and while any goroutine is ready, Go polls the network only
+// every 10 ms. So Go may use more threads than there are cores, and the operating system, which can interrupt a guest,
+// shares the cores.
+var GuestPlaces = sync.OnceValue(func() int {
+	cores := goruntime.GOMAXPROCS(0)
+	goruntime.GOMAXPROCS(cores + spareThreads)
+	return cores
+})
+
+const (
+	// heapOfSlot is how much of Go's heap a task may take: its input and output by default, and the call
+	// stack of a guest that recurses without end.
+	heapOfSlot = 32<<20 + 128<<20
+	heapOfHost = 128 << 20
+)
+
+// BoundHeap makes the collector work harder where tasks leave much garbage at once, or the host has little memory for
+// them. By itself it lets the heap grow to twice the live size: eight guests that recursed without end took 2 GiB. The
+// bound is soft; GOMEMLIMIT overrides it.
+func BoundHeap(slots int, memory int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(heapOfHost + min(int64(slots)*heapOfSlot, memory))
+	}
+}
+
+// The hidden commands of the processes that a host starts.
+const (
+	compileChild = "compiler"
+	crashMonitor = "crash-monitor"
+)
+
+func newCompileChild() *cobra.Command {
+	return hidden(compileChild+" MEMORY SECONDS SIZE", "Compile the module on stdin for the host that started this process", 3,
+		func(cmd *cobra.Command, args []string) error {
+			return compile.Child(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout())
+		})
+}
+
+func newCrashMonitor() *cobra.Command {
+	return hidden(crashMonitor, "Name the task that crashed the host that started this process", 0, func(cmd *cobra.Command, _ []string) error {
+		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it outlives its host
+		return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
+	})
+}
+
+// Commands are the hidden commands.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{newCompileChild(), newCrashMonitor()}
+}
+
+func hidden(use, short string, args int, run func(*cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cli.Arguments(args, args), PersistentPreRunE: cli.WithoutSettings, RunE: run}
+}
+
+// WatchCrashes starts a crash monitor of this process. It returns the table that the monitor reads, and a function that
+// ends it. A host works without a monitor, too: then the table is nil.
+func WatchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
+	const lost = "no crash monitor: a crash of this host will not name the task that caused it"
+	program, err := ownCommand(crashMonitor)
+	var monitor *crash.Monitor
+	if err == nil {
+		monitor, err = crash.Start(program, func(err error) { logger.Warn(lost, "error", err) })
+	}
+	if err != nil {
+		logger.Info(lost, "error", err)
+		return nil, func() {}
+	}
+	return monitor.Table, func() {
+		if err := monitor.Close(); err != nil {
+			logger.Debug("end crash monitor", "error", err)
+		}
+	}
+}
+
+// ownCommand is the command line of one of this program's commands.
+func ownCommand(name string) ([]string, error) {
+	if goruntime.GOOS == "linux" {
+		return []string{"/proc/self/exe", name}, nil // the running file, even after an update replaced it
+	}
+	program, err := os.Executable()
+	return []string{program, name}, err
+}

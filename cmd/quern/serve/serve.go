@@ -1,0 +1,123 @@
+// Package serve has the commands that serve until SIGTERM, `quern serve` and `quern admin`, and the one that asks a
+// host how it is.
+package serve
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/nodehost"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Commands are the commands of this package.
+func Commands(env cli.Environment) []*cobra.Command {
+	return []*cobra.Command{newServe(env), newAdmin(env), newHealth()}
+}
+
+func newServe(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a node host until SIGTERM; a second SIGTERM requeues running tasks at once",
+		Long: "Runs a node host, which takes tasks from the queues of the plugins in its directory and runs them, until\n" +
+			"SIGTERM: then it takes no more and ends after --grace at the latest. A second SIGTERM requeues running\n" +
+			"tasks at once. --check prints each setting with where it comes from, and asks Redis.",
+		Example: "  quern serve --redis redis://redis.internal:6379/0 --plugins /srv/plugins\n" +
+			"  quern serve --tenants acme,globex --grants /etc/quern/grants.yaml --memory 4GiB --name worker-7\n" +
+			"  quern serve --config /etc/quern/quern.yaml --check",
+		Args:        cli.Arguments(0, 0),
+		Annotations: map[string]string{cli.UsesRedis: "yes"},
+	}
+	o := nodehost.NewOptions(cmd, "127.0.0.1:9464")
+	o.Admin = nodehost.APIFlags(cmd.Flags(), "")
+	o.TenantFlags(cmd.Flags())
+	confined := &nodehost.Confinement{Mode: nodehost.ConfineAuto}
+	option.Choice(cmd.Flags(), &confined.Mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off",
+		nodehost.ConfineAuto, nodehost.ConfineRequire, nodehost.ConfineOff)
+	check := cmd.Flags().Bool("check", false, "print the settings in effect with their origins, without secrets, connect to Redis, and exit")
+	nodehost.GroupFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		url, err := connect.URL(cmd)
+		if err != nil {
+			return err
+		}
+		url = cmp.Or(url, connect.DefaultURL)
+		defer confined.Prepare()()
+		n, err := nodehost.New(cmd, env, o, url)
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		if *check {
+			if _, err := os.Stat(o.Plugins.Dir); err != nil {
+				n.Logger.Warn("the plugin directory does not exist: make it, or name another with --plugins", "dir", o.Plugins.Dir)
+			}
+			return cmp.Or(printSettings(cmd, url), n.Reach(cmd.Context()))
+		}
+		if err := confined.Begin(n); err != nil {
+			return err
+		}
+		return n.Run(cmd.Context(), func(string) {})
+	}
+	return cmd
+}
+
+// printSettings writes the settings as YAML for --config, without secrets.
+func printSettings(cmd *cobra.Command, redisURL string) error {
+	settings, comments := make(map[string]any), map[string]string{"redis": "default"}
+	for _, name := range []string{"redis", "redis-file"} {
+		if flag := cmd.Flag(name); cli.IsGiven(flag) {
+			comments["redis"] = cli.Origin(flag)
+		}
+	}
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		value := cli.Shown(flag, flag.Value.String())
+		if flag.Name != "redis" {
+			comments[flag.Name] = "default"
+		}
+		if cli.IsGiven(flag) {
+			comments[flag.Name] = cli.Origin(flag)
+		}
+		switch list, ok := flag.Value.(pflag.SliceValue); {
+		case slices.Contains([]string{"check", "config", "help", "redis"}, flag.Name), flag.Name == "redis-file" && value == "":
+		case ok:
+			settings[flag.Name] = list.GetSlice()
+		case flag.Value.Type() == "number" && value != option.Unlimited:
+			settings[flag.Name], _ = strconv.Atoi(value)
+		case flag.Value.Type() == "bool":
+			settings[flag.Name] = value == "true"
+		default:
+			settings[flag.Name] = value
+		}
+	})
+	if settings["redis-file"] == nil {
+		settings["redis"] = queue.Redact(redisURL)
+	}
+	var document yaml.Node
+	err := document.Encode(settings)
+	for i := 0; i < len(document.Content); i += 2 { // key, value
+		key := document.Content[i]
+		if key.LineComment = comments[key.Value]; document.Content[i+1].Kind == yaml.ScalarNode || len(document.Content[i+1].Content) == 0 {
+			document.Content[i+1].LineComment, key.LineComment = key.LineComment, ""
+		}
+	}
+	var text []byte
+	if err == nil {
+		text, err = yaml.Marshal(&document)
+	}
+	if err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
+	_, err = cmd.OutOrStdout().Write(text)
+	return err
+}

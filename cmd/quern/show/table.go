@@ -1,0 +1,218 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// Screen is how a stream shows text: its width, whether in colour, and with the age of times. The zero Screen is
+// that of a pipe or a file: plain text of any width.
+type Screen struct {
+	width  int // 0 for any
+	colour bool
+	now    time.Time // zero: times alone
+}
+
+// NoColour marks the root command of a user whose environment asks for no colour.
+const NoColour = "no-colour"
+
+// ScreenOf returns the screen of a command's output.
+func ScreenOf(cmd *cobra.Command) Screen {
+	f := terminalOf(cmd.OutOrStdout())
+	if f == nil {
+		return Screen{}
+	}
+	return Screen{width: widthOf(f), colour: cmd.Root().Annotations[NoColour] == "", now: time.Now()}
+}
+
+// widthOf is the number of a terminal's columns, 0 if unknown.
+func widthOf(terminal *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+// colours are the colours of states: green for success, red for failure, yellow for waiting, cyan for running.
+var colours = map[string]string{
+	"complete": "32", "serving": "32", "alive": "32",
+	"failed": "31", "refused": "31", "quarantined": "31", "over": "31",
+	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
+}
+
+// paint colours a state by its first word.
+func (s Screen) paint(text string) string {
+	first, _, _ := strings.Cut(text, " ")
+	if code := colours[first]; code != "" {
+		return s.Code(code, text)
+	}
+	return text
+}
+
+// Code colours a text by the number of a terminal's colour.
+func (s Screen) Code(number, text string) string {
+	if !s.colour {
+		return text
+	}
+	return "\x1b[" + number + "m" + text + "\x1b[0m"
+}
+
+// text is a field's value. A terminal gets shorter lists, and times with their age.
+func (s Screen) text(f Field) string {
+	switch value := f.Value.(type) {
+	case []string:
+		if s.width > 0 && len(value) > 1 && len(strings.Join(value, ",")) > listWidth {
+			return fmt.Sprintf("%s +%d", value[0], len(value)-1)
+		}
+	case seconds:
+		if at := time.Time(value); !s.now.IsZero() && at.After(s.now) {
+			return fmt.Sprintf("%s (in %s)", value, Age(at.Sub(s.now)))
+		} else if !s.now.IsZero() {
+			return fmt.Sprintf("%s (%s ago)", value, Age(s.now.Sub(at)))
+		}
+	}
+	return textOf(f.Value)
+}
+
+const (
+	// listWidth is how wide a list in a table may be on a terminal.
+	listWidth = 24
+	// leastWidth is the narrowest that a column is cut to on a narrow terminal.
+	leastWidth = 8
+	// gap is how many blanks are between columns.
+	gap = 2
+)
+
+// table writes rows with aligned columns. states are the columns to
+// colour. The first column is never cut, because people copy from it.
+func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
+		}
+	}
+	for s.width > 0 && TableWidth(widths) > s.width {
+		widest := 1
+		for i := 1; i < len(widths); i++ {
+			if widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		if len(widths) < 2 || widths[widest] <= leastWidth {
+			break
+		}
+		widths[widest]--
+	}
+	var out strings.Builder
+	for _, row := range rows {
+		out.WriteString(Layout(row, widths, func(int) bool { return false }, func(i int, cell string) string {
+			if slices.Contains(states, i) {
+				return s.paint(cell)
+			}
+			return cell
+		}) + "\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// TableWidth is the width of a table with columns of such widths, 0 for one that is left out.
+func TableWidth(columns []int) int {
+	sum := -gap
+	for _, width := range columns {
+		if width > 0 {
+			sum += width + gap
+		}
+	}
+	return sum
+}
+
+// Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is
+// aligned there; paint colours a cell.
+func Layout(cells []string, widths []int, right func(column int) bool, paint func(column int, cell string) string) string {
+	var b strings.Builder
+	space := -gap // before the next cell
+	for i, cell := range cells {
+		if widths[i] == 0 {
+			continue
+		}
+		cell = ansi.Truncate(cell, widths[i], "…")
+		before, after := space+gap, widths[i]-ansi.StringWidth(cell)
+		if right(i) {
+			before, after = before+after, 0
+		}
+		b.WriteString(strings.Repeat(" ", max(before, 0)) + paint(i, cell))
+		space = after
+	}
+	return b.String()
+}
+
+// Lines writes a line for each field: its name and value.
+func (v View) Lines(w io.Writer, s Screen) error {
+	var rows [][]string
+	for _, f := range v.named() {
+		value := s.text(f)
+		if value == "" {
+			continue
+		}
+		name := Escape(f.Name)
+		for _, line := range strings.Split(strings.TrimRight(value, "\n"), "\n") {
+			line = Escape(line)
+			if name == "status" {
+				line = s.paint(line)
+			}
+			rows = append(rows, []string{name, line})
+			name = ""
+		}
+	}
+	s.width = 0 // a terminal breaks long values, which people read to their end
+	return s.table(w, rows)
+}
+
+// Table prints a list, which is not nil, as JSON or as rows below a heading.
+func Table(cmd *cobra.Command, json bool, list any, heading string, rows []View) error {
+	if json {
+		return JSON(cmd.OutOrStdout(), list)
+	}
+	s, names := ScreenOf(cmd), strings.Split(heading, " ")
+	cells := [][]string{names}
+	for _, row := range rows {
+		var line []string
+		for _, f := range row.named() {
+			line = append(line, cmp.Or(Escape(s.text(f)), "-"))
+		}
+		cells = append(cells, line)
+	}
+	var states []int
+	for i, name := range names {
+		if name == "STATUS" || name == "STATE" || name == "LEASE" {
+			states = append(states, i)
+		}
+	}
+	return s.table(cmd.OutOrStdout(), cells, states...)
+}
+
+// Age is a time in two units at most.
+func Age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

@@ -1,0 +1,131 @@
+package tenant
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// completionTimeout bounds the look into Redis: a person waits at a prompt.
+	completionTimeout = time.Second
+	// completedTasks is how many tasks of a queue are offered, the newest ones.
+	completedTasks = 20
+)
+
+// completed are the flags whose values are names in Redis, by what these are called in usage lines.
+var completed = map[string]string{
+	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME", "topic": "TOPIC",
+}
+
+var usageWord = regexp.MustCompile(`[A-Z]+(\|[A-Z]+)?`)
+
+// Complete lets the shell complete arguments and flags, of a command and those below it, by the words of their usage.
+func Complete(cmd *cobra.Command, env cli.Environment) {
+	for _, sub := range cmd.Commands() {
+		Complete(sub, env)
+	}
+	use, _, _ := strings.Cut(cmd.Use, " | ")
+	if words := usageWord.FindAllString(use, -1); len(words) > 0 && cmd.Flag("lang") == nil { // `plugin new` takes new names
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return candidates(cmd, env, words[min(len(args), len(words)-1)])
+		}
+	}
+	register := func(flag *pflag.Flag) {
+		word, _ := pflag.UnquoteUsage(flag)
+		if name, ok := completed[flag.Name]; ok {
+			word = name
+		}
+		fixed, isChoice := flag.Value.(interface{ Words() []string })
+		_ = cmd.RegisterFlagCompletionFunc(flag.Name, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			switch {
+			case isChoice:
+				return fixed.Words(), cobra.ShellCompDirectiveNoFileComp
+			case word == "FILE":
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return candidates(cmd, env, word)
+		}) // fails only if the flag has one already
+	}
+	cmd.LocalNonPersistentFlags().VisitAll(register)
+	cmd.PersistentFlags().VisitAll(register)
+}
+
+// candidates are what a word of a usage line may stand for.
+func candidates(cmd *cobra.Command, env cli.Environment, word string) ([]string, cobra.ShellCompDirective) {
+	switch word {
+	case "FILE", "DIR|FILE": // of a plugin
+		return []string{manifest.ModuleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
+	case "DIR":
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	look, ok := lookups[word]
+	if !ok || cli.ApplySettings(cmd, env) != nil || cmd.Flag("tenant") == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	client, err := dial(cmd, env, queue.Config{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	return look(ctx, client), cobra.ShellCompDirectiveNoFileComp
+}
+
+// lookups find the names in Redis that words of usage lines stand for. On an error they offer what they have.
+var lookups = map[string]func(context.Context, admin.Tenant) []string{
+	"TENANT":       offer(admin.Tenant.Tenants, func(tenant string) string { return tenant }),
+	"QUEUE":        queueNames,
+	"ID":           taskIDs,
+	"DEPENDENCY":   taskIDs,
+	"LISTENER":     offer(admin.Tenant.Nodes, func(n admin.Node) string { return n.Listener }),
+	"TOPIC":        offer(admin.Tenant.Topics, func(t admin.Topic) string { return t.Topic }),
+	"SUBSCRIPTION": offer(admin.Tenant.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
+	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
+	"BUCKET":       offer(admin.Tenant.Buckets, func(b admin.Bucket) string { return b.Bucket }),
+	"NAME":         pluginNames,
+	"NAME|DIGEST":  pluginNames,
+}
+
+var pluginNames = offer(admin.Tenant.Plugins, func(p host.Plugin) string { return p.Plugin })
+
+func offer[T any](read func(admin.Tenant, context.Context) ([]T, error), name func(T) string) func(context.Context, admin.Tenant) []string {
+	return func(ctx context.Context, client admin.Tenant) (found []string) {
+		all, _ := read(client, ctx)
+		for _, one := range all {
+			found = append(found, name(one))
+		}
+		return found
+	}
+}
+
+func queueNames(ctx context.Context, client admin.Tenant) []string {
+	queues, _ := client.Queues(ctx)
+	return slices.Sorted(maps.Keys(queues))
+}
+
+func taskIDs(ctx context.Context, client admin.Tenant) (found []string) {
+	for _, name := range queueNames(ctx, client) {
+		tasks, err := client.List(ctx, &admin.Filter{Queue: name}, 0, completedTasks)
+		if err != nil {
+			break
+		}
+		for _, task := range tasks {
+			found = append(found, task.ID+"\t"+name+" "+string(task.Status))
+		}
+	}
+	return found
+}

@@ -1,0 +1,316 @@
+package tenant
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// chunkTasks and chunkBytes bound what is read ahead and written together.
+	chunkTasks = 960
+	chunkBytes = 4 << 20
+	// maxLine bounds a line; what is left of a longer one is skipped.
+	maxLine = 64 << 20
+)
+
+// taskFile is the file of `quern enqueue --file`. A goroutine reads it while the tasks that it has read are written.
+type taskFile struct {
+	queue, id string
+	options   queue.Options
+	skip      int // lines
+	batch     *batch
+	reader    *bufio.Reader
+	size      int64 // of a regular file, else 0
+}
+
+// chunk is some lines of the file.
+type chunk struct {
+	specs   []queue.Spec
+	numbers []int   // of their lines
+	bad     []error // of the lines that are no tasks
+	lines   int     // of the file up to the end of the chunk
+	bytes   int64   // likewise
+	err     error   // why nothing follows; io.EOF at the end
+}
+
+// fileSummary is what became of the lines. lacking counts tasks that too few replicas have.
+type fileSummary struct{ lines, enqueued, existed, refused, lacking int }
+
+// enqueueFile enqueues a task for each line of a file.
+func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, name string, json bool) error {
+	if err := queue.ValidQueue(name); err != nil {
+		return err
+	}
+	if _, err := client.Clock(cmd.Context()); err != nil {
+		return err
+	}
+	f := &taskFile{queue: name, id: o.task.ID, options: o.task, skip: o.skip}
+	if o.then != "" {
+		f.options.When = ""
+	}
+	if f.id == "" {
+		f.id = queue.NewID()
+		cli.Note(cmd, "the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s", f.id, cli.ShellWord(f.id))
+	}
+	input := cmd.InOrStdin()
+	if o.file != "-" {
+		file, err := os.Open(o.file)
+		if err != nil {
+			return cli.Usagef("--file: %w: name a file of JSON lines, or - for stdin", err)
+		}
+		defer file.Close()
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			f.size = info.Size()
+		}
+		input = file
+	} else if show.IsTerminal(input) {
+		cli.Note(cmd, "reading tasks from the terminal; Ctrl-D ends them")
+	}
+	f.reader = bufio.NewReaderSize(input, 1<<18)
+
+	if o.then != "" {
+		f.batch = &batch{client.Queue(o.then), f.id + "-then"}
+		if err := f.batch.begin(cmd.Context(), []byte(o.thenInput), o.task.When); err != nil {
+			return err
+		}
+	}
+	var done fileSummary
+	again := func(err error) error {
+		return cli.Refusedf("stopped after line %d: %w: go on with the same command and --id %s --skip %d", done.lines, err, f.id, done.lines)
+	}
+	err := interruptibly(cmd, func() error { return f.enqueue(cmd, client, &done) }, func() error { return again(errors.New("interrupted")) })
+	if _, told := errors.AsType[*cli.ExitError](err); told {
+		return err
+	} else if err != nil {
+		return again(cli.Explain(err))
+	}
+	v := show.View{
+		{"id", "", f.id},
+		{"tenant", "", client.Tenant()},
+		{"queue", "", name},
+		{"lines", "", done.lines},
+		{"enqueued", "", done.enqueued},
+		{"existed", "", done.existed},
+		{"refused", "", done.refused},
+		{"not_replicated", "", show.Given(done.lacking)},
+	}
+	if f.batch != nil {
+		v = append(v, show.Field{"then", "", f.batch.id})
+	}
+	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed, done.refused)
+	if err := show.Line(cmd, json, v, line); err != nil {
+		return err
+	}
+	if done.lacking > 0 {
+		return cli.Refusedf("%d tasks are enqueued, but fewer than %d replicas confirmed them: see Redis's `INFO replication`, or ask for fewer with --replicas", done.lacking, o.replicas)
+	}
+	if done.refused == 0 {
+		return nil
+	}
+	return cli.Usagef("%d lines are refused: correct them in place, neither adding nor removing lines, and repeat the command with --id %s, which enqueues only what is missing",
+		done.refused, f.id)
+}
+
+// maxBadLines is how many refused lines are reported one by one: in a file of another format all are.
+const maxBadLines = 20
+
+// enqueue enqueues what read sends, and counts it in done, also when it fails.
+func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSummary) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	chunks := make(chan chunk)
+	go f.read(ctx, chunks) // a read of a terminal or a pipe cannot be ended: the program's end does
+	progress, begun := show.NewProgress(cmd.ErrOrStderr()), time.Now()
+	told := 0
+	defer func() {
+		if progress.Clear(); told > maxBadLines {
+			cli.Note(cmd, "%d more lines are refused", told-maxBadLines)
+		}
+	}()
+	for {
+		var next chunk
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case next = <-chunks:
+		}
+		refuse := func(bad error) {
+			done.refused++
+			if told++; told <= maxBadLines {
+				progress.Clear()
+				fmt.Fprintln(cmd.ErrOrStderr(), show.OneLine(bad.Error()))
+			}
+		}
+		for _, bad := range next.bad {
+			refuse(bad)
+		}
+		receipts, enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, connect.OutageTimeout)
+		var wanted []queue.Receipt
+		for i, receipt := range receipts {
+			if !receipt.Taken {
+				wanted = append(wanted, receipt)
+				continue
+			}
+			why := errors.New("its ID is taken")
+			if told < maxBadLines { // else it is not told
+				why = fmt.Errorf("line %d: %s: give it another id", next.numbers[i], existing(ctx, client, receipt, f.queue))
+			}
+			refuse(why)
+		}
+		if f.batch != nil && len(receipts) == len(next.specs) && (err == nil || errors.Is(err, queue.ErrNotReplicated)) {
+			err = cmp.Or(f.batch.add(ctx, wanted), err)
+		}
+		if lacking, ok := errors.AsType[*queue.NotReplicatedError](err); ok {
+			done.lacking += len(lacking.IDs)
+		} else if err != nil {
+			return err
+		}
+		done.lines, done.enqueued, done.existed = next.lines, done.enqueued+enqueued, done.existed+len(wanted)-enqueued
+		if next.err != nil {
+			if errors.Is(next.err, io.EOF) {
+				return f.batch.end(ctx, done.refused)
+			}
+			return fmt.Errorf("read --file: %w", next.err)
+		}
+		part := ""
+		if f.size > 0 {
+			part = fmt.Sprintf(", %d %%", 100*next.bytes/f.size)
+		}
+		progress.Show("%d lines, %.0f tasks/s%s", done.lines, show.Rate(done.enqueued+done.existed, time.Since(begun)), part)
+	}
+}
+
+// enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
+func enqueueChunk(ctx context.Context, q admin.QueueHandle, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
+	if len(specs) == 0 {
+		return nil, 0, nil
+	}
+	away, err := connect.ThroughOutage(ctx, outage, func() (err error) {
+		receipts, err = q.EnqueueMany(ctx, specs)
+		return err
+	})
+	if _, lacking := errors.AsType[*queue.NotReplicatedError](err); err != nil && !lacking {
+		return nil, 0, err
+	}
+	for i, receipt := range receipts {
+		// After an outage it may be this very command that enqueued it.
+		if !receipt.Existed || away && receipt.ID == specs[i].ID && !receipt.Taken {
+			enqueued++
+		}
+	}
+	return receipts, enqueued, err
+}
+
+// batch is the task that waits for all tasks of a file. It is open until the whole file is enqueued.
+type batch struct {
+	then admin.QueueHandle
+	id   string
+}
+
+// begin makes the task, unless an earlier run of the command did.
+func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) error {
+	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: queue.Options{ID: b.id, When: when, Open: true}}})
+	return err
+}
+
+// end closes the task, unless some lines were refused: once corrected, they are added as well.
+func (b *batch) end(ctx context.Context, refused int) error {
+	if b == nil || refused > 0 {
+		return nil
+	}
+	_, err := connect.ThroughOutage(ctx, connect.OutageTimeout, func() error { return b.then.Close(ctx, b.id) })
+	return err
+}
+
+// add makes it wait for tasks.
+func (b *batch) add(ctx context.Context, receipts []queue.Receipt) error {
+	ids := make([]string, len(receipts))
+	for i, receipt := range receipts {
+		ids[i] = receipt.ID
+	}
+	_, err := connect.ThroughOutage(ctx, connect.OutageTimeout, func() error { return b.then.Await(ctx, b.id, ids...) })
+	return err
+}
+
+// read sends the lines of the file until ctx ends. It sends what it has before it blocks.
+func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
+	var next chunk
+	size := 0
+	for next.err == nil {
+		line, long, err := f.line()
+		if next.err = err; err != nil && !errors.Is(err, io.EOF) {
+			line, long = nil, false // a part of one
+		}
+		next.bytes += int64(len(line))
+		if len(line) > 0 || long {
+			next.lines++
+		}
+		if spec, err := f.spec(next.lines, line, long); err != nil {
+			next.bad = append(next.bad, fmt.Errorf("line %d: %w", next.lines, err))
+		} else if spec != nil {
+			next.specs, next.numbers, size = append(next.specs, *spec), append(next.numbers, next.lines), size+len(spec.Parameters)
+		}
+		buffered, _ := f.reader.Peek(f.reader.Buffered())
+		if next.err == nil && len(next.specs) < chunkTasks && len(next.bad) < chunkTasks && size < chunkBytes && bytes.IndexByte(buffered, '\n') >= 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case chunks <- next:
+		}
+		next, size = chunk{lines: next.lines, bytes: next.bytes, err: next.err}, 0
+	}
+}
+
+// line is the next line with its end, without its rest if it is too long.
+func (f *taskFile) line() (line []byte, long bool, err error) {
+	for {
+		part, err := f.reader.ReadSlice('\n')
+		if long = long || len(line)+len(part) > maxLine; !long {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, long, err
+		}
+	}
+}
+
+// spec is the task of a line, nil for an empty one or one to skip.
+func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error) {
+	if number == 1 {
+		line = bytes.TrimPrefix(line, []byte("\ufeff")) // of an editor on Windows
+	}
+	switch line = bytes.TrimSpace(line); {
+	case number <= f.skip || len(line) == 0 && !long:
+		return nil, nil
+	case long:
+		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), cli.ShellWord(f.queue))
+	}
+	options := f.options
+	options.ID = fmt.Sprintf("%s-%d", f.id, number)
+	spec, err := parseLine(line, options)
+	if err == nil {
+		err = (&queue.Child{Queue: f.queue, Spec: spec}).Validate()
+	}
+	if err != nil {
+		return nil, cli.TrimInvalid(err)
+	}
+	return &spec, nil
+}

@@ -1,0 +1,66 @@
+package tenant
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// inStore adds the remedy to errors of the tenant's store.
+func inStore(run clientRun) clientRun {
+	return func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		err := run(cmd, client, args, json)
+		switch {
+		case errors.Is(err, service.ErrInvalid):
+			return cli.WrongUsage(err)
+		case errors.Is(err, service.ErrNotFound):
+			return cli.Refusedf("%w: see `quern kv ls %s`", err, cli.ShellWord(args[0]))
+		}
+		return err
+	}
+}
+
+func newKVLs(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls [BUCKET]", Aliases: []string{"list"}, Short: "List the tenant's buckets, or the keys of one", Args: cli.Arguments(0, 1)}
+	prefix := cmd.Flags().String("prefix", "", "only keys with this prefix")
+	after := cmd.Flags().String("after", "", "only keys after this one")
+	limit := 100
+	option.Number(cmd.Flags(), &limit, "limit", "most keys to list, up to 1000", 1, kv.MaxList, "use 1 to 1000")
+	return printing(env, cmd, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		if len(args) > 0 {
+			keys, err := client.Keys(cmd.Context(), args[0], *prefix, *after, limit)
+			if err != nil {
+				return err
+			}
+			return list(cmd, client, json, append([]string{}, keys...), "KEY", show.Rows(keys, func(key *string) show.View { return show.Row(*key) }))
+		}
+		buckets, err := client.Buckets(cmd.Context())
+		if err != nil && len(buckets) == 0 {
+			return err // else one damaged bucket does not hide the others
+		}
+		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", show.Rows(buckets, func(b *admin.Bucket) show.View {
+			return show.Row(b.Tenant, b.Bucket, b.Keys, b.Bytes, show.Given(b.Quota))
+		})), err)
+	}))
+}
+
+func newKVGet(env cli.Environment) *cobra.Command {
+	return &cobra.Command{
+		Use: "get BUCKET KEY", Short: "Print the bytes of a value", Args: cli.Arguments(2, 2),
+		RunE: withClient(env, nil, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+			value, err := client.Value(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(value)
+			return err
+		})),
+	}
+}

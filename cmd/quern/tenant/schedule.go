@@ -1,0 +1,321 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// shownTicks is how many future ticks `schedule show` prints.
+const shownTicks = 5
+
+// maxScheduleFile bounds the file of `schedule sync`.
+const maxScheduleFile = 8 << 20
+
+// ticks are times in the zone of a schedule.
+type ticks []time.Time
+
+func (t ticks) String() string {
+	words := make([]string, len(t))
+	for i, tick := range t {
+		words[i] = tick.Format("Mon 2006-01-02 15:04:05 MST")
+	}
+	return strings.Join(words, ", ")
+}
+
+// scheduleView is a schedule as `schedule show` prints it to people.
+func scheduleView(s *queue.Schedule) show.View {
+	next, err := host.NextTicks(s, shownTicks)
+	o, problem := s.Options, any(nil)
+	if err != nil {
+		problem = err.Error()
+	}
+	var priority any
+	if o.Priority != nil {
+		priority = *o.Priority
+	}
+	return append(show.Lines(
+		"schedule", s.ID, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "owner", s.Owner,
+		"paused", show.Moment(s.Paused), "error", problem, "next", ticks(next), "last", show.Moment(s.Last),
+		"last task", s.LastID, "fired", s.Fired, "skipped", s.Skipped, "missed ticks", s.MissedTicks,
+		"missed", string(s.Missed), "max missed", show.Given(s.MaxMissed),
+		"window", show.Given(show.Span(s.Window)), "overlap", string(s.Overlap), "priority", priority,
+		"timeout", show.Given(show.Span(o.Timeout)), "max attempts", attemptsWord(o.Retry.MaxAttempts),
+		"", retryView(o.Retry), "labels", show.Pairs(o.Labels), "created", show.Moment(s.Created),
+		"updated", show.Moment(s.Updated), "plugin absent since", show.Moment(s.Absent),
+	), bytesView("parameters", s.Parameters)...)
+}
+
+const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIRED SKIPPED MISSED-TICKS"
+
+func newScheduleLs(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks", Args: cli.Arguments(0, 0)}
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+		all, err := client.Schedules(cmd.Context())
+		if err != nil {
+			return err
+		}
+		shapes, rows := make([]admin.Schedule, len(all)), make([]show.View, len(all))
+		for i, s := range all {
+			shapes[i] = admin.NewSchedule(client.Tenant(), s)
+			next, err := host.NextTicks(s, 1)
+			when := ticks(next).String()
+			switch {
+			case err != nil:
+				when = err.Error()
+			case !s.Absent.IsZero():
+				when = "none: no manifest of a live host has it"
+			}
+			rows[i] = show.Row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, !s.Paused.IsZero(), when, show.Moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
+		}
+		return list(cmd, client, json, shapes, scheduleHeading, rows)
+	})
+}
+
+func newScheduleShow(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "show SCHEDULE", Short: "Show a schedule and its next ticks", Args: cli.Arguments(1, 1)}
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		return showSchedule(cmd, client, args[0], json)
+	})
+}
+
+func showSchedule(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
+	s, err := client.Schedule(cmd.Context(), id)
+	if err != nil {
+		return scheduleError(err)
+	}
+	if json {
+		return show.JSON(cmd.OutOrStdout(), admin.NewSchedule(client.Tenant(), s))
+	}
+	return show.Print(cmd, false, scheduleView(s))
+}
+
+// scheduleError adds the remedy.
+func scheduleError(err error) error {
+	switch {
+	case errors.Is(err, queue.ErrNoSchedule):
+		return cli.Refusedf("%w: see `quern schedule ls`", err)
+	case errors.Is(err, queue.ErrOwned):
+		return cli.Refusedf("%w: change it there, in the plugin's manifest or the file; or delete one that was made by hand, or whose file is no more: see `quern schedule ls`", err)
+	case errors.Is(err, queue.ErrOvertaken):
+		return cli.Refusedf("%w: sync this file again if it is the newer one", err)
+	case errors.Is(err, queue.ErrManySchedules):
+		return cli.Refusedf("%w: delete some", err)
+	}
+	return err
+}
+
+func newScheduleCreate(env cli.Environment) *cobra.Command {
+	s, parameters := queue.Schedule{Options: queue.Options{Priority: new(int)}, Missed: queue.MissedOne, Overlap: queue.OverlapAllow}, ""
+	cmd := &cobra.Command{
+		Use: "create SCHEDULE --queue QUEUE --cron EXPRESSION", Short: "Make a schedule, or change the one of that name",
+		Long: "Makes a schedule: at each tick of its cron expression one task is enqueued, however many hosts there are. A\n" +
+			"schedule of that name is changed within a second. The task of a tick has the ID SCHEDULE@SECOND and the\n" +
+			"schedule as its key.\n\n" +
+			"An expression has minute, hour, day of the month, month and day of the week, or six fields with the seconds\n" +
+			"first; or is @hourly, @daily, @weekly, @monthly, @yearly, or @every and a duration. L is the last day of a\n" +
+			"month, 15W the weekday nearest to the 15th, MON#1 the first Monday. Where clocks are set, a schedule that\n" +
+			"names hours has its tick once a day; one whose hour is * goes on without regard to the clock.",
+		Example: "  quern schedule create nightly --queue reports --cron '30 6 * * MON-FRI' --timezone Europe/Berlin\n" +
+			"  quern schedule create poll --queue fetch --cron '@every 90s' --overlap skip --parameters '{\"page\": 1}'",
+		Args: cli.Arguments(1, 1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.Queue, "queue", "", "`QUEUE` that gets the tasks")
+	f.StringVar(&s.Cron, "cron", "", "cron `EXPRESSION`, such as '30 6 * * *', @daily or '@every 90s'")
+	f.StringVar(&s.Timezone, "timezone", "", "by whose clock, such as Europe/Berlin (default UTC)")
+	f.StringVar(&parameters, "parameters", "", "`PARAMETERS` of each task; - reads stdin")
+	option.Choice(f, &s.Missed, "missed", "which ticks are fired that came while no host ran: skip (none), one (the last) or all (the last --max-missed)", "skip", "one", "all")
+	option.Count(f, &s.MaxMissed, "max-missed", "with --missed all: how many at most (default 100)")
+	option.Lasting(f, &s.Window, "window", "fire no tick that was missed longer ago")
+	option.Choice(f, &s.Overlap, "overlap", "what becomes of a tick before the task of the last one has finished: skip, queue (it waits, and of several those that --missed names) or allow", "skip", "queue", "allow")
+	f.IntVar(s.Options.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first")
+	option.Lasting(f, &s.Options.Timeout, "timeout", "longest time of one attempt")
+	option.Attempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")
+	option.Lasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
+	option.Pairs(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
+	cli.NotSettings(f, "max-attempts")
+	output := option.Output(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.ID = args[0]
+		if s.Queue == "" || s.Cron == "" {
+			return cli.Usagef("schedule %s: give --queue QUEUE and --cron EXPRESSION, such as --cron '30 6 * * *'", show.Shorten(s.ID, 100, "…"))
+		}
+		if *s.Options.Priority == queue.DefaultPriority {
+			s.Options.Priority = nil
+		}
+		if _, err := cron.Parse(s.Cron, s.Timezone); err != nil {
+			return cli.WrongUsage(err)
+		}
+		var err error
+		if parameters != "" {
+			if s.Parameters, err = cli.ReadParameters([]string{parameters}, cmd, cli.MaxParameters); err != nil {
+				return err
+			}
+		}
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+			put, err := client.PutSchedule(cmd.Context(), s, false)
+			if err != nil {
+				return scheduleError(err)
+			}
+			if json {
+				return showSchedule(cmd, client, s.ID, true)
+			}
+			stored, err := client.Schedule(cmd.Context(), s.ID)
+			if err != nil {
+				return err
+			}
+			line := fmt.Sprintf("%s: %s", s.ID, put)
+			if next, _ := host.NextTicks(stored, 1); len(next) > 0 {
+				line += ", next " + ticks(next).String()
+			}
+			if err := show.Line(cmd, false, nil, line); err != nil {
+				return err
+			}
+			warnUnserved(cmd, client, s.Queue)
+			return nil
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// newScheduleAct makes a command that changes a schedule.
+func newScheduleAct(env cli.Environment, use, short string, do func(client admin.Tenant, ctx context.Context, id string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1),
+		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+			return scheduleError(do(client, cmd.Context(), args[0]))
+		}),
+	}
+}
+
+func newSchedulePause(env cli.Environment) *cobra.Command {
+	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", admin.Tenant.PauseSchedule)
+}
+
+func newScheduleResume(env cli.Environment) *cobra.Command {
+	return newScheduleAct(env, "resume", "End a pause; its ticks never come", admin.Tenant.ResumeSchedule)
+}
+
+func newScheduleDelete(env cli.Environment) *cobra.Command {
+	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(client admin.Tenant, ctx context.Context, id string) error {
+		s, err := client.Schedule(ctx, id)
+		if err != nil {
+			return err
+		}
+		if plugin := s.PluginOwner(); plugin != "" && s.Absent.IsZero() {
+			return cli.Refusedf("schedule %s belongs to the plugin %s, whose hosts would make it again: pause it with `quern schedule pause %s`, or take it out of the manifest", id, plugin, id)
+		}
+		return client.DeleteSchedule(ctx, id, s.Owner)
+	})
+}
+
+func newScheduleRun(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID", Args: cli.Arguments(1, 1)}
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		id, err := client.RunSchedule(cmd.Context(), args[0])
+		if err != nil {
+			return scheduleError(err)
+		}
+		return show.Line(cmd, json, show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
+	})
+}
+
+func newScheduleSync(env cli.Environment) *cobra.Command {
+	owner, dry := "file", false
+	cmd := &cobra.Command{
+		Use: "sync FILE", Short: "Make the schedules of a YAML file the only ones of their owner",
+		Long: "Stores the schedules of a YAML file, and deletes the others of the same --owner, so that the file is the whole\n" +
+			"list. Schedules that were made by hand, or that plugins have in their manifests, are not touched. The file has\n" +
+			"the list schedules; each entry has a name, a queue, a cron expression, and what else a manifest's schedule has.\n" +
+			"A file with a mistake changes nothing. - reads stdin.",
+		Args: cli.Arguments(1, 1),
+	}
+	cmd.Flags().StringVar(&owner, "owner", owner, "whose schedules these are: one name for each file")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
+	output := option.Output(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		all, err := readSchedules(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		if err := manifest.CheckWord(owner); err != nil || owner == queue.ScheduleByHand {
+			return cli.Usagef("--owner %q: use a word other than %s", owner, queue.ScheduleByHand)
+		}
+		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
+			if err != nil {
+				return scheduleError(err)
+			}
+			warnUnservedSchedules(cmd, client, all, append(sync.New, sync.Changed...))
+			var rows []show.View
+			for _, part := range []struct {
+				what string
+				ids  []string
+			}{{"new", sync.New}, {"changed", sync.Changed}, {"same", sync.Same}, {"deleted", sync.Deleted}} {
+				for _, id := range part.ids {
+					rows = append(rows, show.View{{"id", "schedule", id}, {"end", "end", part.what}})
+				}
+			}
+			return show.Table(cmd, json, rows, "SCHEDULE END", rows)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// mostWarned is how many queues of a file are looked at.
+const mostWarned = 20
+
+// warnUnservedSchedules warns of the queues of some schedules that no host serves.
+func warnUnservedSchedules(cmd *cobra.Command, client admin.Tenant, all []queue.Schedule, ids []string) {
+	var names []string
+	for _, s := range all {
+		if slices.Contains(ids, s.ID) && !slices.Contains(names, s.Queue) && len(names) < mostWarned {
+			names = append(names, s.Queue)
+			warnUnserved(cmd, client, s.Queue)
+		}
+	}
+}
+
+// readSchedules reads the file of `schedule sync`.
+func readSchedules(cmd *cobra.Command, path string) ([]queue.Schedule, error) {
+	in, name := cmd.InOrStdin(), "stdin"
+	if path != "-" {
+		file, err := os.Open(filepath.Clean(path))
+		if err != nil {
+			return nil, cli.Usagef("%w: name a YAML file that this user may read", err)
+		}
+		defer file.Close()
+		in, name = file, path
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxScheduleFile+1))
+	if err != nil {
+		return nil, cli.Usagef("%w: name a YAML file, or - for stdin", err)
+	}
+	declared, err := manifest.ParseSchedules(name, data)
+	if err != nil {
+		return nil, cli.WrongUsage(err)
+	}
+	all := make([]queue.Schedule, len(declared))
+	for i, s := range declared {
+		all[i] = host.ScheduleOf(s)
+	}
+	return all, nil
+}

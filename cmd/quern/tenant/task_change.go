@@ -1,0 +1,313 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// mostIDs is how many tasks one command line may name.
+const mostIDs = 1000
+
+// taskAction changes one task.
+type taskAction func(context.Context, admin.Tenant, *queue.Task) error
+
+// taskErrors collects the errors of several tasks. It prints each but the last, which the command returns: an error of
+// one task does not stop the others.
+type taskErrors struct {
+	cmd  *cobra.Command
+	last error
+}
+
+func (e *taskErrors) add(err error) {
+	if err == nil {
+		return
+	}
+	if e.last != nil {
+		cli.Report(cli.WithHints(e.cmd, e.last), e.cmd.ErrOrStderr())
+	}
+	e.last = err
+}
+
+// withTasks wraps a command that changes the tasks of its arguments, until Redis is away. If an ID is invalid, it
+// changes none. after, unless it is nil, is called when each task was changed.
+func withTasks(env cli.Environment, do taskAction, after func(*taskErrors, admin.Tenant)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, ids []string) error {
+		for _, id := range ids {
+			if err := queue.ValidID(id); err != nil {
+				return err
+			}
+		}
+		return withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
+			ctx, errs := cmd.Context(), &taskErrors{cmd: cmd}
+			for _, id := range ids {
+				task, err := findTask(ctx, client, id) // to learn its queue
+				if err == nil {
+					err = do(ctx, client, task)
+				}
+				errs.add(err)
+				if queue.IsUnavailable(err) || ctx.Err() != nil {
+					break
+				}
+			}
+			if after != nil {
+				after(errs, client)
+			}
+			return errs.last
+		})(cmd, ids)
+	}
+}
+
+func newTaskDelete(env cli.Environment) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs),
+		RunE: withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+			err := client.Queue(task.Queue).Delete(ctx, task.ID)
+			if errors.Is(err, queue.ErrStatus) {
+				return cli.Refusedf("task %s is %s: only complete and failed tasks can be deleted; cancel it first with `quern task cancel %s`",
+					task.ID, task.Status, cli.ShellWord(task.ID))
+			}
+			return err
+		}, nil),
+	}
+}
+
+func newTaskCancel(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cancel ID...", Short: "Cancel waiting tasks, and stop running ones",
+		Long: "Cancels tasks. A waiting task fails at once, with the reason cancelled. A running one is stopped by its\n" +
+			"host; the command waits until it has ended. A Python listener cannot stop a task: that is refused.\n\n" +
+			"With --dependents also what waits for it, directly or not; with --flow also what these wait for: all\n" +
+			"that is connected. Tasks that wait for others are cancelled first, so that none of them starts.",
+		Args: cli.Arguments(1, mostIDs),
+	}
+	dependents := cmd.Flags().Bool("dependents", false, "cancel also all tasks that wait for it, directly or not")
+	flow := cmd.Flags().Bool("flow", false, "cancel also all tasks that it waits for, what waits for those, and so on")
+	noWait := cmd.Flags().Bool("no-wait", false, "do not wait until running tasks have ended")
+	var timeout time.Duration
+	option.Duration(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait for each at most (default without end)")
+	var running []string
+	run := withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+		if *dependents || *flow {
+			stopped, err := cancelFlow(cmd, client, task.ID, *flow)
+			if !*noWait {
+				running = append(running, stopped...)
+			}
+			return err
+		}
+		done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
+		if errors.Is(err, queue.ErrStatus) {
+			return notCancelled(ctx, client, task)
+		}
+		if err == nil && !done && !*noWait {
+			running = append(running, task.ID)
+		}
+		return err
+	}, func(errs *taskErrors, client admin.Tenant) {
+		for _, id := range running {
+			errs.add(awaitCancelled(cmd.Context(), client, id, timeout))
+		}
+	})
+	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+		if *noWait && cmd.Flags().Changed("wait-timeout") {
+			return cli.Usagef("both --no-wait and --wait-timeout: give one of them")
+		}
+		return run(cmd, ids)
+	}
+	return cmd
+}
+
+// cancelFlow cancels a task and those connected with it, prints how many, and returns those that are being stopped.
+func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) (running []string, err error) {
+	done, err := client.CancelFlow(cmd.Context(), id, whole)
+	if err != nil {
+		return nil, err
+	}
+	cli.Note(cmd, "%d tasks are cancelled, %d run and are being stopped, %d had ended", done.Cancelled, len(done.Running), done.Finished)
+	if len(done.Python) > 0 {
+		err = cli.Refusedf("%d tasks run on Python listeners, which cannot stop them, such as %s: end its process there, then `quern node reclaim`",
+			len(done.Python), done.Python[0])
+	}
+	return done.Running, err
+}
+
+// notCancelled explains why a task could not be cancelled: it is finished by now, or a Python listener has it.
+func notCancelled(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+	task, err := client.Task(ctx, task.ID)
+	switch {
+	case err != nil:
+		return err
+	case task.Status.Finished():
+		return cli.Refusedf("task %s is %s: only waiting and running tasks can be cancelled", task.ID, task.Status)
+	}
+	return cli.Refusedf("task %s runs on the Python listener %s, which cannot stop it: end its process there, then `quern node reclaim %s`",
+		task.ID, task.Node, cli.ShellWord(task.Node))
+}
+
+// awaitCancelled waits until a task that is being stopped has ended.
+func awaitCancelled(ctx context.Context, client admin.Tenant, id string, timeout time.Duration) error {
+	task, err := waitTask(ctx, client, id, timeout, connect.OutageTimeout)
+	switch {
+	case errors.Is(err, queue.ErrNoTask):
+		return nil // ended, and deleted since
+	case err != nil:
+		return err
+	case task.Reason != queue.ReasonCancelled:
+		return cli.Refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status, cli.ShellWord(id))
+	}
+	return nil
+}
+
+// failedTasks select failed tasks of a queue.
+type failedTasks struct {
+	taskFilter
+	queue string
+	limit int
+}
+
+func newTaskRetry(env cli.Environment) *cobra.Command {
+	var o failedTasks
+	cmd := &cobra.Command{
+		Use: "retry ID... | --queue QUEUE", Short: "Retry failed tasks: named ones, or many of a queue",
+		Long: "Retries failed tasks: they wait in their queue like new ones, with attempts and crashes counted from 0,\n" +
+			"and without a deadline that has passed. Either name tasks, or select among the failed ones of a queue,\n" +
+			"the oldest first; then it prints the ID of each that it retries. It selects cancelled tasks only with\n" +
+			"--reason cancelled.\n\n" +
+			"A task that failed because one that it waits for did, with the reason dependency, is not retried by\n" +
+			"itself: it waits again when that one is retried.\n\n" +
+			"A dead letter stands for a task that failed: to retry the one is to retry the other. The letters of a task\n" +
+			"that is retried are deleted, unless a handler works on them.",
+		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
+			"  quern task retry --queue mail --reason timeout --older-than 1h --limit 100",
+		Args: cli.Arguments(0, mostIDs),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
+	filters := append(o.flags(f, "failed"), "limit", "queue")
+	option.Count(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
+	named := withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+		retried, err := client.Retry(ctx, task.ID)
+		switch {
+		case errors.Is(err, queue.ErrUnique):
+			return notUnique(err)
+		case errors.Is(err, queue.ErrStatus) && retried != nil && retried.Status == queue.Failed:
+			return cli.Refusedf("%w", err)
+		case errors.Is(err, queue.ErrStatus) && retried != nil: // else the server says so
+			return cli.Refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
+		}
+		if err == nil && retried.ID != task.ID {
+			cli.Note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID, retried.ID, retried.Queue)
+		}
+		return err
+	}, nil)
+	selected := withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error { return o.retry(cmd, client) })
+	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+		filter := slices.IndexFunc(filters, f.Changed)
+		switch {
+		case len(ids) > 0 && filter >= 0:
+			return cli.Usagef("both tasks and --%s: name tasks, or select them with --queue", filters[filter])
+		case len(ids) > 0:
+			return named(cmd, ids)
+		case o.queue == "":
+			return cli.Usagef("neither tasks nor a queue: use `quern task retry ID...`, or --queue QUEUE for the failed tasks of one")
+		}
+		return selected(cmd, nil)
+	}
+	return cmd
+}
+
+// notUnique adds the remedy to the error of a task that is not unique.
+func notUnique(err error) error {
+	return cli.Refusedf("%w: wait until that one is finished, or cancel it", err)
+}
+
+// retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer
+// failed.
+func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
+	ids, err := o.find(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	retried, errs := 0, &taskErrors{cmd: cmd}
+	for _, id := range ids {
+		task, err := client.Retry(cmd.Context(), id)
+		switch {
+		case errors.Is(err, queue.ErrUnique):
+			err = notUnique(err)
+		case errors.Is(err, queue.ErrStatus), errors.Is(err, queue.ErrNoTask):
+			continue
+		}
+		errs.add(err)
+		if err == nil || errors.Is(err, queue.ErrLetterStays) {
+			retried++
+			if task != nil {
+				id = task.ID // of a dead letter: that of the task for which it stands
+			}
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
+				return fmt.Errorf("write ID of task %s: %w", id, err)
+			}
+		}
+		if queue.IsUnavailable(err) || cmd.Context().Err() != nil {
+			break
+		}
+	}
+	if retried == 0 && errs.last == nil {
+		cli.Note(cmd, "the queue %q has no such failed task, so nothing was retried", o.queue)
+	}
+	return errs.last
+}
+
+// find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the
+// list.
+func (o *failedTasks) find(ctx context.Context, client admin.Tenant) (ids []string, err error) {
+	f, since, until, err := o.filter(ctx, client, o.queue)
+	if err != nil {
+		return nil, err
+	}
+	f.Status, f.EndedSince, f.EndedUntil = string(queue.Failed), since, until
+	tasks, err := client.List(ctx, &f, 0, 0)
+	for _, task := range tasks {
+		if f.Reason != "" || task.Failure().Reason != queue.ReasonCancelled {
+			ids = append(ids, task.ID)
+		}
+	}
+	if err == nil && f.Reason == "" && since == 0 && until == 0 { // which letters that wait do not have
+		var letters []string
+		letters, err = waitingLetters(ctx, client, f)
+		ids = append(letters, ids...)
+	}
+	slices.Reverse(ids)
+	if o.limit > 0 {
+		ids = ids[:min(o.limit, len(ids))]
+	}
+	return ids, err
+}
+
+// waitingLetters lists the dead letters of a queue that nobody has handled, the newest first.
+func waitingLetters(ctx context.Context, client admin.Tenant, f admin.Filter) (ids []string, err error) {
+	if waiting, _, err := client.Queue(f.Queue).DeadLetters(ctx); err != nil || waiting == 0 {
+		return nil, err // else all that wait would be read
+	}
+	f.DeadLetters = true
+	for _, status := range []queue.Status{queue.Scheduled, queue.Pending} {
+		f.Status = string(status)
+		tasks, err := client.List(ctx, &f, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range tasks {
+			ids = append(ids, task.ID)
+		}
+	}
+	return ids, nil
+}

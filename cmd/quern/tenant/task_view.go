@@ -1,0 +1,191 @@
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// taskView is a task as `task show` prints it for people.
+func taskView(tenant string, t *queue.Task, history []queue.Attempt) show.View {
+	var labels show.View
+	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
+		labels = append(labels, show.Field{"", "label " + name, t.Labels[name]})
+	}
+	var headers show.View
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		if name != queue.HeaderTraceparent { // which has a line of its own
+			headers = append(headers, show.Field{"", "header " + name, t.Headers[name]})
+		}
+	}
+	progress := ""
+	if t.Progress > 0 {
+		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
+	}
+	return slices.Concat(
+		show.Lines("id", t.ID, "tenant", tenant, "queue", t.Queue, "status", statusText(t)),
+		bytesView("parameters", t.Parameters),
+		bytesView("result", t.Result),
+		failureView(t),
+		attemptsView(t),
+		show.Lines(
+			"crashes", show.Count(t.Crashes), "reschedules", show.Count(t.Reschedules),
+			"rejects", show.Count(t.Rejects), "run", show.Count(t.Run), "node", show.Given(t.Node),
+			"pid", show.Given(t.PID), "created", show.Moment(t.Created), "eta", show.Moment(t.ETA),
+			"reserved", show.Moment(t.ReservedAt), "started", show.Moment(t.StartedAt),
+			"finished", show.Moment(t.FinishedAt), "retried", show.Moment(t.RetriedAt),
+			"updated", show.Moment(t.Updated), "expires", show.Moment(t.Expires),
+			"deadline", show.Moment(t.Deadline), "timeout", show.Given(show.Span(t.Timeout)),
+			"", retryView(t.Retry), "waits for", afterText(t.After), "plugin", show.Given(t.Plugin),
+			"digest", show.Given(t.Digest), "version", show.Given(t.Version), "priority", t.Priority,
+			"progress", progress, "message", show.Given(t.Message), "key", show.Given(t.Key),
+		),
+		labels,
+		show.Lines(
+			"parent", show.Given(t.Parent), "depth", show.Given(t.Depth),
+			"traceparent", show.Given(t.Traceparent),
+		),
+		headers,
+		show.Lines(
+			"live id", show.Given(t.LiveID), "dead id", show.Given(t.DeadID),
+			"dead queue", show.Given(t.Dead), "dead error", show.Given(t.DeadError), "handled by", t.Handled,
+		),
+		historyView(history),
+	)
+}
+
+// statusText is the task's status for people.
+func statusText(t *queue.Task) string {
+	switch {
+	case t.Status == queue.Failed && t.Handled != "":
+		return "failed (handled)"
+	case t.Status == queue.Scheduled && t.After != nil && t.After.Blocked:
+		return "scheduled (waits for tasks)"
+	case t.CancelAsked:
+		return string(t.Status) + " (to be cancelled)"
+	}
+	return string(t.Status)
+}
+
+// failure is a failure that people see with all lines of its message.
+type failure queue.Failure
+
+func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
+
+// failureView is why the task failed, and its last error.
+func failureView(t *queue.Task) show.View {
+	var v show.View
+	if t.Status == queue.Failed {
+		f := t.Failure()
+		v = show.Lines(
+			"error", failure(f), "limit", f.Limit,
+			"stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID)),
+		)
+		for i, frame := range f.Backtrace {
+			v = append(v, show.Field{"", fmt.Sprintf("frame %d", i), frame})
+		}
+	}
+	if t.LastError != "" {
+		v = append(v, show.Field{"", "last error", failure((&queue.Task{Error: t.LastError}).Failure())})
+	}
+	return v
+}
+
+// attemptsView has the number of attempts so far and at most.
+func attemptsView(t *queue.Task) show.View {
+	most := t.MaxAttempts
+	if most == 0 && t.Retry.MaxAge > 0 {
+		most = t.Retry.Attempts()
+	}
+	text := show.Given(most)
+	if most == queue.Unlimited {
+		text = option.Unlimited
+	}
+	return show.Lines("attempts", show.Count(t.Attempts), "max attempts", text)
+}
+
+// retryView is a retry policy, without the attempts.
+func retryView(r queue.Retry) any {
+	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
+		return nil
+	}
+	var jitter any
+	if r.Jitter != nil {
+		jitter = *r.Jitter
+	}
+	return show.Lines(
+		"backoff", show.Given(r.Backoff), "backoff base", show.Given(show.Span(r.Base)),
+		"backoff min", show.Given(show.Span(r.Min)), "backoff max", show.Given(show.Span(r.Max)),
+		"jitter", jitter, "max age", show.Given(show.Span(r.MaxAge)),
+		"max reschedules", show.Given(r.MaxReschedules),
+	)
+}
+
+func afterText(a *queue.After) any {
+	if a == nil {
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d ended, %d failed; runs when %s", a.Ended, a.Of, a.Failed, map[queue.When]string{
+		queue.WhenComplete: "all are complete", queue.WhenEnded: "all have ended", queue.WhenAny: "one is complete", queue.WhenFailed: "one has failed",
+	}[a.When])
+	if a.Open {
+		text += "; open: more may be added, until `quern task await ID --close`"
+	}
+	return text
+}
+
+// mostDependencies is how many dependencies of a task are shown.
+const mostDependencies = 1000
+
+// dependenciesView names some of a task's dependencies, of which there are of in all.
+func dependenciesView(of int, some []queue.Dependency) show.View {
+	slices.SortStableFunc(some, func(a, b queue.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
+	var names []string
+	for _, d := range some[:min(len(some), 10)] {
+		if d.End != "" {
+			d.ID += " (" + d.End + ")"
+		}
+		names = append(names, d.ID)
+	}
+	if left := of - len(names); left > 0 {
+		names = append(names, fmt.Sprintf("%d more", left))
+	}
+	return show.Lines("dependencies", strings.Join(names, ", "))
+}
+
+// historyView has a line for each ended run: its outcome, duration, node and failure.
+func historyView(attempts []queue.Attempt) (v show.View) {
+	for _, a := range attempts {
+		line := a.Outcome
+		if !a.Started.IsZero() && !a.Ended.IsZero() {
+			line += fmt.Sprintf(" after %.1fs", a.Ended.Sub(a.Started).Seconds())
+		}
+		if a.Node != "" {
+			line += " on " + a.Node
+		}
+		if a.Failure != nil {
+			line += fmt.Sprintf(": (%s) %s", a.Failure.Reason, a.Failure.Headline())
+		}
+		v = append(v, show.Field{"", fmt.Sprintf("history %d", a.Run), line})
+	}
+	return v
+}
+
+// age is how long ago a time was.
+func age(t time.Time) string {
+	switch d := time.Since(t); {
+	case t.IsZero():
+		return ""
+	case d < 0:
+		return "now"
+	default:
+		return show.Age(d)
+	}
+}

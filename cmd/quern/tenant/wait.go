@@ -1,0 +1,230 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/admin"
+	apiclient "github.com/quern-project/quern/host/api/client"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// outageInterval is how often a waiting command checks Redis.
+const outageInterval = 3 * time.Second
+
+// waitFor waits for a task and writes its result to stdout, and nothing else.
+func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Duration) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { showWait(ctx, client, id, show.NewProgress(cmd.ErrOrStderr())) })
+	task, err := waitTask(cmd.Context(), client, id, timeout, connect.OutageTimeout)
+	stop()
+	watching.Wait()
+	switch {
+	case errors.Is(err, queue.ErrNoTask):
+		return cli.Refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls`", id)
+	case err != nil:
+		return err
+	case task.Status == queue.Failed:
+		failure := task.Failure()
+		return cli.TaskFailed(id, &failure)
+	}
+	return cli.WriteResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
+}
+
+// showWait shows a task's progress on a terminal, until ctx ends.
+func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Progress) {
+	defer line.Clear()
+	ticker := time.NewTicker(show.ProgressInterval)
+	defer ticker.Stop()
+	for begun := time.Now(); line.Shows(); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		task, err := client.Summary(ctx, id)
+		if err != nil {
+			continue // the wait itself tells of an outage
+		}
+		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
+		if task.Attempts > 0 {
+			text += fmt.Sprintf(", attempt %d", task.Attempts+1)
+		}
+		if task.Progress > 0 {
+			text += fmt.Sprintf(", %.0f %%", 100*task.Progress)
+		}
+		if task.Message != "" {
+			text += ", " + show.OneLine(task.Message)
+		}
+		line.Show("%s", text)
+	}
+}
+
+// waits is the part of admin.Tenant that a wait needs.
+type waits interface {
+	Clock(context.Context) (time.Time, error)
+	Wait(ctx context.Context, id string) (*queue.Task, error)
+}
+
+// waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
+// longer than outage, and at once if it is away from the start.
+func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*queue.Task, error) {
+	if timeout > 0 {
+		over := cli.Refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, cli.ShellWord(id))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
+		defer cancel()
+	}
+	if _, err := client.Clock(ctx); err != nil {
+		return nil, cli.Cause(ctx, err)
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		switch err := awaitOutage(ctx, client, outage); {
+		case err != nil && !queue.IsUnavailable(err):
+			giveUp(fmt.Errorf("cannot wait for task %s: %w", id, err))
+		case err != nil:
+			away := "Redis"
+			if _, ok := errors.AsType[*apiclient.ServerError](err); ok {
+				away = "the server"
+			}
+			giveUp(cli.Refusedf("cannot wait for task %s, %s has been away for %s: %w: continue with `quern task wait %s`", id, away, outage, err, cli.ShellWord(id)))
+		}
+	})
+	defer watching.Wait()
+	defer giveUp(nil)
+	task, err := client.Wait(ctx, id)
+	return task, cli.Cause(ctx, err)
+}
+
+// awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when
+// ctx ends.
+func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
+	ticker := time.NewTicker(min(outage, outageInterval))
+	defer ticker.Stop()
+	there := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		_, err := client.Clock(ctx)
+		switch {
+		case err == nil:
+			there = time.Now()
+		case ctx.Err() == nil && (time.Since(there) >= outage || cli.IsStatus(err, http.StatusUnauthorized) || cli.IsStatus(err, http.StatusForbidden)):
+			return err
+		}
+	}
+}
+
+// interruptibly runs run. On Ctrl-C it prints the error of interrupted, then ends the process by SIGINT, so that
+// a shell's loop ends as well.
+func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
+	if signal.Ignored(os.Interrupt) { // in the background of a script
+		return run()
+	}
+	before := cmd.Context()
+	ctx, stop := signal.NotifyContext(before, os.Interrupt)
+	defer stop()
+	cmd.SetContext(ctx)
+	err := run()
+	if err == nil || ctx.Err() == nil || before.Err() != nil {
+		return err
+	}
+	err = interrupted()
+	cli.Report(cli.WithHints(cmd, err), cmd.ErrOrStderr())
+	stop()
+	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {
+		<-time.After(time.Second) // another thread gets the signal
+	}
+	return err
+}
+
+// followInterval is the poll interval of `task logs -f`.
+const followInterval = 300 * time.Millisecond
+
+func newTaskLogs(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: cli.Arguments(1, 1)}
+	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
+	})
+}
+
+// printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
+func printLogs(ctx context.Context, w io.Writer, client admin.Tenant, id string, follow, json bool) error {
+	task, err := findTask(ctx, client, id)
+	if err != nil {
+		return err
+	}
+	id = task.ID
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	over := !follow || task.Status.Finished()
+	var waiting sync.WaitGroup
+	if !over {
+		waiting.Go(func() {
+			_, err := client.Wait(ctx, id)
+			ended <- err
+		})
+	}
+	defer waiting.Wait()
+	defer stop()
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	last := int64(0)
+	for {
+		if last, err = printLines(ctx, w, client, id, last, json); err != nil || over {
+			break
+		}
+		select {
+		case err = <-ended:
+			over = true
+		case <-ticker.C:
+		}
+		if err != nil {
+			break
+		}
+	}
+	if follow && errors.Is(err, queue.ErrNoTask) {
+		return nil // the task was deleted with its log
+	}
+	return err
+}
+
+// printLines prints the lines after a number, and returns the number of the last line.
+func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string, last int64, json bool) (int64, error) {
+	lines, err := client.Log(ctx, id, last)
+	if err != nil {
+		return last, err
+	}
+	for _, line := range lines {
+		if json {
+			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", show.Moment(admin.Moment(line.Time))}, {"line", "", line.Text}})
+		} else {
+			_, err = fmt.Fprintln(w, show.Escape(line.Text))
+		}
+		if err != nil {
+			return last, err
+		}
+		last = line.Number
+	}
+	return last, nil
+}

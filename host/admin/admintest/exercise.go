@@ -1,0 +1,386 @@
+// Package admintest has the contract of admin.Tenant as tests, which run over each of its implementations.
+package admintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// Open makes the tenant under test of a client and of the buckets of its handlers, until the test ends.
+type Open func(t *testing.T, client *queue.Client, store *kv.Store) admin.Tenant
+
+// bench is the tenant of one test, with the client behind it.
+type bench struct {
+	admin.Tenant
+	t      *testing.T
+	ctx    context.Context
+	client *queue.Client
+	store  *kv.Store
+	node   *queue.Node
+}
+
+// Exercise tests what each implementation must do.
+func Exercise(t *testing.T, open Open) {
+	for name, test := range map[string]func(*bench){
+		"tasks":         (*bench).tasks,
+		"changes":       (*bench).changes,
+		"flows":         (*bench).flows,
+		"queues":        (*bench).queues,
+		"topics":        (*bench).topics,
+		"subscriptions": (*bench).subscriptions,
+		"schedules":     (*bench).schedules,
+		"fleet":         (*bench).fleet,
+		"buckets":       (*bench).buckets,
+		"absent":        (*bench).absent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := queuetest.Shared(t).Client(t)
+			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: queuetest.Tenant()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			store := kv.New(rdb, client.Tenant())
+			b := &bench{Tenant: open(t, client, store), t: t, ctx: t.Context(), client: client, store: store, node: client.Node()}
+			b.must(b.node.Join(b.ctx))
+			test(b)
+		})
+	}
+}
+
+func (b *bench) must(errs ...error) {
+	b.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) is(what string, got, want any) {
+	b.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		b.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// refused checks that an error is the one that the contract names.
+func (b *bench) refused(what string, err, want error) {
+	b.t.Helper()
+	if !errors.Is(err, want) {
+		b.t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// enqueue makes tasks of these IDs in queue q.
+func (b *bench) enqueue(ids ...string) {
+	b.t.Helper()
+	specs := make([]queue.Spec, len(ids))
+	for i, id := range ids {
+		specs[i] = queue.Spec{Parameters: []byte("of " + id), Options: queue.Options{ID: id, Labels: map[string]string{"name": id}}}
+	}
+	receipts, err := b.Queue("q").EnqueueMany(b.ctx, specs)
+	b.must(err)
+	b.is("receipts", len(receipts), len(ids))
+}
+
+// run has the node run the next task of queue q: it fails with the message or, without one, completes.
+func (b *bench) run(message string) {
+	b.t.Helper()
+	batch := b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: "1.0.0"}})[0]
+	if batch.Err != nil || len(batch.Tasks) != 1 {
+		b.t.Fatalf("reserved %+v", batch)
+	}
+	settlement := queue.Settlement{Claim: batch.Tasks[0].Claim(), Result: []byte("done " + batch.Tasks[0].ID)}
+	if message != "" {
+		settlement.Failure = &queue.Failure{Reason: queue.ReasonError, Message: message}
+	}
+	errs, err := b.node.Settle(b.ctx, "q", []queue.Settlement{settlement})
+	b.must(append(errs, err)...)
+}
+
+func idsOf(tasks []*queue.Task) (ids []string) {
+	for _, task := range tasks {
+		ids = append(ids, task.ID)
+	}
+	return ids
+}
+
+func (b *bench) tasks() {
+	b.enqueue("one", "two", "three")
+	b.run("")
+	b.run("no")
+	one, err := b.Task(b.ctx, "one")
+	b.must(err)
+	b.is("a task", fmt.Sprintf("%s %s %s %s %s", one.Status, one.Parameters, one.Result, one.Version, one.Labels), "complete of one done one 1.0.0 map[name:one]")
+	two, err := b.Summary(b.ctx, "two")
+	b.must(err)
+	b.is("a summary", fmt.Sprintf("%s %s %q %q", two.Status, two.Failure().Message, two.Parameters, two.Result), `failed no "" ""`)
+	waited, err := b.Wait(b.ctx, "one")
+	b.must(err)
+	b.is("waited for", string(waited.Result), "done one")
+	history, err := b.History(b.ctx, two)
+	b.must(err)
+	b.is("history", fmt.Sprint(len(history), history[0].Outcome, history[0].Version), "1failed1.0.0")
+	all, err := b.List(b.ctx, &admin.Filter{Queue: "q"}, 0, 0)
+	b.must(err)
+	ids := idsOf(all)
+	some, err := b.List(b.ctx, &admin.Filter{Queue: "q"}, 1, 1)
+	b.must(err)
+	b.is("a page", idsOf(some), ids[1:2])
+	slices.Sort(ids)
+	b.is("all", ids, "[one three two]")
+	labelled, err := b.List(b.ctx, &admin.Filter{Queue: "q", Label: []string{"name=one"}}, 0, 10)
+	b.must(err)
+	b.is("labelled", idsOf(labelled), "[one]")
+	b.enqueue("5c92ebad-78be", "5c92ebad-3ac3", "5c92ebae-34ac")
+	found, err := b.FindTasks(b.ctx, "5c92ebad", 10)
+	b.must(err)
+	slices.Sort(found)
+	b.is("found", found, "[5c92ebad-3ac3 5c92ebad-78be]")
+	lines, err := b.Log(b.ctx, "one", 0)
+	b.must(err)
+	b.is("lines", len(lines), 0)
+}
+
+func (b *bench) changes() {
+	b.enqueue("one", "two", "three")
+	b.run("no")
+	q := b.Queue("q")
+	retried, err := b.Retry(b.ctx, "one")
+	b.must(err)
+	b.is("retried", retried.ID, "one")
+	_, err = b.Retry(b.ctx, "one")
+	b.refused("a task that waits is retried", err, queue.ErrStatus)
+	done, err := q.Cancel(b.ctx, "two")
+	b.must(err)
+	b.is("cancelled at once", done, true)
+	b.refused("a task that waits is deleted", q.Delete(b.ctx, "three"), queue.ErrStatus)
+	b.must(q.Delete(b.ctx, "two"))
+	b.run("")
+	purged, err := q.Purge(b.ctx, queue.PurgeOptions{Everything: true})
+	b.must(err)
+	b.is("purged", purged, 1)
+}
+
+func (b *bench) flows() {
+	_, err := b.Queue("q").EnqueueMany(b.ctx, []queue.Spec{
+		{Options: queue.Options{ID: "first"}}, {Options: queue.Options{ID: "next", After: []string{"first"}}}, {Options: queue.Options{ID: "open", Open: true}},
+	})
+	b.must(err)
+	dependencies, err := b.Dependencies(b.ctx, "next", 0, 10)
+	b.must(err)
+	b.is("dependencies", len(dependencies), 1)
+	tree, err := b.Tree(b.ctx, "first", queue.TreeOptions{Depth: 3, Width: 10, Total: 10})
+	b.must(err)
+	b.is("tree", fmt.Sprint(tree.ID, len(tree.Children), tree.Children[0].ID), "first1next")
+	b.must(b.Queue("q").Await(b.ctx, "open", "first"), b.Queue("q").Close(b.ctx, "open"))
+	cancelled, err := b.CancelFlow(b.ctx, "first", false)
+	b.must(err)
+	b.is("cancelled", cancelled.Cancelled, 3)
+}
+
+func (b *bench) queues() {
+	b.must(b.node.Register(b.ctx, "served"))
+	b.enqueue("one", "two")
+	b.run("")
+	known, err := b.Queues(b.ctx)
+	b.must(err)
+	b.is("queues", slices.Sorted(maps.Keys(known)), "[q served]")
+	b.is("listeners", known["served"], 1)
+	counts, err := b.QueueCounts(b.ctx, []string{"q", "unused"})
+	b.must(err)
+	b.is("counts", fmt.Sprint(counts[0].Queue, counts[0].Pending, counts[0].Complete, counts[1].Queue, counts[1].Pending), "q1 1unused0")
+	q := b.Queue("q")
+	b.must(q.Pause(b.ctx), q.SetLimit(b.ctx, 7))
+	limit, err := q.Limit(b.ctx)
+	b.must(err)
+	paused, err := admin.CountQueue(b.ctx, b, "q")
+	b.must(err)
+	b.is("paused with a limit", fmt.Sprint(paused.Paused, paused.Limit, limit), "true 7 7")
+	b.must(q.Resume(b.ctx))
+	for name, want := range map[string]bool{"served": true, "q": false} {
+		has, err := b.Queue(name).HasListener(b.ctx)
+		b.must(err)
+		b.is("a listener of "+name, has, want)
+	}
+	waiting, failed, err := q.DeadLetters(b.ctx)
+	b.must(err)
+	b.is("letters", waiting+failed, 0)
+	busiest, all, err := b.BusiestQueues(b.ctx, 1)
+	b.must(err)
+	b.is("busiest", fmt.Sprint(len(busiest), all), "1 2")
+}
+
+func (b *bench) topics() {
+	_, err := b.Subscribe(b.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q", Active: true})
+	b.must(err)
+	published, err := b.Publish(b.ctx, "orders", []byte("42"), queue.PublishOptions{ID: "p", Attributes: map[string]string{"type": "new"}})
+	b.must(err)
+	b.is("published", fmt.Sprint(published.ID, published.Existed, published.Subscribers), "pfalse 1")
+	again, err := b.Publish(b.ctx, "orders", []byte("43"), queue.PublishOptions{ID: "p"})
+	b.must(err)
+	b.is("published again", fmt.Sprint(again.Existed, again.Taken), "true true")
+	p, err := b.Publication(b.ctx, "p")
+	b.must(err)
+	b.is("a publication", fmt.Sprint(*p.Payload, p.Attributes, p.Summary), "42map[type:new] map[pending:1]")
+	list, err := b.Publications(b.ctx, "orders", 0, 10)
+	b.must(err)
+	b.is("publications", len(list), 1)
+	topics, err := b.Topics(b.ctx)
+	b.must(err)
+	b.is("topics", fmt.Sprint(len(topics), topics[0].Topic, topics[0].Published), "1orders1")
+	topic, err := b.Topic(b.ctx, "orders")
+	b.must(err)
+	b.is("a topic", fmt.Sprint(topic.Subscriptions, topic.List[0].ID), "1s")
+}
+
+func (b *bench) subscriptions() {
+	hook := queue.Subscription{ID: "hook", Topic: "orders", Webhook: &queue.Webhook{URL: "https://example.com/hook"}, Active: true}
+	made, err := b.Subscribe(b.ctx, hook)
+	b.must(err)
+	b.is("its queue", made.Queue, "webhook.hook")
+	_, err = b.Subscribe(b.ctx, hook)
+	b.refused("a second one of the ID", err, queue.ErrExists)
+	changed, err := b.ChangeSubscription(b.ctx, "hook", func(s *queue.Subscription) error { s.Webhook.URL = "https://example.com/other"; return nil })
+	b.must(err)
+	b.is("changed", changed.Webhook.URL, "https://example.com/other")
+	read, err := b.Subscription(b.ctx, "hook")
+	b.must(err)
+	b.is("read", read.Webhook.URL, "https://example.com/other")
+	_, err = b.Publish(b.ctx, "orders", []byte("42"), queue.PublishOptions{})
+	b.must(err)
+	deliveries, err := b.Deliveries(b.ctx, "hook", "", 10)
+	b.must(err)
+	b.is("deliveries", fmt.Sprint(len(deliveries), deliveries[0].Status), "1pending")
+	replayed, err := b.Replay(b.ctx, "hook", time.Unix(1, 0), true)
+	b.must(err)
+	b.is("to be replayed", replayed.Publications, 1)
+	all, err := b.Subscriptions(b.ctx)
+	b.must(err)
+	b.is("subscriptions", len(all), 1)
+	b.must(b.Unsubscribe(b.ctx, "hook"))
+	_, err = b.Subscription(b.ctx, "hook")
+	b.refused("a deleted one", err, queue.ErrNoSubscription)
+}
+
+func (b *bench) schedules() {
+	s := queue.Schedule{ID: "nightly", Queue: "q", Cron: "@daily", Parameters: []byte("x")}
+	for _, want := range []queue.Put{queue.PutNew, queue.PutSame} {
+		put, err := b.PutSchedule(b.ctx, s, false)
+		b.must(err)
+		b.is("put", put, want)
+	}
+	s.Cron = "@hourly"
+	put, err := b.PutSchedule(b.ctx, s, false)
+	b.must(err)
+	b.is("put", put, queue.PutChanged)
+	b.must(b.PauseSchedule(b.ctx, "nightly"))
+	read, err := b.Schedule(b.ctx, "nightly")
+	b.must(err)
+	b.is("read", fmt.Sprint(read.Cron, !read.Paused.IsZero(), string(read.Parameters)), "@hourlytruex")
+	b.must(b.ResumeSchedule(b.ctx, "nightly"))
+	id, err := b.RunSchedule(b.ctx, "nightly")
+	b.must(err)
+	task, err := b.Task(b.ctx, id)
+	b.must(err)
+	b.is("its task", string(task.Parameters), "x")
+	synced, err := b.SyncSchedules(b.ctx, "file", []queue.Schedule{{ID: "other", Queue: "q", Cron: "@daily"}}, false)
+	b.must(err)
+	b.is("synced", synced.New, "[other]")
+	all, err := b.Schedules(b.ctx)
+	b.must(err)
+	b.is("schedules", len(all), 2)
+	b.must(b.DeleteSchedule(b.ctx, "nightly", ""))
+	_, err = b.Schedule(b.ctx, "nightly")
+	b.refused("a deleted one", err, queue.ErrNoSchedule)
+}
+
+func (b *bench) fleet() {
+	b.must(b.node.Register(b.ctx, "q"))
+	b.enqueue("held")
+	b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: "q", Count: 1}})
+	nodes, err := b.Nodes(b.ctx)
+	b.must(err)
+	b.is("nodes", fmt.Sprint(len(nodes), nodes[0].Alive, nodes[0].Queues, nodes[0].Holds), "1 true [q] map[q:[held]]")
+	leased, err := b.Leased(b.ctx, 10)
+	b.must(err)
+	b.is("leased", len(leased), 1)
+	_, err = b.ReclaimNode(b.ctx, b.node.ID(), 3)
+	b.refused("a live listener is reclaimed", err, queue.ErrStatus)
+	b.refused("nobody is drained", b.Drain(b.ctx, "nobody~00000000_1"), queue.ErrNoNode)
+	b.must(b.Drain(b.ctx, b.node.ID()))
+	plugins, err := b.Plugins(b.ctx)
+	b.must(err)
+	quarantines, err := b.Quarantines(b.ctx)
+	b.must(err)
+	b.is("plugins and quarantines", len(plugins)+len(quarantines), 0)
+	findings, err := b.Findings(b.ctx, b.Tenant.Tenant())
+	b.must(err)
+	if len(findings) == 0 { // a Redis for tests keeps nothing on disk
+		b.t.Error("nothing is found")
+	}
+	entries, err := b.AuditEntries(b.ctx, 10)
+	b.must(err)
+	for _, entry := range entries {
+		if entry.Action == "" || entry.Time == 0 {
+			b.t.Errorf("an entry: %+v", entry)
+		}
+	}
+	clock, err := b.Clock(b.ctx)
+	b.must(err)
+	if age := time.Since(clock); age.Abs() > time.Minute {
+		b.t.Errorf("the clock is %s off", age)
+	}
+	tenants, err := b.Tenants(b.ctx)
+	b.must(err)
+	if !slices.Contains(tenants, b.Tenant.Tenant()) || b.Address() == "" {
+		b.t.Errorf("tenants %v at %q", tenants, b.Address())
+	}
+}
+
+func (b *bench) buckets() {
+	handler := b.store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}}, func(bucket string, _ bool) error { return errors.New(bucket) })
+	for _, key := range []string{"a", "b"} {
+		_, err := handler.Increment(b.ctx, "seen", key, 1)
+		b.must(err)
+	}
+	buckets, err := b.Buckets(b.ctx)
+	b.must(err)
+	b.is("buckets", fmt.Sprint(len(buckets), buckets[0].Bucket, buckets[0].Keys), "1seen2")
+	keys, err := b.Keys(b.ctx, "seen", "", "a", 10)
+	b.must(err)
+	b.is("keys after a", keys, "[b]")
+	value, err := b.Value(b.ctx, "seen", "a")
+	b.must(err)
+	b.is("a value", string(value), "1")
+}
+
+// absent asks for what does not exist.
+func (b *bench) absent() {
+	_, err := b.Task(b.ctx, "none")
+	b.refused("a task", err, queue.ErrNoTask)
+	_, err = b.Retry(b.ctx, "none")
+	b.refused("a retry", err, queue.ErrNoTask)
+	b.refused("a delete", b.Queue("q").Delete(b.ctx, "none"), queue.ErrNoTask)
+	_, err = b.Topic(b.ctx, "none")
+	b.refused("a topic", err, queue.ErrNoTopic)
+	_, err = b.Publication(b.ctx, "none")
+	b.refused("a publication", err, queue.ErrNoPublication)
+	_, err = b.Task(b.ctx, "not an ID")
+	b.refused("an ID", err, queue.ErrInvalid)
+	_, err = b.Queue("q").Limit(b.ctx)
+	b.must(err)
+	counts, err := b.QueueCounts(b.ctx, []string{"none"})
+	b.must(err)
+	b.is("a queue", fmt.Sprint(counts[0].Queue, counts[0].Pending), "none0")
+}

@@ -1,0 +1,113 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// backend is a wazero runtime with its cache.
+type backend struct {
+	runtime wazero.Runtime
+	cache   wazero.CompilationCache
+	kernel  atomic.Pointer[wazero.CompiledModule] // nil before an Extism plugin is loaded
+	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
+}
+
+// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests;
+// fuel does.
+func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
+	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
+							WithCompilationCache(cache).
+							WithDebugInfoEnabled(false)
+	return &backend{cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
+}
+
+func (b *backend) close(ctx context.Context) error {
+	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
+}
+
+// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of
+// another caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
+func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
+	lock := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
+	lock.Lock()
+	defer lock.Unlock()
+	return b.compile(withoutCompiler{ctx}, binary)
+}
+
+// compile calls wazero's compiler, which panics on some modules, and ignores the context.
+func (b *backend) compile(ctx context.Context, binary []byte) (compiled wazero.CompiledModule, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			compiled, err = nil, &panicError{value: p, stack: debug.Stack()}
+		}
+	}()
+	return b.runtime.CompileModule(ctx, binary)
+}
+
+// panicError is a panic of wazero's compiler.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("%v\n%s", e.value, e.stack) }
+
+// Unwrap returns the panic's value if it is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// errNotCompiled ends a load if the cache has no code.
+var errNotCompiled = errors.New("compiled code is not in the cache")
+
+// withoutCompiler is a context in which wazero only loads from its cache: before it compiles the first function, wazero
+// asks the context for the number of its workers, which ends the load.
+type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
+
+// Value implements context.Context.
+func (c withoutCompiler) Value(key any) any {
+	if key == workersKey() {
+		panic(errNotCompiled)
+	}
+	return c.Context.Value(key)
+}
+
+// workersKey is the context key of that number, which wazero does not export.
+var workersKey = sync.OnceValue(func() any {
+	catcher := keyCatcher{Context: context.Background()}
+	experimental.GetCompilationWorkers(&catcher)
+	return catcher.key
+})
+
+// keyCatcher records the last key whose value was catcher for.
+type keyCatcher struct {
+	context.Context //nolint:containedctx // it is a context
+	key             any
+}
+
+// Value implements context.Context.
+func (c *keyCatcher) Value(key any) any {
+	c.key = key
+	return nil
+}
+
+// addTick adds the function that guests call when their counter falls below zero.
+func addTick(ctx context.Context, rt wazero.Runtime, tick api.GoModuleFunc) error {
+	i32 := []api.ValueType{api.ValueTypeI32}
+	builder := rt.NewHostModuleBuilder(wasm.HostModule).NewFunctionBuilder()
+	_, err := builder.WithGoModuleFunction(tick, i32, i32).Export(wasm.TickName).Instantiate(ctx)
+	return err
+}

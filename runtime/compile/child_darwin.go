@@ -1,0 +1,12 @@
+package compile
+
+import "syscall"
+
+// childAttributes make a child the leader of a group.
+func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// addressSpace sets no limit: macOS does not enforce one. Go's collector has its own.
+func addressSpace(int64) (uint64, error) { return 0, nil }
+
+// closeInherited does nothing: macOS has no list of open files.
+func closeInherited() error { return nil }

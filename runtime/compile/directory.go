@@ -1,0 +1,344 @@
+package compile
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+)
+
+// directory keeps compiled modules on disk, and lets wazero read only entries that it has checked.
+//
+// wazero's own cache names its entries by a hash that nobody else can compute, protects the machine code by a CRC but
+// not the table of its entry points, allocates by unchecked counts, and always fails on a damaged entry. So each module
+// is compiled into a stage, a cache with no other entry, and the entry moves from there into the directory. A sum file,
+// named by the module's key, has the entry's name and SHA-256. If the sum is wrong, the entry is deleted and the module
+// compiled again. The key is the SHA-256 of the rewritten module.
+//
+//	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
+//	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; modified at the last use
+//	DIR/stage-123456/…                        while a module is compiled
+type directory struct {
+	dir       string
+	sums      string
+	temporary bool // close removes it
+	backend   *backend
+	compiler  *compiler
+}
+
+const (
+	sumsDir = "sums"
+	// wazeroDirs matches the directories in which wazero keeps machine code, one for each version.
+	wazeroDirs = "wazero-*"
+)
+
+// unknownVersion is wazero's version in a build without it, such as a test. Entries of several versions would mix.
+const unknownVersion = "dev"
+
+// Version is wazero's version. It is found as wazero does, which does not export it.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "github.com/tetratelabs/wazero" && module.Version != "" && module.Version != "(devel)" {
+				return module.Version
+			}
+		}
+	}
+	return unknownVersion
+}
+
+// openDirectory opens the cache in dir, or makes a temporary one if dir is empty.
+func openDirectory(ctx context.Context, dir string, compiler *compiler) (_ *directory, err error) {
+	d := &directory{temporary: dir == "", compiler: compiler}
+	if d.temporary {
+		if dir, err = os.MkdirTemp("", "quern-compiled-"); err != nil {
+			return nil, fmt.Errorf("make temporary cache directory: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, os.RemoveAll(dir))
+			}
+		}()
+	}
+	if d.dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("open cache directory %q: %w", dir, err)
+	}
+	d.sums = filepath.Join(d.dir, sumsDir, compiler.cfg.Version+"-"+goruntime.GOARCH+"-"+goruntime.GOOS)
+	if err := d.prepare(); err != nil {
+		return nil, err
+	}
+	cache, err := wazero.NewCompilationCacheWithDir(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("open cache directory %q: %w", d.dir, err)
+	}
+	d.backend = newBackend(ctx, cache)
+	return d, nil
+}
+
+// prepare makes the directory, or those parts of it that somebody has removed.
+func (d *directory) prepare() error {
+	if err := makePrivate(d.dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.sums, ownerOnly); err != nil {
+		return fmt.Errorf("make cache directory: %w", err)
+	}
+	return nil
+}
+
+func (d *directory) close(ctx context.Context) error {
+	err := d.backend.close(ctx)
+	if d.temporary {
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}
+	return err
+}
+
+// maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
+const maxFills = 2
+
+// load loads a module from the cache, and the kernel beside it if it needs one. It returns nothing if the module is
+// loaded when its turn has come.
+func (d *directory) load(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+	hasKernel := func() bool { return d.backend.kernel.Load() != nil }
+	if m.extism && !hasKernel() {
+		compiled, err := d.loadOne(ctx, owner, kernel(), hasKernel)
+		if err != nil {
+			return nil, fmt.Errorf("load the kernel of Extism plugins: %w", err)
+		}
+		if compiled != nil {
+			d.backend.kernel.Store(&compiled)
+		}
+	}
+	return d.loadOne(ctx, owner, m, loaded)
+}
+
+// loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at either, it
+// holds nothing that others wait for.
+func (d *directory) loadOne(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+	for fills := 0; ; {
+		compiled, err := d.cached(ctx, owner, m, loaded)
+		if !errors.Is(err, errNotCompiled) || fills == maxFills {
+			return compiled, err
+		}
+		filled, err := d.fill(ctx, owner, m)
+		if err != nil {
+			return nil, err
+		}
+		if filled {
+			fills++
+		}
+	}
+}
+
+// cached loads a module from its entry, unless it is loaded. Without an entry, the error is errNotCompiled.
+func (d *directory) cached(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+	leave, err := d.compiler.loads.Acquire(ctx, owner, m.source.size)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if loaded() {
+		return nil, nil //nolint:nilnil // as load says
+	}
+	if err := d.verify(m.key); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.compiler.cfg.Logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest, "error", err)
+		}
+		return nil, errNotCompiled
+	}
+	binary, err := m.source.read()
+	if err != nil {
+		return nil, fmt.Errorf("read the module again: %w", err)
+	}
+	compiled, err := d.backend.load(ctx, m.key, binary)
+	if errors.Is(err, errNotCompiled) {
+		// Another process has pruned the entry, or it was made with other settings.
+		_ = os.Remove(d.sumFile(m.key)) // a sum that stays fails the next round
+	}
+	return compiled, err
+}
+
+// errDamagedSum is a sum file that no load can use.
+var errDamagedSum = errors.New("sum file is damaged")
+
+// verify returns nil if a module's entry is undamaged. It removes damaged files.
+func (d *directory) verify(key string) error {
+	d.touch(key, time.Now())
+	name, want, err := readSum(d.sumFile(key))
+	if errors.Is(err, errDamagedSum) {
+		return errors.Join(err, os.Remove(d.sumFile(key)))
+	}
+	if err != nil {
+		return err
+	}
+	entry := filepath.Join(d.dir, name)
+	sum, err := sumOf(entry)
+	if err != nil {
+		return err
+	}
+	if sum != want {
+		return errors.Join(fmt.Errorf("sum of %s is wrong", name), os.Remove(entry))
+	}
+	return nil
+}
+
+// size is the size of a module's entry in bytes, about as much as the code takes in memory.
+func (d *directory) size(key string) int64 {
+	name, _, err := readSum(d.sumFile(key))
+	if err != nil {
+		return 0
+	}
+	info, err := os.Stat(filepath.Join(d.dir, name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// readSum reads a sum file. It returns the name of a file below the cache directory, and its sum.
+func readSum(path string) (name, sum string, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", err
+	}
+	name, sum, ok := strings.Cut(strings.TrimSpace(string(text)), " ")
+	if !ok || !filepath.IsLocal(name) {
+		return "", "", errDamagedSum
+	}
+	return name, sum, nil
+}
+
+// fill compiles a module into the cache when it is its turn, unless another call compiles it.
+func (d *directory) fill(ctx context.Context, owner string, m *program) (filled bool, err error) {
+	if err := d.compiler.remembered(m.key); err != nil {
+		return false, err
+	}
+	b := d.compiler.cfg.budget(m.size)
+	leave, err := d.compiler.turns.Acquire(ctx, owner, b.memory)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	done, other, err := d.compiler.claim(m.key)
+	if err != nil {
+		return false, err
+	}
+	if other != nil {
+		leave()
+		select {
+		case <-other:
+			return false, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	defer done()
+	if err := d.compiler.remembered(m.key); err != nil {
+		return false, err
+	}
+	if d.verify(m.key) == nil {
+		return false, nil
+	}
+	return true, d.compile(ctx, m, b)
+}
+
+// compile compiles a module in a stage and moves the entry into the cache.
+func (d *directory) compile(ctx context.Context, m *program, b budget) (err error) {
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	stage, err := os.MkdirTemp(d.dir, stagePrefix)
+	if err != nil {
+		return fmt.Errorf("make stage: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
+	if err := d.compiler.compile(ctx, stage, m, b); err != nil {
+		return err
+	}
+	entries, err := fs.Glob(os.DirFS(stage), wazeroDirs+"/*")
+	if err != nil {
+		return err
+	}
+	if len(entries) != 1 {
+		return fmt.Errorf("find entry in stage: %d files", len(entries))
+	}
+	name := filepath.FromSlash(entries[0])
+	sum, err := sumOf(filepath.Join(stage, name))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(d.dir, filepath.Dir(name)), ownerOnly); err != nil {
+		return err
+	}
+	// The entry first: a sum without its entry, or with an older one, is replaced.
+	if err := os.Rename(filepath.Join(stage, name), filepath.Join(d.dir, name)); err != nil {
+		return err
+	}
+	staged := filepath.Join(stage, "sum")
+	if err := os.WriteFile(staged, []byte(name+" "+sum+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(staged, d.sumFile(m.key))
+}
+
+// touch records the use of a module's entry, if there is one.
+func (d *directory) touch(key string, now time.Time) { _ = os.Chtimes(d.sumFile(key), now, now) }
+
+func (d *directory) sumFile(key string) string { return filepath.Join(d.sums, key) }
+
+func sumOf(path string) (sum string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// ownerOnly is the mode of the cache directory and of the directories in it.
+const ownerOnly = 0o700
+
+// makePrivate makes the cache directory if it does not exist. It refuses one that others own or can access: this
+// process executes the code in it.
+func makePrivate(dir string) error {
+	mkdirErr := os.MkdirAll(dir, ownerOnly)
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("make cache directory %q: %w", dir, cmp.Or(mkdirErr, err))
+	}
+	var what string
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	remedy := "name another directory, or none to compile without a cache"
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		what, remedy = "is a symbolic link", "name the directory that it points to"
+	case !info.IsDir():
+		what = "is not a directory"
+	case !ok || int(stat.Uid) != os.Geteuid():
+		what = "belongs to another user"
+	case info.Mode().Perm()&0o077 != 0:
+		what = fmt.Sprintf("is open to group or others (mode %04o)", info.Mode().Perm())
+		remedy = "it holds code that is executed; if nobody else has used it, run chmod 700 " + dir
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %q %s: %s", ErrDirectory, dir, what, remedy)
+}

@@ -1,0 +1,93 @@
+package compile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/wasm"
+)
+
+// program is a module that was rewritten, and is metered with fuel: the form that is compiled and cached.
+type program struct {
+	key    string // in the cache: the SHA-256 of the rewritten module
+	digest string // of the module's file, for the log
+	size   int    // of the code section in the file, in bytes
+	extism bool   // it needs a kernel beside it
+	source source
+}
+
+// kernel is the module that Extism plugins import from. It has no loops, so that it needs no fuel.
+var kernel = sync.OnceValue(func() *program {
+	return &program{
+		key: keyOf(abi.Kernel), digest: "sha256:" + keyOf(abi.Kernel), size: len(abi.Kernel),
+		source: source{bytes.NewReader(abi.Kernel), int64(len(abi.Kernel))},
+	}
+})
+
+// stagePrefix begins the names of temporary files and directories in the cache.
+const stagePrefix = "stage-"
+
+// source is the rewritten module in an unlinked file, which takes no memory while the module waits or is idle, survives
+// changes to the plugin's file and the cache, and ends with the process. If no such file can be made, the module stays
+// in memory.
+type source struct {
+	io.ReaderAt
+	size int64
+}
+
+// newSource keeps a rewritten module in a file in dir.
+func newSource(dir string, binary []byte, logger hclog.Logger) source {
+	size := int64(len(binary))
+	file, err := os.CreateTemp(dir, stagePrefix+"source-") // removed like a stage if a crash leaves it behind
+	if err == nil {
+		_, err = file.Write(binary)
+		err = errors.Join(err, os.Remove(file.Name()))
+		if err == nil {
+			return source{file, size}
+		}
+		err = errors.Join(err, file.Close())
+	}
+	logger.Warn("a module stays in memory: cannot write it to the compile cache", "error", err)
+	return source{bytes.NewReader(binary), size}
+}
+
+func (s source) read() ([]byte, error) {
+	binary := make([]byte, s.size)
+	_, err := s.ReadAt(binary, 0)
+	return binary, err
+}
+
+func (s source) close() error {
+	if file, ok := s.ReaderAt.(*os.File); ok {
+		return file.Close()
+	}
+	return nil
+}
+
+// How much memory wazero keeps of a module beside the contents of its sections, in bytes, as measured.
+const (
+	perLocal   = 8
+	perElement = 48
+	perEntry   = 170 // of a section: an exported global; a type takes 136, a function 100, an export 94
+)
+
+// metadataSize is the most that wazero keeps of a module beside its machine code, in bytes. Go rounds sizes up: hence
+// the eighth.
+func metadataSize(module *wasm.Rewritten) int64 {
+	contents := int64(len(module.Binary)) + perLocal*int64(module.Locals)
+	return contents + contents/8 + perElement*int64(module.Elements) + perEntry*int64(module.Entries)
+}
+
+// keyOf is the key of a rewritten module: its SHA-256 in hex.
+func keyOf(binary []byte) string {
+	sum := sha256.Sum256(binary)
+	return hex.EncodeToString(sum[:])
+}

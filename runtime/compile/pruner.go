@@ -1,0 +1,132 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// How much the cache keeps, and for how long.
+const (
+	maxUnused = 30 * 24 * time.Hour
+	maxCached = 1 << 30 // bytes
+	// minUnused is how long each entry is kept: another process may be about to load it, or be using it, which it
+	// records every pruneInterval.
+	minUnused     = time.Hour
+	pruneInterval = minUnused / 2
+)
+
+// entry is a file of machine code with its sum file, both as paths in the cache. Either may be missing.
+type entry struct {
+	sum, code string
+	used      time.Time
+	size      int64
+}
+
+// prune removes old entries, and the stages of processes that died. It logs why it cannot remove some, and stops when
+// ctx ends.
+func (d *directory) prune(ctx context.Context, now time.Time) {
+	removed, size, err := d.evict(ctx, now)
+	err = errors.Join(err, removeStages(d.dir))
+	if removed > 0 {
+		d.compiler.cfg.Logger.Debug("compile cache pruned", "removed", removed, "size", size)
+	}
+	if err != nil && ctx.Err() == nil {
+		d.compiler.cfg.Logger.Warn("compile cache was not pruned entirely", "cache", d.dir, "error", err)
+	}
+}
+
+// evict removes entries, also those of other versions: first those without a sum file and those that were not used for
+// maxUnused, then the least recently used ones until the rest is at most maxCached.
+func (d *directory) evict(ctx context.Context, now time.Time) (removed int, size int64, err error) {
+	entries, err := d.list(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return a.used.Compare(b.used) })
+	for _, e := range entries {
+		size += e.size
+	}
+	for _, e := range entries {
+		unused := now.Sub(e.used)
+		if ctx.Err() != nil || unused < minUnused {
+			break
+		}
+		if e.sum != "" && unused < maxUnused && size <= maxCached {
+			continue
+		}
+		if failure := errors.Join(d.remove(e.sum), d.remove(e.code)); failure != nil {
+			err = errors.Join(err, failure)
+			continue
+		}
+		size -= e.size
+		removed++
+	}
+	return removed, size, err
+}
+
+// list finds the entries by their sum files, and the machine code without one.
+func (d *directory) list(ctx context.Context) (entries []entry, err error) {
+	files := os.DirFS(d.dir)
+	sums, err := fs.Glob(files, path.Join(sumsDir, "*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	codes, err := fs.Glob(files, wazeroDirs+"/*")
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, file := range append(sums, codes...) {
+		info, err := fs.Stat(files, file)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil || info.IsDir() || known[file]:
+			continue // gone meanwhile, none of ours, or found by its sum file
+		}
+		e := entry{code: file, used: info.ModTime()}
+		if strings.HasPrefix(file, sumsDir) {
+			e.sum, e.code = file, ""
+			if name, _, err := readSum(filepath.Join(d.dir, file)); err == nil {
+				e.code = filepath.ToSlash(name)
+				known[e.code] = true
+			}
+			if code, err := fs.Stat(files, e.code); err == nil {
+				e.size = code.Size()
+			}
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// remove removes a file of the cache. The file may be gone, or the name be empty.
+func (d *directory) remove(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(d.dir, filepath.FromSlash(name))); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// removeStages removes the stages of processes that died. Another process may be using a younger one.
+func removeStages(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		info, infoErr := entry.Info()
+		if !strings.HasPrefix(entry.Name(), stagePrefix) || infoErr != nil || time.Since(info.ModTime()) < maxStage {
+			continue
+		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	}
+	return err
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package compile
+
+// slowdown is how much more time code takes that is built with the race detector.
+const slowdown = 20

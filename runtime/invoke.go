@@ -1,0 +1,92 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/wasi"
+)
+
+// environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
+func (p *Pool) environment(c *Call) []string {
+	if p.module.info.Kind != Command {
+		return p.granted
+	}
+	return append(c.variables(p.profile.Tenant), p.granted...)
+}
+
+// handlerArgs are the arguments of every handler, whose start serves many tasks, perhaps of several plugins.
+var handlerArgs = []string{"handler"}
+
+// newRun is the run of a call that has begun.
+func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
+	m := p.module
+	r, _ := runs.Get().(*run)
+	if r == nil {
+		r = new(run)
+	}
+	r.ctx, r.done = ctx, ctx.Done()
+	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
+	if limits.Timeout > 0 {
+		r.deadline = begun.Add(limits.Timeout)
+	}
+	r.output.limit = limits.Output
+	r.denied = c.Denied
+	r.secrets = cmp.Or(c.Secrets, &r.own)
+	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
+	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
+	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
+	if m.info.Kind != Command {
+		services := c.Services
+		services.Config = p.profile.Config
+		r.abi.Init(abi.Config{
+			Host: r, Reporter: r, Ending: c.Ending, Stage: stage, Input: c.Input, Started: m.host.started, Task: c.task(p.profile.Tenant, r.deadline),
+			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters,
+		})
+		system.Args, system.Env = handlerArgs, environment
+	} else {
+		system.Args, system.Env = []string{c.Plugin}, environment
+		system.Stdin, system.Checkpoint = c.Input, c.Checkpoint
+	}
+	r.wasi.Init(system)
+	return r
+}
+
+// invoke makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made,
+// and the time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a
+// place at the gate.
+func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
+	r.meter.begin(now)
+	if i == nil {
+		if i, err = p.newInstance(); err != nil {
+			return nil, r.meter.stop(), err
+		}
+		if p.module.perTask {
+			r.meter.burned += p.module.price
+		}
+	}
+	i.run, r.instance = r, i
+	for _, memory := range i.memories {
+		memory.refused = false
+	}
+	i.crash.Begin(c.Plugin, p.profile.Tenant, c.TaskID)
+	r.meter.counter, r.meter.crash = i.counter, i.crash
+	i.counter.Set(uint64(uint32(r.meter.refill())))
+	fits := true
+	if i.blocks != nil {
+		r.meter.burned += int64(len(r.abi.Input))
+		if fits, err = r.abi.SetBlocks(i.blocks); err != nil {
+			err = &faultError{err}
+		} else if !fits {
+			r.blame(memoryExceeded(r.limits.Memory))
+		}
+	}
+	if fits && err == nil {
+		err = calls(i)
+	}
+	i.run, i.running = nil, nil
+	p.module.host.stacks.Add(-r.stack)
+	return i, r.meter.stop(), err
+}
