@@ -60,7 +60,7 @@ func TestTwoHostsMoveWhatIsDue(t *testing.T) {
 		ids[i] = receipt.ID
 	}
 	one.eventually("all have been due", func() bool {
-		if _, err := one.client.Queue("empty").EnqueueDue(one.ctx); err != nil {
+		if _, err := one.client.Fleet().EnqueueDue(one.ctx, "empty"); err != nil {
 			t.Fatal(err)
 		}
 		return one.stats("empty").Depth[queue.Scheduled] == 0

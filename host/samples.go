@@ -75,7 +75,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 			own[letters], dead[letters] = true, true
 		}
 	}
-	stats, err := a.node.FleetStats(ctx, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
+	stats, err := a.client.FleetStats(ctx, a.node, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func TestTally(t *testing.T) {
 	n.enqueueMany("exit", 2, "1")
 	n.count("exit", queue.Failed, 2)
 	counted := func(name string) (sum queue.Minute) {
-		minutes, err := n.client.Minutes(n.ctx, name, 5)
+		minutes, err := n.client.Fleet().Minutes(n.ctx, name, 5)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -487,7 +487,7 @@ func (r *runner) change(ctx context.Context, action queue.Change, f *admin.Filte
 	for i, item := range items {
 		ids[i] = item.ID
 	}
-	tasks, n, err := r.t.Summaries(ctx, ids, pageBytes)
+	tasks, n, _, err := r.t.Summaries(ctx, "", "", ids, pageBytes)
 	if err != nil {
 		return 0, err
 	}

@@ -293,8 +293,8 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		reading{"the schedules", func() (err error) { p.schedules, err = client.ScheduleHeads(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			counted := p.queues[:min(len(p.queues), recentQueues)]
-			if p.recent, err = client.Recent(ctx, recentMinutes, counted...); err == nil {
-				p.latest, err = client.Recent(ctx, latestMinutes, counted...)
+			if p.recent, err = client.Fleet().Recent(ctx, recentMinutes, counted...); err == nil {
+				p.latest, err = client.Fleet().Recent(ctx, latestMinutes, counted...)
 			}
 			return err
 		}},

@@ -63,7 +63,7 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.Client.Fleet().Recount(ctx, names, k.Purge)
+		news, err := k.Client.Recount(ctx, names, k.Purge)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range k.Client.Fleet().PurgePublications(ctx, k.Purge) {
+	for n, failed := range k.Client.PurgePublications(ctx, k.Purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed

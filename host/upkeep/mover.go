@@ -83,20 +83,20 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.
 func (m *Mover) move(ctx context.Context, name string, what Moves) error {
-	q := m.Client.Queue(name)
+	fleet := m.Client.Fleet()
 	var left Moves
 	var due, expired, recheck error
 	if what.Due {
-		block, err := q.EnqueueDue(ctx)
+		block, err := fleet.EnqueueDue(ctx, name)
 		left.Due, due = m.moved(name, block), err
 	}
 	if what.Expired && !queue.IsUnavailable(due) {
 		maxAge, dead := m.Expiry(name)
-		block, err := q.Expire(ctx, maxAge, dead)
+		block, err := fleet.Expire(ctx, name, maxAge, dead)
 		left.Expired, expired = m.moved(name, block), err
 	}
 	if what.Recheck && !queue.IsUnavailable(cmp.Or(due, expired)) {
-		_, recheck = q.Recheck(ctx) // it looks at the rest after the next poll: that is much work for a rare case
+		_, recheck = fleet.Recheck(ctx, name) // it looks at the rest after the next poll: that is much work for a rare case
 	}
 	switch err := cmp.Or(expired, due, recheck); {
 	case err == nil:

@@ -139,7 +139,7 @@ func (w *world) move(ctx context.Context) {
 		}
 		queues, _ := w.Queues(ctx)
 		for name := range queues {
-			_, _ = w.Queue(name).EnqueueDue(ctx)
+			_, _ = w.Fleet().EnqueueDue(ctx, name)
 		}
 	}
 }
@@ -714,7 +714,7 @@ func TestDeliveriesByMinute(t *testing.T) {
 		return err == nil && stats.Depth[queue.Complete] == 2 && stats.Depth[queue.Failed] == 1
 	})
 	w.stop() // which writes the counts
-	minutes, err := w.Minutes(w.ctx, "webhook.s", 5)
+	minutes, err := w.Fleet().Minutes(w.ctx, "webhook.s", 5)
 	check(t, err)
 	var complete, failed int64
 	for _, m := range minutes {

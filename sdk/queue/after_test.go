@@ -189,7 +189,7 @@ func TestALargeBatch(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "batch", Open: true})
 		w.enqueue(t, "q", "", Options{ID: "a"})
 		w.enqueue(t, "q", "", Options{ID: "b"})
-		w.rdb.HSet(w.ctx, w.keys.task("batch"), "after", fmt.Sprintf("open complete %d 0 0", MaxDependencies-1))
+		w.rdb.HSet(w.ctx, w.store.keys.task("batch"), "after", fmt.Sprintf("open complete %d 0 0", MaxDependencies-1))
 		if err := q.Await(w.ctx, "batch", "a", "b"); !errors.Is(err, ErrDependency) {
 			t.Error(err)
 		}

@@ -35,8 +35,8 @@ type AuditEntry struct {
 func (c *Client) Audit(ctx context.Context, e AuditEntry) error {
 	fields := appendFields(nil, "who", head(validText(e.Who), auditText), "action", e.Action, "on", head(validText(e.On), auditText),
 		"from", e.From, "status", strconv.Itoa(e.Status), "detail", head(validText(e.Detail), auditText))
-	err := c.rdb.XAdd(ctx, &redis.XAddArgs{Stream: c.keys.audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
-	return wrap("write audit log "+c.keys.audit(), err)
+	err := c.store.rdb.XAdd(ctx, &redis.XAddArgs{Stream: c.store.keys.audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
+	return wrap("write audit log "+c.store.keys.audit(), err)
 }
 
 // AuditLog reads up to limit entries before an ID, newest first; "" begins with the newest.
@@ -48,7 +48,7 @@ func (c *Client) AuditLog(ctx context.Context, before string, limit int64) ([]Au
 		}
 		from = "(" + before
 	}
-	messages, err := c.rdb.XRevRangeN(ctx, c.keys.audit(), from, "-", limit).Result()
+	messages, err := c.store.rdb.XRevRangeN(ctx, c.store.keys.audit(), from, "-", limit).Result()
 	entries := make([]AuditEntry, 0, len(messages))
 	for _, message := range messages {
 		text := func(field string) string { value, _ := message.Values[field].(string); return value }
@@ -62,5 +62,5 @@ func (c *Client) AuditLog(ctx context.Context, before string, limit int64) ([]Au
 		}
 		entries = append(entries, e)
 	}
-	return entries, wrap("read audit log "+c.keys.audit(), err)
+	return entries, wrap("read audit log "+c.store.keys.audit(), err)
 }

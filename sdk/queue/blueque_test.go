@@ -21,8 +21,8 @@ func setupBlueque(t *testing.T) (*world, *queuetest.Blueque) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	w := newWorld(t, server.URL())
-	w.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
-	w.poll = pollInterval // Python announces nothing
+	w.store.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
+	w.store.poll = pollInterval // Python announces nothing
 	return w, queuetest.Python(t, server.URL())
 }
 
@@ -207,9 +207,9 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	// One of its own that is gone it does claim: so it did look.
 	orphan := fmt.Sprintf("%s_%d", host, gone.Process.Pid)
 	id = w.enqueue(t, "q", "", Options{})
-	w.rdb.SAdd(w.ctx, w.keys.listeners("q"), orphan)
-	w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", orphan), "right", "left")
-	w.rdb.HSet(w.ctx, w.keys.task(id), "status", "reserved", "node", orphan)
+	w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), orphan)
+	w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", orphan), "right", "left")
+	w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "reserved", "node", orphan)
 	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
 		t.Errorf("of an orphan it claimed %+v", task)
 	}
@@ -239,13 +239,13 @@ func TestDueTasksOfBoth(t *testing.T) {
 		func() { _, _ = enqueueDue(w.ctx, q) },
 	} {
 		movers.Go(func() {
-			for w.ctx.Err() == nil && w.rdb.ZCard(w.ctx, w.keys.scheduled("q")).Val() > 0 {
+			for w.ctx.Err() == nil && w.rdb.ZCard(w.ctx, w.store.keys.scheduled("q")).Val() > 0 {
 				move()
 			}
 		})
 	}
 	movers.Wait()
-	pending := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending("q"), 0, -1).Result())
+	pending := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending("q"), 0, -1).Result())
 	slices.Sort(pending)
 	slices.Sort(ids)
 	if !slices.Equal(pending, ids) {
@@ -313,7 +313,7 @@ func TestListenersOfBothShareAQueue(t *testing.T) {
 	if !slices.Equal(done, ids) {
 		t.Errorf("%d runs (%d of Quern's), %d tasks", len(done), len(ours), len(ids))
 	}
-	complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Result())
+	complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.complete("q"), 0, -1).Result())
 	slices.Sort(complete)
 	if !slices.Equal(complete, ids) {
 		t.Errorf("%d entries complete, %d tasks", len(complete), len(ids))

@@ -32,15 +32,15 @@ func TestBoundedReplies(t *testing.T) {
 			large := strings.Repeat("x", maxValue+1)
 			fill := "local names = {} for i = 1, 1000 do names[i] = i end for i = 1, 1100 do redis.call('RPUSH', KEYS[1], unpack(names)) end return 1"
 			err := errors.Join(
-				w.rdb.Eval(w.ctx, fill, []string{c.keys.jobs()}).Err(),
-				w.rdb.Set(w.ctx, c.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.keys.schedule("connection"), "task", large).Err(),
-				w.rdb.HSet(w.ctx, c.keys.topics(), func() (texts []string) {
+				w.rdb.Eval(w.ctx, fill, []string{c.store.keys.jobs()}).Err(),
+				w.rdb.Set(w.ctx, c.store.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.store.keys.schedule("connection"), "task", large).Err(),
+				w.rdb.HSet(w.ctx, c.store.keys.topics(), func() (texts []string) {
 					for i := range maxReply/maxValue + 1 {
 						texts = append(texts, fmt.Sprint(i), strings.Repeat("x", maxValue))
 					}
 					return texts
 				}()).Err(),
-				w.rdb.Set(w.ctx, c.keys.sample(), strings.Repeat("x", maxPush), 0).Err(),
+				w.rdb.Set(w.ctx, c.store.keys.sample(), strings.Repeat("x", maxPush), 0).Err(),
 			)
 			if err != nil {
 				t.Fatal(err)
@@ -48,14 +48,14 @@ func TestBoundedReplies(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for key, call := range map[string]func() error{
-				c.keys.generation():           func() error { return c.rdb.Get(w.ctx, c.keys.generation()).Err() },
-				c.keys.schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
-				c.keys.jobs():                 func() error { return c.rdb.LRange(w.ctx, c.keys.jobs(), 0, -1).Err() },
-				c.keys.topics():               func() error { return c.rdb.HGetAll(w.ctx, c.keys.topics()).Err() },
-				c.keys.pending("q"): func() error { // one of a pipeline, and in a script
-					cmds := c.evalAll(w.ctx, []call{
+				c.store.keys.generation():           func() error { return c.store.rdb.Get(w.ctx, c.store.keys.generation()).Err() },
+				c.store.keys.schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
+				c.store.keys.jobs():                 func() error { return c.store.rdb.LRange(w.ctx, c.store.keys.jobs(), 0, -1).Err() },
+				c.store.keys.topics():               func() error { return c.store.rdb.HGetAll(w.ctx, c.store.keys.topics()).Err() },
+				c.store.keys.pending("q"): func() error { // one of a pipeline, and in a script
+					cmds := c.store.evalAll(w.ctx, []call{
 						{script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},
-						{script{redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.keys.generation())), ""}, []string{c.keys.pending("q")}, nil},
+						{script{redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.store.keys.generation())), ""}, []string{c.store.keys.pending("q")}, nil},
 					})
 					return cmds[1].Err()
 				},
@@ -69,20 +69,20 @@ func TestBoundedReplies(t *testing.T) {
 			if took := after.TotalAlloc - before.TotalAlloc; took > 40<<20 { // of 80 MB and a million texts
 				t.Errorf("refusing took %d MiB", took>>20)
 			}
-			if text := must[string](t)(c.rdb.Get(w.ctx, c.keys.sample()).Result()); len(text) != maxPush {
+			if text := must[string](t)(c.store.rdb.Get(w.ctx, c.store.keys.sample()).Result()); len(text) != maxPush {
 				t.Errorf("%d bytes", len(text))
 			}
 			for range 6 { // which do not add up
-				for _, cmd := range must[[]*redis.StringCmd](t)(pipelined(w.ctx, &c.store, make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
-					return p.Get(w.ctx, c.keys.sample())
+				for _, cmd := range must[[]*redis.StringCmd](t)(pipelined(w.ctx, c.store, make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
+					return p.Get(w.ctx, c.store.keys.sample())
 				})) {
 					if len(cmd.Val()) != maxPush {
 						t.Fatal(cmd.Err())
 					}
 				}
 			}
-			if _, err := pipelined(w.ctx, &c.store, make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
-				return p.MGet(w.ctx, c.keys.sample(), c.keys.sample())
+			if _, err := pipelined(w.ctx, c.store, make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
+				return p.MGet(w.ctx, c.store.keys.sample(), c.store.keys.sample())
 			}); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("75 MB in one pipeline: %v", err)
 			}
@@ -124,7 +124,7 @@ func TestBoundedMessages(t *testing.T) {
 			woken := make(chan string, 1000)
 			go watch.Run(w.ctx, func(queue string) { woken <- queue })
 			<-woken
-			if err := w.rdb.Publish(w.ctx, c.keys.channel("q"), strings.Repeat("x", maxPush+1)).Err(); err != nil {
+			if err := w.rdb.Publish(w.ctx, c.store.keys.channel("q"), strings.Repeat("x", maxPush+1)).Err(); err != nil {
 				t.Fatal(err)
 			}
 			<-woken // it is subscribed again
@@ -168,8 +168,8 @@ func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
 	text := strings.Repeat("y", size)
 	for id, text := range map[string]string{"plain": text, "marked": bytesMarker + text[len(bytesMarker):]} {
 		err := errors.Join(
-			w.rdb.HSet(w.ctx, c.keys.task(id), "status", "complete", "queue", "q", "parameters", text, "result", text).Err(),
-			w.rdb.HSet(w.ctx, c.keys.bytes(id), "parameters", "z", "result", "z").Err(),
+			w.rdb.HSet(w.ctx, c.store.keys.task(id), "status", "complete", "queue", "q", "parameters", text, "result", text).Err(),
+			w.rdb.HSet(w.ctx, c.store.keys.bytes(id), "parameters", "z", "result", "z").Err(),
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
 		}
 	}
 	// Bytes that no text stands for are nothing.
-	w.rdb.HSet(w.ctx, c.keys.bytes("none"), "result", text)
+	w.rdb.HSet(w.ctx, c.store.keys.bytes("none"), "result", text)
 	if size, err := c.ResultSize(w.ctx, "none"); err != nil || size != 0 {
 		t.Errorf("%d bytes, %v", size, err)
 	}

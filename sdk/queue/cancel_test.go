@@ -31,10 +31,10 @@ func TestCancelOfWhatRuns(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
 				id := w.enqueue(t, "q", "", Options{})
 				node, hold := w.held(t, "q")
-				control := w.rdb.Subscribe(w.ctx, w.keys.control())
+				control := w.rdb.Subscribe(w.ctx, w.store.keys.control())
 				defer control.Close()
 				messages := control.Channel()
-				w.subscribed(t, w.keys.control())
+				w.subscribed(t, w.store.keys.control())
 				for range 2 {
 					if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
 						t.Fatal(done, err)
@@ -80,9 +80,9 @@ func settleAs(s Settlement) func(*world, *Node, Claim) error {
 func TestCancelOfWhatPythonHolds(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
-		w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", "host_1"), "right", "left")
+		w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", "host_1"), "right", "left")
 		for _, status := range []Status{Reserved, Started} {
-			w.rdb.HSet(w.ctx, w.keys.task(id), "status", string(status), "node", "host_1")
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", string(status), "node", "host_1")
 			if done, err := w.Queue("q").Cancel(w.ctx, id); done || !errors.Is(err, ErrStatus) {
 				t.Errorf("%s: %v, %v", status, done, err)
 			}
@@ -91,7 +91,7 @@ func TestCancelOfWhatPythonHolds(t *testing.T) {
 			t.Error("it is marked")
 		}
 		// What nobody holds, whatever its hash says, is failed.
-		w.rdb.LRem(w.ctx, w.keys.reserved("q", "host_1"), 1, id)
+		w.rdb.LRem(w.ctx, w.store.keys.reserved("q", "host_1"), 1, id)
 		if done, err := w.Queue("q").Cancel(w.ctx, id); !done || err != nil || w.task(t, id).Reason != ReasonCancelled {
 			t.Errorf("%v, %v: %+v", done, err, w.task(t, id))
 		}
@@ -132,7 +132,7 @@ func TestWorkStopsWhatIsCancelled(t *testing.T) {
 			causes <- context.Cause(ctx)
 			return nil, ctx.Err()
 		})
-		w.subscribed(t, w.keys.control())
+		w.subscribed(t, w.store.keys.control())
 		id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAttempts: 9}})
 		receive(t, "the start", started)
 		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
@@ -298,7 +298,7 @@ func TestAnIdleWorkerIsDrained(t *testing.T) {
 		w.config.Lease = time.Hour // so that no renewal is due
 		errs := make(chan error, 1)
 		go func() { errs <- w.Work(w.ctx, "q", nil) }()
-		w.subscribed(t, w.keys.channel("q"))
+		w.subscribed(t, w.store.keys.channel("q"))
 		if err := w.Fleet().Drain(w.ctx, must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))[0].ID); err != nil {
 			t.Fatal(err)
 		}

@@ -77,10 +77,10 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 	for len(open) > 0 {
 		calls := make([]call, len(open))
 		for i, one := range open {
-			calls[i] = newCall(string(change), c.keys.task(one.Task.ID), append([]any{c.clock, one.Task.Queue, one.Task.ID, as(one.Task)}, options...)...)
+			calls[i] = newCall(string(change), c.store.keys.task(one.Task.ID), append([]any{c.store.clock, one.Task.Queue, one.Task.ID, as(one.Task)}, options...)...)
 		}
 		var telling []*Changed
-		for i, reply := range c.evalAll(ctx, calls) {
+		for i, reply := range c.store.evalAll(ctx, calls) {
 			one := open[i]
 			answer, err := reply.Result()
 			if err == nil && answer == "telling" {
@@ -92,7 +92,7 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 		if open = telling; len(open) == 0 {
 			return
 		}
-		if err := c.Fleet().advanceAll(ctx); err != nil {
+		if err := c.store.advanceAll(ctx); err != nil {
 			for _, one := range open {
 				one.Err = fmt.Errorf("%s task %s: %w", change, one.Task.ID, err)
 			}
@@ -205,7 +205,7 @@ func (c *Client) origins(ctx context.Context, list []Changed) (origins map[*Task
 			ids = append(ids, one.Task.LiveID)
 		}
 	}
-	tasks, err := c.summaries(ctx, "", "", ids)
+	tasks, err := c.summaries(ctx, ids)
 	origins = make(map[*Task]bool, len(tasks))
 	of := make(map[string]*Task, len(tasks))
 	for _, task := range tasks {
@@ -229,8 +229,8 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 			buried = append(buried, i)
 		}
 	}
-	hashes, err := pipelined(ctx, &c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(list[i].Task.ID), "dead_id", "run", "retried_at", "created")
+	hashes, err := pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.keys.task(list[i].Task.ID), "dead_id", "run", "retried_at", "created")
 	})
 	next, last := make([]string, len(list)), make([]string, len(list))
 	for n, hash := range hashes {
@@ -249,8 +249,8 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 			break
 		}
 		var names []*redis.StringCmd
-		names, err = pipelined(ctx, &c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
-			return p.HGet(ctx, c.keys.task(next[i]), "dead_id")
+		names, err = pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
+			return p.HGet(ctx, c.store.keys.task(next[i]), "dead_id")
 		})
 		for n, name := range names {
 			next[buried[n]] = name.Val()
@@ -275,7 +275,7 @@ func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) 
 			}
 		}
 	}
-	tasks, err := c.summaries(ctx, "", "", ids)
+	tasks, err := c.summaries(ctx, ids)
 	if err != nil {
 		for _, i := range of {
 			list[i].Err = fmt.Errorf("task %s is retried, but %w: %w", list[i].Task.ID, ErrLetterStays, err)

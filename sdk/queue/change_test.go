@@ -45,7 +45,7 @@ func TestChangeAll(t *testing.T) {
 			w.at(1)
 			c.prepare(same)
 			c.prepare(other)
-			tasks, read, err := w.Summaries(w.ctx, []string{same, "gone", other}, 0)
+			tasks, read, _, err := w.Summaries(w.ctx, "", "", []string{same, "gone", other}, 0)
 			if err != nil || len(tasks) != 2 || read != 3 {
 				t.Fatalf("%d tasks of %d, %v", len(tasks), read, err)
 			}
@@ -62,7 +62,7 @@ func TestChangeAll(t *testing.T) {
 			if one := w.Change(w.ctx, change, same); !errors.Is(one.Err, ErrStatus) && !errors.Is(one.Err, ErrNoTask) {
 				t.Errorf("%s once more: %v", change, one.Err)
 			}
-			if _, err := w.rdb.Del(w.ctx, w.keys.pending("q")).Result(); err != nil {
+			if _, err := w.rdb.Del(w.ctx, w.store.keys.pending("q")).Result(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -72,13 +72,13 @@ func TestChangeAll(t *testing.T) {
 // A hash that names no queue belongs to none: nothing changes it.
 func TestChangeOfATaskWithoutAQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.HSet(w.ctx, w.keys.task("bare"), "status", "failed", "created", "1")
+		w.rdb.HSet(w.ctx, w.store.keys.task("bare"), "status", "failed", "created", "1")
 		for _, change := range []Change{ChangeCancel, ChangeRetry, ChangeDelete} {
 			if one := w.Change(w.ctx, change, "bare"); !errors.Is(one.Err, ErrInvalid) {
 				t.Errorf("%s: %v", change, one.Err)
 			}
 		}
-		if fields := w.rdb.HLen(w.ctx, w.keys.task("bare")).Val(); fields != 2 {
+		if fields := w.rdb.HLen(w.ctx, w.store.keys.task("bare")).Val(); fields != 2 {
 			t.Errorf("it has %d fields", fields)
 		}
 	})
@@ -99,7 +99,7 @@ func TestRetryOfADependent(t *testing.T) {
 			w.enqueue(t, "q", "", Options{ID: "a"})
 			w.enqueue(t, "q", "", Options{ID: "b", After: []string{"a"}})
 			w.failNext(t, "q")
-			if err := w.Fleet().advanceAll(w.ctx); err != nil {
+			if err := w.store.advanceAll(w.ctx); err != nil {
 				t.Fatal(err)
 			}
 			refused := func(words string) {
@@ -129,7 +129,7 @@ func TestRetryOfADependent(t *testing.T) {
 					t.Errorf("before a has ended: %+v", task)
 				}
 				complete()
-				if err := w.Fleet().advanceAll(w.ctx); err != nil {
+				if err := w.store.advanceAll(w.ctx); err != nil {
 					t.Fatal(err)
 				}
 			}

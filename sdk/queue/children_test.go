@@ -132,7 +132,7 @@ func TestChildrenOfAFullQueue(t *testing.T) {
 // A queue that somebody damaged keeps the task of which children come from being settled, and no other one.
 func TestChildrenOfADamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		must[int64](t)(w.rdb.SAdd(w.ctx, w.keys.pending("b"), "no list").Result())
+		must[int64](t)(w.rdb.SAdd(w.ctx, w.store.keys.pending("b"), "no list").Result())
 		node := w.node(t, "q")
 		var settlements []Settlement
 		for i := range 3 {
@@ -174,7 +174,7 @@ func TestManyChildren(t *testing.T) {
 		if err != nil || errors.Join(errs...) != nil {
 			t.Fatal(errs, err)
 		}
-		got := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending("b"), 0, -1).Result())
+		got := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending("b"), 0, -1).Result())
 		slices.Reverse(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("%d tasks of %d, or in another order", len(got), len(want))
@@ -195,7 +195,7 @@ func TestChildrenWake(t *testing.T) {
 		}
 		got <- task
 	}()
-	w.subscribed(t, w.keys.channel("b"))
+	w.subscribed(t, w.store.keys.channel("b"))
 	node, hold := w.begun(t, "q")
 	w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{child("b", "one", "", Options{})}})
 	if task := receive(t, "the child", got); task == nil || task.ID != "one" {

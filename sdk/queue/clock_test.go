@@ -16,7 +16,7 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		live := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Lease: time.Minute})).Node()
 		renew := func(node *Node) {
 			t.Helper()
-			node.client.clock = w.clock
+			node.client.store.clock = w.store.clock
 			if _, err := node.Renew(w.ctx, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -24,7 +24,7 @@ func TestLeaseOfBeforeTheClockWasSetBack(t *testing.T) {
 		for _, node := range []*Node{dead, silent} {
 			renew(node)
 		}
-		live.client.clock = w.clock
+		live.client.store.clock = w.store.clock
 		if err := live.Join(w.ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestDutyOfBeforeTheClockWasSetBack(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.Node()
 		for _, left := range []time.Duration{time.Hour, 0} { // a life of 0 is one without an end
-			w.rdb.Set(w.ctx, w.keys.duty("due"), "dead", left)
+			w.rdb.Set(w.ctx, w.store.keys.duty("due"), "dead", left)
 			if !must[bool](t)(node.TakeDuty(w.ctx, "due", time.Minute)) {
 				t.Errorf("a duty that lasts %s longer is still a dead host's", left)
 			}

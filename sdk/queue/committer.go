@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// blockTasks and blockBytes bound what one script call writes: some 500 commands, less than 5 ms of Redis's time.
-	blockTasks = 48
+	// blockBytes bounds what one script call writes, beside blockTasks.
 	blockBytes = 4 << 20
 	// writeTasks bounds what one round trip writes; blockBytes bounds its bytes as well, unless a single task is larger.
 	writeTasks = 20 * blockTasks
@@ -225,13 +224,13 @@ func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
 	calls := make([]call, len(groups))
 	for i, group := range groups {
-		args := [][]any{{c.client.clock, group[0].queue}}
+		args := [][]any{{c.client.store.clock, group[0].queue}}
 		for _, b := range group {
 			args = append(args, b.args)
 		}
-		calls[i] = newCall("enqueue", c.client.keys.pending(group[0].queue), slices.Concat(args...)...)
+		calls[i] = newCall("enqueue", c.client.store.keys.pending(group[0].queue), slices.Concat(args...)...)
 	}
-	cmds, replicas, waited := c.client.evalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
+	cmds, replicas, waited := c.client.store.evalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
 	for i, group := range groups {
 		text, err := cmds[i].Text()
 		answers, tasks := strings.Fields(text), 0

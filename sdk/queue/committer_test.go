@@ -45,11 +45,11 @@ func setupHeld(t *testing.T) (w, past *world, proxy *queuetest.Proxy, first <-ch
 	server := queuetest.Start(t)
 	proxy = queuetest.NewProxy(t, server)
 	w, past = newWorld(t, proxy.URL()), newWorld(t, server.URL())
-	past.keys, past.config = w.keys, w.config
+	past.store.keys, past.config = w.store.keys, w.config
 	if err := w.Prepare(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	proxy.HoldReplies(w.keys.pending("held"))
+	proxy.HoldReplies(w.store.keys.pending("held"))
 	answer := make(chan called, 1)
 	go func() {
 		receipts, err := w.Queue("held").EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "first"}}})
@@ -72,7 +72,7 @@ func TestGroupCommit(t *testing.T) {
 	if err := past.Queue("full").SetLimit(past.ctx, 2); err != nil {
 		t.Fatal(err)
 	}
-	past.rdb.Set(past.ctx, past.keys.pending("damaged"), "x", 0)
+	past.rdb.Set(past.ctx, past.store.keys.pending("damaged"), "x", 0)
 	ctx, cancel := context.WithCancel(w.ctx)
 	unique := func(id string) Spec { return Spec{[]byte("same"), Options{ID: id, Unique: &Unique{}}} }
 	type wanted struct {
@@ -119,7 +119,7 @@ func TestGroupCommit(t *testing.T) {
 	if n := past.scriptCalls(t) - before; n != 6 {
 		t.Errorf("%d script calls", n)
 	}
-	if got := past.rdb.LRange(past.ctx, past.keys.pending("q"), 0, -1).Val(); !slices.Equal(got, []string{"d", "c", "b", "a"}) {
+	if got := past.rdb.LRange(past.ctx, past.store.keys.pending("q"), 0, -1).Val(); !slices.Equal(got, []string{"d", "c", "b", "a"}) {
 		t.Errorf("q has %q, the last one first", got)
 	}
 	past.depth(t, "full", map[Status]int64{Pending: 2})
@@ -187,7 +187,7 @@ func TestLargeCallsShareNothing(t *testing.T) {
 		t.Error(got.err)
 	}
 
-	proxy.HoldReplies(w.keys.pending("held"))
+	proxy.HoldReplies(w.store.keys.pending("held"))
 	answer := make(chan called, 1)
 	go func() {
 		receipts, err := w.Queue("held").EnqueueMany(w.ctx, large)
@@ -265,7 +265,7 @@ func TestManyCallersEnqueue(t *testing.T) {
 		running.Wait()
 		at := make(map[string]int)
 		for _, queue := range []string{"p", "q"} {
-			ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending(queue), 0, -1).Result())
+			ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending(queue), 0, -1).Result())
 			for i, id := range ids {
 				if at[id] != 0 {
 					t.Errorf("%s is there twice", id)

@@ -2,10 +2,12 @@ package queue
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"regexp"
@@ -222,3 +224,27 @@ func secure(config *tls.Config, ca, cert, key string) error {
 	}
 	return nil
 }
+
+// beatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
+// On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
+func beatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
+	client := single(rdb)
+	if client == nil {
+		return rdb
+	}
+	options := alone(client)
+	within := max(lease/6, minBeatTimeout)
+	// A connection may still lead to a former primary: after half a lease a renewal dials again, and so reaches the new one.
+	options.ConnMaxLifetime = lease / 2
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
+	dial := options.Dialer // may be Sentinel's, or the caller's
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+	return keyNaming(redis.NewClient(options))
+}
+
+// minBeatTimeout is the shortest wait for a renewal, on a machine that may be busy.
+const minBeatTimeout = 250 * time.Millisecond

@@ -38,7 +38,7 @@ func reaches(t *testing.T, rawURL string, server *queuetest.Server) error {
 	if err != nil {
 		return err
 	}
-	n, err := server.Client(t).Exists(t.Context(), client.keys.task(id)).Result()
+	n, err := server.Client(t).Exists(t.Context(), client.store.keys.task(id)).Result()
 	if err == nil && n != 1 {
 		err = errors.New("the task is not on the server")
 	}

@@ -54,8 +54,8 @@ func TestAShortTaskTakesLittleMemory(t *testing.T) {
 		}
 		short := func(id string) {
 			t.Helper()
-			if form := must[string](t)(w.rdb.ObjectEncoding(w.ctx, w.keys.task(id)).Result()); form != "listpack" && form != "ziplist" {
-				t.Errorf("the hash is a %s: %v", form, must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.task(id)).Result()))
+			if form := must[string](t)(w.rdb.ObjectEncoding(w.ctx, w.store.keys.task(id)).Result()); form != "listpack" && form != "ziplist" {
+				t.Errorf("the hash is a %s: %v", form, must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.store.keys.task(id)).Result()))
 			}
 		}
 		short(id)
@@ -100,7 +100,7 @@ func TestSettleInAnyOrder(t *testing.T) {
 			t.Errorf("held are %v", left)
 		}
 		w.depth(t, "q", map[Status]int64{Started: 3, Complete: 3, Failed: 1, Scheduled: 1})
-		if complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Result()); !slices.Equal(complete, []string{"4", "6", "1"}) {
+		if complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.complete("q"), 0, -1).Result()); !slices.Equal(complete, []string{"4", "6", "1"}) {
 			t.Errorf("complete are %v", complete)
 		}
 		errs, err = node.Settle(w.ctx, "q", []Settlement{{Claim: held[2]}, {Claim: held[5]}, {Claim: held[7]}})
@@ -120,7 +120,7 @@ func TestSettleAfterHalfASettle(t *testing.T) {
 		node := w.node(t, "q")
 		held := w.reserveMany(t, node, "q", 3, true)
 		for _, id := range []string{"half", "alone"} {
-			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "complete")
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "complete")
 		}
 		for range 2 {
 			w.settle(t, node, "q", Settlement{Claim: held[2]})
@@ -143,7 +143,7 @@ func TestSettleOfWhatPythonCompleted(t *testing.T) {
 		held := w.reserveMany(t, node, "q", 2, true)
 		var settlements []Settlement
 		for i, claim := range held {
-			w.rdb.HSet(w.ctx, w.keys.task(claim.ID), "status", "complete", "result", "Python's", "updated", 1700000000)
+			w.rdb.HSet(w.ctx, w.store.keys.task(claim.ID), "status", "complete", "result", "Python's", "updated", 1700000000)
 			child := Child{Queue: "child", Spec: Spec{Options: Options{ID: fmt.Sprint(i)}}}
 			settlements = append(settlements, Settlement{Claim: claim, Result: []byte("ours"), Children: []Child{child}})
 		}
@@ -194,7 +194,7 @@ func TestReserveOfAnIDTwice(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, id := range []string{"a", "b", "c"} {
 			w.enqueue(t, "q", id, Options{ID: id})
-			w.rdb.LPush(w.ctx, w.keys.pending("q"), "b")
+			w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "b")
 		}
 		node := w.node(t, "q")
 		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10, Start: true}})[0]
@@ -219,7 +219,7 @@ func TestWhatOlderHostsWrote(t *testing.T) {
 		node := w.node(t, "q")
 		got := w.reserve(t, node, "q", true)
 		w.settle(t, node, "q", Settlement{Claim: got.Claim()})
-		hash := w.keys.task(id)
+		hash := w.store.keys.task(id)
 		if mark, err := w.rdb.HMGet(w.ctx, hash, "settled", "attempts", "finished_at").Result(); err != nil || !slices.Equal(mark, []any{nil, nil, nil}) {
 			t.Errorf("settled %q, attempts and end %v: %v", mark[0], mark[1:], err)
 		}
@@ -233,11 +233,11 @@ func TestWhatOlderHostsWrote(t *testing.T) {
 			w.enqueue(t, "crash", "", Options{ID: written})
 			dying := w.node(t, "crash")
 			w.reserve(t, dying, "crash", true)
-			w.rdb.HSet(w.ctx, w.keys.task(written), "digest", written)
-			w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: dying.ID()})
+			w.rdb.HSet(w.ctx, w.store.keys.task(written), "digest", written)
+			w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 0, Member: dying.ID()})
 			must[Reclaimed](t)(w.reclaimQueue(w.ctx, dying.ID(), "crash", 1, false))
 		}
-		crashes := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.crashes()).Result())
+		crashes := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.store.keys.crashes()).Result())
 		if len(crashes) != 1 || crashes["p "+digest] == "" {
 			t.Errorf("crashes %v", crashes)
 		}

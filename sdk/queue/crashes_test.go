@@ -77,7 +77,7 @@ func TestTheLongestPauseAfterACrash(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		id := w.enqueue(t, "q", "", Options{})
-		w.rdb.HSet(w.ctx, w.keys.task(id), "crashes", 50)
+		w.rdb.HSet(w.ctx, w.store.keys.task(id), "crashes", 50)
 		node := w.node(t, "q")
 		node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true}})
 		w.die(t, node)
@@ -114,7 +114,7 @@ func TestTermsOfAnOlderManifest(t *testing.T) {
 					return errors.Join(append(errs, err)...)
 				},
 				"expired": func(queue, id string) error {
-					w.rdb.HSet(w.ctx, w.keys.task(id), "created", 1)
+					w.rdb.HSet(w.ctx, w.store.keys.task(id), "created", 1)
 					_, err := expire(w.ctx, w.Queue(queue), time.Hour, "dead")
 					return errors.Join(err, w.Queue(queue).Retry(w.ctx, id))
 				},
@@ -125,7 +125,7 @@ func TestTermsOfAnOlderManifest(t *testing.T) {
 				if err := errors.Join(prepare(queue, id), start(node, queue)); err != nil {
 					t.Fatal(queue, err)
 				}
-				if got := w.rdb.HMGet(w.ctx, w.keys.task(id), "on_crash", "max_crashes", "dead").Val(); !slices.Equal(got, make([]any, 3)) {
+				if got := w.rdb.HMGet(w.ctx, w.store.keys.task(id), "on_crash", "max_crashes", "dead").Val(); !slices.Equal(got, make([]any, 3)) {
 					t.Errorf("%s: %v", queue, got)
 				}
 				if got := w.reclaimFrom(t, node); got.Returned != 1 {

@@ -51,7 +51,7 @@ func TestDeadLetters(t *testing.T) {
 				}
 				w.settle(t, node, dead, Settlement{Claim: Claim{ID: got.ID, Run: got.Run}})
 				if forget {
-					if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != 0 {
+					if n := w.rdb.Exists(w.ctx, w.store.keys.task(id)).Val(); n != 0 {
 						t.Error("the mark brought a deleted task back")
 					}
 				} else if task := w.task(t, id); task.Handled != letter.ID || task.Status != Failed {
@@ -60,7 +60,7 @@ func TestDeadLetters(t *testing.T) {
 				if err := w.Queue(dead).Delete(w.ctx, letter.ID); err != nil {
 					t.Fatal(err)
 				}
-				if n := w.rdb.Exists(w.ctx, w.keys.task(letter.ID), w.keys.bytes(letter.ID)).Val(); n != 0 {
+				if n := w.rdb.Exists(w.ctx, w.store.keys.task(letter.ID), w.store.keys.bytes(letter.ID)).Val(); n != 0 {
 					t.Error("something of the letter is left")
 				}
 			}
@@ -95,7 +95,7 @@ func TestWhatHasNoDeadLetter(t *testing.T) {
 // mended and it is tried again, it gets its letter.
 func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		damaged := w.keys.priorities("dead")
+		damaged := w.store.keys.priorities("dead")
 		w.rdb.Set(w.ctx, damaged, "x", 0)
 		w.at(0)
 		reserve := func(queue string) (*Node, ReserveReply) {
@@ -123,7 +123,7 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 			"expire": func(string) string {
 				w.at(20)
 				defer w.at(0)
-				return must[Block](t)(w.Queue("expire").Expire(w.ctx, 0, "dead")).DeadError
+				return must[Block](t)(w.Fleet().Expire(w.ctx, "expire", 0, "dead")).DeadError
 			},
 			"reserve": func(string) string {
 				w.at(20)
@@ -181,7 +181,7 @@ func TestDeadOfDead(t *testing.T) {
 		}
 		for i := range 2 { // each failure has a letter of its own, once
 			id := w.enqueue(t, "again", fmt.Sprint(i), Options{ID: "again"})
-			w.rdb.HSet(w.ctx, w.keys.task(id), "dead", "morgue")
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "dead", "morgue")
 			w.failWithLetter(t, "again", "morgue", ReasonTrap)
 			if err := w.Queue("again").Retry(w.ctx, id); err != nil {
 				t.Fatal(err)
@@ -349,7 +349,7 @@ func TestRetryClearsLetters(t *testing.T) {
 func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
-		t.Cleanup(func() { _ = other.rdb.Close() })
+		t.Cleanup(func() { _ = other.store.rdb.Close() })
 		late := &meanwhile{left: -1}
 		w.rdb.AddHook(spy(late.count))
 		for nth := range 20 { // before each command of a retry
@@ -402,7 +402,7 @@ func TestRetryPastALetterThatStays(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		w.failWithLetter(t, "q", "dead", ReasonTrap)
 		w.failWithLetter(t, "dead", "dead2", ReasonTrap)
-		damaged := w.keys.complete("dead")
+		damaged := w.store.keys.complete("dead")
 		w.rdb.Set(w.ctx, damaged, "x", 0)
 		task, err := w.Client.Retry(w.ctx, id)
 		if !errors.Is(err, ErrLetterStays) || !strings.Contains(fmt.Sprint(err), damaged) || task == nil || w.task(t, id).Status != Pending {

@@ -2,9 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -20,8 +17,9 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *Schedule, declared bool, mo
 	if declared {
 		what = "present"
 	}
-	answer, err := f.client.schedule(ctx, "", s.ID, s.Owner, what, durationText(most))
-	return answer == string(PutChanged), err
+	c := f.client.store
+	answer, err := c.eval(ctx, newCall("schedule", c.keys.ticks(), c.clock, s.ID, s.Owner, what, "", durationText(most)))
+	return answer == string(PutChanged), wrap(fmt.Sprintf("%s schedule %s", what, s.ID), err)
 }
 
 // NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After most without a host (0: never)
@@ -30,46 +28,34 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s Subscription, declared b
 	if declared && s.Absent.IsZero() {
 		return false, nil
 	}
-	now, err := f.client.now(ctx)
-	switch {
-	case err != nil:
+	now, err := f.client.store.now(ctx)
+	if err != nil {
 		return false, err
-	case declared:
-		s.Absent = time.Time{}
-		err = f.client.writeSubscription(ctx, &s)
-	case s.Absent.IsZero():
-		s.Absent = now
-		err = f.client.writeSubscription(ctx, &s)
-	case most > 0 && now.Sub(s.Absent) >= most:
-		err = wrap("delete subscription "+s.ID, f.client.replaceSubscription(ctx, s.ID, s.text, "", "", ""))
-		gone = err == nil
 	}
-	if errors.Is(err, errChanged) { // then it is looked at again
+	_, err = f.client.ChangeSubscription(ctx, s.ID, func(is *Subscription) error {
+		switch {
+		case !is.UpdatedAt.Equal(s.UpdatedAt): // it is looked at again
+			return errSame
+		case declared:
+			is.Absent = time.Time{}
+		case is.Absent.IsZero():
+			is.Absent = now
+		case most > 0 && now.Sub(is.Absent) >= most:
+			gone = true
+			return ErrUnsubscribe
+		default:
+			return errSame
+		}
+		return nil
+	})
+	if errors.Is(err, errSame) || errors.Is(err, ErrNoSubscription) {
 		err = nil
 	}
-	return gone, err
+	return gone && err == nil, err
 }
 
 // errSame ends a change that would change nothing.
 var errSame = errors.New("it is the same")
-
-// Definition is a digest of what a manifest says of a subscription.
-func (s *Subscription) Definition() string {
-	filter, _ := json.Marshal(s.Filter) // as text, because one may have been read from Redis
-	return definition(s.Topic, s.Queue, string(filter))
-}
-
-// Definition is a digest of what a manifest says of a schedule.
-func (s *Schedule) Definition() string {
-	d := s.withDefaults()
-	return definition(d.fields()...)
-}
-
-func definition(parts ...any) string {
-	text, _ := json.Marshal(parts) // of texts
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
-}
 
 // DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. ErrOwned if somebody else
 // made one of this ID. missing stores it only if there is none.

@@ -97,7 +97,7 @@ func (q *Queue) await(ctx context.Context, id string, after []string, closes boo
 	for first := true; first || len(after) > 0; first = false {
 		n := min(len(after), blockDependencies)
 		last := closes && n == len(after)
-		answer, err := q.client.eval(ctx, newCall("await", q.client.keys.task(id), named(after[:n], q.client.clock, q.name, id, optional(last, "1"))...))
+		answer, err := q.client.store.eval(ctx, newCall("await", q.client.store.keys.task(id), named(after[:n], q.client.store.clock, q.name, id, optional(last, "1"))...))
 		if err == nil {
 			err = verdict(answer, id)
 		}
@@ -118,102 +118,4 @@ func dependencyError(err error) error {
 		}
 	}
 	return err
-}
-
-// Dependency is a task that another one waits for, or waited for.
-type Dependency struct {
-	ID string
-	// End is complete, failed, gone (it does not exist any more) or open (it could not be waited for); "" while it goes on.
-	End string
-	// Size is how many bytes its result has; 0 if there is none (any more).
-	Size int64
-}
-
-// Dependencies reads the dependencies of a task, in the order in which they were named, without the first `from`: at most 1,000.
-// It has none if there is no such task.
-func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
-	all, err := c.AllDependencies(ctx, id)
-	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), pageTasks)
-	page := all[from:min(from+limit, len(all))]
-	if err != nil {
-		return page, err
-	}
-	ids := make([]string, len(page))
-	for i := range page {
-		ids[i] = page[i].ID
-	}
-	sizes, err := c.sizesOf(ctx, ids, "result")
-	for i, size := range sizes {
-		page[i].Size = size
-	}
-	return page, err
-}
-
-// AllDependencies reads all dependencies of a task at once, without the sizes of their results.
-func (c *Client) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
-	if err := ValidID(id); err != nil {
-		return nil, err
-	}
-	hash, err := c.rdb.HGetAll(ctx, c.keys.after(id)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read dependencies of task %s: %w", id, err)
-	}
-	all, places := make([]Dependency, 0, len(hash)), make(map[string]int, len(hash))
-	for other, value := range hash {
-		place, end, _ := strings.Cut(value, " ")
-		places[other], _ = strconv.Atoi(place)
-		all = append(all, Dependency{ID: other, End: end})
-	}
-	slices.SortFunc(all, func(a, b Dependency) int { return places[a.ID] - places[b.ID] })
-	return all, nil
-}
-
-// advanceTasks is how many dependents one script tells: each takes some 20 commands.
-const advanceTasks = 30
-
-// Advance tells a block of the tasks that wait for others what became of these; hosts do it. It may run beside others. A program
-// calls it, as long as there is more, only where no host runs.
-func (f *Fleet) Advance(ctx context.Context) (Block, error) {
-	c := f.client
-	block, err := readBlock(c.eval(ctx, newCall("advance", c.keys.ended(), c.clock, advanceTasks)))
-	return block, wrap("advance dependents", err)
-}
-
-// advanceAll tells all of them.
-func (f *Fleet) advanceAll(ctx context.Context) error {
-	for {
-		if block, err := f.Advance(ctx); err != nil || !block.More {
-			return err
-		}
-	}
-}
-
-const (
-	// recheckTasks is how many dependencies one script looks at, and recheckBlocks how many scripts a Recheck runs.
-	recheckTasks  = 300
-	recheckBlocks = 30
-	// RecheckAge is for how long no Recheck looks at a blocked task again.
-	RecheckAge = pollInterval
-)
-
-// Recheck looks whether the dependencies of blocked tasks of the queue have ended without a word, as under a Python listener;
-// hosts do it. It looks at some 10,000 dependencies, those first that nobody looked at for longest, and none twice in RecheckAge.
-func (q *Queue) Recheck(ctx context.Context) (sum Block, err error) {
-	if err := ValidQueue(q.name); err != nil {
-		return Block{}, err
-	}
-	id, cursor := "", ""
-	for range recheckBlocks {
-		reply, err := q.client.eval(ctx, newCall("recheck", q.client.keys.blocked(q.name), q.client.clock, q.name, recheckTasks,
-			RecheckAge.Seconds(), id, cursor))
-		v := valuesOf(reply)
-		sum.Tasks, sum.More, sum.Clock = sum.Tasks+v.count(), v.flag(), v.time()
-		if id, cursor = v.text(), v.text(); err == nil {
-			err = v.err()
-		}
-		if err != nil || !sum.More {
-			return sum, wrap(fmt.Sprintf("recheck blocked tasks of %q", q.name), err)
-		}
-	}
-	return sum, nil
 }

@@ -148,7 +148,7 @@ func TestEveryEndIsTold(t *testing.T) {
 				if got := w.reserve(t, node, "q", true); got.ID != "crashed" {
 					t.Fatal(got)
 				}
-				w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: node.ID()})
+				w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 0, Member: node.ID()})
 				must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.ID(), "q", 1, false))
 			},
 			"failed": func() {
@@ -162,9 +162,9 @@ func TestEveryEndIsTold(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"removed": func() { w.rdb.Del(w.ctx, w.keys.task("removed")) },
+			"removed": func() { w.rdb.Del(w.ctx, w.store.keys.task("removed")) },
 			"python": func() {
-				w.rdb.HSet(w.ctx, w.keys.task("python"), "status", "complete", "result", "r")
+				w.rdb.HSet(w.ctx, w.store.keys.task("python"), "status", "complete", "result", "r")
 			},
 		}
 		for name, end := range ends {
@@ -185,7 +185,7 @@ func TestEveryEndIsTold(t *testing.T) {
 			case "python", "removed":
 				w.is(t, map[string]string{name + ".complete": "scheduled", name + ".ended": "scheduled"})
 				pass(6)
-				must[Block](t)(q.Recheck(w.ctx))
+				must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 			}
 			if name == "python" {
 				want = map[string]string{"complete": "pending", "ended": "pending", "failed": "complete", "any": "pending"}
@@ -196,7 +196,7 @@ func TestEveryEndIsTold(t *testing.T) {
 			if failed := w.task(t, name+".complete"); failed.Status == Failed && !strings.Contains(failed.Error, "task "+name+", which it waited for,") {
 				t.Errorf("error %s", failed.Error)
 			}
-			w.rdb.Del(w.ctx, w.keys.pending("q")) // so that the next one is first
+			w.rdb.Del(w.ctx, w.store.keys.pending("q")) // so that the next one is first
 		}
 	})
 }
@@ -305,7 +305,7 @@ func TestDependentsOfAFinishedTask(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "first"})
 		w.run(t, node, "first", "result", nil)
 		listed := slices.Repeat([]any{"x"}, listedChildren-1)
-		if err := w.rdb.RPush(w.ctx, w.keys.children("first"), listed...).Err(); err != nil {
+		if err := w.rdb.RPush(w.ctx, w.store.keys.children("first"), listed...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range []string{"a", "b", "c"} {
@@ -314,7 +314,7 @@ func TestDependentsOfAFinishedTask(t *testing.T) {
 				t.Errorf("%s has %q", task.ID, task.Parameters)
 			}
 		}
-		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.keys.children("first")).Result()); n != listedChildren {
+		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.store.keys.children("first")).Result()); n != listedChildren {
 			t.Errorf("%d are listed", n)
 		}
 	})
@@ -428,7 +428,7 @@ func TestNoneMissesAResult(t *testing.T) {
 			return err
 		},
 		"delete after a Python listener": func(w *world, t *testing.T, id string) error {
-			w.rdb.ZRem(w.ctx, w.keys.ended(), id) // which notes nothing
+			w.rdb.ZRem(w.ctx, w.store.keys.ended(), id) // which notes nothing
 			return w.Queue("q").Delete(w.ctx, id)
 		},
 	} {
@@ -508,9 +508,9 @@ func (w *world) delete(t *testing.T, queue, id string) {
 func TestToldAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		python := func(id string) {
-			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "complete", "result", "of python")
-			w.rdb.LRem(w.ctx, w.keys.pending("q"), 0, id)
-			w.rdb.LPush(w.ctx, w.keys.complete("q"), id)
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "complete", "result", "of python")
+			w.rdb.LRem(w.ctx, w.store.keys.pending("q"), 0, id)
+			w.rdb.LPush(w.ctx, w.store.keys.complete("q"), id)
 		}
 		w.enqueue(t, "q", "", Options{ID: "a"})
 		w.enqueue(t, "q", "", Options{ID: "b", After: []string{"a"}})
@@ -529,7 +529,7 @@ func TestToldAgain(t *testing.T) {
 
 		w.enqueue(t, "q", "", Options{ID: "fixed"})
 		late := w.enqueue(t, "waits", "", Options{After: []string{"fixed"}})
-		w.rdb.Del(w.ctx, w.keys.task("fixed"), w.keys.pending("q"))
+		w.rdb.Del(w.ctx, w.store.keys.task("fixed"), w.store.keys.pending("q"))
 		w.enqueue(t, "q", "", Options{ID: "fixed"})
 		node, hold = w.held(t, "q")
 		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("of the new one")})
@@ -547,7 +547,7 @@ func TestWaitsForTheTaskThatExists(t *testing.T) {
 		early := w.enqueue(t, "waits", "", Options{After: []string{former}})
 		node, hold := w.held(t, "q")
 		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("former")})
-		w.rdb.Del(w.ctx, w.keys.task(former)) // as Blueque's client does; ours tells what waits
+		w.rdb.Del(w.ctx, w.store.keys.task(former)) // as Blueque's client does; ours tells what waits
 		again := w.enqueue(t, "q", "", Options{ID: "fixed"})
 		late := w.enqueue(t, "waits", "", Options{After: []string{again}})
 		w.advance(t)

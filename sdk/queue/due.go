@@ -25,23 +25,23 @@ type Block struct {
 
 // EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. It may run beside others,
 // Blueque's own included. Hosts do it; a program calls it, as long as there is more, only where no host runs.
-func (q *Queue) EnqueueDue(ctx context.Context) (Block, error) {
-	return q.block(ctx, "enqueue due", newCall("due", q.client.keys.scheduled(q.name), q.client.clock, q.name, dueTasks))
+func (f *Fleet) EnqueueDue(ctx context.Context, queue string) (Block, error) {
+	return f.block(ctx, "enqueue due", queue, newCall("due", f.client.store.keys.scheduled(queue), f.client.store.clock, queue, dueTasks))
 }
 
 // Expire fails a block of the queue's tasks that wait and are past their time; hosts do it. maxAge bounds the age of tasks that
 // have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
-func (q *Queue) Expire(ctx context.Context, maxAge time.Duration, dead string) (Block, error) {
-	return q.block(ctx, "expire",
-		newCall("expire", q.client.keys.expiry(q.name), q.client.clock, q.name, expiryTasks, durationText(maxAge), dead))
+func (f *Fleet) Expire(ctx context.Context, queue string, maxAge time.Duration, dead string) (Block, error) {
+	return f.block(ctx, "expire", queue,
+		newCall("expire", f.client.store.keys.expiry(queue), f.client.store.clock, queue, expiryTasks, durationText(maxAge), dead))
 }
 
-func (q *Queue) block(ctx context.Context, what string, script call) (Block, error) {
-	if err := ValidQueue(q.name); err != nil {
+func (f *Fleet) block(ctx context.Context, what, queue string, script call) (Block, error) {
+	if err := ValidQueue(queue); err != nil {
 		return Block{}, err
 	}
-	block, err := readBlock(q.client.eval(ctx, script))
-	return block, wrap(fmt.Sprintf("%s tasks of %q", what, q.name), err)
+	block, err := readBlock(f.client.store.eval(ctx, script))
+	return block, wrap(fmt.Sprintf("%s tasks of %q", what, queue), err)
 }
 
 // readBlock reads what the scripts return that work on blocks.

@@ -57,7 +57,7 @@ func TestEnqueueOnReplicas(t *testing.T) {
 		t.Errorf("%+v, %v", receipts, err)
 	}
 	w.depth(t, "q", map[Status]int64{Pending: 5})
-	if n := replica.Client(t).LLen(w.ctx, w.keys.pending("q")).Val(); n != 5 {
+	if n := replica.Client(t).LLen(w.ctx, w.store.keys.pending("q")).Val(); n != 5 {
 		t.Errorf("the replica has %d", n)
 	}
 	for _, config := range []Config{{Replicas: -1}, {Replicas: 1, ReplicaTimeout: 2 * time.Second}, {ReplicaTimeout: time.Microsecond}} {

@@ -50,7 +50,7 @@ func TestDutyIsKept(t *testing.T) {
 		if must[bool](t)(b.KeepDuty(w.ctx, "purge", time.Second)) || must[bool](t)(b.KeepDuty(w.ctx, "nobody's", time.Second)) {
 			t.Error("another's duty is kept, or nobody's")
 		}
-		if left := w.rdb.TTL(w.ctx, w.keys.duty("purge")).Val(); left < time.Minute {
+		if left := w.rdb.TTL(w.ctx, w.store.keys.duty("purge")).Val(); left < time.Minute {
 			t.Errorf("the duty ends in %s", left)
 		}
 	})
@@ -62,8 +62,8 @@ func TestLeaveOfManyQueues(t *testing.T) {
 	node := w.node(t, queues...)
 	var trips atomic.Int64
 	w.rdb.AddHook(spy(func(...redis.Cmder) { trips.Add(1) }))
-	w.rdb.Del(w.ctx, w.keys.listeners("q07"))
-	w.rdb.Set(w.ctx, w.keys.listeners("q07"), "x", 0)
+	w.rdb.Del(w.ctx, w.store.keys.listeners("q07"))
+	w.rdb.Set(w.ctx, w.store.keys.listeners("q07"), "x", 0)
 	trips.Store(0)
 	if err := node.Leave(w.ctx); err == nil || !strings.Contains(err.Error(), `"q07"`) {
 		t.Errorf("left a damaged queue: %v", err)
@@ -76,9 +76,9 @@ func TestLeaveOfManyQueues(t *testing.T) {
 			t.Errorf("%s has %d listeners", name, n)
 		}
 	}
-	w.rdb.Del(w.ctx, w.keys.listeners("q07"))
+	w.rdb.Del(w.ctx, w.store.keys.listeners("q07"))
 	must[any](t)(nil, node.Leave(w.ctx))
-	if n := w.rdb.ZCard(w.ctx, w.keys.nodes()).Val(); n != 0 {
+	if n := w.rdb.ZCard(w.ctx, w.store.keys.nodes()).Val(); n != 0 {
 		t.Errorf("%d nodes are left", n)
 	}
 }
@@ -106,20 +106,20 @@ func TestPurgeWalksForeignTasksOnce(t *testing.T) {
 		t.Errorf("%d are gone, in %d scripts", n, scripts)
 	}
 	// Blueque deletes one of them: the others are where they were no more.
-	w.rdb.Del(w.ctx, w.keys.task("p005"))
-	w.rdb.LRem(w.ctx, w.keys.complete("q"), 1, "p005")
+	w.rdb.Del(w.ctx, w.store.keys.task("p005"))
+	w.rdb.LRem(w.ctx, w.store.keys.complete("q"), 1, "p005")
 	w.finishAs(t, "q", "c303")
 	if n, scripts := purge(); n != 1 || scripts < 4 {
 		t.Errorf("%d are gone, in %d scripts", n, scripts)
 	}
 	// A task that is gone while its entry stays is found when the mark ends.
-	w.rdb.Del(w.ctx, w.keys.task("p007"))
-	if ttl := w.rdb.TTL(w.ctx, w.keys.purged("q")).Val(); ttl <= 0 || ttl > time.Hour {
+	w.rdb.Del(w.ctx, w.store.keys.task("p007"))
+	if ttl := w.rdb.TTL(w.ctx, w.store.keys.purged("q")).Val(); ttl <= 0 || ttl > time.Hour {
 		t.Errorf("the mark lives %s", ttl)
 	}
-	w.rdb.Del(w.ctx, w.keys.purged("q"))
+	w.rdb.Del(w.ctx, w.store.keys.purged("q"))
 	purge()
-	if left := w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Val(); len(left) != 299 || left[0] != "c303" || slices.Contains(left, "p007") {
+	if left := w.rdb.LRange(w.ctx, w.store.keys.complete("q"), 0, -1).Val(); len(left) != 299 || left[0] != "c303" || slices.Contains(left, "p007") {
 		t.Errorf("%d are left, first %s", len(left), left[0])
 	}
 	if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true, Foreign: true})); n != 299 {
@@ -141,11 +141,11 @@ func TestStatsBesideManyListeners(t *testing.T) {
 		for i := range listeners {
 			listeners[i] = redis.Z{Score: 2e9, Member: fmt.Sprintf("host%d~01234567_8", i)}
 		}
-		must[int64](t)(w.rdb.ZAdd(w.ctx, w.keys.nodes(), listeners...).Result())
-		w.rdb.Set(w.ctx, w.keys.complete("q7"), "x", 0)
+		must[int64](t)(w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), listeners...).Result())
+		w.rdb.Set(w.ctx, w.store.keys.complete("q7"), "x", 0)
 		for i, s := range must[[]Stats](t)(w.Stats(w.ctx, queues...)) {
 			if i == 7 {
-				if !strings.Contains(fmt.Sprint(s.Err), `count queue "q7": WRONGTYPE key `+w.keys.complete("q7")) {
+				if !strings.Contains(fmt.Sprint(s.Err), `count queue "q7": WRONGTYPE key `+w.store.keys.complete("q7")) {
 					t.Errorf("%v", s.Err)
 				}
 			} else if s.Err != nil || s.Depth[Pending] != int64(i%3) {
@@ -168,15 +168,15 @@ func TestFleetStats(t *testing.T) {
 	must[any](t)(nil, w.Queue("q11").Pause(w.ctx))
 	look := func(n *Node, most int, own ...string) (stats map[string]Stats, scripts int64) {
 		t.Helper()
-		calls := server.Calls(t, func() { stats = must[map[string]Stats](t)(n.FleetStats(w.ctx, most, own)) })
+		calls := server.Calls(t, func() { stats = must[map[string]Stats](t)(w.FleetStats(w.ctx, n, most, own)) })
 		return stats, calls["evalsha"] - 1 // one takes the duty
 	}
 	all, scripts := look(a, 41) // of 42: those with listeners first
 	if _, has := all["a"]; len(all) != 41 || !has || scripts != 1 {
 		t.Fatalf("%d queues by %d scripts", len(all), scripts)
 	}
-	w.rdb.PExpire(w.ctx, w.keys.duty("sample"), sampleTerm) // the machine may be slow
-	w.rdb.Persist(w.ctx, w.keys.sample())
+	w.rdb.PExpire(w.ctx, w.store.keys.duty("sample"), sampleTerm) // the machine may be slow
+	w.rdb.Persist(w.ctx, w.store.keys.sample())
 	same, scripts := look(b, 41)
 	if scripts != 0 || len(same) != 41 {
 		t.Errorf("%d queues by %d scripts of the next node", len(same), scripts)
@@ -200,20 +200,20 @@ func TestFleetStats(t *testing.T) {
 	if few, _ := look(b, 3); len(few) != 3 {
 		t.Errorf("%d of 3 queues", len(few))
 	}
-	w.rdb.Set(w.ctx, w.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8 0\nq12 1 2 3 4 5 6 x 8 1 9\nq13 1 2 3 4 5 6 7 8\nq14 1 2 3 4 5 6 7 8 1 9 9\nq15 1 2 3 4 5 6 7\n"+strings.Repeat("x", 1<<20), 0)
+	w.rdb.Set(w.ctx, w.store.keys.sample(), "q10 1 2\n\xff 1 2 3 4 5 6 7 8 0\nq12 1 2 3 4 5 6 x 8 1 9\nq13 1 2 3 4 5 6 7 8\nq14 1 2 3 4 5 6 7 8 1 9 9\nq15 1 2 3 4 5 6 7\n"+strings.Repeat("x", 1<<20), 0)
 	if damaged, scripts := look(b, 41); len(damaged) != 3 || damaged["q12"].Depth[Failed] != 6 || !damaged["q12"].Paused || damaged["q12"].Blocked != 9 || damaged["q13"].Paused || !damaged["q14"].Paused || scripts != 0 {
 		t.Errorf("%+v", damaged)
 	}
 	for name, spoil := range map[string]func(){
-		"gone":            func() { w.rdb.Del(w.ctx, w.keys.sample()) },
-		"of another type": func() { w.rdb.Del(w.ctx, w.keys.sample()); w.rdb.SAdd(w.ctx, w.keys.sample(), "x") },
+		"gone":            func() { w.rdb.Del(w.ctx, w.store.keys.sample()) },
+		"of another type": func() { w.rdb.Del(w.ctx, w.store.keys.sample()); w.rdb.SAdd(w.ctx, w.store.keys.sample(), "x") },
 	} {
 		spoil()
 		if stats, scripts := look(b, 41); len(stats) != 41 || scripts != 1 {
 			t.Errorf("a sample that is %s: %d queues by %d scripts", name, len(stats), scripts)
 		}
 	}
-	w.rdb.Del(w.ctx, w.keys.duty("sample"))
+	w.rdb.Del(w.ctx, w.store.keys.duty("sample"))
 	w.rdb.ConfigSet(w.ctx, "maxmemory", "1")
 	if stats, _ := look(b, 41); len(stats) != 41 {
 		t.Errorf("a full Redis: %d queues", len(stats))
@@ -259,7 +259,7 @@ func TestDutyIsKeptForLessThanASecond(t *testing.T) {
 func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		other := must[*Client](t)(NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), w.config))
-		t.Cleanup(func() { _ = other.rdb.Close() })
+		t.Cleanup(func() { _ = other.store.rdb.Close() })
 		late := &meanwhile{left: -1}
 		w.rdb.AddHook(spy(late.count))
 		for nth := range 20 { // before each command of a leave
@@ -282,7 +282,7 @@ func TestLeaveWhileAReserveIsLate(t *testing.T) {
 			if batch.Err != nil && !errors.Is(batch.Err, ErrLeaseLost) {
 				t.Error(batch.Err)
 			}
-			if w.rdb.ZScore(w.ctx, w.keys.nodes(), node.id).Err() == nil {
+			if w.rdb.ZScore(w.ctx, w.store.keys.nodes(), node.id).Err() == nil {
 				w.reclaimFrom(t, node)
 			}
 			if task := w.task(t, queue); task.Status != Pending {

@@ -136,3 +136,33 @@ func optional(is bool, text string) string {
 	}
 	return ""
 }
+
+// hashOf are the fields of a hash that are there.
+func hashOf(fields []string, values []any) map[string]string {
+	hash := make(map[string]string, len(fields))
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			hash[fields[i]] = text
+		}
+	}
+	return hash
+}
+
+// bornAt tells a task from others of its ID, by the text of its created field.
+func bornAt(created string) string { return "@" + created }
+
+// startedAt tells a reserve that started a task from others of its run, by the text of Redis's clock: a server that has lost its last
+// second counts the same run again.
+func startedAt(clock string) string { return "@" + clock }
+
+// stateOf is the state of a task as altered in prelude.lua compares it, of the texts in its hash.
+func stateOf(created, run, status, updated string) string {
+	if status == "reserved" || status == "started" {
+		updated = "" // progress moves it
+	}
+	return created + " " + run + " " + status + " " + updated
+}
+
+// digestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
+// little memory.
+const digestPrefix = "sha256:"

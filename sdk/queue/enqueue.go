@@ -63,9 +63,6 @@ type Options struct {
 	Priority *int
 }
 
-// uniqueLife bounds a uniqueness that ends with its task, should the task never finish.
-const uniqueLife = 90 * 24 * time.Hour
-
 // Unique makes tasks of a queue the same if they have the same key, or the same parameters.
 type Unique struct {
 	Key string // the caller's name for the task (default: its parameters)
@@ -261,8 +258,8 @@ func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) err
 	if len(ids) == 0 {
 		return nil
 	}
-	found, err := pipelined(ctx, &q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
-		return p.Exists(ctx, q.client.keys.task(id))
+	found, err := pipelined(ctx, q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+		return p.Exists(ctx, q.client.store.keys.task(id))
 	})
 	existed := make(map[string]bool)
 	for i := 0; err == nil && i < len(ids); i++ {

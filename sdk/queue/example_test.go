@@ -202,7 +202,7 @@ func ExampleOptions_at() {
 }
 
 // Hosts move due tasks by themselves; a program does where there is none.
-func ExampleQueue_EnqueueDue() {
+func ExampleFleet_EnqueueDue() {
 	client := connect()
 	defer client.Close()
 	ctx := context.Background()
@@ -212,7 +212,7 @@ func ExampleQueue_EnqueueDue() {
 		fmt.Println(err)
 		return
 	}
-	block, err := reports.EnqueueDue(ctx)
+	block, err := client.Fleet().EnqueueDue(ctx, reports.Name())
 	fmt.Println(block.Tasks, block.More, err)
 	// Output: 0 false <nil>
 }

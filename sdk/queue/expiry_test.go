@@ -46,7 +46,7 @@ func TestExpire(t *testing.T) {
 			if got := receive(t, "the end of Wait", ended); got.err != nil {
 				t.Errorf("%s: %v", c.queue, got.err)
 			}
-			if n := w.rdb.Exists(w.ctx, w.keys.expiry(c.queue)).Val(); n != 0 {
+			if n := w.rdb.Exists(w.ctx, w.store.keys.expiry(c.queue)).Val(); n != 0 {
 				t.Errorf("%s: entries are left", c.queue)
 			}
 		}
@@ -115,7 +115,7 @@ func TestExpireInBlocks(t *testing.T) {
 		specs = append(specs, Spec{Options: Options{Retry: Retry{MaxAge: time.Duration(i%2) * time.Hour}}})
 	}
 	must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
-	w.rdb.RPush(w.ctx, w.keys.pending("q"), "gone", "gone-too")
+	w.rdb.RPush(w.ctx, w.store.keys.pending("q"), "gone", "gone-too")
 	w.at(60)
 	w.enqueue(t, "q", "", Options{ID: "young"})
 	// Those before them hide no more than a block.
@@ -170,16 +170,16 @@ func TestExpireInALongList(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)
 	w.at(0)
-	w.ballast(w.keys.pending("q"))
+	w.ballast(w.store.keys.pending("q"))
 	id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAge: time.Second}})
 	w.at(2)
 	if n := must[int](t)(expire(w.ctx, w.Queue("q"), 0, "")); n != 1 || w.task(t, id).Reason != ReasonExpired {
 		t.Errorf("%d expired", n)
 	}
-	if ids := w.rdb.LRange(w.ctx, w.keys.pending("q"), 0, 1).Val(); ids[0] != id || w.rdb.LLen(w.ctx, w.keys.pending("q")).Val() != searched+1 {
+	if ids := w.rdb.LRange(w.ctx, w.store.keys.pending("q"), 0, 1).Val(); ids[0] != id || w.rdb.LLen(w.ctx, w.store.keys.pending("q")).Val() != searched+1 {
 		t.Errorf("%v wait", ids)
 	}
-	w.rdb.LTrim(w.ctx, w.keys.pending("q"), 0, 0)
+	w.rdb.LTrim(w.ctx, w.store.keys.pending("q"), 0, 0)
 	if batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 		t.Errorf("%+v", batch)
 	}

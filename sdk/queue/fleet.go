@@ -51,7 +51,7 @@ type NodeInfo struct {
 // gets; none: all, among which that with a host's plugins may be large.
 func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error) {
 	c := f.client
-	scored, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	scored, err := c.store.rdb.ZRangeWithScores(ctx, c.store.keys.nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -69,7 +69,7 @@ func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error)
 		found[node.ID] = node
 	}
 	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, queues, fields))
+	return nodes, wrap("read nodes", describe(ctx, c.store, nodes, queues, fields))
 }
 
 // publishedNodes is of how many nodes a field is read at a time.
@@ -78,8 +78,8 @@ const publishedNodes = 16
 // Published reads one field of what nodes published, some nodes at a time, as far as they published it.
 func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
 	for block := range slices.Chunk(nodes, publishedNodes) {
-		cmds, err := pipelined(ctx, &f.client.store, block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
-			return p.HGet(ctx, f.client.keys.node(node.ID), field)
+		cmds, err := pipelined(ctx, f.client.store, block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
+			return p.HGet(ctx, f.client.store.keys.node(node.ID), field)
 		})
 		if err != nil {
 			return wrap("read nodes", err)
@@ -97,7 +97,7 @@ func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, v
 // a look at each queue and each listener's list of it. fields are as in Nodes.
 func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
 	c := f.client
-	scored, err := c.rdb.ZRevRangeWithScores(ctx, c.keys.nodes(), 0, int64(most)-1).Result()
+	scored, err := c.store.rdb.ZRevRangeWithScores(ctx, c.store.keys.nodes(), 0, int64(most)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -105,7 +105,7 @@ func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeI
 	for i, z := range scored {
 		nodes[i] = leased(z)
 	}
-	return nodes, wrap("read nodes", c.describe(ctx, nodes, nil, fields))
+	return nodes, wrap("read nodes", describe(ctx, c.store, nodes, nil, fields))
 }
 
 // leased is a listener with its lease.
@@ -117,7 +117,7 @@ func leased(z redis.Z) (node NodeInfo) {
 }
 
 // describe reads what nodes report of themselves, these fields or all, and their reserved lists.
-func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues, fields []string) error {
+func describe(ctx context.Context, s *store, nodes []NodeInfo, queues, fields []string) error {
 	type read struct {
 		all  *redis.MapStringStringCmd
 		some *redis.SliceCmd
@@ -149,7 +149,7 @@ func (s *store) describe(ctx context.Context, nodes []NodeInfo, queues, fields [
 			lists = append(lists, reservedList{n.ID, queue, n.Holds})
 		}
 	}
-	return cmp.Or(err, s.readReserved(ctx, lists))
+	return cmp.Or(err, readReserved(ctx, s, lists))
 }
 
 // reservedList is a listener's reserved list of a queue, and where its IDs go by queue.
@@ -159,7 +159,7 @@ type reservedList struct {
 }
 
 // readReserved reads lists, newest first, leaving out what is empty or damaged. Few of many exist.
-func (s *store) readReserved(ctx context.Context, lists []reservedList) error {
+func readReserved(ctx context.Context, s *store, lists []reservedList) error {
 	key := func(l reservedList) string { return s.keys.reserved(l.queue, l.listener) }
 	lists, err := existing(ctx, s, lists, key)
 	if err != nil {
@@ -183,8 +183,8 @@ func (c *Client) listeners(ctx context.Context) (queues []string, serves map[str
 		return nil, nil, err
 	}
 	queues = slices.Sorted(maps.Keys(counted))
-	cmds, err := pipelined(ctx, &c.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
-		return p.SMembers(ctx, c.keys.listeners(queue))
+	cmds, err := pipelined(ctx, c.store, queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
+		return p.SMembers(ctx, c.store.keys.listeners(queue))
 	})
 	serves = make(map[string][]string)
 	for i, cmd := range cmds {
@@ -195,40 +195,10 @@ func (c *Client) listeners(ctx context.Context) (queues []string, serves map[str
 	return queues, serves, wrap("read listeners", err)
 }
 
-// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has none.
-func (q *Queue) HasListener(ctx context.Context) (bool, error) {
-	if err := ValidQueue(q.name); err != nil {
-		return false, err
-	}
-	c := q.client
-	listeners, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
-	if err != nil || len(listeners) == 0 {
-		return false, wrap("list listeners of "+q.name, err)
-	}
-	now, err := c.Clock(ctx)
-	if err != nil {
-		return false, err
-	}
-	ends, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.keys.nodes(), listener) // which a producer may ask
-	})
-	for i, listener := range listeners[:len(ends)] {
-		end, failed := ends[i].Result()
-		if failed != nil && !isNil(failed) {
-			return false, wrap("read leases", failed)
-		}
-		leased := end > 0 // a Quern listener without a lease is dead
-		if leased && end > float64(now.Unix()) || !leased && !isQuernListener(listener) {
-			return true, nil
-		}
-	}
-	return false, wrap("read leases", err)
-}
-
 // Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.
 func (f *Fleet) Drain(ctx context.Context, listener string) error {
 	c := f.client
-	answer, err := c.eval(ctx, newCall("drain", c.keys.nodes(), c.clock, listener))
+	answer, err := c.store.eval(ctx, newCall("drain", c.store.keys.nodes(), c.store.clock, listener))
 	if err != nil {
 		return fmt.Errorf("drain %s: %w", listener, err)
 	}
@@ -267,13 +237,13 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	c := f.client
 	var calls []call
 	for from := 0; from < len(queues) || from == 0; from += block {
-		calls = append(calls, newCall("poll", c.keys.nodes(), named(queues[from:min(from+block, len(queues))], c.clock)...))
+		calls = append(calls, newCall("poll", c.store.keys.nodes(), named(queues[from:min(from+block, len(queues))], c.store.clock)...))
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
 	for _, queue := range queues {
 		all.Queues = append(all.Queues, Backlog{Queue: queue})
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		v, of := valuesOf(reply.Val()), all.Queues[i*block:]
 		all.Clock, all.LeaseEnd = v.time(), v.eta()
 		for v.more() {
@@ -295,10 +265,10 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 // twentieth of Backlogs, and passes over tasks with a priority, which are announced.
 func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
 	c := f.client
-	pipe := c.rdb.Pipeline()
+	pipe := c.store.rdb.Pipeline()
 	lists := make([]string, len(empty))
 	for i, queue := range empty {
-		lists[i] = c.keys.pending(queue)
+		lists[i] = c.store.keys.pending(queue)
 	}
 	filled := new(redis.IntCmd)
 	if len(lists) > 0 {
@@ -306,7 +276,7 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 	}
 	still := make([]*redis.IntCmd, len(waiting))
 	for i, queue := range waiting { // its tasks may all have priorities
-		still[i] = pipe.Exists(ctx, c.keys.pending(queue), c.keys.priorities(queue))
+		still[i] = pipe.Exists(ctx, c.store.keys.pending(queue), c.store.keys.priorities(queue))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return false, fmt.Errorf("look at %d queues: %w", len(empty)+len(waiting), err)
@@ -324,11 +294,11 @@ type Quarantine struct {
 // Quarantines lists the quarantines of the tenant, by plugin and digest.
 func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	c := f.client
-	versions, err := c.rdb.HGetAll(ctx, c.keys.crashes()).Result()
+	versions, err := c.store.rdb.HGetAll(ctx, c.store.keys.crashes()).Result()
 	if err != nil || len(versions) == 0 {
-		return nil, wrap("read quarantines of "+c.keys.crashes(), err)
+		return nil, wrap("read quarantines of "+c.store.keys.crashes(), err)
 	}
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -351,5 +321,5 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 // EndQuarantine lets hosts run a version of a plugin again, and forgets the hosts that it killed.
 func (f *Fleet) EndQuarantine(ctx context.Context, plugin, digest string) error {
 	c := f.client
-	return wrap("release plugin "+plugin, c.rdb.HDel(ctx, c.keys.crashes(), plugin+" "+digest).Err())
+	return wrap("release plugin "+plugin, c.store.rdb.HDel(ctx, c.store.keys.crashes(), plugin+" "+digest).Err())
 }

@@ -58,8 +58,8 @@ type flowTask struct {
 
 // unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
 func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(id), "status", "queue", "after", "created", "run", "updated")
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.keys.task(id), "status", "queue", "after", "created", "run", "updated")
 	})
 	for i, cmd := range cmds {
 		hash := cmd.Val()
@@ -68,7 +68,7 @@ func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask,
 		}
 		status := Status(asString(hash[0]))
 		task := flowTask{
-			id: ids[i], queue: asString(hash[1]), order: 2, state: stateOf(asString(hash[3]), asString(hash[4]), status, asString(hash[5])),
+			id: ids[i], queue: asString(hash[1]), order: 2, state: stateOf(asString(hash[3]), asString(hash[4]), asString(hash[0]), asString(hash[5])),
 		}
 		switch {
 		case status.Finished():
@@ -91,9 +91,9 @@ func (c *Client) unfinished(ctx context.Context, ids []string) (left []flowTask,
 func (c *Client) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]call, len(tasks))
 	for i, t := range tasks {
-		calls[i] = newCall("cancel", c.keys.task(t.id), c.clock, t.queue, t.id, t.state)
+		calls[i] = newCall("cancel", c.store.keys.task(t.id), c.store.clock, t.queue, t.id, t.state)
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		if err := reply.Err(); err != nil {
 			return changed, err
 		}
@@ -136,10 +136,10 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 		for rest = nil; len(page) < 100 && read < len(all); read++ {
 			page = append(page, place{id: all[read]})
 		}
-		cmds, err := pipelined(ctx, &c.store, page, func(p redis.Pipeliner, at place) (n near) {
-			n.below = p.LRange(ctx, c.keys.children(at.id), at.from, at.from+pageTasks-1)
+		cmds, err := pipelined(ctx, c.store, page, func(p redis.Pipeliner, at place) (n near) {
+			n.below = p.LRange(ctx, c.store.keys.children(at.id), at.from, at.from+pageTasks-1)
 			if whole && at.from == 0 {
-				n.above = p.HKeys(ctx, c.keys.after(at.id))
+				n.above = p.HKeys(ctx, c.store.keys.after(at.id))
 			}
 			return n
 		})
@@ -160,8 +160,8 @@ func (c *Client) flow(ctx context.Context, id string, whole bool) ([]string, err
 				}
 			}
 		}
-		waits, err := pipelined(ctx, &c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
-			return p.HExists(ctx, c.keys.after(e.id), e.after)
+		waits, err := pipelined(ctx, c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
+			return p.HExists(ctx, c.store.keys.after(e.id), e.after)
 		})
 		if err != nil {
 			return nil, wrap("read the flow of task "+id, err)

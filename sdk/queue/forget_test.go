@@ -29,8 +29,8 @@ func TestForgetsAQueue(t *testing.T) {
 			return func() { must[any](t)(nil, node.Unregister(w.ctx, q.name)) }
 		},
 		"a Python listener": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.SAdd(w.ctx, w.keys.listeners(q.name), "some.host_4711")
-			return func() { w.rdb.SRem(w.ctx, w.keys.listeners(q.name), "some.host_4711") }
+			w.rdb.SAdd(w.ctx, w.store.keys.listeners(q.name), "some.host_4711")
+			return func() { w.rdb.SRem(w.ctx, w.store.keys.listeners(q.name), "some.host_4711") }
 		},
 		"a pending task": func(t *testing.T, w *world, q *Queue) func() {
 			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{}))
@@ -39,26 +39,26 @@ func TestForgetsAQueue(t *testing.T) {
 			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{Priority: &high}))
 		},
 		"a pending task of Python": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.LPush(w.ctx, w.keys.pending(q.name), "python")
-			return func() { w.rdb.RPop(w.ctx, w.keys.pending(q.name)) }
+			w.rdb.LPush(w.ctx, w.store.keys.pending(q.name), "python")
+			return func() { w.rdb.RPop(w.ctx, w.store.keys.pending(q.name)) }
 		},
 		"a pending entry of another priority": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.SAdd(w.ctx, w.keys.priorities(q.name), "080")
-			w.rdb.LPush(w.ctx, w.keys.level("080", q.name), "entry")
-			return func() { w.rdb.RPop(w.ctx, w.keys.level("080", q.name)) }
+			w.rdb.SAdd(w.ctx, w.store.keys.priorities(q.name), "080")
+			w.rdb.LPush(w.ctx, w.store.keys.level("080", q.name), "entry")
+			return func() { w.rdb.RPop(w.ctx, w.store.keys.level("080", q.name)) }
 		},
 		"a scheduled task": func(t *testing.T, w *world, q *Queue) func() {
 			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{Delay: time.Hour}))
 		},
 		"a task that is held": func(t *testing.T, w *world, q *Queue) func() {
 			node := w.node(t) // which has left the queue
-			w.rdb.LPush(w.ctx, w.keys.reserved(q.name, node.id), "held")
-			return func() { w.rdb.Del(w.ctx, w.keys.reserved(q.name, node.id)) }
+			w.rdb.LPush(w.ctx, w.store.keys.reserved(q.name, node.id), "held")
+			return func() { w.rdb.Del(w.ctx, w.store.keys.reserved(q.name, node.id)) }
 		},
 		"a task that Python runs": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.LPush(w.ctx, w.keys.reserved(q.name, "some.host_4711"), "runs")
-			w.rdb.SAdd(w.ctx, w.keys.started(q.name), "some.host_4711 12 runs")
-			return func() { w.rdb.Del(w.ctx, w.keys.reserved(q.name, "some.host_4711")) }
+			w.rdb.LPush(w.ctx, w.store.keys.reserved(q.name, "some.host_4711"), "runs")
+			w.rdb.SAdd(w.ctx, w.store.keys.started(q.name), "some.host_4711 12 runs")
+			return func() { w.rdb.Del(w.ctx, w.store.keys.reserved(q.name, "some.host_4711")) }
 		},
 		"finished tasks": func(t *testing.T, w *world, q *Queue) func() {
 			node := w.node(t, q.name)
@@ -78,28 +78,28 @@ func TestForgetsAQueue(t *testing.T) {
 			return func() { must[any](t)(nil, q.Resume(w.ctx)) }
 		},
 		"a key of a task": func(_ *testing.T, w *world, _ *Queue) func() {
-			w.rdb.ZAdd(w.ctx, w.keys.keyed("q"), redis.Z{Member: "Khash id"})
+			w.rdb.ZAdd(w.ctx, w.store.keys.keyed("q"), redis.Z{Member: "Khash id"})
 			unique := make([]redis.Z, 1500) // of version 0.1.0: one recount removes 1,000
 			for i := range unique {
 				unique[i].Member = fmt.Sprint("Uhash id", i)
 			}
-			w.rdb.ZAdd(w.ctx, w.keys.keyed("q"), unique...)
-			return func() { w.rdb.ZRem(w.ctx, w.keys.keyed("q"), "Khash id") }
+			w.rdb.ZAdd(w.ctx, w.store.keys.keyed("q"), unique...)
+			return func() { w.rdb.ZRem(w.ctx, w.store.keys.keyed("q"), "Khash id") }
 		},
 		"a damaged set of keys": func(_ *testing.T, w *world, _ *Queue) func() {
-			w.rdb.Set(w.ctx, w.keys.keyed("q"), "x", 0)
-			return func() { w.rdb.Del(w.ctx, w.keys.keyed("q")) }
+			w.rdb.Set(w.ctx, w.store.keys.keyed("q"), "x", 0)
+			return func() { w.rdb.Del(w.ctx, w.store.keys.keyed("q")) }
 		},
 		"a key of another type": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.Set(w.ctx, w.keys.complete(q.name), "x", 0)
-			return func() { w.rdb.Del(w.ctx, w.keys.complete(q.name)) }
+			w.rdb.Set(w.ctx, w.store.keys.complete(q.name), "x", 0)
+			return func() { w.rdb.Del(w.ctx, w.store.keys.complete(q.name)) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
 				q := w.Queue("q")
-				w.rdb.ZIncrBy(w.ctx, w.keys.queues(), 0, "q")
-				w.rdb.HSet(w.ctx, w.keys.stats("q"), "enqueued", 7)
+				w.rdb.ZIncrBy(w.ctx, w.store.keys.queues(), 0, "q")
+				w.rdb.HSet(w.ctx, w.store.keys.stats("q"), "enqueued", 7)
 				if left != nil {
 					remove := left(t, w, q)
 					if forgotten := must[bool](t)(recount(w.ctx, q)); forgotten || !w.known(t, "q") {
@@ -110,7 +110,7 @@ func TestForgetsAQueue(t *testing.T) {
 				if forgotten := must[bool](t)(recount(w.ctx, q)); !forgotten || w.known(t, "q") {
 					t.Errorf("the queue is not forgotten: %v", forgotten)
 				}
-				if n := w.rdb.Exists(w.ctx, w.keys.stats("q"), w.keys.priorities("q"), w.keys.purged("q")).Val(); n != 0 {
+				if n := w.rdb.Exists(w.ctx, w.store.keys.stats("q"), w.store.keys.priorities("q"), w.store.keys.purged("q")).Val(); n != 0 {
 					t.Errorf("%d keys are left", n)
 				}
 				w.enqueue(t, "q", "", Options{})
@@ -124,7 +124,7 @@ func TestForgetsAQueue(t *testing.T) {
 
 // recount recounts one queue.
 func recount(ctx context.Context, q *Queue) (forgotten bool, err error) {
-	news, err := q.client.Fleet().Recount(ctx, []string{q.name}, PurgeOptions{})
+	news, err := q.client.Recount(ctx, []string{q.name}, PurgeOptions{})
 	if len(news) == 1 {
 		return news[0].Forgotten, news[0].Err
 	}
@@ -177,8 +177,8 @@ func TestForgetsNothingThatComes(t *testing.T) {
 // A damaged key keeps its queue, and what is wrong has a name.
 func TestForgetsNoDamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Member: "q"})
-		w.rdb.Set(w.ctx, w.keys.priorities("q"), "x", 0)
+		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Member: "q"})
+		w.rdb.Set(w.ctx, w.store.keys.priorities("q"), "x", 0)
 		if forgotten, err := recount(w.ctx, w.Queue("q")); forgotten || err == nil || !w.known(t, "q") {
 			t.Errorf("forgotten %v, %v", forgotten, err)
 		}
@@ -189,7 +189,7 @@ func TestForgetsNoDamagedQueue(t *testing.T) {
 func TestReserveNamesADamagedKey(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
-		for _, key := range []string{w.keys.paused(), w.keys.pending("q"), w.keys.expiry("q"), w.keys.nodes()} {
+		for _, key := range []string{w.store.keys.paused(), w.store.keys.pending("q"), w.store.keys.expiry("q"), w.store.keys.nodes()} {
 			w.rdb.Del(w.ctx, key)
 			w.rdb.Set(w.ctx, key, "x", 0)
 			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
@@ -204,7 +204,7 @@ func TestReserveNamesADamagedKey(t *testing.T) {
 func TestRecount(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.node(t, "q")
-		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: "q"})
+		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Score: 7, Member: "q"})
 		for range 2 {
 			if _, err := recount(w.ctx, w.Queue("q")); err != nil {
 				t.Fatal(err)
@@ -225,7 +225,7 @@ func TestRecount(t *testing.T) {
 // A recount of many queues tells of those alone in which there is something to do, also beside damaged ones.
 func TestRecountOfManyQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		queues := make([]string, 2*recountQueues+5) // three blocks
 		for i := range queues {
 			queues[i] = fmt.Sprint("q", i)
@@ -233,19 +233,19 @@ func TestRecountOfManyQueues(t *testing.T) {
 		node := w.node(t, queues...)
 		empty, damaged, stale := queues[recountQueues], queues[recountQueues-1], queues[len(queues)-1]
 		must[any](t)(nil, node.Unregister(w.ctx, empty))
-		w.rdb.Del(w.ctx, w.keys.listeners(damaged))
-		w.rdb.Set(w.ctx, w.keys.listeners(damaged), "x", 0)
-		w.rdb.SAdd(w.ctx, w.keys.started(stale), "gone~01234567_8 8 id")
-		w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Score: 7, Member: stale})
-		news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
-		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.keys.listeners(damaged)) ||
+		w.rdb.Del(w.ctx, w.store.keys.listeners(damaged))
+		w.rdb.Set(w.ctx, w.store.keys.listeners(damaged), "x", 0)
+		w.rdb.SAdd(w.ctx, w.store.keys.started(stale), "gone~01234567_8 8 id")
+		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Score: 7, Member: stale})
+		news := must[[]Recounted](t)(w.Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
+		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.store.keys.listeners(damaged)) ||
 			news[1] != (Recounted{Queue: empty, Forgotten: true}) {
 			t.Errorf("%+v", news)
 		}
 		if listeners := must[map[string]int64](t)(w.Queues(w.ctx)); len(listeners) != len(queues)-1 || listeners[stale] != 1 {
 			t.Errorf("%d queues, %d listeners of %s", len(listeners), listeners[stale], stale)
 		}
-		if n := w.rdb.SCard(w.ctx, w.keys.started(stale)).Val(); n != 0 {
+		if n := w.rdb.SCard(w.ctx, w.store.keys.started(stale)).Val(); n != 0 {
 			t.Errorf("%d started tasks of nobody are left", n)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 // damages are keys of a queue q, a task x and a listener, at which somebody may write anything.
 func (w *world) damages(listener string) []string {
-	k := w.keys
+	k := w.store.keys
 	return []string{
 		k.pending("q"), k.level("080", "q"), k.priorities("q"), k.reserved("q", listener), k.started("q"), k.complete("q"), k.failed("q"),
 		k.scheduled("q"), k.listeners("q"), k.index("q"), k.stats("q"), k.expiry("q"), k.keyed("q"), k.limits(), k.task("x"), k.bytes("x"),
@@ -28,7 +28,7 @@ func (w *world) damage(t testing.TB, listener string, where, kind uint8, field, 
 	var err error
 	switch kind % 6 {
 	case 0: // a field of the task
-		err = w.rdb.HSet(w.ctx, w.keys.task("x"), field, text).Err()
+		err = w.rdb.HSet(w.ctx, w.store.keys.task("x"), field, text).Err()
 	case 1:
 		err = w.rdb.Set(w.ctx, key, text, 0).Err()
 	case 2:

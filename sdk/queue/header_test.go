@@ -28,7 +28,7 @@ func TestHeaders(t *testing.T) {
 			if task := w.task(t, id); task.Traceparent != aTrace || !maps.Equal(task.Headers, all) {
 				t.Errorf("%s: %q %v", id, task.Traceparent, task.Headers)
 			}
-			if raw := w.rdb.HGet(w.ctx, w.keys.task(id), "headers").Val(); strings.Contains(raw, "traceparent") {
+			if raw := w.rdb.HGet(w.ctx, w.store.keys.task(id), "headers").Val(); strings.Contains(raw, "traceparent") {
 				t.Errorf("%s: the field is %s", id, raw)
 			}
 			list := must[[]*Task](t)(w.Queue("q").List(w.ctx, ListOptions{Limit: 1}))
@@ -49,7 +49,7 @@ func TestHeaders(t *testing.T) {
 func TestHeadersKeepTheOtherFields(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "x", Options{ID: "plain"})
-		if w.rdb.HExists(w.ctx, w.keys.task("plain"), "headers").Val() {
+		if w.rdb.HExists(w.ctx, w.store.keys.task("plain"), "headers").Val() {
 			t.Error("a task without headers has the field")
 		}
 		for _, id := range []string{"plain", "traced"} {
@@ -138,7 +138,7 @@ func TestDamagedHeaders(t *testing.T) {
 			`{"a": "` + strings.Repeat("x", MaxHeaderBytes) + `"}`: nil,
 		} {
 			id := w.enqueue(t, "q", "x", Options{Key: "k"})
-			w.rdb.HSet(w.ctx, w.keys.task(id), "headers", text, "traceparent", "x\ny")
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "headers", text, "traceparent", "x\ny")
 			if task := w.task(t, id); !maps.Equal(task.Headers, want) {
 				t.Errorf("%s: %v", text, task.Headers)
 			}

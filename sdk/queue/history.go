@@ -24,7 +24,7 @@ const keptAttempts = 20
 
 // History reads the last runs of a task that have ended, at most 21, oldest first.
 func (c *Client) History(ctx context.Context, task *Task) ([]Attempt, error) {
-	entries, err := c.rdb.LRange(ctx, c.keys.attempts(task.ID), -2*keptAttempts, -1).Result()
+	entries, err := c.store.rdb.LRange(ctx, c.store.keys.attempts(task.ID), -2*keptAttempts, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read attempts of task %s: %w", task.ID, err)
 	}
@@ -83,7 +83,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	entries, err := c.rdb.LRange(ctx, c.keys.log(id), -logLines, -1).Result()
+	entries, err := c.store.rdb.LRange(ctx, c.store.keys.log(id), -logLines, -1).Result()
 	var lines []LogLine
 	for _, entry := range entries {
 		number, rest, _ := strings.Cut(entry, " ")
@@ -99,7 +99,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 
 // Checkpoint reads the checkpoint of an earlier run; nil if there is none.
 func (c *Client) Checkpoint(ctx context.Context, id string) ([]byte, error) {
-	value, err := c.rdb.HGet(ctx, c.keys.bytes(id), "checkpoint").Bytes()
+	value, err := c.store.rdb.HGet(ctx, c.store.keys.bytes(id), "checkpoint").Bytes()
 	if isNil(err) {
 		return nil, nil
 	}

@@ -82,14 +82,14 @@ func (i *JobItem) Of(task *Task) bool {
 
 // NewJob makes a job in the state counting.
 func (c *Client) NewJob(ctx context.Context, action, filter, by string) (*Job, error) {
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	id := NewID()
-	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, c.keys.job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", seconds(now))
-		p.LPush(ctx, c.keys.jobs(), id)
+	_, err = c.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.store.keys.job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", seconds(now))
+		p.LPush(ctx, c.store.keys.jobs(), id)
 		c.keepJob(ctx, p, id)
 		return nil
 	})
@@ -104,14 +104,14 @@ func (c *Client) NewJob(ctx context.Context, action, filter, by string) (*Job, e
 
 // forgetJobs deletes the oldest jobs that are too many. A process that works on one stops.
 func (c *Client) forgetJobs(ctx context.Context) error {
-	old, err := c.rdb.LRange(ctx, c.keys.jobs(), jobCount, -1).Result()
+	old, err := c.store.rdb.LRange(ctx, c.store.keys.jobs(), jobCount, -1).Result()
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	_, err = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = c.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, id := range old {
-			p.Del(ctx, c.keys.job(id), c.keys.jobItems(id), c.keys.jobEnds(id))
-			p.LRem(ctx, c.keys.jobs(), 0, id)
+			p.Del(ctx, c.store.keys.job(id), c.store.keys.jobItems(id), c.store.keys.jobEnds(id))
+			p.LRem(ctx, c.store.keys.jobs(), 0, id)
 		}
 		return nil
 	})
@@ -120,7 +120,7 @@ func (c *Client) forgetJobs(ctx context.Context) error {
 
 // keepJob begins the life of a job anew.
 func (c *Client) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
-	for _, key := range []string{c.keys.job(id), c.keys.jobItems(id), c.keys.jobEnds(id), c.keys.jobs()} {
+	for _, key := range []string{c.store.keys.job(id), c.store.keys.jobItems(id), c.store.keys.jobEnds(id), c.store.keys.jobs()} {
 		p.Expire(ctx, key, jobLife)
 	}
 }
@@ -139,7 +139,7 @@ func (c *Client) Job(ctx context.Context, id string) (*Job, error) {
 
 // Jobs lists the tenant's jobs, newest first.
 func (c *Client) Jobs(ctx context.Context) ([]*Job, error) {
-	ids, err := c.rdb.LRange(ctx, c.keys.jobs(), 0, jobCount-1).Result()
+	ids, err := c.store.rdb.LRange(ctx, c.store.keys.jobs(), 0, jobCount-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
@@ -153,8 +153,8 @@ func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 		ends  *redis.IntCmd
 		claim *redis.IntCmd
 	}
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) read {
-		return read{p.HGetAll(ctx, c.keys.job(id)), p.LLen(ctx, c.keys.jobItems(id)), p.LLen(ctx, c.keys.jobEnds(id)), p.Exists(ctx, c.keys.duty(jobDuty(id)))}
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) read {
+		return read{p.HGetAll(ctx, c.store.keys.job(id)), p.LLen(ctx, c.store.keys.jobItems(id)), p.LLen(ctx, c.store.keys.jobEnds(id)), p.Exists(ctx, c.store.keys.duty(jobDuty(id)))}
 	})
 	var jobs []*Job
 	for i, cmd := range cmds {
@@ -180,9 +180,9 @@ func (c *Client) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 // JobItems reads a page of a job's tasks, in the order in which it takes them.
 func (c *Client) JobItems(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
 	var ids, ends *redis.StringSliceCmd
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		ids = p.LRange(ctx, c.keys.jobItems(id), offset, offset+limit-1)
-		ends = p.LRange(ctx, c.keys.jobEnds(id), offset, offset+limit-1)
+	_, err := c.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		ids = p.LRange(ctx, c.store.keys.jobItems(id), offset, offset+limit-1)
+		ends = p.LRange(ctx, c.store.keys.jobEnds(id), offset, offset+limit-1)
 		return nil
 	})
 	if err != nil {
@@ -202,9 +202,9 @@ func (c *Client) JobItems(ctx context.Context, id string, offset, limit int64) (
 
 // JobStart lets a job run when its tasks are counted, or go on; somebody must work on it.
 func (c *Client) JobStart(ctx context.Context, id string) error {
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, c.keys.job(id), "start", "1")
-		p.HDel(ctx, c.keys.job(id), "stop", "error")
+	_, err := c.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.store.keys.job(id), "start", "1")
+		p.HDel(ctx, c.store.keys.job(id), "stop", "error")
 		c.keepJob(ctx, p, id)
 		return nil
 	})
@@ -213,8 +213,8 @@ func (c *Client) JobStart(ctx context.Context, id string) error {
 
 // JobStop stops a job after its present task.
 func (c *Client) JobStop(ctx context.Context, id string) error {
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, c.keys.job(id), "stop", "1")
+	_, err := c.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, c.store.keys.job(id), "stop", "1")
 		c.keepJob(ctx, p, id) // it may just have been forgotten
 		return nil
 	})
@@ -276,7 +276,7 @@ func (w *JobWork) Leave(ctx context.Context) error { return w.node.YieldDuty(ctx
 
 // Stopped tells whether the job is to stop.
 func (w *JobWork) Stopped(ctx context.Context) (bool, error) {
-	stop, err := w.client.rdb.HExists(ctx, w.client.keys.job(w.id), "stop").Result()
+	stop, err := w.client.store.rdb.HExists(ctx, w.client.store.keys.job(w.id), "stop").Result()
 	return stop, wrap("read job "+w.id, err)
 }
 
@@ -322,8 +322,8 @@ func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem
 }
 
 func (w *JobWork) write(ctx context.Context, what ...any) error {
-	args := append([]any{w.node.id, w.id, int64(jobLife.Seconds())}, what...)
-	answer, err := w.client.eval(ctx, newCall("job", w.client.keys.duty(jobDuty(w.id)), args...))
+	args := append([]any{w.node.ID(), w.id, int64(jobLife.Seconds())}, what...)
+	answer, err := w.client.store.eval(ctx, newCall("job", w.client.store.keys.duty(jobDuty(w.id)), args...))
 	if err == nil && asInt(answer) != 1 {
 		err = ErrClaimLost
 	}

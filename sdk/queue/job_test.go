@@ -44,7 +44,7 @@ func TestJobs(t *testing.T) {
 		if err := w.JobStop(w.ctx, job.ID); err != nil || !must[bool](t)(work.Stopped(w.ctx)) {
 			t.Errorf("it was stopped: %v", err)
 		}
-		if err := w.JobStop(w.ctx, "gone"); err != nil || w.rdb.TTL(w.ctx, w.keys.job("gone")).Val() <= 0 {
+		if err := w.JobStop(w.ctx, "gone"); err != nil || w.rdb.TTL(w.ctx, w.store.keys.job("gone")).Val() <= 0 {
 			t.Errorf("a job that was just forgotten stays for good: %v", err)
 		}
 		if err := errors.Join(work.Become(w.ctx, JobStopped, false, "why"), work.Leave(w.ctx)); err != nil {
@@ -63,7 +63,7 @@ func TestJobs(t *testing.T) {
 		if jobs := must[[]*Job](t)(w.Jobs(w.ctx)); len(jobs) != 2 || jobs[0].ID != second.ID {
 			t.Errorf("%+v", jobs)
 		}
-		for _, key := range []string{w.keys.job(job.ID), w.keys.jobItems(job.ID), w.keys.jobEnds(job.ID), w.keys.jobs()} {
+		for _, key := range []string{w.store.keys.job(job.ID), w.store.keys.jobItems(job.ID), w.store.keys.jobEnds(job.ID), w.store.keys.jobs()} {
 			if life := w.rdb.TTL(w.ctx, key).Val(); life <= 0 || life > jobLife {
 				t.Errorf("%s lives for %s", key, life)
 			}
@@ -79,7 +79,7 @@ func TestChangeEndsWithinTheClaim(t *testing.T) {
 	ctx, done := work.Within(w.ctx)
 	defer done()
 	deadline, ok := ctx.Deadline()
-	left := w.rdb.PTTL(w.ctx, w.keys.duty(jobDuty(job.ID))).Val()
+	left := w.rdb.PTTL(w.ctx, w.store.keys.duty(jobDuty(job.ID))).Val()
 	if !ok || left <= 0 || time.Until(deadline) >= left {
 		t.Errorf("a change may take %s of the %s that the claim lasts", time.Until(deadline), left)
 	}
@@ -99,7 +99,7 @@ func TestLostClaim(t *testing.T) {
 	if err := late.Add(w.ctx, []JobItem{{ID: "a"}, {ID: "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	w.rdb.Del(w.ctx, w.keys.duty(jobDuty(job.ID))) // as if it had expired
+	w.rdb.Del(w.ctx, w.store.keys.duty(jobDuty(job.ID))) // as if it had expired
 	next := must[*JobWork](t)(w.WorkOn(w.ctx, job.ID))
 	if err := next.End(w.ctx, 0, []JobItem{{End: JobItemDone}}); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestTooManyJobs(t *testing.T) {
 	if jobs := must[[]*Job](t)(w.Jobs(w.ctx)); len(jobs) != jobCount {
 		t.Errorf("%d jobs", len(jobs))
 	}
-	if n := w.rdb.Exists(w.ctx, w.keys.job(oldest.ID), w.keys.jobItems(oldest.ID)).Val(); n != 0 {
+	if n := w.rdb.Exists(w.ctx, w.store.keys.job(oldest.ID), w.store.keys.jobItems(oldest.ID)).Val(); n != 0 {
 		t.Errorf("%d keys of the oldest are left", n)
 	}
 	if err := work.Add(w.ctx, []JobItem{{ID: "b"}}); !errors.Is(err, ErrClaimLost) {

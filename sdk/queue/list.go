@@ -15,9 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxPage is the most tasks of one page.
-const maxPage = pageTasks
-
 // ListOptions choose a page of a queue's tasks.
 type ListOptions struct {
 	// Status lists tasks of this status only (default: all that went through a Quern client or host).
@@ -77,7 +74,7 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 			}
 		}
 		var passed int
-		page.Tasks, passed, _, err = q.client.someSummaries(ctx, q.name, o.Status, wanted, o.Bytes)
+		page.Tasks, passed, _, err = q.client.Summaries(ctx, q.name, o.Status, wanted, o.Bytes)
 		if page.Next = o.Offset + o.Limit; passed < len(wanted) {
 			passed = at[passed]
 			page.Next, page.End = o.Offset+passed, false
@@ -105,7 +102,7 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) (ids []
 	seen := 0
 	for queue := range queues {
 		for cursor := uint64(0); ; {
-			found, next, err := c.rdb.ZScan(ctx, c.keys.index(queue), cursor, pattern, block).Result()
+			found, next, err := c.store.rdb.ZScan(ctx, c.store.keys.index(queue), cursor, pattern, block).Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
 				break // a damaged queue hides no task of others
 			}
@@ -149,7 +146,7 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 	word := "K" + hex.EncodeToString(sum[:])
 	from := "[" + word + " "
 	for more := true; more && len(ids) < searched; {
-		members, err := c.rdb.ZRangeByLex(ctx, c.keys.keyed(q.name), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: maxPage}).Result()
+		members, err := c.store.rdb.ZRangeByLex(ctx, c.store.keys.keyed(q.name), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: maxPage}).Result()
 		if err != nil {
 			return nil, 0, err
 		}
@@ -159,8 +156,8 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 		more = len(members) == maxPage
 	}
 	read = len(ids)
-	hashes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.task(id), "status", "created")
+	hashes, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.keys.task(id), "status", "created")
 	})
 	created := make(map[string]time.Time, read)
 	for i, hash := range hashes {
@@ -174,7 +171,7 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 }
 
 func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
-	k, rdb := q.client.keys, q.client.rdb
+	k, rdb := q.client.store.keys, q.client.store.rdb
 	from, to := int64(o.Offset), int64(o.Offset+o.Limit-1)
 	switch o.Status {
 	case "":
@@ -196,7 +193,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 
 // scheduledIDs pages through the tasks with a time, the next due first, and then through those that wait for others.
 func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
-	k, rdb := q.client.keys, q.client.rdb
+	k, rdb := q.client.store.keys, q.client.store.rdb
 	ids, err := rdb.ZRange(ctx, k.scheduled(q.name), from, to).Result()
 	if missing := to - from + 1 - int64(len(ids)); err == nil && missing > 0 {
 		var timed int64
@@ -213,7 +210,7 @@ func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, err
 
 // pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
 func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
-	k, rdb := q.client.keys, q.client.rdb
+	k, rdb := q.client.store.keys, q.client.store.rdb
 	levels, err := rdb.SMembers(ctx, k.priorities(q.name)).Result()
 	if err != nil {
 		return nil, err
@@ -250,7 +247,7 @@ const defaultLevel = "050"
 // listener.
 func (q *Queue) held(ctx context.Context, status Status) (ids []string, err error) {
 	c := q.client
-	running, err := c.rdb.SMembers(ctx, c.keys.started(q.name)).Result()
+	running, err := c.store.rdb.SMembers(ctx, c.store.keys.started(q.name)).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -264,132 +261,20 @@ func (q *Queue) held(ctx context.Context, status Status) (ids []string, err erro
 	if status == Started {
 		return slices.Sorted(maps.Keys(started)), nil // a set has no order; pages need one
 	}
-	known, err := c.rdb.SMembers(ctx, c.keys.listeners(q.name)).Result()
+	known, err := c.store.rdb.SMembers(ctx, c.store.keys.listeners(q.name)).Result()
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := c.rdb.ZRange(ctx, c.keys.nodes(), 0, -1).Result()
+	nodes, err := c.store.rdb.ZRange(ctx, c.store.keys.nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
 	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
-	lists, err := pipelined(ctx, &c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
-		return p.LRange(ctx, c.keys.reserved(q.name, listener), 0, -1)
+	lists, err := pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+		return p.LRange(ctx, c.store.keys.reserved(q.name, listener), 0, -1)
 	})
 	for _, list := range lists {
 		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
 	}
 	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
-}
-
-// Summary reads a task without its parameters and result: ErrNoTask if there is none.
-func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
-	if err := ValidID(id); err != nil {
-		return nil, err
-	}
-	tasks, err := c.summaries(ctx, "", "", []string{id})
-	if err == nil && len(tasks) == 0 {
-		err = fmt.Errorf("task %s: %w", id, ErrNoTask)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return tasks[0], nil
-}
-
-// Summaries reads tasks without their parameters and results: of the first IDs, up to the task with which they have this many bytes.
-// read is how many IDs those are; tasks that are gone are left out.
-func (c *Client) Summaries(ctx context.Context, ids []string, bytes int) (tasks []*Task, read int, err error) {
-	tasks, read, _, err = c.someSummaries(ctx, "", "", ids, bytes)
-	return tasks, read, err
-}
-
-// summaryFields are the fields of a task in a list: without parameters and result.
-var summaryFields = []string{
-	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
-	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
-	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "plugin",
-	"digest", "version", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
-	"checkpoint", "after",
-}
-
-// summaries reads the tasks of a queue's list, without those that are gone or have left that status.
-func (c *Client) summaries(ctx context.Context, queue string, status Status, ids []string) ([]*Task, error) {
-	tasks, _, _, err := c.someSummaries(ctx, queue, status, ids, 0)
-	return tasks, err
-}
-
-// summaryBlock is how many tasks are read at a time if their bytes are bounded: those of one with the longest texts are some 250 KB.
-const summaryBlock = 32
-
-// someSummaries is summaries up to the task with which they have this many bytes, 0 for any number; passed is how many of the IDs
-// that are, and size how many bytes they have.
-func (c *Client) someSummaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
-	block := max(1, len(ids))
-	if most > 0 {
-		block = summaryBlock
-	}
-	tasks = make([]*Task, 0, len(ids))
-	for some := range slices.Chunk(ids, block) {
-		cmds, err := pipelined(ctx, &c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-			return p.HMGet(ctx, c.keys.task(id), summaryFields...)
-		})
-		if err != nil {
-			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)
-		}
-		for i, cmd := range cmds {
-			hash := hashOf(summaryFields, cmd.Val())
-			for name, text := range hash {
-				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
-					size += 5 * controls(text) // as JSON
-				}
-			}
-			if task := summary(some[i], hash, queue, status); task != nil {
-				tasks = append(tasks, task)
-			}
-			if passed++; most > 0 && size >= most {
-				return tasks, passed, size, nil
-			}
-		}
-	}
-	return tasks, passed, size, nil
-}
-
-// controls counts the control characters of a text.
-func controls(text string) (n int) {
-	for i := range len(text) {
-		if text[i] < ' ' {
-			n++
-		}
-	}
-	return n
-}
-
-// hashOf are the fields of a hash that are there.
-func hashOf(fields []string, values []any) map[string]string {
-	hash := make(map[string]string, len(fields))
-	for i, value := range values {
-		if text, ok := value.(string); ok {
-			hash[fields[i]] = text
-		}
-	}
-	return hash
-}
-
-// summary is a task of a queue's list; nil if it is gone or has left that status.
-func summary(id string, hash map[string]string, queue string, status Status) *Task {
-	if len(hash) == 0 {
-		return nil
-	}
-	task := newTask(id, hash)
-	if task.Queue == "" {
-		task.Queue = queue
-	}
-	if task.Status == "" {
-		task.Status = status // that of its list: the task was written by hand
-	}
-	if status != "" && task.Status != status {
-		return nil
-	}
-	return task
 }

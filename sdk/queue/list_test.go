@@ -17,7 +17,7 @@ func (w *world) spread(t testing.TB, queue string) map[Status][]string {
 	enqueue := func(prefix string, n int) (ids []string) {
 		for i := range n {
 			now++
-			w.clock = fmt.Sprintf("17%08d.000000", now)
+			w.store.clock = fmt.Sprintf("17%08d.000000", now)
 			ids = append(ids, w.enqueue(t, queue, "", Options{ID: fmt.Sprint(prefix, i)}))
 		}
 		return ids
@@ -119,10 +119,10 @@ func TestListLeavesOutWhatHasVanished(t *testing.T) {
 		kept := w.enqueue(t, "q", "", Options{})
 		gone := w.enqueue(t, "q", "", Options{})
 		cancelled := w.enqueue(t, "q", "", Options{})
-		w.rdb.Del(w.ctx, w.keys.task(gone))
-		w.rdb.HSet(w.ctx, w.keys.task(cancelled), "status", "failed") // in a long backlog the entry stays
-		w.rdb.HSet(w.ctx, w.keys.task("byhand"), "queue", "q")
-		w.rdb.RPush(w.ctx, w.keys.pending("q"), "byhand")
+		w.rdb.Del(w.ctx, w.store.keys.task(gone))
+		w.rdb.HSet(w.ctx, w.store.keys.task(cancelled), "status", "failed") // in a long backlog the entry stays
+		w.rdb.HSet(w.ctx, w.store.keys.task("byhand"), "queue", "q")
+		w.rdb.RPush(w.ctx, w.store.keys.pending("q"), "byhand")
 		tasks := must[[]*Task](t)(w.Queue("q").List(w.ctx, ListOptions{Status: Pending}))
 		if got := idsOf(tasks); !slices.Equal(got, []string{kept, "byhand"}) {
 			t.Fatalf("%v", got)
@@ -219,10 +219,10 @@ func TestOldestPendingAge(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
 		age := func(clock string) time.Duration {
-			w.clock = clock
+			w.store.clock = clock
 			return must[Stats](t)(q.Stats(w.ctx)).OldestPendingAge
 		}
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		if got := age("1700000000.000000"); got != 0 {
 			t.Errorf("of an empty queue: %s", got)
 		}
@@ -230,7 +230,7 @@ func TestOldestPendingAge(t *testing.T) {
 		if got := age("1700000009.000000"); got != 0 {
 			t.Errorf("of a scheduled task: %s", got)
 		}
-		w.clock = "1700000012.000000"
+		w.store.clock = "1700000012.000000"
 		must[int](t)(enqueueDue(w.ctx, q))
 		w.enqueue(t, "q", "", Options{})
 		if got := age("1700000013.500000"); got != 3500*time.Millisecond {
@@ -243,7 +243,7 @@ func TestOldestPendingAge(t *testing.T) {
 		if got := age("1600000000.000000"); got != 0 {
 			t.Errorf("with a clock that went back: %s", got)
 		}
-		w.rdb.RPush(w.ctx, w.keys.pending("q"), "missing")
+		w.rdb.RPush(w.ctx, w.store.keys.pending("q"), "missing")
 		if got := age("1700000013.500000"); got != 0 {
 			t.Errorf("of an ID without a task: %s", got)
 		}
@@ -269,8 +269,8 @@ func TestAnotherQueuesTask(t *testing.T) {
 			t.Error("the tasks have changed")
 		}
 		// A task by hand may not name its queue.
-		w.rdb.HSet(w.ctx, w.keys.task("byhand"), "parameters", "x")
-		w.rdb.LPush(w.ctx, w.keys.pending("right"), "byhand")
+		w.rdb.HSet(w.ctx, w.store.keys.task("byhand"), "parameters", "x")
+		w.rdb.LPush(w.ctx, w.store.keys.pending("right"), "byhand")
 		if _, err := w.Queue("right").Cancel(w.ctx, "byhand"); err != nil {
 			t.Error(err)
 		}
@@ -284,14 +284,14 @@ func TestAnotherQueuesTask(t *testing.T) {
 func TestCancelInALongBacklog(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t) // which is slow for a while
-	w.ballast(w.keys.pending("q"))
+	w.ballast(w.store.keys.pending("q"))
 	id := w.enqueue(t, "q", "", Options{})
 	if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	// The entry is left where it is, and dropped when its turn comes.
 	w.depth(t, "q", map[Status]int64{Pending: searched + 1, Failed: 1})
-	w.rdb.LTrim(w.ctx, w.keys.pending("q"), 0, 0)
+	w.rdb.LTrim(w.ctx, w.store.keys.pending("q"), 0, 0)
 	batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 	if batch.Err != nil || batch.Dropped != 1 || len(batch.Tasks) != 0 {
 		t.Errorf("%+v", batch)

@@ -14,8 +14,9 @@ import (
 // Listener waits for tasks of one queue, for a worker written in plain Go. Its methods are safe for concurrent use, and it may
 // hold several tasks at once.
 type Listener struct {
-	node  *Node
-	queue string
+	client *Client
+	node   *Node
+	queue  string
 
 	drain    sync.Once        // closes drained
 	drained  chan struct{}    // closed when the listener is to take nothing more
@@ -37,7 +38,7 @@ func (c *Client) Listener(ctx context.Context, queue string) (*Listener, error) 
 
 // newListener makes a listener that is not yet in Redis.
 func (c *Client) newListener(queue string) *Listener {
-	return &Listener{node: c.Node(), queue: queue, given: make(map[string]Claim), compared: time.Now(), drained: make(chan struct{})}
+	return &Listener{client: c, node: c.Node(), queue: queue, given: make(map[string]Claim), compared: time.Now(), drained: make(chan struct{})}
 }
 
 func (l *Listener) register(ctx context.Context) error {
@@ -51,7 +52,7 @@ func (l *Listener) register(ctx context.Context) error {
 }
 
 // ID is the listener ID, as Redis and `quern node ls` show it.
-func (l *Listener) ID() string { return l.node.id }
+func (l *Listener) ID() string { return l.node.ID() }
 
 // Run renews the lease every third of it until ctx ends, and then returns nil; ErrLeaseLost: the listener's tasks belong to
 // others. A listener that is drained goes on renewing, and its TryListen and Listen return ErrDraining.
@@ -60,7 +61,7 @@ func (l *Listener) Run(ctx context.Context) error { return l.run(ctx, func() {})
 // run is Run; it also calls notice at each message on the control channel. notice must not block.
 func (l *Listener) run(ctx context.Context, notice func()) error {
 	control := make(chan struct{}, 1)
-	watch := l.node.client.Watch()
+	watch := l.client.Watch()
 	var following sync.WaitGroup
 	defer following.Wait()
 	defer watch.Close()
@@ -70,7 +71,7 @@ func (l *Listener) run(ctx context.Context, notice func()) error {
 		_ = watch.Control(ctx, func() { notify(control); notice() }) // if it fails, the ticker is left
 		watch.Run(ctx, func(string) {})
 	})
-	ticker := time.NewTicker(l.node.client.config.Lease / 3)
+	ticker := time.NewTicker(l.node.Lease() / 3)
 	defer ticker.Stop()
 	for {
 		// While Redis is away nobody can renew or take the lease: go on.
@@ -124,7 +125,7 @@ func (l *Listener) TryListen(ctx context.Context) (*Task, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A reserve may run in Redis long after it was given up, so the list is read now and then in any case.
-	if l.doubt || time.Since(l.compared) > l.node.client.config.Lease {
+	if l.doubt || time.Since(l.compared) > l.node.Lease() {
 		if task, err := l.compare(ctx); task != nil || err != nil {
 			return task, err
 		}
@@ -160,7 +161,7 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 			return nil, reply.Err
 		}
 		for _, task := range reply.Tasks {
-			if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.born, claim.born) { // it may have started
+			if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born, claim.Born) { // it may have started
 				given[task.ID] = claim
 			} else {
 				unknown = append(unknown, task)
@@ -176,13 +177,13 @@ func (l *Listener) compare(ctx context.Context) (*Task, error) {
 
 // give reads a reserved task for the caller.
 func (l *Listener) give(ctx context.Context, reserved Reservation) (*Task, error) {
-	task, err := l.node.client.Task(ctx, reserved.ID)
+	task, err := l.client.Task(ctx, reserved.ID)
 	if err != nil {
 		l.doubt = true // it stays in the list
 		return nil, err
 	}
 	// The claim is that of the reservation, whatever the hash says now: it may be edited by hand, or another's already.
-	task.Queue, task.Node, task.Run, task.born = l.queue, l.node.id, reserved.Run, reserved.born
+	task.Queue, task.Node, task.Run, task.Born = l.queue, l.node.ID(), reserved.Run, reserved.Born
 	l.given[task.ID] = reserved.Claim()
 	return task, nil
 }
@@ -193,7 +194,7 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 	if task != nil || !passing(err) {
 		return task, err // a busy queue needs no subscription
 	}
-	watch := l.node.client.Watch()
+	watch := l.client.Watch()
 	wake := make(chan struct{}, 1)
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -203,7 +204,7 @@ func (l *Listener) Listen(ctx context.Context) (*Task, error) {
 	following.Go(func() { watch.Run(running, func(string) { notify(wake) }) })
 	_ = watch.Add(ctx, l.queue) // if it fails, the poll is left
 
-	poll := time.NewTicker(l.node.client.poll)
+	poll := time.NewTicker(l.client.store.poll)
 	defer poll.Stop()
 	pause := minPause
 	for task == nil && passing(err) {
@@ -239,7 +240,7 @@ func (l *Listener) Close(ctx context.Context) error {
 	for l.doubt {
 		task, err := l.compare(ctx)
 		if err == nil && task != nil {
-			err = l.node.client.Processor(task).Release(ctx)
+			err = l.client.Processor(task).Release(ctx)
 		}
 		if err != nil && !isOver(err) {
 			return fmt.Errorf("give back what was reserved from %q: %w", l.queue, err)

@@ -76,13 +76,13 @@ func TestListenerClose(t *testing.T) {
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners after closing twice", n)
 		}
-		if err := w.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Err(); !errors.Is(err, redis.Nil) {
+		if err := w.rdb.ZScore(w.ctx, w.store.keys.nodes(), listener.ID()).Err(); !errors.Is(err, redis.Nil) {
 			t.Errorf("the lease is left: %v", err)
 		}
 		if _, err := w.Listener(w.ctx, "no queue"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("a queue that cannot be: %v", err)
 		}
-		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.keys.nodes()).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.store.keys.nodes()).Result()); n != 0 {
 			t.Errorf("%d leases are left", n)
 		}
 	})
@@ -91,7 +91,7 @@ func TestListenerClose(t *testing.T) {
 func TestListenIsWokenByAMessage(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		tasks := w.listening(t, w.ctx, w.listener(t, "q"))
-		w.subscribed(t, w.keys.channel("q"))
+		w.subscribed(t, w.store.keys.channel("q"))
 		id := w.enqueue(t, "q", "", Options{})
 		if task := receive(t, "the task", tasks); task == nil || task.ID != id {
 			t.Fatalf("listened to %+v", task)
@@ -101,7 +101,7 @@ func TestListenIsWokenByAMessage(t *testing.T) {
 
 func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
 	w := setup(t)
-	w.poll = 50 * time.Millisecond
+	w.store.poll = 50 * time.Millisecond
 	listener := w.listener(t, "q")
 	var looks atomic.Int64 // scripts
 	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
@@ -112,8 +112,8 @@ func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
 	tasks := w.listening(t, w.ctx, listener)
 	// One at the beginning, one when the subscription stands: what comes later is found by the poll.
 	eventually(t, "the listener's third look", func() bool { return looks.Load() >= 3 })
-	w.rdb.HSet(w.ctx, w.keys.task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
-	w.rdb.LPush(w.ctx, w.keys.pending("q"), "quiet")
+	w.rdb.HSet(w.ctx, w.store.keys.task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
+	w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "quiet")
 	if task := receive(t, "the task", tasks); task == nil || task.ID != "quiet" {
 		t.Errorf("listened to %+v", task)
 	}
@@ -129,7 +129,7 @@ func TestListenEndsWithItsContext(t *testing.T) {
 			_, err := listener.Listen(ctx)
 			errs <- err
 		}()
-		w.subscribed(t, w.keys.channel("q"))
+		w.subscribed(t, w.store.keys.channel("q"))
 		cancel(reason)
 		if err := receive(t, "the end", errs); !errors.Is(err, reason) {
 			t.Errorf("ended with %v, want the context's cause", err)
@@ -140,8 +140,8 @@ func TestListenEndsWithItsContext(t *testing.T) {
 func TestListenTellsWhatIsWrong(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		listener := w.listener(t, "q")
-		w.rdb.Set(w.ctx, w.keys.pending("q"), "x", 0)
-		if _, err := listener.Listen(w.ctx); err == nil || !strings.Contains(err.Error(), w.keys.pending("q")) {
+		w.rdb.Set(w.ctx, w.store.keys.pending("q"), "x", 0)
+		if _, err := listener.Listen(w.ctx); err == nil || !strings.Contains(err.Error(), w.store.keys.pending("q")) {
 			t.Errorf("listening to a key of another type: %v", err)
 		}
 	})
@@ -150,7 +150,7 @@ func TestListenTellsWhatIsWrong(t *testing.T) {
 func TestListenGoesOnWhileRedisIsAway(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	tasks := w.listening(t, w.ctx, w.listener(t, "q"))
-	past.subscribed(t, w.keys.channel("q"))
+	past.subscribed(t, w.store.keys.channel("q"))
 	proxy.Refuse()
 	id := past.enqueue(t, "q", "", Options{}) // announced while nobody hears
 	proxy.Pass()                              // found by the subscription that stands again
@@ -164,8 +164,8 @@ func TestListenLooksAgainSoon(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
 	tasks := w.listening(t, w.ctx, listener)
-	past.subscribed(t, w.keys.channel("q"))
-	proxy.CutReplies(2, w.keys.reserved("q", listener.ID())) // the reserve, and the look into the list
+	past.subscribed(t, w.store.keys.channel("q"))
+	proxy.CutReplies(2, w.store.keys.reserved("q", listener.ID())) // the reserve, and the look into the list
 	id := past.enqueue(t, "q", "", Options{})
 	if task := receive(t, "the task", tasks); task == nil || task.ID != id || proxy.Cuts() != 2 {
 		t.Errorf("after %d cuts listened to %+v", proxy.Cuts(), task)
@@ -179,7 +179,7 @@ func TestTryListenPassesOverWhatIsGone(t *testing.T) {
 		for i := range 2500 {
 			gone = append(gone, fmt.Sprintf("gone%d", i))
 		}
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), gone...)
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), gone...)
 		id := w.enqueue(t, "q", "", Options{})
 		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
 		if task == nil || task.ID != id {
@@ -193,7 +193,7 @@ func TestTryListenFindsTheTaskOfALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
 	first, second := past.enqueue(t, "q", "x", Options{}), past.enqueue(t, "q", "", Options{})
-	proxy.CutReplies(1, w.keys.reserved("q", listener.ID()))
+	proxy.CutReplies(1, w.store.keys.reserved("q", listener.ID()))
 	task := must[*Task](t)(listener.TryListen(w.ctx))
 	if proxy.Cuts() != 1 || task == nil || task.ID != first || task.Run != 1 || string(task.Parameters) != "x" {
 		t.Errorf("after %d cuts listened to %+v", proxy.Cuts(), task)
@@ -296,7 +296,7 @@ func TestTryListenNeverGivesATaskTwice(t *testing.T) {
 	if task == nil || task.ID != id {
 		t.Fatalf("listened to %+v", task)
 	}
-	proxy.CutReplies(1, w.keys.reserved("q", listener.ID()))
+	proxy.CutReplies(1, w.store.keys.reserved("q", listener.ID()))
 	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) || proxy.Cuts() != 1 {
 		t.Errorf("after a lost reply: %+v, %v", task, err)
 	}
@@ -307,7 +307,7 @@ func TestTryListenNeverGivesATaskTwice(t *testing.T) {
 	if err := w.Processor(task).Release(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	proxy.CutReplies(1, w.keys.reserved("q", listener.ID()))
+	proxy.CutReplies(1, w.store.keys.reserved("q", listener.ID()))
 	if again := must[*Task](t)(listener.TryListen(w.ctx)); again == nil || again.ID != id || again.Run != 2 {
 		t.Errorf("the second run: %+v", again)
 	}
@@ -370,13 +370,13 @@ func TestRunRenewsTheLease(t *testing.T) {
 		listener := w.listener(t, "q")
 		stop, _ := w.running(t, listener)
 		lease := func() float64 {
-			return must[float64](t)(w.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Result())
+			return must[float64](t)(w.rdb.ZScore(w.ctx, w.store.keys.nodes(), listener.ID()).Result())
 		}
 		for range 2 { // over, but not reclaimed
-			w.rdb.ZAddXX(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+			w.rdb.ZAddXX(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
 			eventually(t, "a renewed lease", func() bool { return lease() > float64(time.Now().Unix())-60 })
 		}
-		about := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.node(listener.ID())).Result())
+		about := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.store.keys.node(listener.ID())).Result())
 		if about["kind"] != "go" || about["queues"] != "q" {
 			t.Errorf("the node says of itself %v", about)
 		}
@@ -393,7 +393,7 @@ func TestRunAfterADrain(t *testing.T) {
 		listener := w.listener(t, "q")
 		w.enqueue(t, "q", "", Options{})
 		stop, _ := w.running(t, listener)
-		w.subscribed(t, w.keys.control())
+		w.subscribed(t, w.store.keys.control())
 		if err := w.Fleet().Drain(w.ctx, listener.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -403,9 +403,9 @@ func TestRunAfterADrain(t *testing.T) {
 		}
 		stop, ended := w.running(t, listener)
 		eventually(t, "the renewal of the second run", func() bool {
-			return w.rdb.HGet(w.ctx, w.keys.node(listener.ID()), "draining").Val() == "true"
+			return w.rdb.HGet(w.ctx, w.store.keys.node(listener.ID()), "draining").Val() == "true"
 		})
-		w.rdb.Publish(w.ctx, w.keys.control(), "")
+		w.rdb.Publish(w.ctx, w.store.keys.control(), "")
 		if task, err := listener.TryListen(w.ctx); task != nil || !errors.Is(err, ErrDraining) {
 			t.Errorf("%+v, %v", task, err)
 		}
@@ -425,7 +425,7 @@ func TestRunTellsALostLease(t *testing.T) {
 		w.config.Lease = time.Second
 		listener := w.listener(t, "q")
 		_, ended := w.running(t, listener)
-		w.rdb.ZRem(w.ctx, w.keys.nodes(), listener.ID())
+		w.rdb.ZRem(w.ctx, w.store.keys.nodes(), listener.ID())
 		if err := receive(t, "the end of Run", ended); !errors.Is(err, ErrLeaseLost) || !strings.Contains(err.Error(), listener.ID()) {
 			t.Errorf("ended with %v", err)
 		}
@@ -438,7 +438,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	listener := w.listener(t, "q")
 	stop, ended := w.running(t, listener)
 	proxy.Refuse()
-	past.rdb.ZAddXX(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+	past.rdb.ZAddXX(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
 	select { // several renewals fail
 	case err := <-ended:
 		t.Fatalf("ended with %v", err)
@@ -446,7 +446,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	}
 	proxy.Pass()
 	eventually(t, "a renewed lease", func() bool {
-		return past.rdb.ZScore(w.ctx, w.keys.nodes(), listener.ID()).Val() > 1
+		return past.rdb.ZScore(w.ctx, w.store.keys.nodes(), listener.ID()).Val() > 1
 	})
 	if err := stop(); err != nil {
 		t.Errorf("ended with %v", err)

@@ -43,7 +43,7 @@ func TestLog(t *testing.T) {
 			t.Errorf("before it ran: %v", lines)
 		}
 		node, hold := w.held(t, "q")
-		w.clock = "1700000000.123456"
+		w.store.clock = "1700000000.123456"
 		w.append(t, node, hold, "one", "", "three 3 words", "bad \xff byte")
 		w.append(t, node, hold)
 		lines := w.log(t, id, 0)
@@ -80,7 +80,7 @@ func TestLog(t *testing.T) {
 		if errs := node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"late"}}}); !errors.Is(errs[0], ErrNoTask) {
 			t.Errorf("of a deleted task: %v", errs)
 		}
-		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.log(id)).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.store.keys.log(id)).Result()); n != 0 {
 			t.Error("the log outlives the task")
 		}
 	})
@@ -119,7 +119,7 @@ func TestLogKeepsTheLastBytes(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		node, hold := w.held(t, "q")
 		size := func() (bytes int) {
-			for _, entry := range must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.log(id), 0, -1).Result()) {
+			for _, entry := range must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.log(id), 0, -1).Result()) {
 				bytes += len(entry)
 			}
 			return bytes
@@ -174,7 +174,7 @@ func TestLogThatSomebodyDamaged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
 		node, hold := w.held(t, "q")
-		w.rdb.RPush(w.ctx, w.keys.log(id), "no number here", "", "7")
+		w.rdb.RPush(w.ctx, w.store.keys.log(id), "no number here", "", "7")
 		w.append(t, node, hold, "next")
 		lines := w.log(t, id, 0)
 		if len(lines) == 0 || lines[len(lines)-1].Text != "next" {

@@ -99,7 +99,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	settle("settle with children", Settlement{Children: []Child{{Queue: "q", Spec: Spec{Options: Options{ID: "child"}}}}})
 	reserve()
 	reserve()
-	w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 0, Member: node.id})
+	w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 0, Member: node.id})
 	measure("reclaim", func() { must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "q", 1, false)) })
 	node = w.node(t, "q")
 	fill(1256, Options{Priority: new(100), Retry: Retry{MaxAge: time.Second}})
@@ -123,7 +123,7 @@ func TestNoScriptIsLong(t *testing.T) {
 		for j := range entries {
 			entries[j] = fmt.Sprintf("gone~01234567_8 8 %d", j)
 		}
-		w.rdb.SAdd(w.ctx, w.keys.started(name), entries...)
+		w.rdb.SAdd(w.ctx, w.store.keys.started(name), entries...)
 	}
 	fill(1000, Options{})
 	measure("reserve of a full plugin", func() {
@@ -142,9 +142,9 @@ func TestNoScriptIsLong(t *testing.T) {
 		many[i] = redis.Z{Score: 2e9, Member: fmt.Sprintf("host%d~01234567_8", i)}
 		queues[i] = fmt.Sprint("many", i)
 	}
-	must[int64](t)(w.rdb.ZAdd(w.ctx, w.keys.nodes(), many...).Result())
-	must[int64](t)(w.rdb.ZAdd(w.ctx, w.keys.queues(), redis.Z{Member: "empty"}).Result())
-	w.rdb.HSet(w.ctx, w.keys.stats("empty"), "enqueued", 1)
+	must[int64](t)(w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), many...).Result())
+	must[int64](t)(w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Member: "empty"}).Result())
+	w.rdb.HSet(w.ctx, w.store.keys.stats("empty"), "enqueued", 1)
 	measure("recount of many nodes", func() {
 		if forgotten := must[bool](t)(recount(w.ctx, w.Queue("empty"))); forgotten {
 			t.Error("a queue is forgotten, and nobody looked at all listeners")

@@ -41,8 +41,8 @@ func newWorld(t *testing.T, url string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	client.poll = time.Hour // whoever waits must be woken; a test that means the poll sets another
-	return &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: ctx}
+	client.store.poll = time.Hour // whoever waits must be woken; a test that means the poll sets another
+	return &world{Client: client, rdb: client.store.rdb.(*redis.Client), ctx: ctx}
 }
 
 // setup is a tenant of its own on the shared redis-server.
@@ -122,12 +122,12 @@ func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Rese
 
 // enqueueDue moves every due task of a queue, block by block.
 func enqueueDue(ctx context.Context, q *Queue) (int, error) {
-	return blocks(func() (Block, error) { return q.EnqueueDue(ctx) })
+	return blocks(func() (Block, error) { return q.client.Fleet().EnqueueDue(ctx, q.name) })
 }
 
 // expire is enqueueDue for what has expired.
 func expire(ctx context.Context, q *Queue, maxAge time.Duration, dead string) (int, error) {
-	return blocks(func() (Block, error) { return q.Expire(ctx, maxAge, dead) })
+	return blocks(func() (Block, error) { return q.client.Fleet().Expire(ctx, q.name, maxAge, dead) })
 }
 
 // reclaimQueue reclaims the tasks of one queue.
@@ -253,7 +253,7 @@ func setupBehind(t *testing.T, query string) (*world, *world, *queuetest.Proxy) 
 	server := queuetest.Shared(t)
 	proxy := queuetest.NewProxy(t, server)
 	behind, past := newWorld(t, proxy.URL()+query), newWorld(t, server.URL())
-	past.keys, past.config = behind.keys, behind.config
+	past.store.keys, past.config = behind.store.keys, behind.config
 	// It has a connection and the scripts before anything breaks, however short its time-outs are.
 	eventually(t, "a connection", func() bool { return behind.Prepare(behind.ctx) == nil })
 	return behind, past, proxy
@@ -266,18 +266,18 @@ func setupOwn(t *testing.T, options ...string) *world {
 }
 
 // at sets the clock of the scripts to so many seconds after a beginning.
-func (w *world) at(second float64) { w.clock = fmt.Sprintf("%.6f", 1700000000+second) }
+func (w *world) at(second float64) { w.store.clock = fmt.Sprintf("%.6f", 1700000000+second) }
 
 // names are all keys of the tenant, in order.
 func (w *world) names(t testing.TB) []string {
 	t.Helper()
-	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.keys.ns+"_*").Result())))
+	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.store.keys.ns+"_*").Result())))
 }
 
 // waits are the IDs of the list that Python knows, next to run first.
 func (w *world) waits(t testing.TB, queue string) []string {
 	t.Helper()
-	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending(queue), 0, -1).Result())
+	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending(queue), 0, -1).Result())
 	slices.Reverse(ids)
 	return ids
 }

@@ -15,8 +15,8 @@ func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err err
 		if err != nil {
 			return 0, err
 		}
-		hashes, err := pipelined(ctx, &q.client.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-			return p.HMGet(ctx, q.client.keys.task(id), has, without)
+		hashes, err := pipelined(ctx, q.client.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+			return p.HMGet(ctx, q.client.store.keys.task(id), has, without)
 		})
 		for _, hash := range hashes {
 			if h := hash.Val(); len(h) == 2 && h[0] != nil && h[1] == nil {

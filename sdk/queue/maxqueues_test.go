@@ -49,7 +49,7 @@ func TestMaxQueues(t *testing.T) {
 		if names := slices.Sorted(maps.Keys(must[map[string]int64](t)(w.Queues(w.ctx)))); !slices.Equal(names, []string{"a", "b", "webhook.hook"}) {
 			t.Errorf("%v", names)
 		}
-		for _, key := range []string{w.keys.index("new"), w.keys.pending("new"), w.keys.scheduled("new"), w.keys.task("once"), w.keys.schedule("s")} {
+		for _, key := range []string{w.store.keys.index("new"), w.store.keys.pending("new"), w.store.keys.scheduled("new"), w.store.keys.task("once"), w.store.keys.schedule("s")} {
 			if w.rdb.Exists(w.ctx, key).Val() != 0 {
 				t.Errorf("%s exists", key)
 			}
@@ -57,11 +57,11 @@ func TestMaxQueues(t *testing.T) {
 
 		w.enqueue(t, "a", "", Options{Delay: time.Hour})
 		// Queues that only subscriptions name are forgotten, because nothing is in them; they count nevertheless.
-		w.rdb.ZRem(w.ctx, w.keys.queues(), "b", "webhook.hook")
+		w.rdb.ZRem(w.ctx, w.store.keys.queues(), "b", "webhook.hook")
 		for i, fits := range []bool{true, true, false} {
 			name := fmt.Sprint("quiet", i)
 			_, err := w.Subscribe(w.ctx, Subscription{ID: name, Topic: "t", Queue: name})
-			if w.rdb.ZRem(w.ctx, w.keys.queues(), name); (err == nil) != fits || err != nil && !errors.Is(err, ErrManyQueues) {
+			if w.rdb.ZRem(w.ctx, w.store.keys.queues(), name); (err == nil) != fits || err != nil && !errors.Is(err, ErrManyQueues) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -51,7 +51,7 @@ func (m *model) cancelFlow(r *rapid.T) {
 	if len(cancelled) == 0 {
 		return
 	}
-	order, err := m.w.rdb.LRange(m.w.ctx, m.w.keys.failed("q"), 0, int64(len(cancelled)-1)).Result()
+	order, err := m.w.rdb.LRange(m.w.ctx, m.w.store.keys.failed("q"), 0, int64(len(cancelled)-1)).Result()
 	if slices.Reverse(order); err != nil || len(order) != len(cancelled) {
 		r.Fatalf("%v, %v, want %v", order, err, cancelled)
 	}

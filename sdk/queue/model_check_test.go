@@ -13,7 +13,7 @@ import (
 // check compares Redis with the model.
 func (m *model) check(r *rapid.T) {
 	m.checkTopics(r)
-	ctx, k := m.w.ctx, m.w.keys
+	ctx, k := m.w.ctx, m.w.store.keys
 	lists := make(map[string]*redis.StringSliceCmd)
 	want := map[string][]string{k.complete("q"): m.complete, k.failed("q"): m.failed} // oldest first
 	for _, priority := range priorities {
@@ -131,7 +131,7 @@ func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 
 func (m *model) pendingKey(priority int) string {
 	if priority == DefaultPriority {
-		return m.w.keys.pending("q")
+		return m.w.store.keys.pending("q")
 	}
-	return m.w.keys.level(fmt.Sprintf("%03d", priority), "q")
+	return m.w.store.keys.level(fmt.Sprintf("%03d", priority), "q")
 }

@@ -224,7 +224,7 @@ func (m *model) advanceAll(r *rapid.T) {
 func (m *model) recheck(r *rapid.T) {
 	m.advanceAll(r)
 	m.advance(r, int(RecheckAge.Seconds())+1)
-	if _, err := m.queue(r).Recheck(m.w.ctx); err != nil {
+	if _, err := m.w.Fleet().Recheck(m.w.ctx, m.queue(r).name); err != nil {
 		r.Fatal(err)
 	}
 }

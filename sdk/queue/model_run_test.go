@@ -161,7 +161,7 @@ func (m *model) stale(r *rapid.T) {
 	if task.held() && node == task.node && run == task.run {
 		r.Skip("that is the holder")
 	}
-	hold := Claim{ID: id, Run: run, born: task.hold.born}
+	hold := Claim{ID: id, Run: run, Born: task.hold.Born}
 	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Claim: hold, Result: []byte("stolen")}})
 	done := task.settledBy(settler(node.id, hold))
 	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
@@ -218,7 +218,7 @@ func (m *model) kill(r *rapid.T) {
 		return
 	}
 	node.dead = true
-	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
+	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.store.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -130,7 +130,7 @@ func (m *model) join(t rapid.TB, i int) {
 
 func (m *model) clock() {
 	for _, client := range m.clients {
-		client.clock = fmt.Sprintf("%d.000000", 1700000000+m.now)
+		client.store.clock = fmt.Sprintf("%d.000000", 1700000000+m.now)
 	}
 }
 

@@ -276,11 +276,11 @@ func (m *model) checkTopics(r *rapid.T) {
 		}
 	}
 	slices.Sort(accepted)
-	under, err := m.w.rdb.ZRange(m.w.ctx, m.w.keys.publishing(), 0, -1).Result()
+	under, err := m.w.rdb.ZRange(m.w.ctx, m.w.store.keys.publishing(), 0, -1).Result()
 	if slices.Sort(under); err != nil || !slices.Equal(under, accepted) {
 		r.Fatalf("under way: %v, %v, want %v", under, err, accepted)
 	}
-	others, err := m.w.rdb.LRange(m.w.ctx, m.w.keys.pending("other"), 0, -1).Result()
+	others, err := m.w.rdb.LRange(m.w.ctx, m.w.store.keys.pending("other"), 0, -1).Result()
 	if slices.Reverse(others); err != nil || !slices.Equal(others, m.topics.others) {
 		r.Fatalf("tasks of the other queue: %v, %v, want %v", others, err, m.topics.others)
 	}
@@ -289,7 +289,7 @@ func (m *model) checkTopics(r *rapid.T) {
 
 // checkDeliveries: what waits for the webhook is for the present one if that is the same, or has the same URL.
 func (m *model) checkDeliveries(r *rapid.T) {
-	ids, err := m.w.rdb.LRange(m.w.ctx, m.w.keys.pending(WebhookQueues+"e"), 0, -1).Result()
+	ids, err := m.w.rdb.LRange(m.w.ctx, m.w.store.keys.pending(WebhookQueues+"e"), 0, -1).Result()
 	if err != nil || len(ids) != len(m.topics.deliveries) {
 		r.Fatalf("%d deliveries wait, %v, want %v", len(ids), err, m.topics.deliveries)
 	}

@@ -3,13 +3,17 @@ package queue
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,7 +31,7 @@ type Node struct {
 
 // Node makes a listener with a new ID; Join makes it known in Redis.
 func (c *Client) Node() *Node {
-	name := c.config.Name
+	name := c.store.name
 	if name == "" {
 		name, _ = os.Hostname()
 	}
@@ -40,7 +44,7 @@ func (n *Node) ID() string { return n.id }
 // Join makes the node known, with a lease, before it listens to any queue. Joining again renews.
 func (n *Node) Join(ctx context.Context) error {
 	c := n.client
-	_, err := c.eval(ctx, newCall("join", c.keys.nodes(), c.clock, n.id, c.config.Lease.Seconds()))
+	_, err := c.store.eval(ctx, newCall("join", c.store.keys.nodes(), c.store.clock, n.id, c.store.lease.Seconds()))
 	return wrap("join", err)
 }
 
@@ -62,7 +66,7 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 		}
 	}
 	n.mu.Unlock()
-	for i, reply := range n.client.evalAll(ctx, calls) {
+	for i, reply := range n.client.store.evalAll(ctx, calls) {
 		errs[at[i]] = wrap(fmt.Sprintf("register listener for %q", queues[at[i]]), reply.Err())
 	}
 	return errs
@@ -70,7 +74,7 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 
 // listening is a call of register.lua or unregister.lua.
 func (n *Node) listening(script string, queue string) call {
-	k := n.client.keys
+	k := n.client.store.keys
 	return call{allScripts[script], []string{k.listeners(queue), k.queues()}, []any{n.id, queue}}
 }
 
@@ -81,8 +85,8 @@ func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string
 		listens *redis.BoolCmd
 		known   *redis.FloatCmd
 	}
-	k := n.client.keys
-	cmds, err := pipelined(ctx, &n.client.store, queues, func(p redis.Pipeliner, queue string) registration {
+	k := n.client.store.keys
+	cmds, err := pipelined(ctx, n.client.store, queues, func(p redis.Pipeliner, queue string) registration {
 		return registration{p.SIsMember(ctx, k.listeners(queue), n.id), p.ZScore(ctx, k.queues(), queue)}
 	})
 	for i, cmd := range cmds {
@@ -99,7 +103,7 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	for i, queue := range queues {
 		calls[i] = n.listening("unregister", queue)
 	}
-	for i, reply := range n.client.evalAll(ctx, calls) {
+	for i, reply := range n.client.store.evalAll(ctx, calls) {
 		errs[i] = wrap(fmt.Sprintf("unregister listener from %q", queues[i]), reply.Err())
 		if ctx.Err() != nil || IsUnavailable(errs[i]) {
 			return cmp.Or(errs[i], ctx.Err())
@@ -111,12 +115,12 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 // Renew renews the lease and publishes what the node reports of itself (field → text); drain tells it to end. ErrLeaseLost
 // means that others count it as dead: it must drop its tasks and start again as a new node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
-	c, lease := n.client, n.client.config.Lease
-	args := []any{c.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
+	c, lease := n.client, n.client.store.lease
+	args := []any{c.store.clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
 	for field, text := range about {
 		args = append(args, field, text)
 	}
-	answer, err := newCall("renew", c.keys.nodes(), args...).on(ctx, c.beats).Result()
+	answer, err := newCall("renew", c.store.keys.nodes(), args...).on(ctx, c.store.beats).Result()
 	if err != nil {
 		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
 	}
@@ -138,32 +142,20 @@ func (n *Node) Leave(ctx context.Context) error {
 		return err
 	}
 	// A reserve may still be on its way. It takes nothing from here on, and others reclaim what it took before.
-	if _, err := n.client.condemn(ctx, n.id, "own"); err != nil {
+	if _, err := n.client.store.condemn(ctx, n.id, "own"); err != nil {
 		return fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
 	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
 		return err
 	}
-	return n.client.retire(ctx, n.id, "")
-}
-
-// condemn ends a lease in the way that condemn.lua describes; false if it runs.
-func (s *store) condemn(ctx context.Context, listener string, args ...any) (bool, error) {
-	answer, err := s.eval(ctx, newCall("condemn", s.keys.nodes(), append([]any{s.clock, listener}, args...)...))
-	return answer == "ok", err
-}
-
-// retire forgets a condemned listener without tasks; dead is "1", or "" if it left by itself.
-func (s *store) retire(ctx context.Context, listener, dead string) error {
-	_, err := s.eval(ctx, newCall("retire", s.keys.nodes(), listener, dead))
-	return wrap("forget listener "+listener, err)
+	return n.client.store.retire(ctx, n.id, "")
 }
 
 // Marks tells which of these held tasks are to be stopped, and whether the node is to drain. A host reads them at each message
 // on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
-	k := n.client.keys
-	cmds, err := pipelined(ctx, &n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
+	k := n.client.store.keys
+	cmds, err := pipelined(ctx, n.client.store, append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
 		if id == "" {
 			return p.HExists(ctx, k.node(n.id), "drain")
 		}
@@ -186,15 +178,28 @@ func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, dra
 type Claim struct {
 	ID   string
 	Run  int64
-	born string // from bornAt, and of a reserve that started the task also from startedAt; "" if it is not known
+	Born string // from bornAt, and of a reserve that started the task also from startedAt; "" if it is not known
 }
 
-// bornAt tells a task from others of its ID, by the text of its created field.
-func bornAt(created string) string { return "@" + created }
-
-// startedAt tells a reserve that started a task from others of its run, by the text of Redis's clock: a server that has lost its last
-// second counts the same run again.
-func startedAt(clock string) string { return "@" + clock }
-
 // proof is the run as scripts take it.
-func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.born }
+func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.Born }
+
+// listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part keeps its
+// claim_orphan, which compares hostnames, from Quern's listeners, and tells apart two containers with the same hostname.
+func listenerID(host string, pid int) string {
+	host = strings.Map(func(r rune) rune {
+		if r == '_' || r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}, cmp.Or(host, "localhost"))
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), pid)
+}
+
+// NodeAs is the listener of an ID that holds tasks in a process.
+func (c *Client) NodeAs(id string, pid int) *Node { return &Node{client: c, id: id, pid: pid} }
+
+// Lease is how long the node counts as alive after its last renewal.
+func (n *Node) Lease() time.Duration { return n.client.store.lease }

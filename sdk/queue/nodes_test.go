@@ -58,8 +58,8 @@ func TestNodesWithManyQueues(t *testing.T) {
 		for i := range queues {
 			queues[i] = redis.Z{Member: fmt.Sprint("q", i)}
 		}
-		w.rdb.ZAdd(w.ctx, w.keys.nodes(), leases...)
-		w.rdb.ZAdd(w.ctx, w.keys.queues(), queues...)
+		w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), leases...)
+		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), queues...)
 		reads := 0
 		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
 			for _, cmd := range cmds {
@@ -90,15 +90,15 @@ func TestHasListener(t *testing.T) {
 		if !has() {
 			t.Error("a live listener does not count")
 		}
-		w.rdb.ZAddXX(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: node.ID()})
+		w.rdb.ZAddXX(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1, Member: node.ID()})
 		if has() {
 			t.Error("one whose lease is over counts")
 		}
-		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.ID())
+		w.rdb.ZRem(w.ctx, w.store.keys.nodes(), node.ID())
 		if has() {
 			t.Error("one without a lease counts")
 		}
-		w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "host_4711")
+		w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), "host_4711")
 		if !has() {
 			t.Error("Python's, which has no lease, does not count")
 		}
@@ -155,7 +155,7 @@ func TestDrainOutlivesTheLease(t *testing.T) {
 		if drain, err := node.Renew(w.ctx, nil); !drain || !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("a lost one: %v, %v", drain, err)
 		}
-		if ttl := w.rdb.TTL(w.ctx, w.keys.node(node.id)).Val(); ttl <= 0 || ttl > time.Hour {
+		if ttl := w.rdb.TTL(w.ctx, w.store.keys.node(node.id)).Val(); ttl <= 0 || ttl > time.Hour {
 			t.Errorf("the word of it lives %s", ttl)
 		}
 	})
@@ -179,11 +179,11 @@ func TestRegisterCountsOnce(t *testing.T) {
 		if _, err := node.Renew(w.ctx, map[string]string{"version": "1"}); err != nil {
 			t.Fatal(err)
 		}
-		end := must[float64](t)(w.rdb.ZScore(w.ctx, w.keys.nodes(), node.ID()).Result())
+		end := must[float64](t)(w.rdb.ZScore(w.ctx, w.store.keys.nodes(), node.ID()).Result())
 		if left := end - float64(time.Now().Unix()); left < 5 || left > 15 {
 			t.Errorf("the lease ends in %v s", left)
 		}
-		if ttl := must[time.Duration](t)(w.rdb.TTL(w.ctx, w.keys.node(node.ID())).Result()); ttl < time.Second || ttl > time.Minute {
+		if ttl := must[time.Duration](t)(w.rdb.TTL(w.ctx, w.store.keys.node(node.ID())).Result()); ttl < time.Second || ttl > time.Minute {
 			t.Errorf("the node hash lives %s", ttl)
 		}
 		for range 2 {
@@ -208,7 +208,7 @@ func TestLeavingWithAHeldTaskStaysKnown(t *testing.T) {
 		if err := node.Leave(w.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.rdb.ZScore(w.ctx, w.keys.nodes(), node.ID()).Result(); err != nil {
+		if _, err := w.rdb.ZScore(w.ctx, w.store.keys.nodes(), node.ID()).Result(); err != nil {
 			t.Errorf("the node is forgotten while it holds a task: %v", err)
 		}
 	})
@@ -248,7 +248,7 @@ func TestCondemnedListener(t *testing.T) {
 		b := w.reserve(t, node, "b", true)
 		w.die(t, node)
 		// A reclaimer that dies after the first queue.
-		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+		if _, err := w.store.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.store.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
 		must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "a", 3, false))
@@ -297,7 +297,7 @@ func TestReclaimOfAListenerWithoutALease(t *testing.T) {
 		w.enqueue(t, "q", "", Options{})
 		node := w.node(t, "q")
 		w.reserve(t, node, "q", true)
-		w.rdb.ZRem(w.ctx, w.keys.nodes(), node.id)
+		w.rdb.ZRem(w.ctx, w.store.keys.nodes(), node.id)
 		dead, err := w.Fleet().Unleased(w.ctx)
 		if err != nil || !slices.Equal(dead, []string{node.id}) {
 			t.Fatalf("dead are %v, %v", dead, err)

@@ -36,8 +36,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 			return nil, err
 		}
 	}
-	seen, err := pipelined(ctx, &c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
-		return p.Get(ctx, c.keys.once(s.ID))
+	seen, err := pipelined(ctx, c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
+		return p.Get(ctx, c.store.keys.once(s.ID))
 	})
 	if err != nil && !isNil(err) {
 		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
@@ -67,8 +67,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 		return receipts, err
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
-	_, err = pipelined(ctx, &c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
-		return p.Set(ctx, c.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
+	_, err = pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
+		return p.Set(ctx, c.store.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
 	})
 	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
@@ -78,7 +78,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 // or one with other parameters whose tasks exist. The ID of a request that is refused is free again; if it is not known what became of
 // the request, because Redis did not answer, it may be repeated.
 func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, specs []Spec) (receipts []Receipt, same bool, err error) {
-	r := onceRequest{&q.client.store, id, onceMark(what)}
+	r := onceRequest{q.client.store, id, onceMark(what)}
 	word, known, err := r.begin(ctx, specs)
 	if err != nil || word == "other" {
 		return nil, false, err
@@ -113,7 +113,7 @@ func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, spec
 
 // onceRequest is a request that once.lua notes.
 type onceRequest struct {
-	*store
+	store    *store
 	id, mark string
 }
 
@@ -133,11 +133,11 @@ func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, kno
 
 // tell runs once.lua.
 func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]any, error) {
-	keys := []string{r.keys.once(r.id)}
+	keys := []string{r.store.keys.once(r.id)}
 	for i := range specs {
-		keys = append(keys, r.keys.task(specs[i].ID), r.keys.once(specs[i].ID))
+		keys = append(keys, r.store.keys.task(specs[i].ID), r.store.keys.once(specs[i].ID))
 	}
-	answer, err := r.eval(ctx, call{allScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
+	answer, err := r.store.eval(ctx, call{allScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
 	words, _ := answer.([]any)
 	return words, wrap("remember request "+r.id, err)
 }

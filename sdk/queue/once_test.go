@@ -31,7 +31,7 @@ func TestEnqueueOnce(t *testing.T) {
 		if _, err := w.Task(w.ctx, a.ID); !errors.Is(err, ErrNoTask) {
 			t.Errorf("the deleted task is back: %v", err)
 		}
-		if life := w.rdb.TTL(w.ctx, w.keys.once(a.ID)).Val(); life <= 0 || life > OnceLife {
+		if life := w.rdb.TTL(w.ctx, w.store.keys.once(a.ID)).Val(); life <= 0 || life > OnceLife {
 			t.Errorf("it is remembered for %s", life)
 		}
 	})
@@ -140,12 +140,12 @@ func TestForgottenRequest(t *testing.T) {
 			n       int
 			same    bool
 		}{{"one", 1, true}, {"two", 1, false}, {"two", 2, false}, {"one", 1, true}, {"two", 2, false}} {
-			w.rdb.Del(w.ctx, w.keys.once("id"), w.keys.once(q.OnceID("id", "0"))) // they expired
+			w.rdb.Del(w.ctx, w.store.keys.once("id"), w.store.keys.once(q.OnceID("id", "0"))) // they expired
 			receipts, same, err := q.EnqueueRequest(w.ctx, "id", []byte(c.content), asked(q, "id", c.content, c.n, Options{}))
 			if err != nil || same != c.same || !same && receipts != nil {
 				t.Errorf("%+v: %+v, %t, %v", c, receipts, same, err)
 			}
-			if marked := w.rdb.Exists(w.ctx, w.keys.once("id")).Val() == 1; marked != c.same {
+			if marked := w.rdb.Exists(w.ctx, w.store.keys.once("id")).Val() == 1; marked != c.same {
 				t.Errorf("%+v: it is remembered: %t", c, marked)
 			}
 		}
@@ -159,13 +159,13 @@ func TestForgottenRequest(t *testing.T) {
 func TestRequestsAtATime(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		specs := asked(w.Queue("q"), "id", "one", 1, Options{})
-		one, two := onceRequest{&w.store, "id", onceMark([]byte("one"))}, onceRequest{&w.store, "id", onceMark([]byte("two"))}
+		one, two := onceRequest{w.store, "id", onceMark([]byte("one"))}, onceRequest{w.store, "id", onceMark([]byte("two"))}
 		begin := func(r onceRequest, want string) {
 			t.Helper()
 			if word, _, err := r.begin(w.ctx, specs); err != nil || word != want {
 				t.Errorf("%s, %v; want %s", word, err, want)
 			}
-			if life := w.rdb.TTL(w.ctx, w.keys.once("id")).Val(); life <= 0 || life > OnceLife {
+			if life := w.rdb.TTL(w.ctx, w.store.keys.once("id")).Val(); life <= 0 || life > OnceLife {
 				t.Errorf("it is remembered for %s", life)
 			}
 		}
@@ -233,7 +233,7 @@ func TestPage(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			w.enqueue(t, "q", "", Options{ID: id})
 		}
-		w.rdb.Del(w.ctx, w.keys.task("b")) // vanished, and still in its lists
+		w.rdb.Del(w.ctx, w.store.keys.task("b")) // vanished, and still in its lists
 		if task := must[*Task](t)(w.Summary(w.ctx, "a")); task.Queue != "q" || task.Status != Pending || task.Parameters != nil {
 			t.Errorf("%+v", task)
 		}

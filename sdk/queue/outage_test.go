@@ -12,7 +12,7 @@ import (
 func TestEnqueueAfterALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	q := w.Queue("q")
-	proxy.CutReplies(1, w.keys.pending("q"))
+	proxy.CutReplies(1, w.store.keys.pending("q"))
 	id, err := q.Enqueue(w.ctx, []byte("x"), Options{})
 	if id == "" || !IsUnavailable(err) || proxy.Cuts() != 1 {
 		t.Fatalf("enqueued %q, %v, %d replies cut", id, err, proxy.Cuts())
@@ -70,10 +70,10 @@ func TestSettleAfterALostReply(t *testing.T) {
 		if _, err := node.Settle(w.ctx, queue, []Settlement{settlement}); !IsUnavailable(err) || proxy.Cuts() != cuts+1 {
 			t.Fatalf("%v, %d replies cut", err, proxy.Cuts()-cuts)
 		}
-		before := past.rdb.HGetAll(w.ctx, w.keys.task(id)).Val()
+		before := past.rdb.HGetAll(w.ctx, w.store.keys.task(id)).Val()
 		w.settle(t, node, queue, settlement)
 		w.settle(t, node, queue, Settlement{Claim: hold, Result: []byte("another word")}) // too late to say so
-		if after := past.rdb.HGetAll(w.ctx, w.keys.task(id)).Val(); fmt.Sprint(before) != fmt.Sprint(after) {
+		if after := past.rdb.HGetAll(w.ctx, w.store.keys.task(id)).Val(); fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("the repeat wrote: %v, then %v", before, after)
 		}
 		want := map[Status]int64{Complete: 1}
@@ -123,21 +123,21 @@ func TestRegisterAndLeaveAfterALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listeners := func() int64 { return must[map[string]int64](t)(past.Queues(past.ctx))["q"] }
 	node := w.node(t)
-	proxy.CutReplies(1, w.keys.listeners("q"))
+	proxy.CutReplies(1, w.store.keys.listeners("q"))
 	if err := node.Register(w.ctx, "q"); !IsUnavailable(err) || proxy.Cuts() != 1 || listeners() != 1 {
 		t.Fatalf("%v, %d replies cut, %d listeners", err, proxy.Cuts(), listeners())
 	}
 	if err := node.Register(w.ctx, "q"); err != nil || listeners() != 1 {
 		t.Errorf("registered again: %v, %d listeners", err, listeners())
 	}
-	proxy.CutReplies(1, w.keys.listeners("q"))
+	proxy.CutReplies(1, w.store.keys.listeners("q"))
 	if err := node.Leave(w.ctx); !IsUnavailable(err) || proxy.Cuts() != 2 || listeners() != 0 {
 		t.Fatalf("%v, %d replies cut, %d listeners", err, proxy.Cuts(), listeners())
 	}
 	if err := node.Leave(w.ctx); err != nil || listeners() != 0 {
 		t.Errorf("left again: %v, %d listeners", err, listeners())
 	}
-	if n := past.rdb.ZCard(past.ctx, w.keys.nodes()).Val(); n != 0 {
+	if n := past.rdb.ZCard(past.ctx, w.store.keys.nodes()).Val(); n != 0 {
 		t.Errorf("%d leases left", n)
 	}
 }
@@ -152,7 +152,7 @@ func TestReserveOfManyAfterALostReply(t *testing.T) {
 		past.enqueue(t, queue, queue, Options{ID: queue})
 		wants = append(wants, ReserveRequest{Queue: queue, Count: 1, Start: true})
 	}
-	proxy.CutReplies(1, w.keys.reserved("c", node.ID()))
+	proxy.CutReplies(1, w.store.keys.reserved("c", node.ID()))
 	if batches := node.Reserve(w.ctx, wants); batches[2].Err == nil || proxy.Cuts() != 1 {
 		t.Fatalf("%+v, %d replies cut", batches, proxy.Cuts())
 	}
@@ -203,7 +203,7 @@ func testLostReplies(t *testing.T) {
 	runs := make(map[string]int)
 	for done := 0; done < tasks; {
 		var got Reservation
-		proxy.CutReplies(1, w.keys.reserved("q", node.id))
+		proxy.CutReplies(1, w.store.keys.reserved("q", node.id))
 		batch := node.Reserve(w.ctx, []ReserveRequest{want})[0]
 		persistent("adopt", "none", func() error {
 			if batch.Err != nil {
@@ -236,7 +236,7 @@ func testLostReplies(t *testing.T) {
 	}
 	past.depth(t, "q", map[Status]int64{Complete: tasks})
 	seen := make(map[string]bool)
-	for _, id := range past.rdb.LRange(past.ctx, past.keys.complete("q"), 0, -1).Val() {
+	for _, id := range past.rdb.LRange(past.ctx, past.store.keys.complete("q"), 0, -1).Val() {
 		if task := past.task(t, id); seen[id] || task.Attempts != runs[id] {
 			t.Errorf("%s: %d attempts, %d runs, seen %v", id, task.Attempts, runs[id], seen[id])
 		}

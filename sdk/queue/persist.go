@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// minPause to maxPause is the wait before a call is repeated while Redis is unavailable.
-const (
-	minPause = 50 * time.Millisecond
-	maxPause = 2 * time.Second
-)
-
 // Persist repeats a call, which must be safe to repeat, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
 func Persist(ctx context.Context, call func(context.Context) error) error {
 	var last error
@@ -38,13 +32,5 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-timer.C:
 		return true
-	}
-}
-
-// notify puts a token into a channel of length 1, unless there is one already.
-func notify(tokens chan<- struct{}) {
-	select {
-	case tokens <- struct{}{}:
-	default:
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestPollInBlocks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		queues := make([]string, 403) // three blocks
 		for i := range queues {
 			queues[i] = fmt.Sprintf("q%d", i)
@@ -62,7 +62,7 @@ func TestPollInBlocks(t *testing.T) {
 func TestPollOfNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t)
-		w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1700000000.5, Member: "another~00000000_1"})
+		w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1700000000.5, Member: "another~00000000_1"})
 		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, nil))
 		if len(poll.Queues) != 0 || !poll.LeaseEnd.Equal(time.UnixMilli(1700000000500)) {
 			t.Errorf("%+v", poll)
@@ -79,7 +79,7 @@ func TestPollOfNothing(t *testing.T) {
 // A change is a task where there was none, or none where there were some; a damaged key is no obstacle.
 func TestChanged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.keys.pending("damaged"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.pending("damaged"), "x", 0)
 		w.enqueue(t, "filled", "", Options{})
 		for name, test := range map[string]struct {
 			empty, waiting []string
@@ -101,10 +101,10 @@ func TestChanged(t *testing.T) {
 // One queue that somebody damaged, or an eta that is no time, must not hide the others.
 func TestPollPassesOverWhatIsDamaged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.keys.pending("list"), "x", 0)
-		w.rdb.Set(w.ctx, w.keys.scheduled("zset"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.pending("list"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.scheduled("zset"), "x", 0)
 		for queue, eta := range map[string]float64{"micros": 1.7e15, "nanos": 1.7e18} {
-			w.rdb.ZAdd(w.ctx, w.keys.scheduled(queue), redis.Z{Score: eta, Member: "id"})
+			w.rdb.ZAdd(w.ctx, w.store.keys.scheduled(queue), redis.Z{Score: eta, Member: "id"})
 		}
 		w.enqueue(t, "fine", "", Options{})
 		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"list", "zset", "micros", "nanos", "fine"}))
@@ -122,7 +122,7 @@ func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
 		node := w.node(t)
 		for _, eta := range []float64{0, -5, math.Inf(-1)} {
 			id := w.enqueue(t, "q", "", Options{Delay: time.Hour})
-			w.rdb.ZAdd(w.ctx, w.keys.scheduled("q"), redis.Z{Score: eta, Member: id})
+			w.rdb.ZAdd(w.ctx, w.store.keys.scheduled("q"), redis.Z{Score: eta, Member: id})
 			next := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q"})).Queues[0].NextETA
 			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if next.IsZero() || next.After(time.Unix(1, 0)) || !batch.NextETA.Equal(next) {

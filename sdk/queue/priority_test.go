@@ -55,7 +55,7 @@ func TestPriorities(t *testing.T) {
 					t.Fatalf("%s: %d is %s, want %s", what, i, hold.ID, want[i])
 				}
 			}
-			if n := w.rdb.SCard(w.ctx, w.keys.started("q")).Val(); n != int64(all) {
+			if n := w.rdb.SCard(w.ctx, w.store.keys.started("q")).Val(); n != int64(all) {
 				t.Errorf("%s: %d have started", what, n)
 			}
 			return holds
@@ -94,7 +94,7 @@ func TestPriorities(t *testing.T) {
 		}
 		order("retried by hand")
 		node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}}) // which finds that no list holds anything
-		if levels := w.rdb.SMembers(w.ctx, w.keys.priorities("q")).Val(); len(levels) != 0 {
+		if levels := w.rdb.SMembers(w.ctx, w.store.keys.priorities("q")).Val(); len(levels) != 0 {
 			t.Errorf("%v are left", levels)
 		}
 	})
@@ -109,12 +109,12 @@ func TestPrioritiesThatAreNone(t *testing.T) {
 		}
 		high := 80
 		w.enqueue(t, "q", "", Options{ID: "cancelled", Priority: &high})
-		if _, err := w.Queue("q").Cancel(w.ctx, "cancelled"); err != nil || w.rdb.LLen(w.ctx, w.keys.level("080", "q")).Val() != 0 {
+		if _, err := w.Queue("q").Cancel(w.ctx, "cancelled"); err != nil || w.rdb.LLen(w.ctx, w.store.keys.level("080", "q")).Val() != 0 {
 			t.Error(err)
 		}
 		// What somebody writes there by hand counts for nothing, and blocks nothing.
-		w.rdb.SAdd(w.ctx, w.keys.priorities("q"), "050", "50", "abc", "", "090", "999", "0x1", "nan")
-		w.rdb.Set(w.ctx, w.keys.level("090", "q"), "x", 0)
+		w.rdb.SAdd(w.ctx, w.store.keys.priorities("q"), "050", "50", "abc", "", "090", "999", "0x1", "nan")
+		w.rdb.Set(w.ctx, w.store.keys.level("090", "q"), "x", 0)
 		ninety := 90
 		w.enqueue(t, "q", "", Options{ID: "ninety", Priority: &ninety})
 		w.enqueue(t, "q", "", Options{ID: "plain"})
@@ -146,7 +146,7 @@ func TestMaxRunning(t *testing.T) {
 			var counts []*redis.IntCmd
 			_, err := w.rdb.TxPipelined(w.ctx, func(p redis.Pipeliner) error { // of one moment
 				for _, queue := range queues {
-					counts = append(counts, p.SCard(w.ctx, w.keys.started(queue)))
+					counts = append(counts, p.SCard(w.ctx, w.store.keys.started(queue)))
 				}
 				return nil
 			})
@@ -171,7 +171,7 @@ func TestMaxRunning(t *testing.T) {
 		for range 3 {
 			node := w.node(t, queues...)
 			group.Go(func() {
-				for w.rdb.LLen(w.ctx, w.keys.complete("a")).Val()+w.rdb.LLen(w.ctx, w.keys.complete("b")).Val() < int64(tasks) && w.ctx.Err() == nil {
+				for w.rdb.LLen(w.ctx, w.store.keys.complete("a")).Val()+w.rdb.LLen(w.ctx, w.store.keys.complete("b")).Val() < int64(tasks) && w.ctx.Err() == nil {
 					var requests []SettleRequest
 					for i, batch := range node.Reserve(w.ctx, []ReserveRequest{want("a"), want("b")}) {
 						if n := running(); n > int64(most) {
@@ -205,9 +205,9 @@ func TestALetterHasThePriorityOfItsTask(t *testing.T) {
 			id := w.enqueue(t, queue, "x", Options{Priority: &p})
 			w.failWithLetter(t, queue, dead, ReasonTrap)
 			letter := w.task(t, w.task(t, id).DeadID)
-			list := w.keys.level(fmt.Sprintf("%03d", p), dead)
+			list := w.store.keys.level(fmt.Sprintf("%03d", p), dead)
 			if p == DefaultPriority {
-				list = w.keys.pending(dead)
+				list = w.store.keys.pending(dead)
 			}
 			if ids := w.rdb.LRange(w.ctx, list, 0, -1).Val(); letter.Priority != p || !slices.Equal(ids, []string{letter.ID}) {
 				t.Errorf("of %d the letter has %d, and there wait %v", p, letter.Priority, ids)

@@ -30,7 +30,7 @@ func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.task.born = claim.born
+	p.task.Born = claim.Born
 	return p.task.Parameters, nil
 }
 
@@ -95,7 +95,7 @@ func (p *Processor) Checkpoint(ctx context.Context, value []byte) error {
 
 func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 	if settlement.Requeue != "" && !p.task.Expires.IsZero() {
-		now, err := p.client.now(ctx)
+		now, err := p.client.store.now(ctx)
 		if err != nil {
 			return fmt.Errorf("task %s: %w", p.task.ID, err)
 		}
@@ -106,12 +106,12 @@ func (p *Processor) settle(ctx context.Context, settlement Settlement) error {
 }
 
 func (p *Processor) claim() Claim {
-	return Claim{ID: p.task.ID, Run: p.task.Run, born: p.task.born}
+	return Claim{ID: p.task.ID, Run: p.task.Run, Born: p.task.Born}
 }
 
 // node is the listener that reserved the task, by the ID that the task carries.
 func (p *Processor) node() *Node {
-	return &Node{client: p.client, id: p.task.Node, pid: p.pid}
+	return p.client.NodeAs(p.task.Node, p.pid)
 }
 
 // isOver tells whether a settlement found that the task is over for this listener: another has it, or it is deleted or failed.

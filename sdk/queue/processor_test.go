@@ -29,7 +29,7 @@ func TestProcessorStart(t *testing.T) {
 			queue := fmt.Sprint(c.queue)
 			w.enqueue(t, queue, "x", Options{ID: queue})
 			if c.stale != nil {
-				w.rdb.HSet(w.ctx, w.keys.task(queue), "pid", c.stale)
+				w.rdb.HSet(w.ctx, w.store.keys.task(queue), "pid", c.stale)
 			}
 			task := must[*Task](t)(w.listener(t, queue).TryListen(w.ctx))
 			processor := w.Processor(task)
@@ -42,8 +42,8 @@ func TestProcessorStart(t *testing.T) {
 				t.Errorf("%s: %+v", queue, read)
 			}
 			entry := fmt.Sprintf("%s %d %s", task.Node, c.want, queue)
-			if !must[bool](t)(w.rdb.SIsMember(w.ctx, w.keys.started(queue), entry).Result()) {
-				t.Errorf("%s: started set holds %v, want %q", queue, w.rdb.SMembers(w.ctx, w.keys.started(queue)).Val(), entry)
+			if !must[bool](t)(w.rdb.SIsMember(w.ctx, w.store.keys.started(queue), entry).Result()) {
+				t.Errorf("%s: started set holds %v, want %q", queue, w.rdb.SMembers(w.ctx, w.store.keys.started(queue)).Val(), entry)
 			}
 			if err := processor.Complete(w.ctx, nil); err != nil {
 				t.Fatal(err)
@@ -133,9 +133,9 @@ func TestProcessorErrLost(t *testing.T) {
 		processor, task := w.taken(t, "q", "")
 		// It goes to another listener.
 		other := w.node(t, "q")
-		w.rdb.LMove(w.ctx, w.keys.reserved("q", task.Node), w.keys.reserved("q", other.ID()), "right", "left")
-		w.rdb.HSet(w.ctx, w.keys.task(task.ID), "node", other.ID(), "run", 2)
-		before := w.rdb.HGetAll(w.ctx, w.keys.task(task.ID)).Val()
+		w.rdb.LMove(w.ctx, w.store.keys.reserved("q", task.Node), w.store.keys.reserved("q", other.ID()), "right", "left")
+		w.rdb.HSet(w.ctx, w.store.keys.task(task.ID), "node", other.ID(), "run", 2)
+		before := w.rdb.HGetAll(w.ctx, w.store.keys.task(task.ID)).Val()
 		_, started := processor.Start(w.ctx, 0)
 		for name, err := range map[string]error{
 			"start": started, "complete": processor.Complete(w.ctx, nil), "fail": processor.Fail(w.ctx, Failure{}),
@@ -145,7 +145,7 @@ func TestProcessorErrLost(t *testing.T) {
 				t.Errorf("%s: %v, want ErrLost", name, err)
 			}
 		}
-		after := w.rdb.HGetAll(w.ctx, w.keys.task(task.ID)).Val()
+		after := w.rdb.HGetAll(w.ctx, w.store.keys.task(task.ID)).Val()
 		if fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("a stale holder wrote: %v, then %v", before, after)
 		}
@@ -162,11 +162,11 @@ func TestProcessorErrNoTask(t *testing.T) {
 			"release":  func(p *Processor) error { return p.Release(w.ctx) },
 		} {
 			processor, task := w.taken(t, name, "")
-			w.rdb.Del(w.ctx, w.keys.task(task.ID))
+			w.rdb.Del(w.ctx, w.store.keys.task(task.ID))
 			if err := settle(processor); !errors.Is(err, ErrNoTask) {
 				t.Errorf("%s: %v, want ErrNoTask", name, err)
 			}
-			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task(task.ID)).Result()); n != 0 {
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.store.keys.task(task.ID)).Result()); n != 0 {
 				t.Errorf("%s wrote a task that was deleted", name)
 			}
 		}

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -216,7 +214,7 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 		byID[all[i].ID] = &all[i]
 	}
 	out := chosen{before: p.turns, total: p.Subscribers}
-	ids, err := c.rdb.LRange(ctx, c.keys.published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
+	ids, err := c.store.rdb.LRange(ctx, c.store.keys.published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
 	for _, id := range ids {
 		out.next = append(out.next, byID[id])
 	}
@@ -234,7 +232,7 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) call 
 	if to.before >= 0 {
 		from, after = strconv.Itoa(to.before), to.before+len(to.next)
 	}
-	args := []any{c.clock, p.Topic, generation, to.total, from, after, marker}
+	args := []any{c.store.clock, p.Topic, generation, to.total, from, after, marker}
 	args = p.arguments(args, p.State == "")
 	args = named(to.all, args...)
 	for _, s := range to.next {
@@ -251,13 +249,13 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) call 
 			args[begin+2] = len(options)
 		}
 	}
-	return newCall("publish", c.keys.publication(p.ID), args...)
+	return newCall("publish", c.store.keys.publication(p.ID), args...)
 }
 
 // evalPublish runs publish.lua and waits for replicas, as Enqueue does.
 func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishAnswer, error) {
 	wanted := c.config.Replicas
-	cmds, got, waited := c.evalReplicated(ctx, []call{one}, wanted, c.config.ReplicaTimeout)
+	cmds, got, waited := c.store.evalReplicated(ctx, []call{one}, wanted, c.config.ReplicaTimeout)
 	text, err := cmds[0].Text()
 	switch {
 	case redis.HasErrorPrefix(err, "QUEUEFULL"):
@@ -347,71 +345,4 @@ func (s *Subscription) DeliveryID(task string, headers map[string]string) (strin
 	}
 	id := PublishedID(headers[HeaderPublication], s.ID)
 	return id, task == id || strings.HasPrefix(task, id+"-")
-}
-
-// mostReplayed and replayTime bound one replay.
-const (
-	mostReplayed = 10_000 // publications
-	replayTime   = 30 * time.Second
-)
-
-// Replayed is what Replay did.
-type Replayed struct {
-	Publications int       // that match the subscription
-	Tasks        []string  // their new tasks, the oldest publication first
-	Until        time.Time // zero: all were read; otherwise go on from this time
-}
-
-// Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
-// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
-// goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
-func (c *Client) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
-	return c.replay(ctx, subscription, since, dry, replayTime)
-}
-
-func (c *Client) replay(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
-	began := time.Now()
-	s, err := c.Subscription(ctx, subscription)
-	if err != nil {
-		return done, err
-	}
-	found, err := c.publicationsSince(ctx, s.Topic, since, mostReplayed+1)
-	if err != nil {
-		return done, err
-	}
-	for i, z := range found {
-		stopped := i == mostReplayed || i > 0 && time.Since(began) >= within
-		if !stopped {
-			id, _ := z.Member.(string)
-			err = c.deliverAgain(ctx, id, &s, dry, &done)
-		}
-		if stopped || err != nil && len(done.Tasks) > 0 {
-			done.Until = time.UnixMicro(int64(math.Round(z.Score * 1e6)))
-		}
-		if stopped || err != nil {
-			return done, err
-		}
-	}
-	return done, nil
-}
-
-// deliverAgain is Replay for one publication.
-func (c *Client) deliverAgain(ctx context.Context, id string, s *Subscription, dry bool, done *Replayed) error {
-	p, err := c.Publication(ctx, id)
-	if errors.Is(err, ErrNoPublication) { // purged meanwhile
-		return nil
-	}
-	if err != nil || !s.Matches(p.Topic, p.Attributes, p.Payload) {
-		return err
-	}
-	if !dry {
-		spec := p.spec(s)
-		spec.ID, spec.Parameters = spec.ID+"-"+NewID(), p.Payload // see DeliveryID
-		if _, err := c.Queue(s.Queue).enqueue(ctx, []Spec{spec}); err != nil {
-			return fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
-		}
-		done.Tasks = append(done.Tasks, spec.ID)
-	}
-	done.Publications++
-	return nil
 }

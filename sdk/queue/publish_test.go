@@ -39,7 +39,7 @@ func TestPublishAfterALoss(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.subscribe(t, Subscription{ID: "old", Topic: "orders", Queue: "old"})
 		w.publish(t, "orders", "", PublishOptions{ID: "before"})
-		if err := w.rdb.Del(w.ctx, w.keys.subscriptions(), w.keys.generation()).Err(); err != nil {
+		if err := w.rdb.Del(w.ctx, w.store.keys.subscriptions(), w.store.keys.generation()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		other := must[*Client](t)(NewFromRedis(w.rdb, w.config))
@@ -234,12 +234,12 @@ func TestPublishNothing(t *testing.T) {
 		if err := w.Queue("b").SetLimit(w.ctx, 0); err != nil {
 			t.Fatal(err)
 		}
-		w.rdb.Set(w.ctx, w.keys.scheduled("b"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.scheduled("b"), "x", 0)
 		refused(ErrDamaged)
-		w.rdb.Del(w.ctx, w.keys.scheduled("b"))
-		w.rdb.Set(w.ctx, w.keys.publishing(), "x", 0)
+		w.rdb.Del(w.ctx, w.store.keys.scheduled("b"))
+		w.rdb.Set(w.ctx, w.store.keys.publishing(), "x", 0)
 		refused(ErrDamaged)
-		w.rdb.Del(w.ctx, w.keys.publishing())
+		w.rdb.Del(w.ctx, w.store.keys.publishing())
 		if got := w.publish(t, "orders", "", PublishOptions{ID: "x"}); got.Existed || got.Subscribers != 2 {
 			t.Errorf("%+v", got)
 		}
@@ -271,9 +271,9 @@ func TestPublishInBlocks(t *testing.T) {
 		if err := w.Unsubscribe(w.ctx, last); err != nil {
 			t.Fatal(err)
 		}
-		w.rdb.Del(w.ctx, w.keys.expiry("q3"))
-		w.rdb.Set(w.ctx, w.keys.expiry("q3"), "x", 0)
-		w.clock = seconds(must[time.Time](t)(w.Clock(w.ctx)).Add(time.Minute))
+		w.rdb.Del(w.ctx, w.store.keys.expiry("q3"))
+		w.rdb.Set(w.ctx, w.store.keys.expiry("q3"), "x", 0)
+		w.store.clock = seconds(must[time.Time](t)(w.Clock(w.ctx)).Add(time.Minute))
 		if ids := must[[]string](t)(w.Fleet().Unpublished(w.ctx)); !slices.Equal(ids, []string{"many"}) {
 			t.Fatalf("%v", ids)
 		}
@@ -305,7 +305,7 @@ func TestPublishInBlocks(t *testing.T) {
 			}
 		}
 		for i := range 7 {
-			waiting += int(must[int64](t)(w.rdb.LLen(w.ctx, w.keys.pending(fmt.Sprint("q", i))).Result()))
+			waiting += int(must[int64](t)(w.rdb.LLen(w.ctx, w.store.keys.pending(fmt.Sprint("q", i))).Result()))
 		}
 		if tasks != waiting || tasks != kept.Tasks {
 			t.Errorf("%d tasks exist, %d wait, and the publication says %d", tasks, waiting, kept.Tasks)
@@ -332,14 +332,14 @@ func TestPublishWithCompletion(t *testing.T) {
 			{ID: "p2", Topic: "bills"},
 		}
 		children := []Child{{Queue: "child", Spec: Spec{Options: Options{ID: "c"}}}}
-		w.rdb.Set(w.ctx, w.keys.publications("bills"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.publications("bills"), "x", 0)
 		if err := settle(Settlement{Claim: claim, Children: children, Publications: publications}); !errors.Is(err, ErrDamaged) {
 			t.Fatal(err)
 		}
 		if _, err := w.Publication(w.ctx, "p1"); !errors.Is(err, ErrNoPublication) {
 			t.Fatal(err)
 		}
-		w.rdb.Del(w.ctx, w.keys.publications("bills"))
+		w.rdb.Del(w.ctx, w.store.keys.publications("bills"))
 		for range 2 { // the answer was lost
 			if err := settle(Settlement{Claim: claim, Children: children, Publications: publications}); err != nil {
 				t.Fatal(err)
@@ -351,7 +351,7 @@ func TestPublishWithCompletion(t *testing.T) {
 		if p := must[*Publication](t)(w.Publication(w.ctx, "p1")); p.State != PublicationAccepted {
 			t.Errorf("%+v", p)
 		}
-		w.clock = seconds(must[time.Time](t)(w.Clock(w.ctx)).Add(time.Minute))
+		w.store.clock = seconds(must[time.Time](t)(w.Clock(w.ctx)).Add(time.Minute))
 		ids := must[[]string](t)(w.Fleet().Unpublished(w.ctx))
 		if slices.Sort(ids); !slices.Equal(ids, []string{"p1", "p2"}) {
 			t.Fatalf("%v", ids)
@@ -375,7 +375,7 @@ func TestPublishWithCompletion(t *testing.T) {
 }
 
 func (w *world) purgePublications(o PurgeOptions) (total int, err error) {
-	for n, failed := range w.Fleet().PurgePublications(w.ctx, o) {
+	for n, failed := range w.PurgePublications(w.ctx, o) {
 		total, err = total+n, errors.Join(err, failed)
 	}
 	return total, err
@@ -388,17 +388,17 @@ func TestPurgePastWhatStays(t *testing.T) {
 			id := fmt.Sprintf("p%03d", i)
 			w.publish(t, "orders", "", PublishOptions{ID: id})
 			if i < purgeTasks+5 {
-				w.rdb.ZAdd(w.ctx, w.keys.publishing(), redis.Z{Score: 1, Member: id})
+				w.rdb.ZAdd(w.ctx, w.store.keys.publishing(), redis.Z{Score: 1, Member: id})
 			}
 		}
 		w.publish(t, "bills", "", PublishOptions{})
-		w.rdb.ZAdd(w.ctx, w.keys.topics(), redis.Z{Score: 1, Member: "damaged"})
-		w.rdb.Set(w.ctx, w.keys.publications("damaged"), "of another type", 0)
+		w.rdb.ZAdd(w.ctx, w.store.keys.topics(), redis.Z{Score: 1, Member: "damaged"})
+		w.rdb.Set(w.ctx, w.store.keys.publications("damaged"), "of another type", 0)
 		n, err := w.purgePublications(PurgeOptions{Everything: true})
 		if n != purgeTasks+6 || err == nil || !strings.Contains(err.Error(), `"damaged"`) {
 			t.Errorf("purged %d, %v", n, err)
 		}
-		if left := w.rdb.ZCard(w.ctx, w.keys.publications("orders")).Val(); left != purgeTasks+5 {
+		if left := w.rdb.ZCard(w.ctx, w.store.keys.publications("orders")).Val(); left != purgeTasks+5 {
 			t.Errorf("%d stay", left)
 		}
 	})
@@ -408,7 +408,7 @@ func TestPurgePastWhatStays(t *testing.T) {
 func TestPostponeUnpublished(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for i := range MaxUnpublished + 1 {
-			w.rdb.ZAdd(w.ctx, w.keys.publishing(), redis.Z{Score: float64(i), Member: fmt.Sprint("p", i)})
+			w.rdb.ZAdd(w.ctx, w.store.keys.publishing(), redis.Z{Score: float64(i), Member: fmt.Sprint("p", i)})
 		}
 		first := must[[]string](t)(w.Fleet().Unpublished(w.ctx))
 		if err := w.Fleet().PostponeUnpublished(w.ctx, append(first, "gone")); len(first) != MaxUnpublished || err != nil {
@@ -426,10 +426,10 @@ func TestPurgePublications(t *testing.T) {
 		w.subscribe(t, Subscription{ID: "s", Topic: "orders", Queue: "q"})
 		now := must[time.Time](t)(w.Clock(w.ctx))
 		for i := range 5 {
-			w.clock = seconds(now.Add(time.Duration(i) * time.Hour))
+			w.store.clock = seconds(now.Add(time.Duration(i) * time.Hour))
 			w.publish(t, "orders", "", PublishOptions{ID: fmt.Sprint("p", i)})
 		}
-		w.rdb.ZAdd(w.ctx, w.keys.publishing(), redis.Z{Score: 1, Member: "p1"})
+		w.rdb.ZAdd(w.ctx, w.store.keys.publishing(), redis.Z{Score: 1, Member: "p1"})
 		purge := func(o PurgeOptions, want int, stay ...string) {
 			t.Helper()
 			if got := must[int](t)(w.purgePublications(o)); got != want {
@@ -445,8 +445,8 @@ func TestPurgePublications(t *testing.T) {
 		}
 		purge(PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
 		purge(PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
-		w.rdb.Del(w.ctx, w.keys.publishing())
-		since := must[[]redis.Z](t)(w.publicationsSince(w.ctx, "ord*", now.Add(90*time.Minute), 10))
+		w.rdb.Del(w.ctx, w.store.keys.publishing())
+		since := must[[]redis.Z](t)(w.publicationsSince(w.ctx, &Subscription{Topic: "ord*"}, now.Add(90*time.Minute), 10))
 		if len(since) != 2 || since[0].Member != "p3" || since[1].Member != "p4" {
 			t.Errorf("since: %v", since)
 		}
@@ -558,7 +558,7 @@ func TestSubscriptions(t *testing.T) {
 		if _, err := w.ChangeSubscription(w.ctx, "t", func(s *Subscription) error { s.Webhook.Headers = traced.Headers; return nil }); !errors.Is(err, ErrInvalid) {
 			t.Error(err)
 		}
-		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "t", `{"id":"t","topic":"bills","active":true,"webhook":{"url":"https://example.com","headers":{"Traceparent":"00-1"}}}`)
+		w.rdb.HSet(w.ctx, w.store.keys.subscriptions(), "t", `{"id":"t","topic":"bills","active":true,"webhook":{"url":"https://example.com","headers":{"Traceparent":"00-1"}}}`)
 		if paused, err := w.ChangeSubscription(w.ctx, "t", func(s *Subscription) error { s.Active = false; return nil }); err != nil || paused.Active {
 			t.Errorf("%+v, %v", paused, err)
 		}
@@ -573,8 +573,8 @@ func TestSubscriptions(t *testing.T) {
 				t.Error(missing)
 			}
 		}
-		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "damaged", "{", "wrong", `{"id":"other","topic":"t","queue":"q","active":true}`)
-		w.rdb.Set(w.ctx, w.keys.generation(), "by hand", 0)
+		w.rdb.HSet(w.ctx, w.store.keys.subscriptions(), "damaged", "{", "wrong", `{"id":"other","topic":"t","queue":"q","active":true}`)
+		w.rdb.Set(w.ctx, w.store.keys.generation(), "by hand", 0)
 		if all, err := w.Subscriptions(w.ctx); len(all) != 1 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%v, %v", all, err)
 		}
@@ -584,11 +584,11 @@ func TestSubscriptions(t *testing.T) {
 		if got := must[Published](t)(w.Publish(w.ctx, "orders", nil, PublishOptions{})); got.Damaged != 1 || got.Subscribers != 0 { // "wrong" gets nothing, which is said
 			t.Errorf("%+v", got)
 		}
-		answer := must[any](t)(w.eval(w.ctx, newCall("subscribe", w.keys.subscriptions(), "z", "", "text", 2)))
+		answer := must[any](t)(w.store.eval(w.ctx, newCall("subscribe", w.store.keys.subscriptions(), "z", "", "text", 2)))
 		if answer != "full" {
 			t.Errorf("%v", answer)
 		}
-		w.rdb.Set(w.ctx, w.keys.generation(), "damaged", 0)
+		w.rdb.Set(w.ctx, w.store.keys.generation(), "damaged", 0)
 		w.subscribe(t, Subscription{ID: "c", Topic: "orders", Queue: "q"})
 		w.publish(t, "orders", "", PublishOptions{})
 	})
@@ -608,7 +608,7 @@ func TestPortOfWebhook(t *testing.T) {
 				}
 			}
 		}
-		w.rdb.HSet(w.ctx, w.keys.subscriptions(), "s", `{"id":"s","topic":"orders","active":true,"webhook":{"url":"http://127.0.0.1:99999/"}}`)
+		w.rdb.HSet(w.ctx, w.store.keys.subscriptions(), "s", `{"id":"s","topic":"orders","active":true,"webhook":{"url":"http://127.0.0.1:99999/"}}`)
 		if paused, err := w.ChangeSubscription(w.ctx, "s", func(s *Subscription) error { s.Active = false; return nil }); err != nil || paused.Active {
 			t.Errorf("%+v, %v", paused, err)
 		}
@@ -633,7 +633,7 @@ func TestPublishWhenFull(t *testing.T) {
 			t.Error(err)
 		}
 		w.rdb.ConfigSet(w.ctx, "maxmemory", "0")
-		for _, key := range []string{w.keys.publication("x"), w.keys.task(PublishedID("x", "a")), w.keys.topics()} {
+		for _, key := range []string{w.store.keys.publication("x"), w.store.keys.task(PublishedID("x", "a")), w.store.keys.topics()} {
 			if n := w.rdb.Exists(w.ctx, key).Val(); n != 0 {
 				t.Errorf("%s exists", key)
 			}
@@ -646,7 +646,7 @@ func TestPublishWhileSubscriptionsAreRead(t *testing.T) {
 	w := setup(t)
 	w.subscribe(t, Subscription{ID: "a", Topic: "orders", Queue: "q"})
 	w.publish(t, "orders", "", PublishOptions{})
-	generation := w.rdb.Get(w.ctx, w.keys.generation()).Val()
+	generation := w.rdb.Get(w.ctx, w.store.keys.generation()).Val()
 	reads, release := make(chan bool, 1), make(chan bool)
 	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
 		if cmds[0].Name() == "hgetall" {
@@ -654,11 +654,11 @@ func TestPublishWhileSubscriptionsAreRead(t *testing.T) {
 			<-release
 		}
 	}))
-	w.rdb.Set(w.ctx, w.keys.generation(), "another", 0)
+	w.rdb.Set(w.ctx, w.store.keys.generation(), "another", 0)
 	read, published := make(chan error, 1), make(chan error, 1)
 	go func() { read <- second(w.Subscriptions(w.ctx)) }()
 	receive(t, "the read", reads)
-	w.rdb.Set(w.ctx, w.keys.generation(), generation, 0)
+	w.rdb.Set(w.ctx, w.store.keys.generation(), generation, 0)
 	go func() { published <- second(w.Publish(w.ctx, "orders", nil, PublishOptions{})) }()
 	select {
 	case err := <-published:
@@ -702,7 +702,7 @@ func TestPublishWhileSubscriptionsChange(t *testing.T) {
 			total += len(got)
 		}
 		stop()
-		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.keys.pending("q")).Result()); int(n) != total {
+		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.store.keys.pending("q")).Result()); int(n) != total {
 			t.Errorf("%d tasks, want %d", n, total)
 		}
 	})
@@ -713,7 +713,7 @@ func TestSubscribeAfterOthersUnsubscribed(t *testing.T) {
 	w := setup(t)
 	for i := range maxSubscriptions >> 20 {
 		text := fmt.Sprintf(`{"id":"s%d","topic":"t","queue":"q","active":true%s}`, i, strings.Repeat(" ", 1<<20))
-		if err := w.rdb.HSet(w.ctx, w.keys.subscriptions(), fmt.Sprintf("s%d", i), text).Err(); err != nil {
+		if err := w.rdb.HSet(w.ctx, w.store.keys.subscriptions(), fmt.Sprintf("s%d", i), text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

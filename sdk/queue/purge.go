@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -58,15 +59,14 @@ type Recounted struct {
 // Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without tasks,
 // listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns the queues of which
 // there is news; Old is set if the options would have a Purge forget something.
-func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
-	c := f.client
+func (c *Client) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
 	age, keep := options.limits()
 	blocks := slices.Collect(slices.Chunk(queues, recountQueues))
 	calls := make([]call, len(blocks))
 	for i, block := range blocks {
-		calls[i] = newCall("recount", c.keys.queues(), named(block, c.clock, age, keep)...)
+		calls[i] = newCall("recount", c.store.keys.queues(), named(block, c.store.clock, age, keep)...)
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		v := valuesOf(reply.Val())
 		for v.more() {
 			number, word := v.count(), v.text()
@@ -96,20 +96,20 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 		return 0, err
 	}
 	age, keep := options.limits()
-	lists := map[Status]string{Complete: q.client.keys.complete(q.name), Failed: q.client.keys.failed(q.name)}
+	lists := map[Status]string{Complete: q.client.store.keys.complete(q.name), Failed: q.client.store.keys.failed(q.name)}
 	for _, status := range []Status{Complete, Failed} {
 		if options.Status != "" && options.Status != status {
 			continue
 		}
 		for passed, done := optional(options.Foreign, "0"), false; !done; {
-			reply, err := q.client.eval(ctx, newCall("purge", lists[status], q.client.clock, q.name, string(status), purgeTasks,
+			reply, err := q.client.store.eval(ctx, newCall("purge", lists[status], q.client.store.clock, q.name, string(status), purgeTasks,
 				age, keep, optional(options.Foreign, "1"), passed))
 			v := valuesOf(reply)
 			total += v.count()
 			passed, done = v.text(), v.flag()
 			untold := v.flag()
 			if err = cmp.Or(err, v.err()); err == nil && untold {
-				err = q.client.Fleet().advanceAll(ctx)
+				err = q.client.store.advanceAll(ctx)
 			}
 			if err != nil {
 				return total, fmt.Errorf("purge %s tasks of %q: %w", status, q.name, err)
@@ -120,4 +120,55 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 		}
 	}
 	return total, nil
+}
+
+// PurgePublications forgets publications of all topics by these options, of which the statuses do not matter; their tasks stay. For
+// each page of topics it yields how many were forgotten, and the errors of damaged ones, which hold up no others. It may be
+// interrupted and repeated at any time.
+func (c *Client) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		err := options.validate()
+		for cursor := uint64(0); err == nil; {
+			var entries []string // and their scores
+			if entries, cursor, err = c.store.rdb.ZScan(ctx, c.store.keys.topics(), cursor, "", pageTasks).Result(); err != nil {
+				err = fmt.Errorf("list topics: %w", err)
+				break
+			}
+			var topics []string
+			for entry := range slices.Chunk(entries, 2) {
+				topics = append(topics, entry[0])
+			}
+			if !yield(c.prune(ctx, topics, options)) || cursor == 0 {
+				return
+			}
+		}
+		yield(0, err)
+	}
+}
+
+// prune forgets publications of some topics, a block of each in turn.
+func (c *Client) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
+	age, keep := options.limits()
+	passed := make(map[string]int64) // by topic
+	for len(topics) > 0 {
+		calls := make([]call, len(topics))
+		for i, topic := range topics {
+			calls[i] = newCall("prune", c.store.keys.publications(topic), c.store.clock, topic, purgeTasks, age, keep, passed[topic])
+		}
+		var more []string
+		for i, reply := range c.store.evalAll(ctx, calls) {
+			v := valuesOf(reply.Val())
+			gone, over, ended := v.count(), v.number(), v.flag()
+			if failed := cmp.Or(reply.Err(), v.err()); failed != nil {
+				err = errors.Join(err, fmt.Errorf("purge publications of %q: %w", topics[i], failed))
+				continue
+			}
+			total += gone
+			if passed[topics[i]] = over; !ended {
+				more = append(more, topics[i])
+			}
+		}
+		topics = more
+	}
+	return total, err
 }

@@ -17,8 +17,8 @@ func (w *world) finishAs(t testing.TB, queue string, names ...string) {
 	for i, name := range names {
 		w.at(float64(i))
 		if name[0] == 'p' {
-			w.rdb.HSet(w.ctx, w.keys.task(name), "queue", queue, "status", "pending", "created", w.clock)
-			w.rdb.LPush(w.ctx, w.keys.pending(queue), name)
+			w.rdb.HSet(w.ctx, w.store.keys.task(name), "queue", queue, "status", "pending", "created", w.store.clock)
+			w.rdb.LPush(w.ctx, w.store.keys.pending(queue), name)
 		} else {
 			w.enqueue(t, queue, "\xff", Options{ID: name, Key: "k", Unique: &Unique{Key: name}})
 		}
@@ -29,9 +29,9 @@ func (w *world) finishAs(t testing.TB, queue string, names ...string) {
 		}
 		w.settle(t, node, queue, s)
 		if name[0] == 'g' {
-			w.rdb.Del(w.ctx, w.keys.task(name), w.keys.bytes(name))
-			w.rdb.ZRem(w.ctx, w.keys.index(queue), name)
-			w.rdb.Del(w.ctx, w.keys.keyed(queue))
+			w.rdb.Del(w.ctx, w.store.keys.task(name), w.store.keys.bytes(name))
+			w.rdb.ZRem(w.ctx, w.store.keys.index(queue), name)
+			w.rdb.Del(w.ctx, w.store.keys.keyed(queue))
 		}
 	}
 	w.at(float64(len(names)))
@@ -63,7 +63,7 @@ func TestPurge(t *testing.T) {
 			queue := fmt.Sprint("q", i)
 			w.finishAs(t, queue, mixed...)
 			if c.options.Status == "" {
-				news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, []string{queue}, c.options))
+				news := must[[]Recounted](t)(w.Recount(w.ctx, []string{queue}, c.options))
 				if old := len(news) == 1 && news[0].Old; old != (c.n > 0) {
 					t.Errorf("%+v: a recount finds something to purge: %v", c.options, old)
 				}
@@ -72,20 +72,20 @@ func TestPurge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			left := slices.Concat(w.rdb.LRange(w.ctx, w.keys.complete(queue), 0, -1).Val(), w.rdb.LRange(w.ctx, w.keys.failed(queue), 0, -1).Val())
+			left := slices.Concat(w.rdb.LRange(w.ctx, w.store.keys.complete(queue), 0, -1).Val(), w.rdb.LRange(w.ctx, w.store.keys.failed(queue), 0, -1).Val())
 			if n != c.n || strings.Join(left, " ") != c.left {
 				t.Errorf("%+v: %d gone, %v left", c.options, n, left)
 			}
 			for _, name := range mixed {
-				if n := w.rdb.Exists(w.ctx, w.keys.task(name), w.keys.bytes(name)).Val(); n > 0 != (slices.Contains(left, name) && name[0] != 'g') {
+				if n := w.rdb.Exists(w.ctx, w.store.keys.task(name), w.store.keys.bytes(name)).Val(); n > 0 != (slices.Contains(left, name) && name[0] != 'g') {
 					t.Errorf("%+v: %d keys of %s", c.options, n, name)
 				}
 			}
-			if index := w.rdb.ZCard(w.ctx, w.keys.index(queue)).Val(); int(index) != len(slices.DeleteFunc(left, func(id string) bool { return id[0] == 'g' })) {
+			if index := w.rdb.ZCard(w.ctx, w.store.keys.index(queue)).Val(); int(index) != len(slices.DeleteFunc(left, func(id string) bool { return id[0] == 'g' })) {
 				t.Errorf("%+v: %d entries in the index", c.options, index)
 			}
 			for _, name := range mixed {
-				w.rdb.Del(w.ctx, w.keys.task(name), w.keys.bytes(name))
+				w.rdb.Del(w.ctx, w.store.keys.task(name), w.store.keys.bytes(name))
 			}
 		}
 		for _, options := range []PurgeOptions{{}, {Status: Pending, Everything: true}, {Keep: -1}, {OlderThan: -1}} {
@@ -104,17 +104,17 @@ func TestPurgeInBlocks(t *testing.T) {
 	for i := range 4500 {
 		id := fmt.Sprintf("id%04d", i)
 		ids = append(ids, id)
-		pipe.HSet(w.ctx, w.keys.task(id), "status", "complete", "queue", "q", "run", 1, "updated", 1600000000+i)
+		pipe.HSet(w.ctx, w.store.keys.task(id), "status", "complete", "queue", "q", "run", 1, "updated", 1600000000+i)
 		if i < 1500 || i%3 == 0 {
-			pipe.HDel(w.ctx, w.keys.task(id), "run")
+			pipe.HDel(w.ctx, w.store.keys.task(id), "run")
 		}
 	}
-	pipe.LPush(w.ctx, w.keys.complete("q"), ids...)
+	pipe.LPush(w.ctx, w.store.keys.complete("q"), ids...)
 	must[any](t)(pipe.Exec(w.ctx))
 	if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Keep: 600})); n != 1600 {
 		t.Errorf("%d gone", n) // two of three from 1500 to 3899
 	}
-	left := w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, -1).Val()
+	left := w.rdb.LRange(w.ctx, w.store.keys.complete("q"), 0, -1).Val()
 	if len(left) != 2900 || !slices.IsSortedFunc(left, func(a, b string) int { return strings.Compare(b, a) }) || left[599] != "id3900" {
 		t.Errorf("%d left, the 600th is %s", len(left), left[599])
 	}
@@ -131,7 +131,7 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)
 	w.finishAs(t, "q", "f1", "f2", "f3", "c4")
-	w.ballast(w.keys.failed("q"))
+	w.ballast(w.store.keys.failed("q"))
 	q := w.Queue("q")
 	for _, id := range []string{"f1", "f2"} {
 		if err := q.Retry(w.ctx, id); err != nil {
@@ -145,13 +145,13 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 	holds := w.reserveMany(t, node, "q", 2, true)
 	w.settle(t, node, "q", Settlement{Claim: holds[0], Failure: &Failure{}}) // f1 has two entries now
 	w.settle(t, node, "q", Settlement{Claim: holds[1]})                      // f2 is complete, and has one among the failed
-	if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); n != searched+4 {
+	if n := w.rdb.LLen(w.ctx, w.store.keys.failed("q")).Val(); n != searched+4 {
 		t.Errorf("%d entries", n)
 	}
 	if n := must[int](t)(q.Purge(w.ctx, PurgeOptions{Status: Failed, Keep: 1})); n != 0 {
 		t.Errorf("%d gone", n)
 	}
-	left := w.rdb.LRange(w.ctx, w.keys.failed("q"), 0, -1).Val()
+	left := w.rdb.LRange(w.ctx, w.store.keys.failed("q"), 0, -1).Val()
 	if !slices.Equal(left, []string{"f1"}) {
 		t.Errorf("left are %v", left)
 	}
@@ -160,7 +160,7 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 	}
 	w.depth(t, "q", nil)
 	for _, id := range []string{"f1", "f2", "f3", "c4"} {
-		if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != 0 {
+		if n := w.rdb.Exists(w.ctx, w.store.keys.task(id)).Val(); n != 0 {
 			t.Errorf("%s is left", id)
 		}
 	}
@@ -173,19 +173,19 @@ func TestPurgeOfStaleEntries(t *testing.T) {
 		purge := func(keep int64, old bool, gone, complete int64, left string) {
 			t.Helper()
 			options := PurgeOptions{Keep: keep, OlderThan: time.Hour}
-			if news := must[[]Recounted](t)(w.Fleet().Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
+			if news := must[[]Recounted](t)(w.Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
 				t.Errorf("of %d to keep a recount finds %v", keep, news)
 			}
 			n := must[int](t)(q.Purge(w.ctx, options))
 			stats := must[Stats](t)(q.Stats(w.ctx))
-			ids := strings.Join(w.rdb.LRange(w.ctx, w.keys.complete("q"), 0, 8).Val(), " ")
+			ids := strings.Join(w.rdb.LRange(w.ctx, w.store.keys.complete("q"), 0, 8).Val(), " ")
 			if int64(n) != gone || stats.Depth[Complete] != complete || stats.Totals["stale:complete"] != 0 || ids != left {
 				t.Errorf("of %d to keep %d are gone, %d left: %s", keep, n, stats.Depth[Complete], ids)
 			}
 		}
 		w.finishAs(t, "q", "p0", "c1", "c2", "c3", "c4", "c5")
 		for _, id := range []string{"c2", "c4", "c5"} {
-			must[any](t)(w.eval(w.ctx, unsearched("delete", w.keys.task(id), "", "q", id, "")))
+			must[any](t)(w.store.eval(w.ctx, unsearched("delete", w.store.keys.task(id), "", "q", id, "")))
 		}
 		purge(3, false, 0, 3, "c5 c4 c3 c2 c1 p0")
 		purge(2, true, 0, 3, "c5 c4 c3 c2 c1 p0") // the oldest one is another client's
@@ -194,8 +194,8 @@ func TestPurgeOfStaleEntries(t *testing.T) {
 		for i := range many {
 			many[i] = fmt.Sprint("gone", i)
 		}
-		w.rdb.LPush(w.ctx, w.keys.complete("q"), many...)
-		w.rdb.HIncrBy(w.ctx, w.keys.stats("q"), "stale:complete", int64(len(many)))
+		w.rdb.LPush(w.ctx, w.store.keys.complete("q"), many...)
+		w.rdb.HIncrBy(w.ctx, w.store.keys.stats("q"), "stale:complete", int64(len(many)))
 		w.finishAs(t, "q", "c6")
 		w.at(6)
 		purge(2000, true, 0, 3, "c6 c3 p0")
@@ -215,7 +215,7 @@ func TestPurgeKeepsTheFresh(t *testing.T) {
 			t.Errorf("%d are gone", n)
 		}
 		for id, want := range map[string]int64{"p0": 1, "p3": 1, "f4": 1, "c5": 0, "c6": 1} {
-			if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != want {
+			if n := w.rdb.Exists(w.ctx, w.store.keys.task(id)).Val(); n != want {
 				t.Errorf("%d of %s", n, id)
 			}
 		}
@@ -227,8 +227,8 @@ func TestPurgeAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t, "--maxmemory-policy", "noeviction")
 	w.finishAs(t, "q", "p0", "c1", "p2", "c3", "c4", "f5", "f6")
-	w.rdb.HSet(w.ctx, w.keys.task("f5"), "stale", 1)
-	w.rdb.RPush(w.ctx, w.keys.failed("q"), "f5")
+	w.rdb.HSet(w.ctx, w.store.keys.task("f5"), "stale", 1)
+	w.rdb.RPush(w.ctx, w.store.keys.failed("q"), "f5")
 	if err := w.rdb.ConfigSet(w.ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestPurgeAtMaxmemory(t *testing.T) {
 		t.Errorf("%d are gone, %v", n, err)
 	}
 	for id, want := range map[string]int64{"p0": 1, "c1": 0, "p2": 1, "c3": 0, "c4": 0, "f5": 0, "f6": 0} {
-		if n := w.rdb.Exists(w.ctx, w.keys.task(id)).Val(); n != want {
+		if n := w.rdb.Exists(w.ctx, w.store.keys.task(id)).Val(); n != want {
 			t.Errorf("%d of %s", n, id)
 		}
 	}
@@ -255,8 +255,8 @@ func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
 		}
 		for i, newCall := range []func(script, key string, args ...any) call{unsearched, newCall} {
 			fail()
-			must[any](t)(w.eval(w.ctx, newCall("retry", w.keys.task(id), "", "q", id, "")))
-			if n := w.rdb.LLen(w.ctx, w.keys.failed("q")).Val(); int(n) != 1-i {
+			must[any](t)(w.store.eval(w.ctx, newCall("retry", w.store.keys.task(id), "", "q", id, "")))
+			if n := w.rdb.LLen(w.ctx, w.store.keys.failed("q")).Val(); int(n) != 1-i {
 				t.Errorf("after retry %d the list has %d entries", i, n)
 			}
 		}
@@ -264,7 +264,7 @@ func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
 		if n := must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})); n != 1 {
 			t.Errorf("%d are gone", n)
 		}
-		if n := w.rdb.Exists(w.ctx, w.keys.task(id), w.keys.failed("q")).Val(); n != 0 {
+		if n := w.rdb.Exists(w.ctx, w.store.keys.task(id), w.store.keys.failed("q")).Val(); n != 0 {
 			t.Errorf("%d keys are left", n)
 		}
 	})

@@ -68,7 +68,7 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 		if len(got) != 1 || got[0].Plugin != "p" || got[0].Digest != "sha256:0" || !slices.Equal(got[0].Listeners, ended) {
 			t.Errorf("%+v, want %v", got, ended)
 		}
-		if got[0].Until != parseSeconds(w.clock).Add(24*time.Hour) {
+		if got[0].Until != parseSeconds(w.store.clock).Add(24*time.Hour) {
 			t.Errorf("until %s", got[0].Until)
 		}
 
@@ -80,8 +80,8 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 		if task == nil || w.Processor(task).Release(w.ctx) != nil {
 			t.Errorf("a worker without a plugin got %v", task)
 		}
-		if ttl := must[time.Duration](t)(w.rdb.TTL(w.ctx, w.keys.crashes()).Result()); ttl <= 0 {
-			t.Errorf("%s lives %s", w.keys.crashes(), ttl)
+		if ttl := must[time.Duration](t)(w.rdb.TTL(w.ctx, w.store.keys.crashes()).Result()); ttl <= 0 {
+			t.Errorf("%s lives %s", w.store.keys.crashes(), ttl)
 		}
 
 		w.at(30 + 24*3600)
@@ -146,7 +146,7 @@ func TestDamagedDeaths(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
 				w.at(0)
-				w.rdb.HSet(w.ctx, w.keys.crashes(), "p sha256:0", text)
+				w.rdb.HSet(w.ctx, w.store.keys.crashes(), "p sha256:0", text)
 				w.enqueue(t, "q", "", Options{})
 				for i, second := range []float64{10, 20, 30} {
 					if w.quarantined(t, "sha256:0") || len(must[[]Quarantine](t)(w.Fleet().Quarantines(w.ctx))) > 0 {
@@ -154,7 +154,7 @@ func TestDamagedDeaths(t *testing.T) {
 					}
 					w.completeAll(t)
 					id := w.enqueue(t, "q", "", Options{})
-					w.rdb.RPush(w.ctx, w.keys.attempts(id), "1 - 1.2.3 L p sha256:0 crashed ")
+					w.rdb.RPush(w.ctx, w.store.keys.attempts(id), "1 - 1.2.3 L p sha256:0 crashed ")
 					w.dieOver(t, second, FailurePolicy{NoRerun: true})
 					if status := w.task(t, id).Status; status != Failed {
 						t.Errorf("the task is %s", status)
@@ -173,7 +173,7 @@ func TestDamagedDeaths(t *testing.T) {
 func TestOldDeathsMakeRoom(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
-		now, ago := parseSeconds(w.clock).Unix(), parseSeconds(w.clock).Add(-2*time.Hour).Unix()
+		now, ago := parseSeconds(w.store.clock).Unix(), parseSeconds(w.store.clock).Add(-2*time.Hour).Unix()
 		fields := []string{
 			"recent d", fmt.Sprintf("0 a %d b %d", ago, now), "held d", fmt.Sprintf("%d a %d", now+1000, ago),
 			"over d", fmt.Sprintf("%d a %d", ago, ago), "damaged d", "x",
@@ -181,7 +181,7 @@ func TestOldDeathsMakeRoom(t *testing.T) {
 		for i := len(fields) / 2; i < 1000; i++ {
 			fields = append(fields, fmt.Sprintf("old%d d", i), fmt.Sprintf("0 a %d", ago))
 		}
-		if err := w.rdb.HSet(w.ctx, w.keys.crashes(), fields).Err(); err != nil {
+		if err := w.rdb.HSet(w.ctx, w.store.keys.crashes(), fields).Err(); err != nil {
 			t.Fatal(err)
 		}
 		for second := 10.0; second < 40; second += 10 {
@@ -192,7 +192,7 @@ func TestOldDeathsMakeRoom(t *testing.T) {
 		if !w.quarantined(t, "sha256:0") {
 			t.Error("a new version is not quarantined")
 		}
-		got := slices.Sorted(slices.Values(must[[]string](t)(w.rdb.HKeys(w.ctx, w.keys.crashes()).Result())))
+		got := slices.Sorted(slices.Values(must[[]string](t)(w.rdb.HKeys(w.ctx, w.store.keys.crashes()).Result())))
 		if want := []string{"held d", "p sha256:0", "recent d"}; !slices.Equal(got, want) {
 			t.Errorf("%d versions are left, want %q; the first are %q", len(got), want, got[:min(5, len(got))])
 		}
@@ -205,14 +205,14 @@ func TestDeathsAreBounded(t *testing.T) {
 		w.at(0)
 		var fields []string
 		for i := range 1000 {
-			fields = append(fields, fmt.Sprintf("p%d d", i), "0 a "+w.clock)
+			fields = append(fields, fmt.Sprintf("p%d d", i), "0 a "+w.store.clock)
 		}
-		if err := w.rdb.HSet(w.ctx, w.keys.crashes(), fields).Err(); err != nil {
+		if err := w.rdb.HSet(w.ctx, w.store.keys.crashes(), fields).Err(); err != nil {
 			t.Fatal(err)
 		}
 		w.enqueue(t, "q", "", Options{})
 		w.dieOver(t, 10, FailurePolicy{NoRerun: true})
-		if n := w.rdb.HLen(w.ctx, w.keys.crashes()).Val(); n != 1000 {
+		if n := w.rdb.HLen(w.ctx, w.store.keys.crashes()).Val(); n != 1000 {
 			t.Errorf("%d versions are noted, want 1000 at most", n)
 		}
 	})
@@ -228,10 +228,10 @@ func TestPythonListenersBlameNoPlugin(t *testing.T) {
 			if errs, err := node.Release(w.ctx, "q", []Claim{hold}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)
 			}
-			w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "host_7")
-			w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", "host_7"), "RIGHT", "LEFT")
-			w.rdb.SAdd(w.ctx, w.keys.started("q"), "host_7 9 "+id)
-			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "started", "node", "host_7", "pid", "9", "max_crashes", "1")
+			w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), "host_7")
+			w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", "host_7"), "RIGHT", "LEFT")
+			w.rdb.SAdd(w.ctx, w.store.keys.started("q"), "host_7 9 "+id)
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "started", "node", "host_7", "pid", "9", "max_crashes", "1")
 			w.at(float64(10 * (i + 1)))
 			if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, "host_7", 0)); got.Failed != 1 {
 				t.Fatalf("%+v", got)
@@ -261,16 +261,16 @@ func TestWorkersWithoutPluginAreNotQuarantined(t *testing.T) {
 			if batch.Err == nil && len(batch.Tasks) == 1 {
 				_, batch.Err = node.Start(w.ctx, "q", batch.Tasks[0].Claim())
 			}
-			w.rdb.HSet(w.ctx, w.keys.task(id), "on_crash", "fail")
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "on_crash", "fail")
 			return batch
 		},
 		"reserved as older workers did": func(w *world, node *Node, id string) ReserveReply {
 			batch := node.Reserve(w.ctx, []ReserveRequest{want})[0]
-			w.rdb.HSet(w.ctx, w.keys.task(id), "plugin", "", "digest", "")
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "plugin", "", "digest", "")
 			return batch
 		},
 		"quarantined before": func(w *world, node *Node, _ string) ReserveReply {
-			w.rdb.HSet(w.ctx, w.keys.crashes(), " ", "4102444800 L "+w.clock)
+			w.rdb.HSet(w.ctx, w.store.keys.crashes(), " ", "4102444800 L "+w.store.clock)
 			return node.Reserve(w.ctx, []ReserveRequest{want})[0]
 		},
 	} {
@@ -280,7 +280,7 @@ func TestWorkersWithoutPluginAreNotQuarantined(t *testing.T) {
 					w.at(float64(10 * second))
 					id := w.enqueue(t, "q", "", Options{})
 					// As a Python client leaves a task that it puts back.
-					w.rdb.HSet(w.ctx, w.keys.task(id), "run", 1, "plugin", "p", "digest", "sha256:0")
+					w.rdb.HSet(w.ctx, w.store.keys.task(id), "run", 1, "plugin", "p", "digest", "sha256:0")
 					node := w.node(t, "q")
 					if batch := start(w, node, id); batch.Err != nil || len(batch.Tasks) != 1 {
 						t.Fatalf("after %d deaths: %+v", second, batch)

@@ -9,9 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// searched is the longest list that is searched for an ID: more would take Redis milliseconds.
-const searched = 100_000
-
 // Queue is a named queue of a tenant.
 type Queue struct {
 	client *Client
@@ -21,6 +18,9 @@ type Queue struct {
 // Queue names a queue; its methods refuse an invalid name.
 func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
 
+// Client is the client that named the queue.
+func (q *Queue) Client() *Client { return q.client }
+
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.name }
 
@@ -29,7 +29,7 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	return wrap("pause queue "+q.name, q.client.rdb.SAdd(ctx, q.client.keys.paused(), q.name).Err())
+	return wrap("pause queue "+q.name, q.client.store.rdb.SAdd(ctx, q.client.store.keys.paused(), q.name).Err())
 }
 
 // Resume ends a pause, and what Hold began, and wakes the listeners.
@@ -37,27 +37,17 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	_, err := q.client.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.SRem(ctx, q.client.keys.paused(), q.name)
-		p.HDel(ctx, q.client.keys.stats(q.name), "held")
+	_, err := q.client.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.SRem(ctx, q.client.store.keys.paused(), q.name)
+		p.HDel(ctx, q.client.store.keys.stats(q.name), "held")
 		return nil
 	})
 	if err != nil {
 		return wrap("resume queue "+q.name, err)
 	}
 	// If this is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
-	_ = q.client.rdb.Publish(ctx, q.client.keys.channel(q.name), "").Err()
+	_ = q.client.store.rdb.Publish(ctx, q.client.store.keys.channel(q.name), "").Err()
 	return nil
-}
-
-// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
-// for that; what runs goes on. A longer hold stays. Resume ends it, and so does another URL of the webhook.
-func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
-	if err := ValidQueue(q.name); err != nil {
-		return err
-	}
-	_, err := q.client.eval(ctx, newCall("hold", q.client.keys.stats(q.name), q.client.clock, wait.Seconds()))
-	return wrap("hold queue "+q.name, err)
 }
 
 // SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are refused.
@@ -68,32 +58,11 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if limit < 0 {
 		return fmt.Errorf("%w: limit %d of queue %q: use 1 or more, or 0 for none", ErrInvalid, limit, q.name)
 	}
-	limits := q.client.keys.limits()
+	limits := q.client.store.keys.limits()
 	if limit == 0 {
-		return wrap("lift limit of queue "+q.name, q.client.rdb.HDel(ctx, limits, q.name).Err())
+		return wrap("lift limit of queue "+q.name, q.client.store.rdb.HDel(ctx, limits, q.name).Err())
 	}
-	return wrap("limit queue "+q.name, q.client.rdb.HSet(ctx, limits, q.name, limit).Err())
-}
-
-// maxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
-const maxQueuesField = "."
-
-// SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. Beyond it nothing makes a new one: ErrManyQueues. Those
-// that exist stay, and so do those that hosts and workers register for. Hosts set it when they start.
-func (c *Client) SetMaxQueues(ctx context.Context, most int) error {
-	if most <= 0 {
-		return wrap("lift bound of queues", c.rdb.HDel(ctx, c.keys.limits(), maxQueuesField).Err())
-	}
-	return wrap("bound queues", c.rdb.HSet(ctx, c.keys.limits(), maxQueuesField, most).Err())
-}
-
-// MaxQueues is how many queues the tenant may have; 0: any number.
-func (c *Client) MaxQueues(ctx context.Context) (int, error) {
-	most, err := c.rdb.HGet(ctx, c.keys.limits(), maxQueuesField).Result()
-	if isNil(err) {
-		return 0, nil
-	}
-	return int(asInt(most)), wrap("read bound of queues", err)
+	return wrap("limit queue "+q.name, q.client.store.rdb.HSet(ctx, limits, q.name, limit).Err())
 }
 
 // manyQueues is a script's error MANYQUEUES.
@@ -102,23 +71,51 @@ func manyQueues(err error) error {
 	return fmt.Errorf("%w: %s: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
 }
 
-// Limits are those of the tenant's queues that have one.
-func (c *Client) Limits(ctx context.Context) (map[string]int64, error) {
-	read, err := c.rdb.HGetAll(ctx, c.keys.limits()).Result()
-	limits := make(map[string]int64, len(read))
-	for name, text := range read {
-		if limit := asInt(text); limit > 0 && name != maxQueuesField {
-			limits[name] = limit
-		}
-	}
-	return limits, wrap("read limits in "+c.keys.limits(), err)
-}
-
 // Limit is how many tasks may wait in the queue; 0: there is no bound.
 func (q *Queue) Limit(ctx context.Context) (int64, error) {
-	limit, err := q.client.rdb.HGet(ctx, q.client.keys.limits(), q.name).Result()
+	limit, err := q.client.store.rdb.HGet(ctx, q.client.store.keys.limits(), q.name).Result()
 	if isNil(err) {
 		return 0, nil
 	}
 	return asInt(limit), wrap("read limit of queue "+q.name, err)
+}
+
+// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
+// for that; what runs goes on. A longer hold stays. Resume ends it, and so does another URL of the webhook.
+func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
+	if err := ValidQueue(q.name); err != nil {
+		return err
+	}
+	_, err := q.client.store.eval(ctx, newCall("hold", q.client.store.keys.stats(q.name), q.client.store.clock, wait.Seconds()))
+	return wrap("hold queue "+q.name, err)
+}
+
+// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has none.
+func (q *Queue) HasListener(ctx context.Context) (bool, error) {
+	if err := ValidQueue(q.name); err != nil {
+		return false, err
+	}
+	c := q.client
+	listeners, err := c.store.rdb.SMembers(ctx, c.store.keys.listeners(q.name)).Result()
+	if err != nil || len(listeners) == 0 {
+		return false, wrap("list listeners of "+q.name, err)
+	}
+	now, err := c.Clock(ctx)
+	if err != nil {
+		return false, err
+	}
+	ends, err := pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
+		return p.ZScore(ctx, c.store.keys.nodes(), listener) // which a producer may ask
+	})
+	for i, listener := range listeners[:len(ends)] {
+		end, failed := ends[i].Result()
+		if failed != nil && !isNil(failed) {
+			return false, wrap("read leases", failed)
+		}
+		leased := end > 0 // a Quern listener without a lease is dead
+		if leased && end > float64(now.Unix()) || !leased && !isQuernListener(listener) {
+			return true, nil
+		}
+	}
+	return false, wrap("read leases", err)
 }

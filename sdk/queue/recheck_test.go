@@ -35,14 +35,14 @@ func TestAProducerThatDies(t *testing.T) {
 			}
 		}
 		w.at(50)
-		must[Block](t)(q.Recheck(w.ctx))
+		must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 		if receipts := must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs)); !receipts[0].Existed { // somebody goes on
 			t.Errorf("%+v", receipts)
 		}
 		w.at(70)
-		must[Block](t)(q.Recheck(w.ctx))
+		must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 		w.at(200)
-		must[Block](t)(q.Recheck(w.ctx))
+		must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 		w.is(t, map[string]string{"half": "failed dependency", "whole": "scheduled"})
 		if got := *w.task(t, "whole").After; got != (After{When: WhenComplete, Blocked: true, Of: len(after)}) {
 			t.Errorf("%+v", got)
@@ -58,7 +58,7 @@ func TestAProducerThatDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.at(300)
-		must[Block](t)(q.Recheck(w.ctx))
+		must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 		w.is(t, map[string]string{"half": "failed dependency"})
 		// What exists is not asked for its dependencies again.
 		if err := q.Delete(w.ctx, "first"); err != nil {
@@ -85,13 +85,13 @@ func TestRecheckRepairs(t *testing.T) {
 		}
 		got := w.reserve(t, node, "q", true)
 		w.settle(t, node, "q", Settlement{Claim: got.Claim()})
-		w.rdb.Del(w.ctx, w.keys.ended(), w.keys.children("a"), w.keys.after("unknown"), w.keys.task("unlisted"))
+		w.rdb.Del(w.ctx, w.store.keys.ended(), w.store.keys.children("a"), w.store.keys.after("unknown"), w.store.keys.task("unlisted"))
 		w.advance(t)
-		if block := must[Block](t)(q.Recheck(w.ctx)); block.Tasks != 0 {
+		if block := must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name)); block.Tasks != 0 {
 			t.Errorf("looked at once at %+v", block)
 		}
 		w.at(RecheckAge.Seconds() + 1)
-		if block := must[Block](t)(q.Recheck(w.ctx)); block.Tasks != 503 || block.More {
+		if block := must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name)); block.Tasks != 503 || block.More {
 			t.Errorf("looked at %+v", block)
 		}
 		w.is(t, map[string]string{"untold": "pending", "unknown": "failed dependency"})
@@ -113,11 +113,11 @@ func TestRecheckOfWhatIsLost(t *testing.T) {
 		must[bool](t)(q.Cancel(w.ctx, "d0"))
 		w.advance(t)
 		for _, id := range []string{"ended", "any"} {
-			w.rdb.HDel(w.ctx, w.keys.after(id), ids[8:]...)
+			w.rdb.HDel(w.ctx, w.store.keys.after(id), ids[8:]...)
 		}
 		for look := range 6 {
 			w.at(float64(look+1) * (RecheckAge.Seconds() + 1))
-			must[Block](t)(q.Recheck(w.ctx))
+			must[Block](t)(q.client.Fleet().Recheck(w.ctx, q.name))
 			w.is(t, map[string]string{"ended": "scheduled", "any": "scheduled"})
 			if got := *w.task(t, "ended").After; got != (After{When: WhenEnded, Blocked: true, Of: 10, Ended: 3, Failed: 3}) {
 				t.Errorf("look %d: %+v", look, got)
@@ -134,12 +134,12 @@ func TestADamagedQueueOfADependent(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "a"})
 		w.enqueue(t, "bad", "", Options{ID: "b", After: []string{"a"}})
 		w.after(t, "c", WhenComplete, "a")
-		w.rdb.Set(w.ctx, w.keys.stats("bad"), "", 0)
+		w.rdb.Set(w.ctx, w.store.keys.stats("bad"), "", 0)
 		w.run(t, node, "a", "", nil)
 		w.is(t, map[string]string{"b": "scheduled", "c": "pending"})
-		w.rdb.Del(w.ctx, w.keys.stats("bad"))
+		w.rdb.Del(w.ctx, w.store.keys.stats("bad"))
 		w.at(RecheckAge.Seconds() + 1)
-		must[Block](t)(w.Queue("bad").Recheck(w.ctx))
+		must[Block](t)(w.Fleet().Recheck(w.ctx, "bad"))
 		w.is(t, map[string]string{"b": "pending"})
 	})
 }

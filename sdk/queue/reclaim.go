@@ -37,11 +37,11 @@ func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
 // one still runs (0: there is none). Before it reclaims the dead ones the caller makes sure that they could have renewed: see Reclaim.
 func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Duration, err error) {
 	c := f.client
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	leases, err := c.rdb.ZRangeWithScores(ctx, c.keys.nodes(), 0, -1).Result()
+	leases, err := c.store.rdb.ZRangeWithScores(ctx, c.store.keys.nodes(), 0, -1).Result()
 	for _, z := range leases {
 		id, _ := z.Member.(string)
 		left := z.Score - float64(now.UnixMicro())/1e6
@@ -65,7 +65,7 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	leased, err := c.rdb.ZRange(ctx, c.keys.nodes(), 0, -1).Result() // later: a listener gets its lease first
+	leased, err := c.store.rdb.ZRange(ctx, c.store.keys.nodes(), 0, -1).Result() // later: a listener gets its lease first
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
@@ -87,19 +87,19 @@ type OverlongLease struct {
 // OverlongLeases lists the tenant's leases that end further ahead than their length, and than the client's own.
 func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	c := f.client
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ahead, err := c.rdb.ZRangeByScoreWithScores(ctx, c.keys.nodes(), &redis.ZRangeBy{
-		Min: "(" + seconds(now.Add(c.config.Lease)), Max: "+inf",
+	ahead, err := c.store.rdb.ZRangeByScoreWithScores(ctx, c.store.keys.nodes(), &redis.ZRangeBy{
+		Min: "(" + seconds(now.Add(c.store.lease)), Max: "+inf",
 	}).Result()
 	if err != nil {
 		return nil, wrap("read leases", err)
 	}
-	lengths, err := pipelined(ctx, &c.store, ahead, func(p redis.Pipeliner, z redis.Z) *redis.StringCmd {
+	lengths, err := pipelined(ctx, c.store, ahead, func(p redis.Pipeliner, z redis.Z) *redis.StringCmd {
 		id, _ := z.Member.(string)
-		return p.HGet(ctx, c.keys.node(id), "lease")
+		return p.HGet(ctx, c.store.keys.node(id), "lease")
 	})
 	var overlong []OverlongLease
 	for i, length := range lengths {
@@ -118,7 +118,7 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 // EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: the listener
 // is dead then. false if it was renewed meanwhile, or another host has ended it.
 func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
-	ended, err := f.client.condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
+	ended, err := f.client.store.condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
 	return ended, wrap("end lease of "+lease.Listener, err)
 }
 
@@ -129,7 +129,7 @@ func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error)
 // After an outage of Redis every lease is over. So a host that calls this by itself must have renewed its own lease without
 // fail for a whole lease's length: until then others may not have been able to renew theirs.
 func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
-	condemned, err := f.client.condemn(ctx, listener, "")
+	condemned, err := f.client.store.condemn(ctx, listener, "")
 	if err != nil {
 		return Reclaimed{}, fmt.Errorf("reclaim from %s: %w", listener, err)
 	}
@@ -202,16 +202,16 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	if err := errors.Join(errs...); err != nil {
 		return total, err
 	}
-	return total, f.client.retire(ctx, listener, "1")
+	return total, f.client.store.retire(ctx, listener, "1")
 }
 
 // reclaimQueue reclaims the tasks of one queue, block by block, and adds them to total.
 func (f *Fleet) reclaimQueue(ctx context.Context, total *Reclaimed, listener, queue string, maxCrashes int, force bool) error {
 	c := f.client
-	block := newCall("reclaim", c.keys.reserved(queue, listener),
-		c.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.config.Lease / 2).Seconds())
+	block := newCall("reclaim", c.store.keys.reserved(queue, listener),
+		c.store.clock, queue, listener, reclaimTasks, maxCrashes, optional(force, "1"), (c.store.lease / 2).Seconds())
 	for {
-		reply, err := c.eval(ctx, block)
+		reply, err := c.store.eval(ctx, block)
 		if err != nil {
 			return fmt.Errorf("reclaim tasks of %q from %s: %w", queue, listener, err)
 		}

@@ -16,7 +16,7 @@ import (
 // die ends a node's lease, as time does.
 func (w *world) die(t testing.TB, node *Node) {
 	t.Helper()
-	if n := must[int64](t)(w.rdb.ZAddArgs(w.ctx, w.keys.nodes(), redis.ZAddArgs{
+	if n := must[int64](t)(w.rdb.ZAddArgs(w.ctx, w.store.keys.nodes(), redis.ZAddArgs{
 		XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: node.id}},
 	}).Result()); n != 1 {
 		t.Fatalf("%s has no lease", node.id)
@@ -72,7 +72,7 @@ func TestReclaimKeepsTheOrder(t *testing.T) {
 		}
 		// Nothing else is left behind: not a key that was not there before, but those of the tasks.
 		after := slices.DeleteFunc(w.names(t), func(key string) bool {
-			return strings.HasPrefix(key, w.keys.task("id")) || strings.HasPrefix(key, w.keys.attempts("id"))
+			return strings.HasPrefix(key, w.store.keys.task("id")) || strings.HasPrefix(key, w.store.keys.attempts("id"))
 		})
 		if !slices.Equal(before, after) {
 			t.Errorf("keys\n%v, then\n%v", before, after)
@@ -109,9 +109,9 @@ func TestReclaimOfASplicedName(t *testing.T) {
 	w := setup(t)
 	w.enqueue(t, "a", "", Options{})
 	id := w.enqueue(t, "a_b", "", Options{})
-	w.rdb.SAdd(w.ctx, w.keys.listeners("a_b"), "c_1")
-	w.rdb.LMove(w.ctx, w.keys.pending("a_b"), w.keys.reserved("a_b", "c_1"), "right", "left")
-	w.rdb.HSet(w.ctx, w.keys.task(id), "status", "reserved", "node", "c_1")
+	w.rdb.SAdd(w.ctx, w.store.keys.listeners("a_b"), "c_1")
+	w.rdb.LMove(w.ctx, w.store.keys.pending("a_b"), w.store.keys.reserved("a_b", "c_1"), "right", "left")
+	w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "reserved", "node", "c_1")
 	if got, err := w.Fleet().ReclaimNode(w.ctx, "b_c_1", 0); !errors.Is(err, ErrInvalid) {
 		t.Errorf("by a name that nobody has: %+v, %v", got, err)
 	}
@@ -120,11 +120,11 @@ func TestReclaimOfASplicedName(t *testing.T) {
 	}
 	w.depth(t, "a", map[Status]int64{Pending: 1})
 	w.depth(t, "a_b", map[Status]int64{Reserved: 1})
-	w.rdb.SAdd(w.ctx, w.keys.listeners("a"), "b_c_1")
+	w.rdb.SAdd(w.ctx, w.store.keys.listeners("a"), "b_c_1")
 	if got, err := w.Fleet().ReclaimNode(w.ctx, "c_1", 0); !errors.Is(err, ErrInvalid) {
 		t.Errorf("while the other lives: %+v, %v", got, err)
 	}
-	w.rdb.SRem(w.ctx, w.keys.listeners("a"), "b_c_1")
+	w.rdb.SRem(w.ctx, w.store.keys.listeners("a"), "b_c_1")
 	if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, "c_1", 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -150,7 +150,7 @@ func TestReclaimersThatDie(t *testing.T) {
 			w.reserve(t, node, queue, false)
 		}
 		w.die(t, node)
-		if _, err := w.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.keys.nodes()}, args: []any{"", node.id}}); err != nil {
+		if _, err := w.store.eval(w.ctx, call{script: allScripts["condemn"], keys: []string{w.store.keys.nodes()}, args: []any{"", node.id}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, queue := range queues[:half] {
@@ -185,16 +185,16 @@ func TestReclaimersThatDie(t *testing.T) {
 			if crashes := w.task(t, queue+"-ran").Crashes; crashes != 1 {
 				t.Errorf("%s: %d crashes", queue, crashes)
 			}
-			if n := w.rdb.ZScore(w.ctx, w.keys.queues(), queue).Val(); n != 1 {
+			if n := w.rdb.ZScore(w.ctx, w.store.keys.queues(), queue).Val(); n != 1 {
 				t.Errorf("%s has %v listeners", queue, n)
 			}
 		}
 		for _, key := range w.names(t) {
-			if strings.Contains(key, node.id) || strings.HasPrefix(key, w.keys.started("")) {
+			if strings.Contains(key, node.id) || strings.HasPrefix(key, w.store.keys.started("")) {
 				t.Errorf("%s is left", key)
 			}
 		}
-		if err := w.rdb.ZScore(w.ctx, w.keys.nodes(), node.id).Err(); !errors.Is(err, redis.Nil) {
+		if err := w.rdb.ZScore(w.ctx, w.store.keys.nodes(), node.id).Err(); !errors.Is(err, redis.Nil) {
 			t.Errorf("its lease is left: %v", err)
 		}
 	})
@@ -205,7 +205,7 @@ func TestReclaimOfDamagedTasks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		node, other := w.node(t, "q"), w.node(t, "q")
-		hash := func(id string, fields ...any) { w.rdb.HSet(w.ctx, w.keys.task(id), fields...) }
+		hash := func(id string, fields ...any) { w.rdb.HSet(w.ctx, w.store.keys.task(id), fields...) }
 		for _, c := range []struct {
 			id     string
 			damage func(id string)
@@ -213,36 +213,36 @@ func TestReclaimOfDamagedTasks(t *testing.T) {
 			kind   Reclaimed
 		}{
 			{"whole", func(string) {}, Pending, Reclaimed{Returned: 1}},
-			{"missing", func(id string) { w.rdb.Del(w.ctx, w.keys.task(id)) }, "", Reclaimed{Dropped: 1}},
+			{"missing", func(id string) { w.rdb.Del(w.ctx, w.store.keys.task(id)) }, "", Reclaimed{Dropped: 1}},
 			{"no-hash", func(id string) {
-				w.rdb.Del(w.ctx, w.keys.task(id))
-				w.rdb.Set(w.ctx, w.keys.task(id), "x", 0)
+				w.rdb.Del(w.ctx, w.store.keys.task(id))
+				w.rdb.Set(w.ctx, w.store.keys.task(id), "x", 0)
 			}, "", Reclaimed{Dropped: 1}},
 			{"still-pending", func(id string) { hash(id, "status", "pending") }, Pending, Reclaimed{Returned: 1}},
-			{"no-status", func(id string) { w.rdb.HDel(w.ctx, w.keys.task(id), "status", "node", "pid", "run") }, Pending, Reclaimed{Returned: 1}},
+			{"no-status", func(id string) { w.rdb.HDel(w.ctx, w.store.keys.task(id), "status", "node", "pid", "run") }, Pending, Reclaimed{Returned: 1}},
 			{"strange-status", func(id string) { hash(id, "status", "running") }, Pending, Reclaimed{Returned: 1}},
 			{"finished", func(id string) { hash(id, "status", "complete") }, Complete, Reclaimed{Dropped: 1}},
 			{"anothers", func(id string) {
 				hash(id, "node", other.id, "run", 7)
-				w.rdb.LPush(w.ctx, w.keys.reserved("q", other.id), id)
+				w.rdb.LPush(w.ctx, w.store.keys.reserved("q", other.id), id)
 			}, Started, Reclaimed{Dropped: 1}},
 			{"nobodys", func(id string) { hash(id, "node", "gone_1") }, Pending, Reclaimed{Returned: 1}},
 			{"scheduled", func(id string) {
 				hash(id, "status", "scheduled")
-				w.rdb.ZAdd(w.ctx, w.keys.scheduled("q"), redis.Z{Score: 1800000000, Member: id})
+				w.rdb.ZAdd(w.ctx, w.store.keys.scheduled("q"), redis.Z{Score: 1800000000, Member: id})
 			}, Scheduled, Reclaimed{Dropped: 1}},
 			{"half-scheduled", func(id string) { hash(id, "status", "scheduled") }, Pending, Reclaimed{Returned: 1}},
 			{"no-crashes", func(id string) { hash(id, "crashes", "many") }, Pending, Reclaimed{Returned: 1}},
 			{"no-limit", func(id string) { hash(id, "max_crashes", "nan", "on_crash", "?") }, Pending, Reclaimed{Returned: 1}},
 			{"cancelled", func(id string) { hash(id, "cancel", "1") }, Failed, Reclaimed{Failed: 1}},
 			{"cancelled-at-the-limit", func(id string) { hash(id, "cancel", "1", "crashes", "9", "dead", "morgue") }, Failed, Reclaimed{Failed: 1}},
-			{"no-attempts", func(id string) { w.rdb.Set(w.ctx, w.keys.attempts(id), "x", 0) }, Pending, Reclaimed{Returned: 1}},
+			{"no-attempts", func(id string) { w.rdb.Set(w.ctx, w.store.keys.attempts(id), "x", 0) }, Pending, Reclaimed{Returned: 1}},
 		} {
 			w.enqueue(t, "q", "", Options{ID: c.id})
 			w.reserve(t, node, "q", true)
 			c.damage(c.id)
 			got := must[Reclaimed](t)(func() (Reclaimed, error) {
-				w.rdb.ZAdd(w.ctx, w.keys.nodes(), redis.Z{Score: 1, Member: node.id})
+				w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1, Member: node.id})
 				return w.Fleet().Reclaim(w.ctx, node.id, 0)
 			}())
 			if got != c.kind {
@@ -251,7 +251,7 @@ func TestReclaimOfDamagedTasks(t *testing.T) {
 			if held := must[[]string](t)(node.Held(w.ctx, "q")); len(held) != 0 {
 				t.Errorf("%s: %v stay in the list", c.id, held)
 			}
-			status := Status(w.rdb.HGet(w.ctx, w.keys.task(c.id), "status").Val())
+			status := Status(w.rdb.HGet(w.ctx, w.store.keys.task(c.id), "status").Val())
 			if status != c.want {
 				t.Errorf("%s is %s, want %s", c.id, status, c.want)
 			}
@@ -261,10 +261,10 @@ func TestReclaimOfDamagedTasks(t *testing.T) {
 			if c.want == Failed && w.task(t, c.id).Reason != ReasonCancelled {
 				t.Errorf("%s: %+v", c.id, w.task(t, c.id))
 			}
-			if n := w.rdb.SCard(w.ctx, w.keys.started("q")).Val(); n != 0 {
+			if n := w.rdb.SCard(w.ctx, w.store.keys.started("q")).Val(); n != 0 {
 				t.Errorf("%s: %d entries of what is started", c.id, n)
 			}
-			w.rdb.Del(w.ctx, w.keys.pending("q"), w.keys.scheduled("q"), w.keys.reserved("q", other.id))
+			w.rdb.Del(w.ctx, w.store.keys.pending("q"), w.store.keys.scheduled("q"), w.store.keys.reserved("q", other.id))
 			if err := errors.Join(node.Join(w.ctx), node.Register(w.ctx, "q")); err != nil {
 				t.Fatal(err)
 			}
@@ -283,16 +283,16 @@ func TestReclaimBesideADamagedQueue(t *testing.T) {
 			w.enqueue(t, queue, "", Options{})
 			w.reserve(t, node, queue, true)
 		}
-		w.rdb.Set(w.ctx, w.keys.failed("b"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.failed("b"), "x", 0)
 		w.die(t, node)
 		got, err := w.Fleet().Reclaim(w.ctx, node.id, 0)
-		if err == nil || !strings.Contains(err.Error(), w.keys.failed("b")) || got.Returned != 2 {
+		if err == nil || !strings.Contains(err.Error(), w.store.keys.failed("b")) || got.Returned != 2 {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if dead, _, _, err := w.Fleet().Leases(w.ctx); err != nil || len(dead) != 1 {
 			t.Errorf("%v, %v: nobody comes again", dead, err)
 		}
-		w.rdb.Del(w.ctx, w.keys.failed("b"))
+		w.rdb.Del(w.ctx, w.store.keys.failed("b"))
 		if got := must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, node.id, 0)); got.Returned != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -304,13 +304,13 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		const python = "some.host_4711"
 		for _, id := range []string{"ran", "reserved"} {
-			w.rdb.HSet(w.ctx, w.keys.task(id), "queue", "q", "parameters", "x", "status", "pending")
-			w.rdb.LPush(w.ctx, w.keys.reserved("q", python), id)
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "queue", "q", "parameters", "x", "status", "pending")
+			w.rdb.LPush(w.ctx, w.store.keys.reserved("q", python), id)
 		}
-		w.rdb.SAdd(w.ctx, w.keys.listeners("q"), python)
-		w.rdb.ZIncrBy(w.ctx, w.keys.queues(), 1, "q")
-		w.rdb.SAdd(w.ctx, w.keys.started("q"), python+" 12 ran")
-		w.rdb.HSet(w.ctx, w.keys.task("ran"), "status", "started", "node", python, "pid", 12, "reclaimed_node", "x")
+		w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), python)
+		w.rdb.ZIncrBy(w.ctx, w.store.keys.queues(), 1, "q")
+		w.rdb.SAdd(w.ctx, w.store.keys.started("q"), python+" 12 ran")
+		w.rdb.HSet(w.ctx, w.store.keys.task("ran"), "status", "started", "node", python, "pid", 12, "reclaimed_node", "x")
 
 		if dead, err := w.Fleet().Unleased(w.ctx); err != nil || len(dead) != 0 {
 			t.Errorf("dead are %v, %v", dead, err)
@@ -318,7 +318,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if _, err := w.Fleet().Reclaim(w.ctx, python, 0); !errors.Is(err, ErrStatus) {
 			t.Errorf("by a host: %v", err)
 		}
-		if w.rdb.LLen(w.ctx, w.keys.reserved("q", python)).Val() != 2 {
+		if w.rdb.LLen(w.ctx, w.store.keys.reserved("q", python)).Val() != 2 {
 			t.Error("a host took its tasks")
 		}
 		if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, python, 0)); got != (Reclaimed{Returned: 2}) {
@@ -346,7 +346,7 @@ func TestReclaimAnnouncesTheTasks(t *testing.T) {
 		node := w.node(t, "q")
 		w.reserve(t, node, "q", true)
 		tasks := w.listening(t, w.ctx, w.listener(t, "q"))
-		w.subscribed(t, w.keys.channel("q"))
+		w.subscribed(t, w.store.keys.channel("q"))
 		w.reclaimFrom(t, node)
 		if task := receive(t, "the task", tasks); task == nil {
 			t.Error("no task")
@@ -379,7 +379,7 @@ func TestReclaimAfterALostReply(t *testing.T) {
 	past.reserve(t, node, "q", true)
 	past.die(t, node)
 	for cut := 1; ; cut++ {
-		proxy.CutReplies(1, w.keys.reserved("q", node.id))
+		proxy.CutReplies(1, w.store.keys.reserved("q", node.id))
 		_, err := w.Fleet().Reclaim(w.ctx, node.id, 0)
 		proxy.Pass()
 		if cut > 1 && proxy.Cuts() < cut {
@@ -406,9 +406,9 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 	own := python.Register("q")
 	orphan := own[:strings.LastIndex(own, "_")] + "_999999"
 	id := w.enqueue(t, "q", "", Options{})
-	w.rdb.SAdd(w.ctx, w.keys.listeners("q"), orphan)
-	w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", orphan), "right", "left")
-	w.rdb.HSet(w.ctx, w.keys.task(id), "status", "reserved", "node", orphan)
+	w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), orphan)
+	w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", orphan), "right", "left")
+	w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "reserved", "node", orphan)
 	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
 		t.Fatalf("claimed %+v", task)
 	}
@@ -418,7 +418,7 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 	if got := must[Reclaimed](t)(w.Fleet().ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
-	if claimed := w.rdb.HExists(w.ctx, w.keys.task(id), "reclaimed_node").Val(); claimed {
+	if claimed := w.rdb.HExists(w.ctx, w.store.keys.task(id), "reclaimed_node").Val(); claimed {
 		t.Error("the claim is left")
 	}
 	w.depth(t, "q", map[Status]int64{Pending: 1})
@@ -428,7 +428,7 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 func TestReclaimOfATenantInBraces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, queuetest.Mini(t))
-	w.keys, w.config.Tenant = keys{"{acme}"}, "{acme}"
+	w.store.keys, w.config.Tenant = keys{"{acme}"}, "{acme}"
 	w.enqueue(t, "q", "", Options{})
 	node := w.node(t, "q")
 	w.reserve(t, node, "q", true)

@@ -122,7 +122,7 @@ func TestRedisCLIPage(t *testing.T) {
 			}
 			server := queuetest.Start(t)
 			w := newWorld(t, server.URL())
-			w.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
+			w.store.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
 			testRedisCLIPage(t, w, newShell(t, name, server), recipes(t))
 		})
 	}
@@ -189,7 +189,7 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 	// Cancelled they show as failed, whoever waits is told, and nobody runs them.
 	waits := map[string]<-chan waited{pending: w.waiting(t, pending), scheduled: w.waiting(t, scheduled)}
 	for id := range waits {
-		w.subscribed(t, w.keys.done(id))
+		w.subscribed(t, w.store.keys.done(id))
 	}
 	follow("Cancel a pending task")
 	follow("Cancel a scheduled task")

@@ -15,9 +15,9 @@ import (
 func TestStatsBesideADamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "whole", "", Options{})
-		w.rdb.Set(w.ctx, w.keys.pending("damaged"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.pending("damaged"), "x", 0)
 		stats := must[[]Stats](t)(w.Client.Stats(w.ctx, "damaged", "whole"))
-		if stats[0].Err == nil || !strings.Contains(stats[0].Err.Error(), w.keys.pending("damaged")) {
+		if stats[0].Err == nil || !strings.Contains(stats[0].Err.Error(), w.store.keys.pending("damaged")) {
 			t.Errorf("damaged: %v does not name the key", stats[0].Err)
 		}
 		if stats[1].Err != nil || stats[1].Depth[Pending] != 1 {
@@ -33,7 +33,7 @@ func TestStatsBesideADamagedQueue(t *testing.T) {
 func TestErrorsNameTheirKey(t *testing.T) {
 	w := setup(t)
 	user := "only-" + w.Tenant()
-	rules := []string{"on", ">secret", "+@all", "~" + w.keys.nodes(), "~" + w.keys.listeners("q"), "&*"}
+	rules := []string{"on", ">secret", "+@all", "~" + w.store.keys.nodes(), "~" + w.store.keys.listeners("q"), "&*"}
 	if err := w.rdb.ACLSetUser(w.ctx, user, rules...).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -44,17 +44,17 @@ func TestErrorsNameTheirKey(t *testing.T) {
 		return must[*Client](t)(NewFromRedis(rdb, w.config))
 	}
 	all, few := connect(""), connect(user+":secret@")
-	w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "listener")
-	w.rdb.Set(w.ctx, w.keys.nodes(), "x", 0)
+	w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), "listener")
+	w.rdb.Set(w.ctx, w.store.keys.nodes(), "x", 0)
 	leases := func(c *Client) error { _, _, _, err := c.Fleet().Leases(w.ctx); return err }
 	listener := func(c *Client) error { return second(c.Queue("q").HasListener(w.ctx)) }
 	for what, c := range map[string]struct {
 		err  error
 		want string
 	}{
-		"one command":   {leases(all), "WRONGTYPE key " + w.keys.nodes() + ": "},
-		"of a pipeline": {listener(all), "WRONGTYPE key " + w.keys.nodes() + ": "},
-		"not permitted": {second(few.Topics(w.ctx)), "NOPERM key " + w.keys.generation() + ": "},
+		"one command":   {leases(all), "WRONGTYPE key " + w.store.keys.nodes() + ": "},
+		"of a pipeline": {listener(all), "WRONGTYPE key " + w.store.keys.nodes() + ": "},
+		"not permitted": {second(few.Topics(w.ctx)), "NOPERM key " + w.store.keys.generation() + ": "},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: %v does not say %q", what, c.err, c.want)
@@ -65,8 +65,8 @@ func TestErrorsNameTheirKey(t *testing.T) {
 func TestLeaveOfADamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "a", "b", "c")
-		w.rdb.Del(w.ctx, w.keys.listeners("b"))
-		w.rdb.Set(w.ctx, w.keys.listeners("b"), "x", 0)
+		w.rdb.Del(w.ctx, w.store.keys.listeners("b"))
+		w.rdb.Set(w.ctx, w.store.keys.listeners("b"), "x", 0)
 		if err := node.Leave(w.ctx); err == nil {
 			t.Error("leaving a damaged queue is no error")
 		}
@@ -83,13 +83,13 @@ func TestSettleBesideADamagedTask(t *testing.T) {
 		w.enqueue(t, "q", "", Options{ID: "damaged"})
 		w.enqueue(t, "q", "", Options{ID: "whole"})
 		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 2, Start: true}})[0]
-		w.rdb.Del(w.ctx, w.keys.task("damaged"))
-		w.rdb.Set(w.ctx, w.keys.task("damaged"), "x", 0)
+		w.rdb.Del(w.ctx, w.store.keys.task("damaged"))
+		w.rdb.Set(w.ctx, w.store.keys.task("damaged"), "x", 0)
 		var settlements []Settlement
 		for _, task := range batch.Tasks {
 			settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
 		}
-		w.rdb.Set(w.ctx, w.keys.complete("bad"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.complete("bad"), "x", 0)
 		replies := node.SettleAll(w.ctx, []SettleRequest{{Queue: "bad", Settlements: settlements}, {Queue: "q", Settlements: settlements}})
 		if errs := replies[1].Errs; replies[0].Err == nil || replies[1].Err != nil || !errors.Is(errs[0], ErrNoTask) || errs[1] != nil {
 			t.Errorf("settled: %v", replies)
@@ -106,13 +106,13 @@ func TestMistypedKeysChangeNothing(t *testing.T) {
 			damaged, expected string
 			specs             []Spec
 		}{
-			"a": {w.keys.index("a"), "zset", []Spec{plain}},
-			"b": {w.keys.scheduled("b"), "zset", []Spec{plain}}, // from which no task is reserved
-			"c": {w.keys.expiry("c"), "zset", []Spec{plain}},
-			"d": {w.keys.keyed("d"), "zset", []Spec{plain, keyed}},
-			"e": {w.keys.stats("e"), "hash", []Spec{plain, {}}},
-			"f": {w.keys.pending("f"), "list", []Spec{plain, {}}},
-			"g": {w.keys.queues(), "zset", []Spec{plain}},
+			"a": {w.store.keys.index("a"), "zset", []Spec{plain}},
+			"b": {w.store.keys.scheduled("b"), "zset", []Spec{plain}}, // from which no task is reserved
+			"c": {w.store.keys.expiry("c"), "zset", []Spec{plain}},
+			"d": {w.store.keys.keyed("d"), "zset", []Spec{plain, keyed}},
+			"e": {w.store.keys.stats("e"), "hash", []Spec{plain, {}}},
+			"f": {w.store.keys.pending("f"), "list", []Spec{plain, {}}},
+			"g": {w.store.keys.queues(), "zset", []Spec{plain}},
 		} {
 			w.rdb.Set(w.ctx, with.damaged, "x", 0)
 			_, err := w.Queue(queue).EnqueueMany(w.ctx, with.specs)
@@ -120,7 +120,7 @@ func TestMistypedKeysChangeNothing(t *testing.T) {
 				t.Errorf("error %v does not name the key %s and the type", err, with.damaged)
 			}
 			w.rdb.Del(w.ctx, with.damaged)
-			keys := []string{w.keys.task("id"), w.keys.queues(), w.keys.index(queue), w.keys.pending(queue), w.keys.stats(queue)}
+			keys := []string{w.store.keys.task("id"), w.store.keys.queues(), w.store.keys.index(queue), w.store.keys.pending(queue), w.store.keys.stats(queue)}
 			if n := must[int64](t)(w.rdb.Exists(w.ctx, keys...).Result()); n != 0 {
 				t.Errorf("%s damaged: %d keys were written", with.damaged, n)
 			}
@@ -133,17 +133,17 @@ func TestMistypedKeysOfAQueueInUse(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{ID: "old"})
 		w.enqueue(t, "q", "", Options{ID: "later", Delay: time.Hour})
-		w.rdb.Rename(w.ctx, w.keys.stats("q"), w.keys.key("whole"))
-		w.rdb.Set(w.ctx, w.keys.stats("q"), "x", 0)
+		w.rdb.Rename(w.ctx, w.store.keys.stats("q"), w.store.keys.key("whole"))
+		w.rdb.Set(w.ctx, w.store.keys.stats("q"), "x", 0)
 		if _, err := w.Queue("q").EnqueueMany(w.ctx, []Spec{{}, {}}); !errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
-		w.rdb.Rename(w.ctx, w.keys.key("whole"), w.keys.stats("q"))
+		w.rdb.Rename(w.ctx, w.store.keys.key("whole"), w.store.keys.stats("q"))
 		w.depth(t, "q", map[Status]int64{Pending: 1, Scheduled: 1})
-		if got := must[map[string]int64](t)(w.Queues(w.ctx)); len(got) != 1 || w.rdb.ZCard(w.ctx, w.keys.index("q")).Val() != 2 {
+		if got := must[map[string]int64](t)(w.Queues(w.ctx)); len(got) != 1 || w.rdb.ZCard(w.ctx, w.store.keys.index("q")).Val() != 2 {
 			t.Errorf("queues %v", got)
 		}
-		w.rdb.HSet(w.ctx, w.keys.stats("q"), "enqueued", "x")
+		w.rdb.HSet(w.ctx, w.store.keys.stats("q"), "enqueued", "x")
 		receipts := must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "twice"}}, {Options: Options{ID: "twice"}}, {}}))
 		if receipts[0].Existed || !receipts[1].Existed || receipts[2].Existed {
 			t.Errorf("%+v", receipts)
@@ -152,7 +152,7 @@ func TestMistypedKeysOfAQueueInUse(t *testing.T) {
 			t.Errorf("totals %v", totals)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 3, Scheduled: 1})
-		w.rdb.HSet(w.ctx, w.keys.stats("q"), "enqueued", "x")
+		w.rdb.HSet(w.ctx, w.store.keys.stats("q"), "enqueued", "x")
 		w.enqueue(t, "q", "", Options{})
 		if totals := must[[]Stats](t)(w.Client.Stats(w.ctx, "q"))[0].Totals; totals["enqueued"] != 1 {
 			t.Errorf("totals %v", totals)
@@ -175,7 +175,7 @@ func TestEnqueueWithoutHSET(t *testing.T) {
 		if _, err := client.Queue("q").Enqueue(w.ctx, nil, Options{ID: "id"}); err == nil {
 			t.Error("enqueued without HSET")
 		}
-		keys := []string{w.keys.task("id"), w.keys.queues(), w.keys.index("q"), w.keys.pending("q"), w.keys.stats("q")}
+		keys := []string{w.store.keys.task("id"), w.store.keys.queues(), w.store.keys.index("q"), w.store.keys.pending("q"), w.store.keys.stats("q")}
 		if n := must[int64](t)(w.rdb.Exists(w.ctx, keys...).Result()); n != 0 {
 			t.Errorf("%d keys were written", n)
 		}
@@ -202,7 +202,7 @@ func TestNewerProtocolIsRefused(t *testing.T) {
 		if err := w.Prepare(w.ctx); err != nil {
 			t.Fatal(err)
 		}
-		w.rdb.Set(w.ctx, w.keys.version(), "2", 0)
+		w.rdb.Set(w.ctx, w.store.keys.version(), "2", 0)
 		if err := w.Prepare(w.ctx); !errors.Is(err, ErrVersion) {
 			t.Errorf("%v", err)
 		}
@@ -246,7 +246,7 @@ func atMaxmemory(t *testing.T, w *world) {
 	if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{ID: "late"}); !IsUnavailable(err) {
 		t.Errorf("enqueue: %v", err)
 	}
-	if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task("late")).Result()); n != 0 {
+	if n := must[int64](t)(w.rdb.Exists(w.ctx, w.store.keys.task("late")).Result()); n != 0 {
 		t.Error("a refused enqueue wrote something")
 	}
 	if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !IsUnavailable(batch.Err) {

@@ -69,7 +69,7 @@ func (r *ReserveRequest) fields() []any {
 type Reservation struct {
 	ID   string
 	Run  int64 // a part of its Claim
-	born string
+	Born string
 	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
 	Created, ETA, RetriedAt time.Time
 	Attempts                int
@@ -105,7 +105,7 @@ func (r *Reservation) Since() time.Time {
 }
 
 // Claim is what the node settles the task with.
-func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, born: r.born} }
+func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, Born: r.Born} }
 
 // ReserveReply is the answer to one ReserveRequest.
 type ReserveReply struct {
@@ -123,12 +123,12 @@ type ReserveReply struct {
 
 // Reserve asks for tasks of several queues at once. It must not be repeated blindly: see ReserveReply.Err.
 func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []ReserveReply {
-	k := n.client.keys
+	k := n.client.store.keys
 	calls := make([]call, len(requests))
 	for i, r := range requests {
 		version := optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
 		calls[i] = call{allScripts["reserve"], []string{k.pending(r.Queue), k.reserved(r.Queue, n.id)}, append([]any{
-			n.client.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
+			n.client.store.clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
 			durationText(r.MaxAge), optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
 		}, r.fields()...)}
@@ -139,7 +139,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 		for ; to < len(calls) && (to == from || size < tripBytes); to++ {
 			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
 		}
-		for i, reply := range n.client.evalAll(ctx, calls[from:to]) {
+		for i, reply := range n.client.store.evalAll(ctx, calls[from:to]) {
 			replies[from+i] = readReserveReply(reply, requests[from+i].Start, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
 		}
 		from = to
@@ -149,7 +149,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 
 // Held reads the IDs in the node's own reserved list of the queue, newest first.
 func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
-	ids, err := n.client.rdb.LRange(ctx, n.client.keys.reserved(queue, n.id), 0, -1).Result()
+	ids, err := n.client.store.rdb.LRange(ctx, n.client.store.keys.reserved(queue, n.id), 0, -1).Result()
 	return ids, wrap(fmt.Sprintf("read reserved list of %q", queue), err)
 }
 
@@ -160,7 +160,7 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	for i, queue := range queues {
 		lists[i] = reservedList{n.id, queue, held}
 	}
-	return held, n.client.readReserved(ctx, lists)
+	return held, readReserved(ctx, n.client.store, lists)
 }
 
 // Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve
@@ -171,12 +171,12 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	}
 	fields := request.fields()
 	args := append([]any{
-		n.client.clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
+		n.client.store.clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
 	}, fields...)
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	reply := newCall("adopt", n.client.keys.reserved(request.Queue, n.id), args...).on(ctx, n.client.rdb)
+	reply := newCall("adopt", n.client.store.keys.reserved(request.Queue, n.id), args...).on(ctx, n.client.store.rdb)
 	return readReserveReply(reply, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
 }
 
@@ -196,7 +196,7 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	for err = cmp.Or(err, v.err()); err == nil && v.more(); err = v.err() {
 		task := readReservation(&v)
 		if started {
-			task.born += startedAt(clock)
+			task.Born += startedAt(clock)
 		}
 		r.Tasks = append(r.Tasks, task)
 	}
@@ -217,14 +217,14 @@ func readReservation(v *values) (r Reservation) {
 		r.Large = true
 	}
 	r.Size = v.number()
-	r.born = bornAt("")
+	r.Born = bornAt("")
 	var retry, maxAttempts, maxAge, headers string
 	for n := v.count(); n > 0 && !v.short; n -= 2 {
 		switch field, text := v.text(), v.text(); field {
 		case "created":
-			r.born, r.Created = bornAt(text), parseSeconds(text)
+			r.Born, r.Created = bornAt(text), parseSeconds(text)
 		case "started_at":
-			r.born += startedAt(text)
+			r.Born += startedAt(text)
 		case "eta":
 			r.ETA = parseSeconds(text)
 		case "retried_at":

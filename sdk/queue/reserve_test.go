@@ -12,19 +12,19 @@ func TestReserveDropsWhatCannotRun(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node, other := w.node(t, "q"), w.node(t, "q")
 		finished := w.enqueue(t, "q", "", Options{})
-		w.rdb.HSet(w.ctx, w.keys.task(finished), "status", "failed")
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), "missing")
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), "wrongtype")
-		w.rdb.Set(w.ctx, w.keys.task("wrongtype"), "x", 0)
+		w.rdb.HSet(w.ctx, w.store.keys.task(finished), "status", "failed")
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "missing")
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "wrongtype")
+		w.rdb.Set(w.ctx, w.store.keys.task("wrongtype"), "x", 0)
 		held := w.enqueue(t, "q2", "", Options{})
 		w.reserve(t, other, "q2", true)
-		w.rdb.LPush(w.ctx, w.keys.pending("q2"), held)
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q2"), held)
 		// By hand, as documented: only the fields of Blueque's own README, and not even a status.
-		w.rdb.HSet(w.ctx, w.keys.task("byhand"), "queue", "q", "parameters", "x")
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), "byhand")
+		w.rdb.HSet(w.ctx, w.store.keys.task("byhand"), "queue", "q", "parameters", "x")
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "byhand")
 		// Popped by a Python listener that died before it wrote the hash, and put back by hand.
 		popped := w.enqueue(t, "q", "", Options{})
-		w.rdb.HSet(w.ctx, w.keys.task(popped), "status", "reserved", "node", "gone_1")
+		w.rdb.HSet(w.ctx, w.store.keys.task(popped), "status", "reserved", "node", "gone_1")
 
 		batches := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 10}, {Queue: "q2", Count: 10}})
 		if batches[0].Err != nil || batches[1].Err != nil {
@@ -39,7 +39,7 @@ func TestReserveDropsWhatCannotRun(t *testing.T) {
 		if ids := must[[]string](t)(node.Held(w.ctx, "q")); len(ids) != 2 {
 			t.Errorf("reserved list %v", ids)
 		}
-		if score, err := w.rdb.ZScore(w.ctx, w.keys.index("q"), "byhand").Result(); err != nil || score < 1e9 {
+		if score, err := w.rdb.ZScore(w.ctx, w.store.keys.index("q"), "byhand").Result(); err != nil || score < 1e9 {
 			t.Errorf("the index has the task by hand at %v, %v", score, err)
 		}
 	})
@@ -80,7 +80,7 @@ func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
 		node := w.node(t, "q")
 		hold := w.reserveMany(t, node, "q", 1, true)[0]
 		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Minute})
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), id)
 		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 			t.Errorf("%+v", batch)
@@ -93,7 +93,7 @@ func TestReserveDropsOldEntriesOfWhatIsScheduled(t *testing.T) {
 		// One that is due is in the list for good: Blueque may have died before it took it out of the set.
 		w.at(70)
 		due := w.enqueue(t, "q", "", Options{Delay: time.Second})
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), due)
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), due)
 		w.at(80)
 		if got := w.reserve(t, node, "q", true); got.ID != due {
 			t.Errorf("reserved %s", got.ID)
@@ -106,7 +106,7 @@ func TestReserveLeavesHeldQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
 		w.enqueue(t, "q", "", Options{})
-		w.clock = "1700003600.000000"
+		w.store.clock = "1700003600.000000"
 		for _, wait := range []time.Duration{20 * time.Second, time.Second} { // the shorter one changes nothing
 			if err := w.Queue("q").Hold(w.ctx, wait); err != nil {
 				t.Fatal(err)
@@ -116,7 +116,7 @@ func TestReserveLeavesHeldQueues(t *testing.T) {
 			clock string
 			held  bool
 		}{{"1700003600.000000", true}, {"1700003619.900000", true}, {"1700000020.000000", false}, {"1700003621.000000", false}} {
-			w.clock = at.clock
+			w.store.clock = at.clock
 			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if batch.Err != nil || (len(batch.Tasks) == 0) != at.held {
 				t.Errorf("at %s: %+v", at.clock, batch)
@@ -127,7 +127,7 @@ func TestReserveLeavesHeldQueues(t *testing.T) {
 				}
 			}
 		}
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		if err := w.Queue("q").Hold(w.ctx, time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestReserveLeavesHeldQueues(t *testing.T) {
 func TestReserveLeavesPausedQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.enqueue(t, "q", "", Options{})
-		w.rdb.SAdd(w.ctx, w.keys.paused(), "q")
+		w.rdb.SAdd(w.ctx, w.store.keys.paused(), "q")
 		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 		if batch.Err != nil || len(batch.Tasks) != 0 {
 			t.Errorf("%+v", batch)
@@ -162,8 +162,8 @@ func TestAdoptFindsALostReply(t *testing.T) {
 			t.Fatalf("adopted %+v", batch)
 		}
 		// Somebody else has it: the entry goes, the task stays as it is.
-		w.rdb.HSet(w.ctx, w.keys.task(id), "node", "other_1")
-		w.rdb.LPush(w.ctx, w.keys.reserved("q", "other_1"), id)
+		w.rdb.HSet(w.ctx, w.store.keys.task(id), "node", "other_1")
+		w.rdb.LPush(w.ctx, w.store.keys.reserved("q", "other_1"), id)
 		batch = node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true}, ids)
 		if batch.Err != nil || len(batch.Tasks) != 0 || batch.Dropped != 1 {
 			t.Errorf("another's: %+v", batch)
@@ -176,7 +176,7 @@ func TestAdoptFindsAHalfReservedTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "x", Options{})
 		node := w.node(t, "q")
-		w.rdb.LMove(w.ctx, w.keys.pending("q"), w.keys.reserved("q", node.ID()), "right", "left")
+		w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", node.ID()), "right", "left")
 		batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q", Start: true, Plugin: "p", Digest: "sha256:1"}, []string{id})
 		if batch.Err != nil || len(batch.Tasks) != 1 || batch.Dropped != 0 || string(batch.Tasks[0].Parameters) != "x" {
 			t.Fatalf("adopted %+v", batch)
@@ -194,8 +194,8 @@ func TestReserveWithOddTimes(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
 		for _, created := range []string{"1795250000\n", " 1", "nan", "inf", "1e400", "0x10", "-1", "", "abc", strings.Repeat("9", 400)} {
-			w.rdb.HSet(w.ctx, w.keys.task("odd"), "queue", "q", "status", "pending", "created", created)
-			w.rdb.LPush(w.ctx, w.keys.pending("q"), "odd")
+			w.rdb.HSet(w.ctx, w.store.keys.task("odd"), "queue", "q", "status", "pending", "created", created)
+			w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "odd")
 			if got := w.reserve(t, node, "q", true); got.ID != "odd" {
 				t.Errorf("created %q: reserved %+v", created, got)
 			}
@@ -231,9 +231,9 @@ func TestClaimsOfOneRunDiffer(t *testing.T) {
 		id := w.enqueue(t, "q", "", Options{})
 		node := w.node(t, "q")
 		former := w.reserveMany(t, node, "q", 1, true)[0]
-		w.rdb.HSet(w.ctx, w.keys.task(id), "status", "pending", "run", 0)
-		w.rdb.LRem(w.ctx, w.keys.reserved("q", node.id), 0, id)
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+		w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "pending", "run", 0)
+		w.rdb.LRem(w.ctx, w.store.keys.reserved("q", node.id), 0, id)
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), id)
 		later := w.reserveMany(t, node, "q", 1, true)[0]
 		if later.Run != former.Run {
 			t.Fatalf("run %d, then %d, want the same", former.Run, later.Run)
@@ -258,10 +258,10 @@ func TestProcessorsOfOneRunDiffer(t *testing.T) {
 		listener := must[*Listener](t)(w.Listener(w.ctx, "q"))
 		var processors []*Processor
 		for range 2 {
-			w.rdb.HSet(w.ctx, w.keys.task(id), "status", "pending", "run", 0)
-			w.rdb.HDel(w.ctx, w.keys.task(id), "started_at")
-			w.rdb.Del(w.ctx, w.keys.reserved("q", listener.ID()), w.keys.pending("q"))
-			w.rdb.LPush(w.ctx, w.keys.pending("q"), id)
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "pending", "run", 0)
+			w.rdb.HDel(w.ctx, w.store.keys.task(id), "started_at")
+			w.rdb.Del(w.ctx, w.store.keys.reserved("q", listener.ID()), w.store.keys.pending("q"))
+			w.rdb.LPush(w.ctx, w.store.keys.pending("q"), id)
 			w.at(float64(1 + len(processors)))
 			processor := w.Processor(must[*Task](t)(listener.TryListen(w.ctx)))
 			for range 2 { // the answer may be lost

@@ -95,7 +95,7 @@ func TestReserved(t *testing.T) {
 // What an older version stored with a reserved queue can still be read and paused.
 func TestReservedBefore(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		if err := w.rdb.HSet(w.ctx, w.keys.subscriptions(), "old", `{"id":"old","topic":"t","queue":"q","dead":"webhook.old","active":true}`).Err(); err != nil {
+		if err := w.rdb.HSet(w.ctx, w.store.keys.subscriptions(), "old", `{"id":"old","topic":"t","queue":"q","dead":"webhook.old","active":true}`).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.ChangeSubscription(w.ctx, "old", func(s *Subscription) error { s.Active = false; return nil }); err != nil {

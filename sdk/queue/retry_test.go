@@ -260,7 +260,7 @@ func TestReject(t *testing.T) {
 		second := 0.0
 		id := w.enqueue(t, "q", "", Options{})
 		a, b := w.node(t, "q"), w.node(t, "q")
-		w.rdb.SAdd(w.ctx, w.keys.listeners("q"), "python_1") // may be long dead
+		w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), "python_1") // may be long dead
 		pass := func() {
 			second += 70
 			w.at(second)
@@ -318,7 +318,7 @@ func TestRejectsHaveAnEnd(t *testing.T) {
 			w.at(0)
 			queue := fmt.Sprint("q", rejects)
 			id := w.enqueue(t, queue, "", Options{})
-			w.rdb.HSet(w.ctx, w.keys.task(id), "rejects", rejects)
+			w.rdb.HSet(w.ctx, w.store.keys.task(id), "rejects", rejects)
 			task := must[*Task](t)(w.listener(t, queue).TryListen(w.ctx))
 			if err := w.Processor(task).Reject(w.ctx, "no room"); err != nil {
 				t.Fatal(err)
@@ -347,7 +347,7 @@ func TestRejectedByIsBounded(t *testing.T) {
 			w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: got.Run}, Failure: &Failure{}, Requeue: RequeueReject})
 			last = node.id
 		}
-		by := strings.Fields(w.rdb.HGet(w.ctx, w.keys.task(id), "rejected_by").Val())
+		by := strings.Fields(w.rdb.HGet(w.ctx, w.store.keys.task(id), "rejected_by").Val())
 		if len(by) != 16 || by[15] != last {
 			t.Errorf("%d: %v", len(by), by)
 		}
@@ -380,7 +380,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		if a := history[20]; a.Outcome != string(Complete) || a.Failure != nil {
 			t.Errorf("%+v", a)
 		}
-		w.rdb.RPush(w.ctx, w.keys.attempts(id), "", "damaged", "a b c d e f g ")
+		w.rdb.RPush(w.ctx, w.store.keys.attempts(id), "", "damaged", "a b c d e f g ")
 		if history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))); len(history) != 22 {
 			t.Errorf("beside what is damaged: %d", len(history))
 		}
@@ -477,7 +477,7 @@ func TestRetryByHandOfWhatNeverRan(t *testing.T) {
 		if history := must[[]Attempt](t)(w.History(w.ctx, w.task(t, id))); len(history) != 0 {
 			t.Errorf("%+v", history)
 		}
-		w.rdb.HSet(w.ctx, w.keys.task(id), "cancel", "1")
+		w.rdb.HSet(w.ctx, w.store.keys.task(id), "cancel", "1")
 		batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
 		if failure := w.task(t, id).Failure(); batch.Passed != 1 || failure.Message != "cancelled before it ran" {
 			t.Errorf("%+v: %+v", batch, failure)
@@ -492,7 +492,7 @@ func TestRetryByHandOfAPlainTask(t *testing.T) {
 			w.at(0)
 			id := w.enqueue(t, of, "", Options{})
 			if of == "python" {
-				w.rdb.HDel(w.ctx, w.keys.task(id), "run")
+				w.rdb.HDel(w.ctx, w.store.keys.task(id), "run")
 			}
 			if _, err := w.Queue(of).Cancel(w.ctx, id); err != nil {
 				t.Fatal(err)
@@ -527,10 +527,10 @@ func TestRetryByHandAndDeadlines(t *testing.T) {
 			if max(0, task.Deadline.Unix()) != c.deadline || max(0, task.Expires.Unix()) != c.expires {
 				t.Errorf("at %v: %+v", at, task)
 			}
-			if n := w.rdb.ZCard(w.ctx, w.keys.expiry("q")).Val(); n != min(c.expires, 1) {
+			if n := w.rdb.ZCard(w.ctx, w.store.keys.expiry("q")).Val(); n != min(c.expires, 1) {
 				t.Errorf("at %v: %d entries expire", at, n)
 			}
-			w.rdb.Del(w.ctx, w.keys.expiry("q"), w.keys.pending("q"))
+			w.rdb.Del(w.ctx, w.store.keys.expiry("q"), w.store.keys.pending("q"))
 		}
 	})
 }
@@ -539,7 +539,7 @@ func TestRetryByHandAndDeadlines(t *testing.T) {
 func TestRetryByHandOfWhatIsUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q, unique := w.Queue("q"), Unique{Key: "k"}
-		key := w.keys.unique("q", unique.hash("q", nil))
+		key := w.store.keys.unique("q", unique.hash("q", nil))
 		holder := func() string { return w.rdb.Get(w.ctx, key).Val() }
 		first := w.enqueue(t, "q", "", Options{Unique: &unique})
 		node, hold := w.held(t, "q")
@@ -569,7 +569,7 @@ func TestRetryByHandOfWhatIsUnique(t *testing.T) {
 			id := w.enqueue(t, "long", fmt.Sprint(failure), Options{Unique: &long})
 			node, hold := w.held(t, "long")
 			w.settle(t, node, "long", Settlement{Claim: hold, Failure: failure})
-			if is := w.rdb.Get(w.ctx, w.keys.unique("long", long.hash("long", fmt.Append(nil, failure)))).Val(); is != id {
+			if is := w.rdb.Get(w.ctx, w.store.keys.unique("long", long.hash("long", fmt.Append(nil, failure)))).Val(); is != id {
 				t.Errorf("%q holds it, want %s", is, id)
 			}
 		}
@@ -615,7 +615,7 @@ func TestInventedReasons(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stats := w.rdb.HGetAll(w.ctx, w.keys.stats("q")).Val()
+		stats := w.rdb.HGetAll(w.ctx, w.store.keys.stats("q")).Val()
 		if len(stats) != 3 || stats["failed:error"] != "5" {
 			t.Errorf("%v", stats)
 		}
@@ -632,9 +632,9 @@ func TestAnIDThatAnotherClientDeleted(t *testing.T) {
 		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}, Requeue: RequeueRetry})
 		node, hold = w.held(t, "q")
 		w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{}})
-		w.rdb.Del(w.ctx, w.keys.task("id"))
+		w.rdb.Del(w.ctx, w.store.keys.task("id"))
 		w.enqueue(t, "q", "new", Options{ID: "id"})
-		if n := w.rdb.Exists(w.ctx, w.keys.bytes("id"), w.keys.log("id"), w.keys.attempts("id")).Val(); n != 0 {
+		if n := w.rdb.Exists(w.ctx, w.store.keys.bytes("id"), w.store.keys.log("id"), w.store.keys.attempts("id")).Val(); n != 0 {
 			t.Errorf("%d keys are left of the old one", n)
 		}
 		if task := w.task(t, "id"); string(task.Parameters) != "new" || task.Run != 0 {

@@ -7,15 +7,15 @@ func TestMaxRunningCountsWhatRuns(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, w *world, node *Node, hold Claim){
 		"settled by who lost it": func(t *testing.T, w *world, node *Node, hold Claim) {
-			w.rdb.LRem(w.ctx, w.keys.reserved("q", node.id), 0, hold.ID)
+			w.rdb.LRem(w.ctx, w.store.keys.reserved("q", node.id), 0, hold.ID)
 			must[[]error](t)(node.Settle(w.ctx, "q", []Settlement{{Claim: hold}}))
 		},
 		"released by who lost it": func(t *testing.T, w *world, node *Node, hold Claim) {
-			w.rdb.LRem(w.ctx, w.keys.reserved("q", node.id), 0, hold.ID)
+			w.rdb.LRem(w.ctx, w.store.keys.reserved("q", node.id), 0, hold.ID)
 			must[[]error](t)(node.Release(w.ctx, "q", []Claim{hold}))
 		},
 		"dropped when it is adopted": func(t *testing.T, w *world, node *Node, hold Claim) {
-			w.rdb.HSet(w.ctx, w.keys.task(hold.ID), "status", "complete")
+			w.rdb.HSet(w.ctx, w.store.keys.task(hold.ID), "status", "complete")
 			if batch := node.Adopt(w.ctx, ReserveRequest{Queue: "q"}, []string{hold.ID}); batch.Err != nil || batch.Dropped != 1 {
 				t.Fatalf("%+v", batch)
 			}
@@ -26,7 +26,7 @@ func TestMaxRunningCountsWhatRuns(t *testing.T) {
 				w.enqueue(t, "q", "", Options{})
 				node, hold := w.held(t, "q")
 				leave(t, w, node, hold)
-				if left := must[[]string](t)(w.rdb.SMembers(w.ctx, w.keys.started("q")).Result()); len(left) > 0 {
+				if left := must[[]string](t)(w.rdb.SMembers(w.ctx, w.store.keys.started("q")).Result()); len(left) > 0 {
 					t.Errorf("started are %v", left)
 				}
 				w.runsOne(t)
@@ -35,7 +35,7 @@ func TestMaxRunningCountsWhatRuns(t *testing.T) {
 	}
 	t.Run("damaged by hand", func(t *testing.T) {
 		everywhere(t, func(t *testing.T, w *world) {
-			w.rdb.SAdd(w.ctx, w.keys.started("q"), "gone~01234567_8 8 x", "gone_8 8 y", "z")
+			w.rdb.SAdd(w.ctx, w.store.keys.started("q"), "gone~01234567_8 8 x", "gone_8 8 y", "z")
 			w.runsOne(t)
 		})
 	})
@@ -59,6 +59,6 @@ func (w *world) runsOne(t *testing.T) {
 	w.enqueue(t, "q", "", Options{ID: "new"})
 	batch := w.node(t, "q").Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: true, MaxRunning: 1}})[0]
 	if batch.Err != nil || len(batch.Tasks) != 1 {
-		t.Errorf("%+v; started are %v", batch, w.rdb.SMembers(w.ctx, w.keys.started("q")).Val())
+		t.Errorf("%+v; started are %v", batch, w.rdb.SMembers(w.ctx, w.store.keys.started("q")).Val())
 	}
 }

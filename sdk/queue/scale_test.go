@@ -25,7 +25,7 @@ func ownWorld(b *testing.B) *world {
 	if err := client.Prepare(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	return &world{Client: client, rdb: client.rdb.(*redis.Client), ctx: b.Context()}
+	return &world{Client: client, rdb: client.store.rdb.(*redis.Client), ctx: b.Context()}
 }
 
 // finish brings n tasks of the queue to their end, a quarter of them to failure.

@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -273,7 +275,7 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	if err := ValidSchedule(id); err != nil {
 		return "", err
 	}
-	reply, err := c.eval(ctx, newCall("schedule", c.keys.ticks(), append([]any{c.clock, id, owner, what, sync}, args...)...))
+	reply, err := c.store.eval(ctx, newCall("schedule", c.store.keys.ticks(), append([]any{c.store.clock, id, owner, what, sync}, args...)...))
 	answer := asString(reply)
 	other, owned := strings.CutPrefix(answer, "owned ")
 	switch {
@@ -321,62 +323,10 @@ func (c *Client) Schedules(ctx context.Context) (all []*Schedule, err error) {
 // them six times as long.
 const scheduleBytes = 4 << 20
 
-// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
-// where the next page begins, "" if there is none.
-func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
-	ids, err := c.scheduleIDs(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	from, found := slices.BinarySearch(ids, after)
-	if found {
-		from++
-	}
-	ids = ids[from:]
-	some, err := c.scheduleBlock(ctx, ids[:min(max(1, limit), len(ids))])
-	if err != nil {
-		return nil, "", err
-	}
-	if len(some) < len(ids) {
-		next = some[len(some)-1]
-	}
-	page, err = c.readSchedules(ctx, some)
-	return page, next, err
-}
-
-// ScheduleHeads lists the tenant's schedules, by ID, without their Parameters and Options.
-func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
-	ids, err := c.scheduleIDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	fields := []string{
-		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated", "since", "next",
-		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
-	}
-	cmds, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.schedule(id), fields...)
-	})
-	var heads []*Schedule
-	for i, cmd := range cmds {
-		if hash := hashOf(fields, cmd.Val()); len(hash) > 0 {
-			heads = append(heads, newSchedule(ids[i], hash))
-		}
-	}
-	return heads, wrap("read schedules", err)
-}
-
-// scheduleIDs are those of all schedules, sorted.
-func (c *Client) scheduleIDs(ctx context.Context) ([]string, error) {
-	ids, err := c.rdb.ZRange(ctx, c.keys.ticks(), 0, MaxSchedules).Result()
-	slices.Sort(ids)
-	return ids, wrap("list schedules", err)
-}
-
 // scheduleBlock is how many of these schedules one call reads: at least one.
 func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
-	sizes, err := pipelined(ctx, &c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
-		return p.HStrLen(ctx, c.keys.schedule(id), "task")
+	sizes, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+		return p.HStrLen(ctx, c.store.keys.schedule(id), "task")
 	})
 	if err != nil {
 		return nil, wrap("read sizes of schedules", err)
@@ -391,8 +341,8 @@ func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, err
 }
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
-	cmds, err := pipelinedBy(ctx, &c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
-		return p.HGetAll(ctx, c.keys.schedule(id))
+	cmds, err := pipelinedBy(ctx, c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
+		return p.HGetAll(ctx, c.store.keys.schedule(id))
 	})
 	var found []*Schedule
 	for i, cmd := range cmds {
@@ -446,7 +396,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 	}
 	token := NewID()
 	if !dry { // before the schedules are read: what others have stored by then is deleted below, and they store nothing more
-		if err := c.rdb.Set(ctx, c.keys.duty("sync_"+owner), token, syncTime).Err(); err != nil {
+		if err := c.store.rdb.Set(ctx, c.store.keys.duty("sync_"+owner), token, syncTime).Err(); err != nil {
 			return sync, wrap("begin the sync of schedules", err)
 		}
 	}
@@ -500,4 +450,67 @@ func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 		return PutSame, nil
 	}
 	return PutChanged, nil
+}
+
+// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
+// where the next page begins, "" if there is none.
+func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
+	ids, err := c.store.scheduleIDs(ctx, MaxSchedules)
+	if err != nil {
+		return nil, "", err
+	}
+	from, found := slices.BinarySearch(ids, after)
+	if found {
+		from++
+	}
+	ids = ids[from:]
+	page, read, err := c.ReadSchedules(ctx, ids[:min(max(1, limit), len(ids))])
+	if err == nil && read < len(ids) {
+		next = ids[read-1]
+	}
+	return page, next, err
+}
+
+// ReadSchedules reads schedules of these IDs, as far as they exist: those of the first read IDs, at least one, and fewer than all if
+// they are large.
+func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Schedule, read int, err error) {
+	ids, err = c.scheduleBlock(ctx, ids)
+	if err == nil {
+		found, err = c.readSchedules(ctx, ids)
+	}
+	return found, len(ids), err
+}
+
+// Definition is a digest of what a manifest says of a schedule.
+func (s *Schedule) Definition() string {
+	d := s.withDefaults()
+	return definition(d.fields()...)
+}
+
+func definition(parts ...any) string {
+	text, _ := json.Marshal(parts) // of texts
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// ScheduleHeads lists the tenant's schedules, by ID, without their Parameters and Options.
+func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
+	ids, err := c.store.scheduleIDs(ctx, MaxSchedules)
+	if err != nil {
+		return nil, err
+	}
+	fields := []string{
+		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated", "since", "next",
+		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
+	}
+	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.keys.schedule(id), fields...)
+	})
+	var heads []*Schedule
+	for i, cmd := range cmds {
+		if hash := hashOf(fields, cmd.Val()); len(hash) > 0 {
+			heads = append(heads, newSchedule(ids[i], hash))
+		}
+	}
+	return heads, wrap("read schedules", err)
 }

@@ -114,7 +114,7 @@ func TestSchedule(t *testing.T) {
 				t.Errorf("%v, want ErrNoSchedule", err)
 			}
 		}
-		if n := w.rdb.Exists(w.ctx, w.keys.ticks(), w.keys.schedule("nightly")).Val(); n != 0 {
+		if n := w.rdb.Exists(w.ctx, w.store.keys.ticks(), w.store.keys.schedule("nightly")).Val(); n != 0 {
 			t.Errorf("%d keys are left", n)
 		}
 	})
@@ -235,7 +235,7 @@ func TestErrTick(t *testing.T) {
 		w.put(t, Schedule{ID: "full", Queue: "full", Cron: "* * * * *"})
 		w.put(t, Schedule{ID: "damaged", Queue: "damaged", Cron: "* * * * *"})
 		w.enqueue(t, "full", "", Options{})
-		if err := errors.Join(w.Queue("full").SetLimit(w.ctx, 1), w.rdb.Set(w.ctx, w.keys.pending("damaged"), "x", 0).Err()); err != nil {
+		if err := errors.Join(w.Queue("full").SetLimit(w.ctx, 1), w.rdb.Set(w.ctx, w.store.keys.pending("damaged"), "x", 0).Err()); err != nil {
 			t.Fatal(err)
 		}
 		if end := w.tick(t, "full", 0); end != TickFull {
@@ -365,16 +365,16 @@ func TestScheduleHalfDeleted(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		s := Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
 		w.put(t, s)
-		w.rdb.Del(w.ctx, w.keys.ticks())
+		w.rdb.Del(w.ctx, w.store.keys.ticks())
 		if put := w.put(t, s); put != PutChanged {
 			t.Errorf("put: %s", put)
 		}
 		if ids, _ := w.due(t); !slices.Equal(ids, []string{"s"}) {
 			t.Errorf("due: %v", ids)
 		}
-		w.rdb.Del(w.ctx, w.keys.schedule("s"))
+		w.rdb.Del(w.ctx, w.store.keys.schedule("s"))
 		w.due(t)
-		if n := w.rdb.ZCard(w.ctx, w.keys.ticks()).Val(); n != 0 {
+		if n := w.rdb.ZCard(w.ctx, w.store.keys.ticks()).Val(); n != 0 {
 			t.Error("an entry without a schedule stays")
 		}
 	})

@@ -157,13 +157,18 @@ type store struct {
 	keys  keys
 	clock string        // replaces Redis's clock in scripts; only tests set it
 	poll  time.Duration // pollInterval; only tests set another
+
+	// The listeners' name, see queue.Config, how long their leases last, and the connection that renews these.
+	name  string
+	lease time.Duration
+	beats redis.UniversalClient
 }
 
 // pollInterval is how often idle listeners and waiters look by themselves: Python clients announce nothing.
 const pollInterval = 5 * time.Second
 
-// Clock is Redis's time, by which leases, delays and ages are measured.
-func (s *store) Clock(ctx context.Context) (time.Time, error) {
+// time is Redis's time, by which leases, delays and ages are measured.
+func (s *store) time(ctx context.Context) (time.Time, error) {
 	now, err := s.rdb.Time(ctx).Result()
 	return now, wrap("read Redis's clock", err)
 }
@@ -173,7 +178,7 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 	if s.clock != "" {
 		return parseSeconds(s.clock), nil
 	}
-	return s.Clock(ctx)
+	return s.time(ctx)
 }
 
 // eval runs one script.
@@ -267,4 +272,73 @@ func existing[T any](ctx context.Context, s *store, items []T, key func(item T) 
 		}
 	}
 	return some, err
+}
+
+// maxPage is the most tasks of one page.
+const maxPage = pageTasks
+
+// summaryFields are the fields of a task in a list: without parameters and result.
+var summaryFields = []string{
+	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
+	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
+	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "plugin",
+	"digest", "version", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
+	"checkpoint", "after",
+}
+
+// advanceTasks is how many dependents one script tells: each takes some 20 commands.
+const advanceTasks = 30
+
+// advance tells a block of dependents what became of the tasks that they wait for.
+func (s *store) advance(ctx context.Context) (any, error) {
+	return s.eval(ctx, newCall("advance", s.keys.ended(), s.clock, advanceTasks))
+}
+
+// advanceAll tells all dependents.
+func (s *store) advanceAll(ctx context.Context) error {
+	for {
+		reply, err := s.advance(ctx)
+		v := valuesOf(reply)
+		v.next() // how many it told
+		if more := v.flag(); err != nil || !more {
+			return wrap("advance dependents", cmp.Or(err, v.err()))
+		}
+	}
+}
+
+// condemn ends a lease in the way that condemn.lua describes; false if it runs.
+func (s *store) condemn(ctx context.Context, listener string, args ...any) (bool, error) {
+	answer, err := s.eval(ctx, newCall("condemn", s.keys.nodes(), append([]any{s.clock, listener}, args...)...))
+	return answer == "ok", err
+}
+
+// retire forgets a condemned listener without tasks; dead is "1", or "" if it left by itself.
+func (s *store) retire(ctx context.Context, listener, dead string) error {
+	_, err := s.eval(ctx, newCall("retire", s.keys.nodes(), listener, dead))
+	return wrap("forget listener "+listener, err)
+}
+
+// maxLease is the longest lease.
+const maxLease = time.Hour
+
+// maxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
+const maxQueuesField = "."
+
+// maxQueues is how many queues the tenant may have; 0: any number.
+func (s *store) maxQueues(ctx context.Context) (int, error) {
+	most, err := s.rdb.HGet(ctx, s.keys.limits(), maxQueuesField).Result()
+	if isNil(err) {
+		return 0, nil
+	}
+	return int(asInt(most)), wrap("read bound of queues", err)
+}
+
+// blockTasks bounds what one script call writes: some 500 commands, less than 5 ms of Redis's time.
+const blockTasks = 48
+
+// scheduleIDs are those of all schedules, at most one more than most, sorted.
+func (s *store) scheduleIDs(ctx context.Context, most int64) ([]string, error) {
+	ids, err := s.rdb.ZRange(ctx, s.keys.ticks(), 0, most).Result()
+	slices.Sort(ids)
+	return ids, wrap("list schedules", err)
 }

@@ -138,10 +138,10 @@ func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlemen
 func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []SettleReply {
 	calls := make([]call, len(requests))
 	for i := range requests {
-		calls[i] = newCall("settle", n.client.keys.reserved(requests[i].Queue, n.id), n.settleArguments(&requests[i])...)
+		calls[i] = newCall("settle", n.client.store.keys.reserved(requests[i].Queue, n.id), n.settleArguments(&requests[i])...)
 	}
 	replies := make([]SettleReply, len(requests))
-	for i, answer := range n.client.evalAll(ctx, calls) {
+	for i, answer := range n.client.store.evalAll(ctx, calls) {
 		r := &requests[i]
 		replies[i].Errs, replies[i].Err = verdicts(answer, "settle", r.Queue, len(r.Settlements), func(j int) string { return r.Settlements[j].ID })
 	}
@@ -150,7 +150,7 @@ func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []Settle
 
 func (n *Node) settleArguments(r *SettleRequest) []any {
 	args := append(make([]any, 0, 5+5*len(r.Settlements)),
-		n.client.clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "))
+		n.client.store.clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "))
 	for i := range r.Settlements {
 		s := &r.Settlements[i]
 		action, value := string(Complete), s.Result
@@ -181,11 +181,11 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 
 // Release gives held tasks back to the front of the queue, at most MaxClaims, the newest first. Its errors are those of Settle.
 func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
-	args := []any{n.client.clock, queue, n.id}
+	args := []any{n.client.store.clock, queue, n.id}
 	for _, c := range claims {
 		args = append(args, c.ID, c.proof(), n.pid)
 	}
-	answer := newCall("release", n.client.keys.reserved(queue, n.id), args...).on(ctx, n.client.rdb)
+	answer := newCall("release", n.client.store.keys.reserved(queue, n.id), args...).on(ctx, n.client.store.rdb)
 	return verdicts(answer, "release", queue, len(claims), func(i int) string { return claims[i].ID })
 }
 
@@ -209,8 +209,8 @@ func verdicts(answer *redis.Cmd, script, queue string, n int, id func(int) strin
 // Start marks a task that was reserved without ReserveRequest.Start, and returns the claim that it has from then on: ErrLost or
 // ErrNoTask if it is not held.
 func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, error) {
-	answer, err := n.client.eval(ctx, newCall("start", n.client.keys.reserved(queue, n.id),
-		n.client.clock, queue, n.id, claim.ID, claim.proof(), n.pid))
+	answer, err := n.client.store.eval(ctx, newCall("start", n.client.store.keys.reserved(queue, n.id),
+		n.client.store.clock, queue, n.id, claim.ID, claim.proof(), n.pid))
 	if err != nil {
 		return claim, wrap("start task "+claim.ID, err)
 	}
@@ -218,8 +218,8 @@ func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, err
 	if !ok {
 		return claim, verdict(answer, claim.ID)
 	}
-	if born := strings.SplitN(claim.born, "@", 3); len(born) > 1 {
-		claim.born = bornAt(born[1]) + startedAt(clock)
+	if born := strings.SplitN(claim.Born, "@", 3); len(born) > 1 {
+		claim.Born = bornAt(born[1]) + startedAt(clock)
 	}
 	return claim, nil
 }
@@ -227,7 +227,7 @@ func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, err
 // report runs scripts together that answer for one task each.
 func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...call) []error {
 	errs := make([]error, len(calls))
-	for i, reply := range n.client.evalAll(ctx, calls) {
+	for i, reply := range n.client.store.evalAll(ctx, calls) {
 		if errs[i] = wrap(verb+" task "+ids[i], reply.Err()); errs[i] == nil {
 			errs[i] = verdict(reply.Val(), ids[i])
 		}
@@ -253,8 +253,8 @@ func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 	for i, r := range reports {
 		fraction := strconv.FormatFloat(min(max(r.Fraction, 0), 1), 'f', -1, 64)
 		ids[i] = r.ID
-		calls[i] = newCall("progress", n.client.keys.reserved(r.Queue, n.id),
-			n.client.clock, n.id, r.ID, r.proof(), fraction, head(validText(r.Message), maxMessage))
+		calls[i] = newCall("progress", n.client.store.keys.reserved(r.Queue, n.id),
+			n.client.store.clock, n.id, r.ID, r.proof(), fraction, head(validText(r.Message), maxMessage))
 	}
 	return n.report(ctx, "report progress of", ids, calls...)
 }
@@ -278,11 +278,11 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]call, len(batches)), make([]string, len(batches))
 	for i, batch := range batches {
 		left := max(0, len(batch.Lines)-logLines)
-		args := []any{n.client.clock, n.id, batch.proof(), logLines, logBytes, left, batch.ID}
+		args := []any{n.client.store.clock, n.id, batch.proof(), logLines, logBytes, left, batch.ID}
 		for _, line := range batch.Lines[left:] {
 			args = append(args, head(validText(line), lineBytes))
 		}
-		calls[i], ids[i] = newCall("log", n.client.keys.log(batch.ID), args...), batch.ID
+		calls[i], ids[i] = newCall("log", n.client.store.keys.log(batch.ID), args...), batch.ID
 	}
 	return n.report(ctx, "append to log of", ids, calls...)
 }
@@ -296,6 +296,6 @@ func (n *Node) Checkpoint(ctx context.Context, queue string, claim Claim, value 
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", ErrInvalid, len(value), MaxCheckpoint)
 	}
-	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, newCall("checkpoint", n.client.keys.reserved(queue, n.id),
-		n.client.clock, n.id, claim.ID, claim.proof(), value))[0]
+	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, newCall("checkpoint", n.client.store.keys.reserved(queue, n.id),
+		n.client.store.clock, n.id, claim.ID, claim.proof(), value))[0]
 }

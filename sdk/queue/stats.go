@@ -59,9 +59,9 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	blocks := slices.Collect(slices.Chunk(queues, statsQueues))
 	calls := make([]call, len(blocks))
 	for i, block := range blocks {
-		calls[i] = newCall("look", c.keys.queues(), named(block, c.clock)...)
+		calls[i] = newCall("look", c.store.keys.queues(), named(block, c.store.clock)...)
 	}
-	for i, reply := range c.evalAll(ctx, calls) {
+	for i, reply := range c.store.evalAll(ctx, calls) {
 		of := stats[i*statsQueues:][:len(blocks[i])]
 		if err := wrap(fmt.Sprintf("count queue %q", blocks[i][0]), reply.Err()); passReplies(err) != nil {
 			return nil, err
@@ -93,8 +93,8 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 
 // CountQueues is how many queues the tenant has.
 func (c *Client) CountQueues(ctx context.Context) (int64, error) {
-	n, err := c.rdb.ZCard(ctx, c.keys.queues()).Result()
-	return n, wrap("count queues in "+c.keys.queues(), err)
+	n, err := c.store.rdb.ZCard(ctx, c.store.keys.queues()).Result()
+	return n, wrap("count queues in "+c.store.keys.queues(), err)
 }
 
 // readStats reads what look.lua returns.

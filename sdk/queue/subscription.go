@@ -356,3 +356,9 @@ func validPattern(what, pattern string) error {
 	}
 	return validName(what, pattern)
 }
+
+// Definition is a digest of what a manifest says of a subscription.
+func (s *Subscription) Definition() string {
+	filter, _ := json.Marshal(s.Filter) // as text, because one may have been read from Redis
+	return definition(s.Topic, s.Queue, string(filter))
+}

@@ -35,7 +35,7 @@ func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 // readSubscriptions is what Subscriptions lists, with their generation.
 func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
 	// The generation comes first: what changes before the subscriptions are read makes them look older than they are.
-	generation, err = c.rdb.Get(ctx, c.keys.generation()).Result()
+	generation, err = c.store.rdb.Get(ctx, c.store.keys.generation()).Result()
 	if isNil(err) {
 		generation, err = "0", nil
 	}
@@ -76,13 +76,13 @@ const maxSubscriptions = 32 << 20
 
 // subscriptionTexts reads all subscriptions, by ID. What changes meanwhile gives them another generation.
 func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, error) {
-	key := c.keys.subscriptions()
-	if _, is := c.rdb.(bounded); !is {
-		return c.rdb.HGetAll(ctx, key).Result()
+	key := c.store.keys.subscriptions()
+	if _, is := c.store.rdb.(bounded); !is {
+		return c.store.rdb.HGetAll(ctx, key).Result()
 	}
 	texts, size := make(map[string]string), 0
 	for cursor := uint64(0); ; {
-		found, next, err := c.rdb.HScan(ctx, key, cursor, "", largeItems).Result()
+		found, next, err := c.store.rdb.HScan(ctx, key, cursor, "", largeItems).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func parseSubscription(id, text string) (Subscription, error) {
 
 // Subscription reads one: ErrNoSubscription if there is none.
 func (c *Client) Subscription(ctx context.Context, id string) (Subscription, error) {
-	text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result()
+	text, err := c.store.rdb.HGet(ctx, c.store.keys.subscriptions(), id).Result()
 	if isNil(err) {
 		return Subscription{}, fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 	}
@@ -150,7 +150,7 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 }
 
 // ChangeSubscription changes a subscription by a function, and returns it: ErrNoSubscription if there is none. If somebody else
-// changes it meanwhile, the function gets it as it is then. Its ID stays.
+// changes it meanwhile, the function gets it as it is then. Its ID stays. If the function returns ErrUnsubscribe, it is deleted.
 func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(s *Subscription) error) (Subscription, error) {
 	for {
 		s, err := c.Subscription(ctx, id)
@@ -158,7 +158,13 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 			return s, err
 		}
 		text, before := s.text, s.forbidden()
-		if err := change(&s); err != nil {
+		if err = change(&s); errors.Is(err, ErrUnsubscribe) {
+			if err = c.replaceSubscription(ctx, id, text, "", "", ""); errors.Is(err, errChanged) {
+				continue
+			}
+			return s, wrap("delete subscription "+id, err)
+		}
+		if err != nil {
 			return s, err
 		}
 		if err := s.forbidden(); err != nil && before == nil {
@@ -174,7 +180,7 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 // Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	for {
-		text, err := c.rdb.HGet(ctx, c.keys.subscriptions(), id).Result() // it may be damaged
+		text, err := c.store.rdb.HGet(ctx, c.store.keys.subscriptions(), id).Result() // it may be damaged
 		if isNil(err) {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
@@ -196,7 +202,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -210,7 +216,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	released := optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
 	if old.Queue == s.Queue || s.Plugin != "" {                                                                 // one of a plugin is served
 		queue = ""
-	} else if most, err = c.MaxQueues(ctx); err != nil {
+	} else if most, err = c.store.maxQueues(ctx); err != nil {
 		return err
 	}
 	// Reading them anew for each one would take as long as all others; but some that this client knows may be deleted.
@@ -249,7 +255,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 }
 
 func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, released string) error {
-	answer, err := c.eval(ctx, newCall("subscribe", c.keys.subscriptions(), id, old, text, MaxSubscriptions, queue, released))
+	answer, err := c.store.eval(ctx, newCall("subscribe", c.store.keys.subscriptions(), id, old, text, MaxSubscriptions, queue, released))
 	switch {
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
 		return manyQueues(err)

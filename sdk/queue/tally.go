@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -153,8 +151,8 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 		}
 	}
 	c := n.client
-	args := []any{c.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
-	_, err := c.eval(ctx, newCall("tally", c.keys.queues(), slices.Concat(args, minute.args, hour.args)...))
+	args := []any{c.store.clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
+	_, err := c.store.eval(ctx, newCall("tally", c.store.keys.queues(), slices.Concat(args, minute.args, hour.args)...))
 	return wrap("count what tasks ended as", err)
 }
 
@@ -170,71 +168,6 @@ func (a *adder) add(what, of string, n int64) {
 // tallyField is the count of something, of all queues if of is "".
 func tallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }
 
-// Minute is what hosts counted in one.
-type Minute struct {
-	Begin            time.Time
-	Complete, Failed int64
-	Waits            Waits
-}
-
-// Minutes reads the last n minutes, KeptMinutes at most, of a queue or of all of them (""), oldest first; the last is the present one.
-func (c *Client) Minutes(ctx context.Context, queue string, n int) ([]Minute, error) {
-	now, err := c.now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	fields := []string{tallyField("complete", queue), tallyField("failed", queue)}
-	for size := range tallyWaits {
-		fields = append(fields, tallyField("wait"+strconv.Itoa(size), queue))
-	}
-	minutes := make([]Minute, min(n, KeptMinutes))
-	for i := range minutes {
-		minutes[i].Begin = now.Truncate(time.Minute).Add(time.Duration(i+1-len(minutes)) * time.Minute)
-	}
-	cmds, err := pipelined(ctx, &c.store, minutes, func(p redis.Pipeliner, m Minute) *redis.SliceCmd {
-		return p.HMGet(ctx, c.keys.minute(strconv.FormatInt(m.Begin.Unix()/60, 10)), fields...)
-	})
-	for i, cmd := range cmds {
-		err = cmp.Or(err, cmd.Err())
-		if counts := cmd.Val(); len(counts) == len(fields) {
-			m := &minutes[i]
-			m.Complete, m.Failed = asInt(counts[0]), asInt(counts[1])
-			for size := range m.Waits {
-				m.Waits[size] = asInt(counts[2+size])
-			}
-		}
-	}
-	return minutes, wrap("read counts by minute", err)
-}
-
-// Recent sums up what hosts counted of each of these queues in the last n minutes, without waits.
-func (c *Client) Recent(ctx context.Context, n int, queues ...string) ([]Minute, error) {
-	now, err := c.now(ctx)
-	if err != nil || len(queues) == 0 {
-		return nil, err
-	}
-	sums := make([]Minute, len(queues))
-	var fields []string
-	for i, name := range queues {
-		sums[i].Begin = now.Truncate(time.Minute).Add(time.Duration(1-n) * time.Minute)
-		fields = append(fields, tallyField("complete", name), tallyField("failed", name))
-	}
-	cmds, err := pipelined(ctx, &c.store, make([]struct{}, n), func(p redis.Pipeliner, _ struct{}) *redis.SliceCmd {
-		n--
-		return p.HMGet(ctx, c.keys.minute(strconv.FormatInt(now.Unix()/60-int64(n), 10)), fields...)
-	})
-	for _, cmd := range cmds {
-		for i, count := range cmd.Val() {
-			if i%2 == 0 {
-				sums[i/2].Complete += asInt(count)
-			} else {
-				sums[i/2].Failed += asInt(count)
-			}
-		}
-	}
-	return sums, wrap("read counts by minute", err)
-}
-
 // VersionTally is what the tasks of a plugin's version ended as in this hour and the one before.
 type VersionTally struct {
 	Plugin, Digest, Version string // the name of the version may be ""
@@ -244,7 +177,7 @@ type VersionTally struct {
 // Versions reads what the tasks of all versions ended as, by plugin.
 func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 	c := f.client
-	now, err := c.now(ctx)
+	now, err := c.store.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -252,12 +185,12 @@ func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
 	places := make(map[string]int)
 	for ago := range int64(keptHours) {
 		hour := strconv.FormatInt(now.Unix()/3600-ago, 10)
-		counts, err := c.rdb.HGetAll(ctx, c.keys.hour(hour)).Result()
+		counts, err := c.store.rdb.HGetAll(ctx, c.store.keys.hour(hour)).Result()
 		if err != nil {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
 		}
 		if len(counts) > 2*tallyFields {
-			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.keys.hour(hour), len(counts), ErrTooLarge)
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.store.keys.hour(hour), len(counts), ErrTooLarge)
 		}
 		for field, n := range counts {
 			what, version, _ := strings.Cut(field, " ")

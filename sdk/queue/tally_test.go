@@ -10,7 +10,7 @@ import (
 // What several hosts count adds up by minute, for each queue and for all, and by version.
 func TestTally(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000059.500000"
+		w.store.clock = "1700000059.500000"
 		var fast, slow Waits
 		fast.Add(3 * time.Millisecond)
 		slow.Add(10 * time.Second)
@@ -24,12 +24,12 @@ func TestTally(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.clock = "1700000160.000000" // the minute after the next one
+		w.store.clock = "1700000160.000000" // the minute after the next one
 		if err := w.Node().Tally(w.ctx, tallies[:1]); err != nil {
 			t.Fatal(err)
 		}
-		all := must[[]Minute](t)(w.Minutes(w.ctx, "", 3))
-		mail := must[[]Minute](t)(w.Minutes(w.ctx, "mail", 3))
+		all := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "", 3))
+		mail := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "mail", 3))
 		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 6 || all[1] != (Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
 			t.Errorf("all queues: %+v", all)
 		}
@@ -45,7 +45,7 @@ func TestTally(t *testing.T) {
 		if _, ok := all[1].Waits.Quantile(0.5); ok {
 			t.Error("a minute without tasks has a wait")
 		}
-		recent := must[[]Minute](t)(w.Recent(w.ctx, 3, "slow", "mail", "none"))
+		recent := must[[]Minute](t)(w.Fleet().Recent(w.ctx, 3, "slow", "mail", "none"))
 		if recent[0].Complete != 2 || recent[1].Complete != 9 || recent[1].Failed != 7 || recent[2].Complete != 0 {
 			t.Errorf("recently: %+v", recent)
 		}
@@ -53,7 +53,7 @@ func TestTally(t *testing.T) {
 		if fmt.Sprint(versions) != "[{mail and more ab 1.5.0 9 3} {mail and more ab 2.0.0 0 4} {slow cd  2 0}]" {
 			t.Errorf("versions: %v", versions)
 		}
-		w.clock = "1700007200.000000"
+		w.store.clock = "1700007200.000000"
 		if versions := must[[]VersionTally](t)(w.Fleet().Versions(w.ctx)); len(versions) != 0 {
 			t.Errorf("two hours later: %v", versions)
 		}
@@ -66,7 +66,7 @@ func TestTallyBound(t *testing.T) {
 	w := setup(t)
 	node := w.Node()
 	now := must[time.Time](t)(w.Clock(w.ctx))
-	w.clock = seconds(now)
+	w.store.clock = seconds(now)
 	for block := range 130 {
 		var tallies []Tally
 		for i := range 8 {
@@ -77,13 +77,13 @@ func TestTallyBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	minute, hour := w.keys.minute(fmt.Sprint(now.Unix()/60)), w.keys.hour(fmt.Sprint(now.Unix()/3600))
+	minute, hour := w.store.keys.minute(fmt.Sprint(now.Unix()/60)), w.store.keys.hour(fmt.Sprint(now.Unix()/3600))
 	for key, life := range map[string]time.Duration{minute: KeptMinutes * time.Minute, hour: keptHours * time.Hour} {
 		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != tallyFields || ttl <= 0 || ttl > life {
 			t.Errorf("%s has %d fields and lasts %s", key, n, ttl)
 		}
 	}
-	if all := must[[]Minute](t)(w.Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
+	if all := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
 		t.Errorf("%+v", all)
 	}
 	if used := w.rdb.MemoryUsage(w.ctx, minute).Val(); used > 1<<20 {
@@ -94,12 +94,12 @@ func TestTallyBound(t *testing.T) {
 // A damaged count is an error, and harms nothing else.
 func TestTallyDamaged(t *testing.T) {
 	w := setup(t)
-	w.clock = "1700000000.000000"
-	w.rdb.Set(w.ctx, w.keys.minute("28333333"), "x", 0)
+	w.store.clock = "1700000000.000000"
+	w.rdb.Set(w.ctx, w.store.keys.minute("28333333"), "x", 0)
 	if err := w.Node().Tally(w.ctx, []Tally{{Queue: "q", Complete: 1}}); err == nil || !strings.Contains(err.Error(), "_minute_28333333 is a string") {
 		t.Errorf("a minute of another type: %v", err)
 	}
-	if _, err := w.Minutes(w.ctx, "q", 1); err == nil {
+	if _, err := w.Fleet().Minutes(w.ctx, "q", 1); err == nil {
 		t.Error("a minute of another type can be read")
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Task is a task as it stood when it was read. Fields that the hash does not have are zero.
@@ -25,7 +28,7 @@ type Task struct {
 	Node string // the listener that holds or held it
 	PID  int    // its process
 	Run  int64  // how many times it was reserved; a part of its Claim
-	born string // see bornAt
+	Born string // see bornAt
 
 	Attempts    int // finished tries that count
 	MaxAttempts int // 0: not set, Unlimited: no bound
@@ -69,10 +72,6 @@ type Task struct {
 	state           string // from stateOf
 }
 
-// digestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
-// little memory.
-const digestPrefix = "sha256:"
-
 func fullDigest(text string) string {
 	if text == "" || strings.HasPrefix(text, digestPrefix) {
 		return text
@@ -90,7 +89,7 @@ func newTask(id string, hash map[string]string) *Task {
 	t := &Task{
 		ID: id, Queue: hash["queue"], Status: Status(hash["status"]),
 		Error: hash["error"], Reason: Reason(hash["reason"]), LastError: hash["last_error"],
-		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]), born: bornAt(hash["created"]),
+		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]), Born: bornAt(hash["created"]),
 		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
 		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),
@@ -104,9 +103,9 @@ func newTask(id string, hash map[string]string) *Task {
 	}
 	t.After = parseAfter(hash["after"])
 	if t.Status == Started {
-		t.born += startedAt(hash["started_at"])
+		t.Born += startedAt(hash["started_at"])
 	}
-	t.state = stateOf(hash["created"], hash["run"], t.Status, hash["updated"])
+	t.state = stateOf(hash["created"], hash["run"], string(t.Status), hash["updated"])
 	if t.Status.Finished() {
 		t.FinishedAt = t.Updated
 	}
@@ -127,30 +126,22 @@ func newTask(id string, hash map[string]string) *Task {
 	return t
 }
 
-// stateOf is the state of a task as altered in prelude.lua compares it, of the texts in its hash.
-func stateOf(created, run string, status Status, updated string) string {
-	if status == Reserved || status == Started {
-		updated = "" // progress moves it
-	}
-	return created + " " + run + " " + string(status) + " " + updated
-}
-
 // Task reads a task: ErrNoTask if there is none.
 func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
 	var size int64
-	if c.measures(math.MaxInt64) {
-		sizes, err := c.sizesOf(ctx, []string{id}, "parameters", "result")
+	if c.store.measures(math.MaxInt64) {
+		sizes, err := c.store.sizesOf(ctx, []string{id}, "parameters", "result")
 		if err != nil {
 			return nil, fmt.Errorf("read task %s: %w", id, err)
 		}
 		size = sizes[0] + sizes[1]
 	}
-	rdb, end := c.payloadReader(size)
+	rdb, end := c.store.payloadReader(size)
 	defer end()
-	hash, err := rdb.HGetAll(ctx, c.keys.task(id)).Result()
+	hash, err := rdb.HGetAll(ctx, c.store.keys.task(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read task %s: %w", id, err)
 	}
@@ -159,14 +150,14 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	}
 	for _, field := range []string{"parameters", "result"} {
 		if text, ok := hash[field]; ok {
-			if hash[field], err = c.companion(ctx, rdb, id, field, text); err != nil {
+			if hash[field], err = c.store.companion(ctx, rdb, id, field, text); err != nil {
 				return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
 			}
 		}
 	}
 	task := newTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		if task.Parameters, _, err = c.readPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
+		if task.Parameters, _, err = c.store.readPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
 			return nil, err
 		}
 	}
@@ -215,4 +206,91 @@ func (c *Client) wait(ctx context.Context, id string, read func(context.Context,
 			return task, err
 		} // else it was just retried by hand
 	}
+}
+
+// Summary reads a task without its parameters and result: ErrNoTask if there is none.
+func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	values, err := c.store.rdb.HMGet(ctx, c.store.keys.task(id), summaryFields...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read task %s: %w", id, err)
+	}
+	hash := hashOf(summaryFields, values)
+	if len(hash) == 0 {
+		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
+	}
+	return newTask(id, hash), nil
+}
+
+// summaries reads all of these tasks, without those that are gone.
+func (c *Client) summaries(ctx context.Context, ids []string) ([]*Task, error) {
+	tasks, _, _, err := c.Summaries(ctx, "", "", ids, 0)
+	return tasks, err
+}
+
+// summaryBlock is how many tasks are read at a time if their bytes are bounded: those of one with the longest texts are some 250 KB.
+const summaryBlock = 32
+
+// Summaries reads tasks without their parameters and results, up to the one with which they have this many bytes, 0 for any number.
+// It leaves out those that are gone or, if there is a status, have left it; queue and status are those of tasks whose hash, written
+// by hand, names none. passed is how many of the IDs it read, and size how many bytes they have.
+func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
+	block := max(1, len(ids))
+	if most > 0 {
+		block = summaryBlock
+	}
+	tasks = make([]*Task, 0, len(ids))
+	for some := range slices.Chunk(ids, block) {
+		cmds, err := pipelined(ctx, c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+			return p.HMGet(ctx, c.store.keys.task(id), summaryFields...)
+		})
+		if err != nil {
+			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)
+		}
+		for i, cmd := range cmds {
+			hash := hashOf(summaryFields, cmd.Val())
+			for name, text := range hash {
+				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
+					size += 5 * controls(text) // as JSON
+				}
+			}
+			if task := summary(some[i], hash, queue, status); task != nil {
+				tasks = append(tasks, task)
+			}
+			if passed++; most > 0 && size >= most {
+				return tasks, passed, size, nil
+			}
+		}
+	}
+	return tasks, passed, size, nil
+}
+
+// controls counts the control characters of a text.
+func controls(text string) (n int) {
+	for i := range len(text) {
+		if text[i] < ' ' {
+			n++
+		}
+	}
+	return n
+}
+
+// summary is a task of a queue's list; nil if it is gone or has left that status.
+func summary(id string, hash map[string]string, queue string, status Status) *Task {
+	if len(hash) == 0 {
+		return nil
+	}
+	task := newTask(id, hash)
+	if task.Queue == "" {
+		task.Queue = queue
+	}
+	if task.Status == "" {
+		task.Status = status // that of its list: the task was written by hand
+	}
+	if status != "" && task.Status != status {
+		return nil
+	}
+	return task
 }

@@ -22,17 +22,17 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 	c := f.client
 	var clock *redis.TimeCmd
 	var ticks *redis.ZSliceCmd
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := c.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		clock = p.Time(ctx)
-		ticks = p.ZRangeWithScores(ctx, c.keys.ticks(), 0, limit)
+		ticks = p.ZRangeWithScores(ctx, c.store.keys.ticks(), 0, limit)
 		return nil
 	})
 	if err != nil {
-		return Due{}, wrap("read ticks "+c.keys.ticks(), err)
+		return Due{}, wrap("read ticks "+c.store.keys.ticks(), err)
 	}
 	due := Due{Clock: clock.Val()}
-	if c.clock != "" {
-		due.Clock = parseSeconds(c.clock)
+	if c.store.clock != "" {
+		due.Clock = parseSeconds(c.store.clock)
 	}
 	var ids []string
 	for _, z := range ticks.Val() {
@@ -44,11 +44,9 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 		}
 		ids = append(ids, id)
 	}
-	if ids, err = c.scheduleBlock(ctx, ids); err != nil { // the others are due as well: the next call has them
-		return Due{}, err
-	}
-	due.Schedules, err = c.readSchedules(ctx, ids)
-	for _, id := range ids {
+	found, read, err := c.ReadSchedules(ctx, ids)
+	due.Schedules = found
+	for _, id := range ids[:read] { // the others are due as well: the next call reads them
 		if err == nil && !slices.ContainsFunc(due.Schedules, func(s *Schedule) bool { return s.ID == id }) {
 			_ = c.DeleteSchedule(ctx, id, "") // its hash was deleted by hand
 		}
@@ -74,7 +72,7 @@ const (
 // PostponeTick lets hosts look at a schedule that is due again after a while: this one cannot read it.
 func (f *Fleet) PostponeTick(ctx context.Context, s *Schedule, pause time.Duration) error {
 	c := f.client
-	_, err := c.eval(ctx, newCall("tick", c.keys.ticks(), c.clock, s.ID, s.revision, s.next, "later", 0, 0, "", pause.Seconds()))
+	_, err := c.store.eval(ctx, newCall("tick", c.store.keys.ticks(), c.store.clock, s.ID, s.revision, s.next, "later", 0, 0, "", pause.Seconds()))
 	return wrap("postpone schedule "+s.ID, err)
 }
 
@@ -90,7 +88,7 @@ type PassedTicks struct{ Skipped, Missed int }
 // Tick may follow. After an error nothing is known: read the schedule again.
 func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, passed PassedTicks, next time.Time) (TickEnd, error) {
 	c := f.client
-	args := []any{c.clock, s.ID, s.revision, s.next, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
+	args := []any{c.store.clock, s.ID, s.revision, s.next, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
 	if !fire.IsZero() {
 		spec := s.spec(TickID(s.ID, fire))
 		if err := spec.validate(); err != nil { // the hash was changed by hand
@@ -98,7 +96,7 @@ func (f *Fleet) Tick(ctx context.Context, s *Schedule, fire time.Time, passed Pa
 		}
 		args = spec.arguments(args, spec.ID, s.Queue, true)
 	}
-	reply, err := c.eval(ctx, newCall("tick", c.keys.ticks(), args...))
+	reply, err := c.store.eval(ctx, newCall("tick", c.store.keys.ticks(), args...))
 	if err != nil {
 		return "", wrap("fire schedule "+s.ID, err)
 	}

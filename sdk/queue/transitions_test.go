@@ -54,7 +54,7 @@ func TestLifeOfATask(t *testing.T) {
 			t.Errorf("deleted task: %v", err)
 		}
 		w.depth(t, "q", nil)
-		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.keys.index("q")).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.store.keys.index("q")).Result()); n != 0 {
 			t.Errorf("%d entries left in the index", n)
 		}
 	})
@@ -76,7 +76,7 @@ func TestEnqueueTwiceWritesOnce(t *testing.T) {
 			t.Errorf("the repeat wrote %q", got.Parameters)
 		}
 		w.depth(t, "q", map[Status]int64{Pending: 2})
-		w.rdb.Set(w.ctx, w.keys.task("key"), "", 0)
+		w.rdb.Set(w.ctx, w.store.keys.task("key"), "", 0)
 		for queue, specs := range map[string][]Spec{"other": {{Options: Options{ID: "same"}}}, "q": {{Options: Options{ID: "key"}}}} {
 			if got := must[[]Receipt](t)(w.Queue(queue).EnqueueMany(w.ctx, specs))[0]; !got.Existed || !got.Taken {
 				t.Errorf("what has the ID is the task: %+v", got)
@@ -97,7 +97,7 @@ func TestBytesThatAreNotText(t *testing.T) {
 			if got := w.task(t, id); !bytes.Equal(got.Parameters, value) {
 				t.Errorf("%s: parameters %q", name, got.Parameters)
 			}
-			hash := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.keys.task(id)).Result())
+			hash := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.store.keys.task(id)).Result())
 			for field, text := range hash {
 				if strings.ToValidUTF8(text, "") != text {
 					t.Errorf("%s: field %s is not UTF-8: %q", name, field, text)
@@ -124,7 +124,7 @@ func TestBytesThatAreNotText(t *testing.T) {
 			if err := w.Queue(queue).Delete(w.ctx, id); err != nil {
 				t.Error(err)
 			}
-			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task(id), w.keys.bytes(id)).Result()); n != 0 {
+			if n := must[int64](t)(w.rdb.Exists(w.ctx, w.store.keys.task(id), w.store.keys.bytes(id)).Result()); n != 0 {
 				t.Errorf("%s: %d keys left", name, n)
 			}
 		}
@@ -169,7 +169,7 @@ func TestSettleProvesTheHold(t *testing.T) {
 		if err := settle(node, got.Run, "late"); !errors.Is(err, ErrNoTask) {
 			t.Errorf("a deleted task: %v", err)
 		}
-		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.keys.task(id)).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.store.keys.task(id)).Result()); n != 0 {
 			t.Error("a late settle wrote a deleted task")
 		}
 	})
@@ -236,13 +236,13 @@ func TestReleaseGivesBackToTheFront(t *testing.T) {
 // What was deleted or has finished, by the hand of another client, is not due.
 func TestDueDropsWhatIsGone(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		cancelled := w.enqueue(t, "q", "", Options{Delay: time.Second})
 		deleted := w.enqueue(t, "q", "", Options{Delay: time.Second})
 		w.enqueue(t, "q", "", Options{Delay: time.Second})
-		w.rdb.HSet(w.ctx, w.keys.task(cancelled), "status", "failed")
-		w.rdb.Del(w.ctx, w.keys.task(deleted))
-		w.clock = "1700000001.000000"
+		w.rdb.HSet(w.ctx, w.store.keys.task(cancelled), "status", "failed")
+		w.rdb.Del(w.ctx, w.store.keys.task(deleted))
+		w.store.clock = "1700000001.000000"
 		if moved := must[int](t)(enqueueDue(w.ctx, w.Queue("q"))); moved != 1 {
 			t.Errorf("moved %d", moved)
 		}
@@ -252,7 +252,7 @@ func TestDueDropsWhatIsGone(t *testing.T) {
 
 func TestScheduleAndDue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		q := w.Queue("q")
 		soon := must[string](t)(q.Enqueue(w.ctx, nil, Options{Delay: 10 * time.Second}))
 		later := must[string](t)(q.Enqueue(w.ctx, nil, Options{At: time.Unix(1700000020, 500000000)}))
@@ -272,7 +272,7 @@ func TestScheduleAndDue(t *testing.T) {
 			clock string
 			moved int
 		}{{"1700000009.999999", 0}, {"1700000010.000000", 1}, {"1700000020.499999", 0}, {"1700000021.000000", 1}} {
-			w.clock = step.clock
+			w.store.clock = step.clock
 			if moved := must[int](t)(enqueueDue(w.ctx, q)); moved != step.moved {
 				t.Errorf("at %s moved %d, want %d", step.clock, moved, step.moved)
 			}
@@ -296,8 +296,8 @@ func TestInBlocks(t *testing.T) {
 		}
 		receipts := must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
 		// What was cancelled by hand or deleted is dropped, not moved.
-		w.rdb.HSet(w.ctx, w.keys.task(receipts[0].ID), "status", "failed")
-		w.rdb.Del(w.ctx, w.keys.task(receipts[1].ID))
+		w.rdb.HSet(w.ctx, w.store.keys.task(receipts[0].ID), "status", "failed")
+		w.rdb.Del(w.ctx, w.store.keys.task(receipts[1].ID))
 		w.at(1)
 		if moved := must[int](t)(enqueueDue(w.ctx, w.Queue("q"))); moved != len(specs)-2 {
 			t.Errorf("moved %d", moved)

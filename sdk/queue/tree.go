@@ -76,8 +76,8 @@ func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total 
 		ids   *redis.StringSliceCmd
 		count *redis.IntCmd
 	}
-	families, err := pipelined(ctx, &c.store, level, func(p redis.Pipeliner, node *TreeNode) family {
-		key := c.keys.children(node.ID)
+	families, err := pipelined(ctx, c.store, level, func(p redis.Pipeliner, node *TreeNode) family {
+		key := c.store.keys.children(node.ID)
 		return family{p.LRange(ctx, key, 0, int64(max(width, 1)-1)), p.LLen(ctx, key)}
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Client) readLevel(ctx context.Context, level []*TreeNode, width, total 
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	tasks, passed, size, err := c.someSummaries(ctx, "", "", ids, *bytes)
+	tasks, passed, size, err := c.Summaries(ctx, "", "", ids, *bytes)
 	if err != nil {
 		return nil, err
 	}

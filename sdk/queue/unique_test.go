@@ -72,7 +72,7 @@ func TestUniqueLives(t *testing.T) {
 		ttl    time.Duration
 	}{"settled": {Unique{}, uniqueLife}, "time": {Unique{For: 1500 * time.Millisecond}, 2 * time.Second}} {
 		w.enqueue(t, queue, "x", Options{Unique: &c.unique})
-		ttl := w.rdb.TTL(w.ctx, w.keys.unique(queue, c.unique.hash(queue, []byte("x")))).Val()
+		ttl := w.rdb.TTL(w.ctx, w.store.keys.unique(queue, c.unique.hash(queue, []byte("x")))).Val()
 		if ttl > c.ttl || ttl < c.ttl-time.Minute || ttl <= 0 {
 			t.Errorf("%s lives %s", queue, ttl)
 		}
@@ -146,7 +146,7 @@ func TestListOfAKey(t *testing.T) {
 		if got := list(ListOptions{Key: "order 7"}); len(got) != 1 {
 			t.Errorf("after deleting %v", got)
 		}
-		if n := w.rdb.ZCard(w.ctx, w.keys.keyed("q")).Val(); n != 2 {
+		if n := w.rdb.ZCard(w.ctx, w.store.keys.keyed("q")).Val(); n != 2 {
 			t.Errorf("%d entries of keys are left", n)
 		}
 	})

@@ -40,13 +40,13 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 		node, hold := w.held(t, "q")
 		var reads atomic.Int64
 		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
-			if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hget" && cmd.Args()[1] == w.keys.task(id) }) {
+			if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hget" && cmd.Args()[1] == w.store.keys.task(id) }) {
 				reads.Add(1)
 			}
 		}))
 		other := w.enqueue(t, "q", "", Options{}) // its waiter keeps the subscription
 		last, ended := w.waiting(t, other), w.waiting(t, id)
-		w.subscribed(t, w.keys.done(other))
+		w.subscribed(t, w.store.keys.done(other))
 		eventually(t, "the first look, and that when the subscription stands", func() bool { return reads.Load() == 2 })
 		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 		got := receive(t, "the end of Wait", ended)
@@ -54,7 +54,7 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 			t.Errorf("waited for %+v, %v", got.task, got.err)
 		}
 		eventually(t, "the end of its subscription", func() bool {
-			return must[map[string]int64](t)(w.rdb.PubSubNumSub(w.ctx, w.keys.done(id)).Result())[w.keys.done(id)] == 0
+			return must[map[string]int64](t)(w.rdb.PubSubNumSub(w.ctx, w.store.keys.done(id)).Result())[w.store.keys.done(id)] == 0
 		})
 		must[bool](t)(w.Queue("q").Cancel(w.ctx, other)) // announced behind it on the same connection
 		receive(t, "the end of the other Wait", last)
@@ -86,13 +86,13 @@ func TestWaitForWhatIsFinished(t *testing.T) {
 // Python settles without an announcement, and somebody may delete the hash by hand.
 func TestWaitLooksByItself(t *testing.T) {
 	w := setup(t)
-	w.poll = 50 * time.Millisecond
+	w.store.poll = 50 * time.Millisecond
 	settled, deleted := w.enqueue(t, "q", "", Options{}), w.enqueue(t, "q", "", Options{})
 	first, second := w.waiting(t, settled), w.waiting(t, deleted)
-	w.subscribed(t, w.keys.done(settled))
-	w.subscribed(t, w.keys.done(deleted))
-	w.rdb.HSet(w.ctx, w.keys.task(settled), "status", "complete", "result", "x")
-	w.rdb.Del(w.ctx, w.keys.task(deleted))
+	w.subscribed(t, w.store.keys.done(settled))
+	w.subscribed(t, w.store.keys.done(deleted))
+	w.rdb.HSet(w.ctx, w.store.keys.task(settled), "status", "complete", "result", "x")
+	w.rdb.Del(w.ctx, w.store.keys.task(deleted))
 	got := receive(t, "the end of Wait", first)
 	if got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("settled by Python: waited for %+v, %v", got.task, got.err)
@@ -106,10 +106,10 @@ func TestWaitEndsWithTheTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
 		ended := w.waiting(t, id)
-		w.subscribed(t, w.keys.done(id))
+		w.subscribed(t, w.store.keys.done(id))
 		_, err := w.rdb.TxPipelined(w.ctx, func(p redis.Pipeliner) error { // as the script does
-			p.Del(w.ctx, w.keys.task(id))
-			p.Publish(w.ctx, w.keys.done(id), "")
+			p.Del(w.ctx, w.store.keys.task(id))
+			p.Publish(w.ctx, w.store.keys.done(id), "")
 			return nil
 		})
 		if err != nil {
@@ -125,7 +125,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
 		node := w.node(t, "q")
-		w.rdb.Set(w.ctx, w.keys.waiters(), 1, 0)
+		w.rdb.Set(w.ctx, w.store.keys.waiters(), 1, 0)
 		for what, end := range map[string]func(id string) error{
 			"cancel": func(id string) error { _, err := q.Cancel(w.ctx, id); return err },
 			"settle": func(id string) error {
@@ -134,13 +134,13 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 				return errors.Join(append(errs, err)...)
 			},
 			"delete": func(id string) error {
-				return errors.Join(w.rdb.HSet(w.ctx, w.keys.task(id), "status", "failed").Err(), q.Delete(w.ctx, id))
+				return errors.Join(w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "failed").Err(), q.Delete(w.ctx, id))
 			},
 		} {
 			id := w.enqueue(t, "q", "", Options{})
-			done := w.rdb.Subscribe(w.ctx, w.keys.done(id))
+			done := w.rdb.Subscribe(w.ctx, w.store.keys.done(id))
 			messages := done.Channel()
-			w.subscribed(t, w.keys.done(id))
+			w.subscribed(t, w.store.keys.done(id))
 			if err := end(id); err != nil {
 				t.Fatal(what, err)
 			}
@@ -148,7 +148,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 				t.Errorf("%s: the message is %q, want nothing in it", what, message.Payload)
 			}
 			_ = done.Close()
-			w.rdb.Del(w.ctx, w.keys.pending("q"))
+			w.rdb.Del(w.ctx, w.store.keys.pending("q"))
 		}
 	})
 }
@@ -159,21 +159,21 @@ func TestNobodyWaitsNobodyHears(t *testing.T) {
 		first, second := w.enqueue(t, "q", "", Options{}), w.enqueue(t, "q", "", Options{})
 		node := w.node(t, "q")
 		held := w.reserveMany(t, node, "q", 2, true)
-		done := w.rdb.Subscribe(w.ctx, w.keys.done(first), w.keys.done(second))
+		done := w.rdb.Subscribe(w.ctx, w.store.keys.done(first), w.store.keys.done(second))
 		defer func() { _ = done.Close() }()
 		messages := done.Channel()
-		w.subscribed(t, w.keys.done(second))
+		w.subscribed(t, w.store.keys.done(second))
 		w.settle(t, node, "q", Settlement{Claim: held[0]})
 		ended := w.waiting(t, w.enqueue(t, "other", "", Options{}))
-		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.keys.waiters()).Val() == 1 })
+		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.store.keys.waiters()).Val() == 1 })
 		w.settle(t, node, "q", Settlement{Claim: held[1]})
-		if got := receive(t, "the second one's announcement", messages); got.Channel != w.keys.done(second) {
+		if got := receive(t, "the second one's announcement", messages); got.Channel != w.store.keys.done(second) {
 			t.Errorf("heard of %s, want only of %s", got.Channel, second)
 		}
-		if left := w.rdb.PTTL(w.ctx, w.keys.waiters()).Val(); left <= 0 || left > noteFor {
+		if left := w.rdb.PTTL(w.ctx, w.store.keys.waiters()).Val(); left <= 0 || left > noteFor {
 			t.Errorf("the note is kept for %s, want at most %s", left, noteFor)
 		}
-		must[bool](t)(w.Queue("other").Cancel(w.ctx, must[[]string](t)(w.rdb.LRange(w.ctx, w.keys.pending("other"), 0, 0).Result())[0]))
+		must[bool](t)(w.Queue("other").Cancel(w.ctx, must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending("other"), 0, 0).Result())[0]))
 		receive(t, "the end of Wait", ended)
 	})
 }
@@ -194,7 +194,7 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", Options{})
 		first, second := w.waiting(t, id), w.waiting(t, id)
-		w.subscribed(t, w.keys.done(id))
+		w.subscribed(t, w.store.keys.done(id))
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 
 func TestWaitTellsWhatIsWrong(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.keys.task("id"), "x", 0)
+		w.rdb.Set(w.ctx, w.store.keys.task("id"), "x", 0)
 		if got := receive(t, "the end of Wait", w.waiting(t, "id")); got.err == nil {
 			t.Errorf("a key of another type: waited for %+v", got.task)
 		}
@@ -226,8 +226,8 @@ func TestWaitOverARestart(t *testing.T) {
 	id := w.enqueue(t, "q", "", Options{})
 	node, hold := w.held(t, "q")
 	ended := w.waiting(t, id)
-	w.subscribed(t, w.keys.done(id))
-	eventually(t, "the waiter's note", func() bool { return w.rdb.Del(w.ctx, w.keys.waiters()).Val() == 1 })
+	w.subscribed(t, w.store.keys.done(id))
+	eventually(t, "the waiter's note", func() bool { return w.rdb.Del(w.ctx, w.store.keys.waiters()).Val() == 1 })
 	server.Kill()
 	server.Restart(t)                                                    // as one does that has lost the last second: the waiter notes again that it waits
 	w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")}) // perhaps before the waiter is back
@@ -242,8 +242,8 @@ func TestWaitLooksAgainSoon(t *testing.T) {
 	id := past.enqueue(t, "q", "", Options{})
 	node, hold := past.held(t, "q")
 	ended := w.waiting(t, id)
-	past.subscribed(t, w.keys.done(id))
-	proxy.CutReplies(3, w.keys.task(id))
+	past.subscribed(t, w.store.keys.done(id))
+	proxy.CutReplies(3, w.store.keys.task(id))
 	past.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 	got := receive(t, "the end of Wait", ended)
 	if got.err != nil || string(got.task.Result) != "x" || proxy.Cuts() != 3 {
@@ -258,7 +258,7 @@ func TestWaitOverABrokenConnection(t *testing.T) {
 	id := past.enqueue(t, "q", "", Options{})
 	node, hold := past.held(t, "q")
 	ended := w.waiting(t, id)
-	past.subscribed(t, w.keys.done(id))
+	past.subscribed(t, w.store.keys.done(id))
 	proxy.Refuse()
 	past.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
 	proxy.Pass()

@@ -21,7 +21,7 @@ type Watch struct {
 
 // Watch makes a watch of no queue; Run it, and Close it at the end.
 func (c *Client) Watch() *Watch {
-	return &Watch{client: c, pubsub: c.rdb.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
+	return &Watch{client: c, pubsub: c.store.rdb.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
 }
 
 // Add follows queues. An error means that Redis is away: it follows them when Redis is back.
@@ -29,7 +29,7 @@ func (w *Watch) Add(ctx context.Context, queues ...string) error {
 	channels := make([]string, len(queues))
 	w.mu.Lock()
 	for i, queue := range queues {
-		channels[i] = w.client.keys.channel(queue)
+		channels[i] = w.client.store.keys.channel(queue)
 		w.queues[channels[i]] = queue
 	}
 	w.mu.Unlock()
@@ -38,7 +38,7 @@ func (w *Watch) Add(ctx context.Context, queues ...string) error {
 
 // Remove stops following a queue.
 func (w *Watch) Remove(ctx context.Context, queue string) error {
-	channel := w.client.keys.channel(queue)
+	channel := w.client.store.keys.channel(queue)
 	w.mu.Lock()
 	delete(w.queues, channel)
 	w.mu.Unlock()
@@ -48,13 +48,13 @@ func (w *Watch) Remove(ctx context.Context, queue string) error {
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
 // must not block. An error means the same as Add's.
 func (w *Watch) Control(ctx context.Context, notice func()) error {
-	return w.notice(ctx, w.client.keys.control(), notice)
+	return w.notice(ctx, w.client.store.keys.control(), notice)
 }
 
 // Ended follows the ends of tasks that others wait for: notice is called when there may be some for Fleet.Advance, and must not
 // block. An error means the same as Add's.
 func (w *Watch) Ended(ctx context.Context, notice func()) error {
-	return w.notice(ctx, w.client.keys.ended(), notice)
+	return w.notice(ctx, w.client.store.keys.ended(), notice)
 }
 
 func (w *Watch) notice(ctx context.Context, channel string, notice func()) error {

@@ -68,7 +68,7 @@ func TestWatch(t *testing.T) {
 // Each kind of transition that makes work announces it.
 func TestWhatWakes(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.clock = "1700000000.000000"
+		w.store.clock = "1700000000.000000"
 		watch, wakes := w.watch(t)
 		if err := errors.Join(watch.Add(w.ctx, "q"), watch.Add(w.ctx, "end")); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestWhatWakes(t *testing.T) {
 		w.enqueue(t, "q", "", Options{Delay: 30e9}) // later than the first: nothing changes
 		w.enqueue(t, "q", "", Options{Delay: 10e9})
 		woken(t, "an earlier scheduled task", wakes, "q")
-		w.clock = "1700000015.000000"
+		w.store.clock = "1700000015.000000"
 		must[int](t)(enqueueDue(w.ctx, q))
 		woken(t, "a due task", wakes, "q")
 		must[int](t)(enqueueDue(w.ctx, q)) // none is due

@@ -99,7 +99,7 @@ func (c *Client) workOn(ctx context.Context, task *Task, cancels *cancels, handl
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
 			return err
 		}
-		now, err := c.now(ctx)
+		now, err := c.store.now(ctx)
 		left = task.Deadline.Sub(now)
 		return err
 	})
@@ -208,7 +208,7 @@ type cancels struct {
 
 // watch calls stop when the task has a cancel mark, until ctx ends. It looks at once, when told to, and every third of a lease.
 func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
-	ticker := time.NewTicker(c.node.client.config.Lease / 3)
+	ticker := time.NewTicker(c.node.Lease() / 3)
 	defer ticker.Stop()
 	for {
 		if marked, _, err := c.node.Marks(ctx, []string{id}); err == nil && len(marked) > 0 {

@@ -71,7 +71,7 @@ func TestWork(t *testing.T) {
 		if stats.Listeners != 0 || stats.Depth[Complete] != 1 || stats.Depth[Failed] != 2 {
 			t.Errorf("left behind %+v", stats)
 		}
-		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.keys.nodes()).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.store.keys.nodes()).Result()); n != 0 {
 			t.Errorf("%d leases left", n)
 		}
 	})
@@ -125,7 +125,7 @@ func TestWorkEndsWithAnyCause(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(w.ctx)
 		errs := make(chan error, 1)
 		go func() { errs <- w.Work(ctx, "q", nil) }()
-		w.subscribed(t, w.keys.channel("q"))
+		w.subscribed(t, w.store.keys.channel("q"))
 		cancel(errors.New("interrupt signal received"))
 		if err := receive(t, "the end of Work", errs); err != nil {
 			t.Errorf("ended with %v", err)
@@ -141,8 +141,8 @@ func TestWorkTellsWhatIsWrong(t *testing.T) {
 		if err := w.Work(w.ctx, "no queue", nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("a queue that cannot be: %v", err)
 		}
-		w.rdb.Set(w.ctx, w.keys.pending("q"), "x", 0)
-		if err := w.Work(w.ctx, "q", nil); err == nil || !strings.Contains(err.Error(), w.keys.pending("q")) {
+		w.rdb.Set(w.ctx, w.store.keys.pending("q"), "x", 0)
+		if err := w.Work(w.ctx, "q", nil); err == nil || !strings.Contains(err.Error(), w.store.keys.pending("q")) {
 			t.Errorf("a key of another type: %v", err)
 		}
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
@@ -162,10 +162,10 @@ func TestWorkTellsThatRedisIsAwayAtTheStart(t *testing.T) {
 // By hand with redis-cli, with as few fields as there can be, or a wrong one.
 func TestWorkRunsTasksByHand(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.HSet(w.ctx, w.keys.task("bare"), "parameters", "1")
-		w.rdb.HSet(w.ctx, w.keys.task("moved"), "parameters", "2", "queue", "elsewhere", "run", "many")
-		w.rdb.HSet(w.ctx, w.keys.task("put-back"), "parameters", "3", "queue", "q", "pid", "1", "node", "gone_1")
-		w.rdb.LPush(w.ctx, w.keys.pending("q"), "bare", "moved", "put-back")
+		w.rdb.HSet(w.ctx, w.store.keys.task("bare"), "parameters", "1")
+		w.rdb.HSet(w.ctx, w.store.keys.task("moved"), "parameters", "2", "queue", "elsewhere", "run", "many")
+		w.rdb.HSet(w.ctx, w.store.keys.task("put-back"), "parameters", "3", "queue", "q", "pid", "1", "node", "gone_1")
+		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "bare", "moved", "put-back")
 		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) { return task.Parameters, nil })
 		for i, id := range []string{"bare", "moved", "put-back"} {
 			task := w.finished(t, id)
@@ -212,14 +212,14 @@ func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.config.Lease = time.Minute // so that no renewal comes between
 		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) { return task.Parameters, nil })
-		w.subscribed(t, w.keys.channel("q"))
+		w.subscribed(t, w.store.keys.channel("q"))
 		var first string
 		eventually(t, "the first renewal", func() bool {
 			nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
 			first = nodes[0].ID
 			return len(nodes[0].About) > 0
 		})
-		w.rdb.ZRem(w.ctx, w.keys.nodes(), first)
+		w.rdb.ZRem(w.ctx, w.store.keys.nodes(), first)
 		task := w.finished(t, w.enqueue(t, "q", "x", Options{}))
 		if string(task.Result) != "x" || task.Node == first || task.Run != 1 {
 			t.Errorf("%+v", task)
@@ -231,14 +231,14 @@ func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
 func (w *world) reclaim(t testing.TB, queue string, task *Task) {
 	t.Helper()
 	_, err := w.rdb.TxPipelined(w.ctx, func(p redis.Pipeliner) error {
-		p.ZRem(w.ctx, w.keys.nodes(), task.Node)
-		p.SRem(w.ctx, w.keys.listeners(queue), task.Node)
-		p.ZIncrBy(w.ctx, w.keys.queues(), -1, queue)
-		p.LRem(w.ctx, w.keys.reserved(queue, task.Node), 1, task.ID)
-		p.SRem(w.ctx, w.keys.started(queue), fmt.Sprintf("%s %d %s", task.Node, os.Getpid(), task.ID))
-		p.HSet(w.ctx, w.keys.task(task.ID), "status", "pending")
-		p.HDel(w.ctx, w.keys.task(task.ID), "node", "pid")
-		p.RPush(w.ctx, w.keys.pending(queue), task.ID)
+		p.ZRem(w.ctx, w.store.keys.nodes(), task.Node)
+		p.SRem(w.ctx, w.store.keys.listeners(queue), task.Node)
+		p.ZIncrBy(w.ctx, w.store.keys.queues(), -1, queue)
+		p.LRem(w.ctx, w.store.keys.reserved(queue, task.Node), 1, task.ID)
+		p.SRem(w.ctx, w.store.keys.started(queue), fmt.Sprintf("%s %d %s", task.Node, os.Getpid(), task.ID))
+		p.HSet(w.ctx, w.store.keys.task(task.ID), "status", "pending")
+		p.HDel(w.ctx, w.store.keys.task(task.ID), "node", "pid")
+		p.RPush(w.ctx, w.store.keys.pending(queue), task.ID)
 		return nil
 	})
 	if err != nil {

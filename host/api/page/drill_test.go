@@ -188,7 +188,7 @@ func TestTroubleOfOneTenant(t *testing.T) {
 	}
 	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 8 })
 	w.eventually(t, "the failures are counted", func() (bool, error) {
-		minutes, err := w.Minutes(w.ctx, "mail", 5)
+		minutes, err := w.Fleet().Minutes(w.ctx, "mail", 5)
 		sum := int64(0)
 		for _, m := range minutes {
 			sum += m.Failed
