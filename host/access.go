@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
@@ -17,7 +20,7 @@ import (
 // tenantAccess is a session's way to its tenant in Redis, which its parts and tasks share.
 type tenantAccess struct {
 	client  *queue.Client
-	node    *queue.Node
+	node    *listen.Node
 	catalog catalog
 	queues  *knownQueues
 	// calls are what calls of handlers send, results what they read and keep until the end of their task.
@@ -75,7 +78,7 @@ func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name stri
 	if q.admits(name) {
 		return nil
 	}
-	exists, err := client.HasQueue(ctx, name) // the poll has seen only some, or did before somebody made it
+	exists, err := manage.New(client).HasQueue(ctx, name) // the poll has seen only some, or did before somebody made it
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)

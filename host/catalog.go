@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -61,7 +63,7 @@ func (c catalog) refused(report func(tenant, plugin string)) {
 }
 
 // quarantined reports whether the version that serves a queue here is quarantined.
-func (c catalog) quarantined(name string, quarantines []queue.Quarantine) bool {
+func (c catalog) quarantined(name string, quarantines []listen.Quarantine) bool {
 	if len(quarantines) == 0 {
 		return false
 	}
@@ -70,7 +72,7 @@ func (c catalog) quarantined(name string, quarantines []queue.Quarantine) bool {
 		return false
 	}
 	defer version.Release()
-	return slices.ContainsFunc(quarantines, func(q queue.Quarantine) bool {
+	return slices.ContainsFunc(quarantines, func(q listen.Quarantine) bool {
 		return q.Plugin == version.Name && q.Digest == version.Digest
 	})
 }

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -29,9 +32,9 @@ QUERN_HANDLER int32_t handle(void) {
 	begun := time.Now()
 	task := n.wait(n.enqueue("saving", ""))
 	const burst, rate = 8 << 20, 1 << 20
-	most := int64(burst+rate*time.Since(begun).Seconds())/queue.MaxCheckpoint + 1
-	kept, err := n.client.Checkpoint(n.ctx, task.ID)
-	if err != nil || len(kept) != queue.MaxCheckpoint || task.Failure().Reason != queue.ReasonTimeout {
+	most := int64(burst+rate*time.Since(begun).Seconds())/listen.MaxCheckpoint + 1
+	kept, err := manage.New(n.client).Checkpoint(n.ctx, task.ID)
+	if err != nil || len(kept) != listen.MaxCheckpoint || task.Failure().Reason != queue.ReasonTimeout {
 		t.Fatalf("%d bytes, %v: %+v", len(kept), err, task.Failure())
 	}
 	saved := int64(binary.LittleEndian.Uint32(kept))

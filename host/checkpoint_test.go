@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/worker"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -12,9 +15,9 @@ import (
 
 // handTo lets a worker in Go take the next task, keep a checkpoint (nil: none), and do with it what end
 // does; it has left then.
-func (n *node) handTo(queueName string, kept []byte, end func(*queue.Processor) error) {
+func (n *node) handTo(queueName string, kept []byte, end func(*worker.Processor) error) {
 	n.t.Helper()
-	listener, err := n.client.Listener(n.ctx, queueName)
+	listener, err := worker.NewListener(n.ctx, n.client, queueName)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -22,7 +25,7 @@ func (n *node) handTo(queueName string, kept []byte, end func(*queue.Processor) 
 	if err != nil || task == nil {
 		n.t.Fatalf("reserved %v, %v", task, err)
 	}
-	p := n.client.Processor(task)
+	p := worker.NewProcessor(n.client, task)
 	_, err = p.Start(n.ctx, 0)
 	if err == nil && kept != nil {
 		err = p.Checkpoint(n.ctx, kept)
@@ -43,25 +46,25 @@ func (n *node) handTo(queueName string, kept []byte, end func(*queue.Processor) 
 func TestPluginGetsTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	again := queue.Retry{MaxAttempts: 2, Min: time.Millisecond, Max: time.Millisecond}
-	every := make([]byte, queue.MaxCheckpoint)
+	every := make([]byte, listen.MaxCheckpoint)
 	for i := range every {
 		every[i] = byte(i)
 	}
 	for name, test := range map[string]struct {
 		kept []byte
-		end  func(n *node) func(*queue.Processor) error
+		end  func(n *node) func(*worker.Processor) error
 	}{
-		"Rescheduled": {[]byte("step 3"), func(n *node) func(*queue.Processor) error {
-			return func(p *queue.Processor) error { return p.Reschedule(n.ctx, 0, "later") }
+		"Rescheduled": {[]byte("step 3"), func(n *node) func(*worker.Processor) error {
+			return func(p *worker.Processor) error { return p.Reschedule(n.ctx, 0, "later") }
 		}},
-		"Retried": {every, func(n *node) func(*queue.Processor) error {
-			return func(p *queue.Processor) error { return p.Retry(n.ctx, queue.Failure{Message: "broken"}, again) }
+		"Retried": {every, func(n *node) func(*worker.Processor) error {
+			return func(p *worker.Processor) error { return p.Retry(n.ctx, queue.Failure{Message: "broken"}, again) }
 		}},
-		"Released": {[]byte("\xff\x00"), func(n *node) func(*queue.Processor) error {
-			return func(p *queue.Processor) error { return p.Release(n.ctx) }
+		"Released": {[]byte("\xff\x00"), func(n *node) func(*worker.Processor) error {
+			return func(p *worker.Processor) error { return p.Release(n.ctx) }
 		}},
-		"NothingKept": {nil, func(n *node) func(*queue.Processor) error {
-			return func(p *queue.Processor) error { return p.Release(n.ctx) }
+		"NothingKept": {nil, func(n *node) func(*worker.Processor) error {
+			return func(p *worker.Processor) error { return p.Release(n.ctx) }
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +99,7 @@ func TestPluginGetsTheCheckpointOfADeadListener(t *testing.T) {
 	id := n.enqueue("cat", "/checkpoint")
 	n.deadNode("cat", 1, 0)
 	task := n.task(id)
-	dead := n.clientWith(time.Second).Processor(task)
+	dead := worker.NewProcessor(n.clientWith(time.Second), task)
 	if err := dead.Checkpoint(n.ctx, []byte("half-way")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +117,7 @@ func TestCheckpointIsFetchedThroughAnOutage(t *testing.T) {
 	proxy := queuetest.NewProxy(t, server)
 	n := start(t, settings{idle: true, server: server, proxy: proxy, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	id := n.enqueue("echo", "x")
-	n.handTo("echo", []byte("kept"), func(p *queue.Processor) error { return p.Release(n.ctx) })
+	n.handTo("echo", []byte("kept"), func(p *worker.Processor) error { return p.Release(n.ctx) })
 	proxy.CutReplies(2, "checkpoint")
 	n.run()
 	if task := n.wait(id); task.Status != queue.Complete || task.Run != 2 || task.Attempts != 1 {
@@ -135,13 +138,13 @@ func TestFetch(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{idle: true})
 	id := n.enqueue("q", "x")
-	n.handTo("q", []byte("kept"), func(p *queue.Processor) error { return p.Release(n.ctx) })
+	n.handTo("q", []byte("kept"), func(p *worker.Processor) error { return p.Release(n.ctx) })
 	for _, test := range []struct {
 		id                  string
 		checkpointed, large bool
 		want                string
 	}{{id, false, false, ""}, {id, true, false, "kept"}, {id, true, true, "kept"}, {"gone", true, false, ""}} {
-		task := &task{Reservation: queue.Reservation{ID: test.id, Parameters: []byte("x"), Size: 1, Checkpointed: test.checkpointed, Large: test.large}}
+		task := &task{Reservation: listen.Reservation{ID: test.id, Parameters: []byte("x"), Size: 1, Checkpointed: test.checkpointed, Large: test.large}}
 		input, kept, err := fetch(n.ctx, n.client, task)
 		if err != nil || string(input) != "x" || string(kept) != test.want {
 			t.Errorf("%+v: %q, %q, %v", test, input, kept, err)

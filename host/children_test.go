@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -145,7 +147,7 @@ func TestChildrenAreBounded(t *testing.T) {
 			}
 			n.count("born", queue.Pending, tt.born)
 			want := strings.ReplaceAll(tt.line, "%s", tenant)
-			lines, err := n.client.Log(n.ctx, task.ID, 0)
+			lines, err := manage.New(n.client).Log(n.ctx, task.ID, 0)
 			if err != nil || want != "" && (len(lines) != 1 || !strings.Contains(lines[0].Text, want)) {
 				t.Errorf("log %+v, %v, want %s", lines, err, want)
 			}
@@ -180,7 +182,7 @@ func TestChildrenRefused(t *testing.T) {
 		if tt.want != "" && string(task.Result) != tt.want || tt.want == "" && len(task.Result) != 36 {
 			t.Errorf("%s: %q, want %s: %+v", name, task.Result, tt.want, task.Failure())
 		}
-		lines, err := n.client.Log(n.ctx, task.ID, 0)
+		lines, err := manage.New(n.client).Log(n.ctx, task.ID, 0)
 		if err != nil || tt.line != "" && (len(lines) != 1 || !strings.Contains(lines[0].Text, tt.line)) {
 			t.Errorf("%s: log %+v, %v, want %s", name, lines, err, tt.line)
 		}

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -45,7 +48,7 @@ func TestClocksAreApart(t *testing.T) {
 					t.Errorf("task is %s (%s) after run %d, begun after %s, want %s", task.Status, task.Reason, task.Run, waited, waits)
 				}
 			}
-			history, err := a.client.History(a.ctx, a.wait(retried))
+			history, err := manage.New(a.client).History(a.ctx, a.wait(retried))
 			if err != nil || len(history) != 2 || history[1].Started.Sub(history[0].Ended) < 500*time.Millisecond {
 				t.Errorf("history %+v, %v", history, err)
 			}
@@ -71,7 +74,7 @@ func TestDeadHostWhenTheClockIsSetBack(t *testing.T) {
 		idle: true,
 	}
 	a := start(t, common)
-	dead := a.clientWith(time.Second).Node()
+	dead := listen.New(a.clientWith(time.Second))
 	if err := errors.Join(dead.Join(a.ctx), dead.Register(a.ctx, "echo")); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +82,7 @@ func TestDeadHostWhenTheClockIsSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := a.enqueue("echo", "x")
-	if batch := dead.Reserve(a.ctx, []queue.ReserveRequest{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
+	if batch := dead.Reserve(a.ctx, []listen.ReserveRequest{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
 		t.Fatalf("%+v", batch)
 	}
 	duty := a.tenant + "_duty_reclaim" // of one that died with it
@@ -112,7 +115,7 @@ func TestClockIsSetForwardBeforeTheFirstLook(t *testing.T) {
 	t.Parallel()
 	server, clock := queuetest.StartAhead(t, 0)
 	n := start(t, settings{server: server, lease: 3 * time.Second, guests: map[string][]byte{"echo": runtimetest.Echo(t)}, idle: true})
-	live := n.clientWith(time.Minute).Node()
+	live := listen.New(n.clientWith(time.Minute))
 	if err := live.Join(n.ctx); err != nil {
 		t.Fatal(err)
 	}

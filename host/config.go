@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
@@ -82,7 +84,7 @@ func (c Config) withDefaults() Config {
 	c.Guests = cmp.Or(c.Guests, goruntime.GOMAXPROCS(0))
 	c.Grace = cmp.Or(c.Grace, 30*time.Second)
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
-	c.MaxCrashes = cmp.Or(c.MaxCrashes, queue.DefaultMaxCrashes)
+	c.MaxCrashes = cmp.Or(c.MaxCrashes, listen.DefaultMaxCrashes)
 	c.MaxQueues = cmp.Or(c.MaxQueues, 1000)
 	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
 	c.KeepTasks = cmp.Or(c.KeepTasks, 100_000)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
@@ -153,7 +155,7 @@ func (f *benchFleet) drain(count int, parameters string) map[string]float64 {
 	for i, name := range f.queues {
 		f.eventually("drained", func() bool {
 			var err error
-			counts[i], err = f.client.Queue(name).Count(f.ctx, queue.Complete)
+			counts[i], err = manage.New(f.client).Queue(name).Count(f.ctx, queue.Complete)
 			return err == nil && counts[i] >= int64(each)
 		})
 	}
@@ -189,7 +191,7 @@ func (f *benchFleet) completed(name string) (tasks []*queue.Task) {
 	f.b.Helper()
 	q := f.client.Queue(name)
 	for {
-		page, err := q.List(f.ctx, queue.ListOptions{Status: queue.Complete, Offset: len(tasks), Limit: 1000})
+		page, err := manage.QueueOf(q).List(f.ctx, manage.ListOptions{Status: queue.Complete, Offset: len(tasks), Limit: 1000})
 		if err != nil {
 			f.b.Fatal(err)
 		}
@@ -198,7 +200,7 @@ func (f *benchFleet) completed(name string) (tasks []*queue.Task) {
 			break
 		}
 	}
-	if _, err := q.Purge(f.ctx, queue.PurgeOptions{Everything: true}); err != nil {
+	if _, err := manage.QueueOf(q).Purge(f.ctx, manage.PurgeOptions{Everything: true}); err != nil {
 		f.b.Fatal(err)
 	}
 	return tasks

@@ -4,10 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // dispatcher carries out what the scheduler plans: it starts tasks, gives tasks back, and has sources reserve.
@@ -21,7 +22,7 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 	due := make(chan struct{}, 1)
 	return &dispatcher{due: due, scheduler: schedule.New(schedule.Config{
 		Slots: config.Concurrency, Guests: config.Guests, Memory: config.Memory, Account: config.Account, Logger: config.Logger,
-		MaxReserve: queue.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { poke(due) },
+		MaxReserve: listen.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { poke(due) },
 		Acquire: func(at schedule.Queue) *schedule.Version {
 			v := directory.Acquire(at.Tenant, at.Name)
 			if v == nil {

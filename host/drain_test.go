@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -41,7 +44,7 @@ func TestDrainLetsTasksEnd(t *testing.T) {
 	n.terminate()
 	n.eventually("draining is told", func() bool { return n.Ready() != nil && n.Ready().Error() == "draining" })
 	n.eventually("draining is published", func() bool {
-		nodes, err := n.client.Fleet().Nodes(n.ctx)
+		nodes, err := listen.NewFleet(n.client).Nodes(n.ctx)
 		return err == nil && len(nodes) == 1 && nodes[0].About["draining"] == "true"
 	})
 	if err := n.end(); err != nil {
@@ -86,7 +89,7 @@ func TestDrainGivesBack(t *testing.T) {
 	if got := n.metric("quern_slots_in_use"); got != 0 {
 		t.Errorf("%v slots are in use after the end", got)
 	}
-	if lines, err := n.client.Log(n.ctx, loops[0], 0); err != nil || len(lines) != 1 || lines[0].Text != "ready" {
+	if lines, err := manage.New(n.client).Log(n.ctx, loops[0], 0); err != nil || len(lines) != 1 || lines[0].Text != "ready" {
 		t.Errorf("log of a task that was given back: %v, %v", lines, err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -16,7 +18,7 @@ func fleet(t *testing.T, config Config) (n *node, server *queuetest.Server, sess
 	t.Helper()
 	server = queuetest.Start(t)
 	n = start(t, settings{server: server, idle: true, Config: config})
-	if err := n.client.Prepare(n.ctx); err != nil {
+	if err := listen.Prepare(n.ctx, n.client); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 {
@@ -63,7 +65,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	other.settledAs(2, "sleep")
 	for _, host := range []*node{n, other} {
 		host.eventually("what it serves is published", func() bool {
-			nodes, err := n.client.Fleet().Nodes(n.ctx)
+			nodes, err := listen.NewFleet(n.client).Nodes(n.ctx)
 			if err != nil || len(nodes) != 2 {
 				return false
 			}
@@ -93,7 +95,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	if looks := calls["hexists"]; looks == 0 || looks > 200 {
 		t.Errorf("%d looks after 500 messages", looks)
 	}
-	if err := n.client.Fleet().Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
+	if err := listen.NewFleet(n.client).Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
 		t.Fatal(err)
 	}
 	n.eventually("one host drains", func() bool { return n.tenants[n.tenant].isDraining() != other.tenants[n.tenant].isDraining() })
@@ -116,14 +118,14 @@ func TestUnleasedListenerIsFound(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{lease: time.Second, guests: map[string][]byte{"echo": runtimetest.Echo(t)}, idle: true})
 	id := n.enqueue("echo", "")
-	gone := n.client.Node()
+	gone := listen.New(n.client)
 	if err := gone.Join(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := gone.Register(n.ctx, "echo"); err != nil {
 		t.Fatal(err)
 	}
-	if batch := gone.Reserve(n.ctx, []queue.ReserveRequest{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
+	if batch := gone.Reserve(n.ctx, []listen.ReserveRequest{{Queue: "echo", Count: 1, Start: true}})[0]; len(batch.Tasks) != 1 {
 		t.Fatalf("%+v", batch)
 	}
 	n.rdb.ZRem(n.ctx, n.tenant+"_nodes", gone.ID())

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime"
@@ -133,7 +135,7 @@ func benchmarkGrant(b *testing.B, modules int) {
 	cache := &counting{Engine: engine}
 	version, listener := schedule.Version{Code: noCode{}, Plugin: schedule.Plugin{Name: "p"}, Memory: 96 << 20}, noListener{}
 	scheduler := schedule.New(schedule.Config{
-		Slots: 8, Guests: 2, Memory: 16 * 96 << 20, Account: account.New(0), MaxReserve: queue.MaxReserve, MaxSettle: batchTasks,
+		Slots: 8, Guests: 2, Memory: 16 * 96 << 20, Account: account.New(0), MaxReserve: listen.MaxReserve, MaxSettle: batchTasks,
 		Acquire: func(schedule.Queue) *schedule.Version { return &version }, Running: func(int) {}, Wake: func() {},
 	})
 	scheduler.Serve(schedule.Queue{Tenant: "t", Name: "q0"}, listener)

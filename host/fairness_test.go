@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -30,7 +32,7 @@ func TestOneTaskBesideABacklog(t *testing.T) {
 			b := n.wait(n.enqueue("b", "50"))
 			started := 0
 			for _, status := range []queue.Status{queue.Started, queue.Complete} {
-				tasks, err := n.client.Queue("a").List(n.ctx, queue.ListOptions{Status: status, Limit: 1000})
+				tasks, err := manage.New(n.client).Queue("a").List(n.ctx, manage.ListOptions{Status: status, Limit: 1000})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -60,7 +62,7 @@ func TestTwoHostsMoveWhatIsDue(t *testing.T) {
 		ids[i] = receipt.ID
 	}
 	one.eventually("all have been due", func() bool {
-		if _, err := one.client.Fleet().EnqueueDue(one.ctx, "empty"); err != nil {
+		if _, err := listen.NewFleet(one.client).EnqueueDue(one.ctx, "empty"); err != nil {
 			t.Fatal(err)
 		}
 		return one.stats("empty").Depth[queue.Scheduled] == 0

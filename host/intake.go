@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
@@ -79,7 +81,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
-	requests := make([]queue.ReserveRequest, len(allocations))
+	requests := make([]listen.ReserveRequest, len(allocations))
 	for i, a := range allocations {
 		requests[i] = in.request(a)
 	}
@@ -98,14 +100,14 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 }
 
 // request is the reserve of an allocation. Its tasks start at once.
-func (in *intake) request(a *schedule.Allocation) queue.ReserveRequest {
+func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	version := versionOf(a)
 	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
 	maxAge, _ := in.access.catalog.expiry(a.Queue.Name)
-	return queue.ReserveRequest{
+	return listen.ReserveRequest{
 		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest, Version: plugin.Version,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
-		FailurePolicy: queue.FailurePolicy{
+		FailurePolicy: listen.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
 		},
 	}
@@ -127,13 +129,13 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 		released, err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
-		in.accept(ctx, a, queue.ReserveReply{Err: err})
+		in.accept(ctx, a, listen.ReserveReply{Err: err})
 		return
 	}
-	var reply queue.ReserveReply
+	var reply listen.ReserveReply
 	ids = ids[over:]
 	slices.Reverse(ids)
-	for part := range slices.Chunk(ids, queue.MaxClaims) {
+	for part := range slices.Chunk(ids, listen.MaxClaims) {
 		tasks := reply.Tasks
 		reply = in.access.node.Adopt(bounded, in.request(a), part)
 		if reply.Tasks = append(tasks, reply.Tasks...); reply.Err != nil {
@@ -150,7 +152,7 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 }
 
 // accept begins the tasks of a reply and frees the rest of the allocation.
-func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply queue.ReserveReply) {
+func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply listen.ReserveReply) {
 	tasks, now, version := make([]schedule.Task, len(reply.Tasks)), time.Now(), versionOf(a)
 	var counts *metrics.Tasks
 	if len(tasks) > 0 {
@@ -196,7 +198,7 @@ func (in *intake) start(ctx context.Context, t schedule.Task) {
 }
 
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
-func (in *intake) noteQuarantine(request *queue.ReserveRequest, quarantined bool) {
+func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined bool) {
 	switch before := in.quarantined[request.Queue]; {
 	case quarantined && before != request.Digest:
 		in.quarantined[request.Queue] = request.Digest
@@ -257,12 +259,12 @@ func (in *intake) sweep(ctx context.Context, queues []string) {
 
 // release gives back tasks that the host does not know, the newest first, and returns how many it had.
 func (in *intake) release(ctx context.Context, name string, ids []string) (released int, err error) {
-	for part := range slices.Chunk(ids, queue.MaxClaims) {
-		reply := in.access.node.Adopt(ctx, queue.ReserveRequest{Queue: name}, part)
+	for part := range slices.Chunk(ids, listen.MaxClaims) {
+		reply := in.access.node.Adopt(ctx, listen.ReserveRequest{Queue: name}, part)
 		if reply.Err != nil {
 			return released, reply.Err
 		}
-		claims := make([]queue.Claim, len(reply.Tasks))
+		claims := make([]listen.Claim, len(reply.Tasks))
 		for i, reservation := range reply.Tasks {
 			claims[i] = reservation.Claim()
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -44,7 +46,7 @@ func (n *two) serves(tenant string) {
 
 func (n *two) listenerOf(tenant string) string {
 	n.t.Helper()
-	nodes, err := n.clientOf(tenant).Fleet().Nodes(n.ctx)
+	nodes, err := listen.NewFleet(n.clientOf(tenant)).Nodes(n.ctx)
 	if err != nil || len(nodes) != 1 {
 		n.t.Fatalf("listeners of %s: %v, %v", tenant, nodes, err)
 	}
@@ -171,7 +173,7 @@ func (n *two) refuse(tenant string) {
 // drain drains the host for a tenant.
 func (n *two) drain(tenant string) {
 	n.t.Helper()
-	if err := n.clientOf(tenant).Fleet().Drain(n.ctx, n.listenerOf(tenant)); err != nil {
+	if err := listen.NewFleet(n.clientOf(tenant)).Drain(n.ctx, n.listenerOf(tenant)); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -272,7 +274,7 @@ func TestDrainOneTenant(t *testing.T) {
 	n.drain(n.other)
 	n.eventually("it is drained", func() bool { return n.log.has("draining: taking no more", "tenant="+n.other) })
 	late := enqueue("0")
-	if nodes, err := n.client.Fleet().Nodes(n.ctx); err != nil || len(nodes) != 1 || nodes[0].Draining {
+	if nodes, err := listen.NewFleet(n.client).Nodes(n.ctx); err != nil || len(nodes) != 1 || nodes[0].Draining {
 		t.Errorf("the other listener: %+v, %v", nodes, err)
 	}
 	n.serves(n.tenant)
@@ -290,7 +292,7 @@ func TestDrainOneTenant(t *testing.T) {
 	if n.shows("quern_tenant_up", n.other) || !n.shows("quern_tenant_up", n.tenant) {
 		t.Error("quern_tenant_up tells of a drained tenant, or not of the other one")
 	}
-	if err := n.client.Fleet().Drain(n.ctx, n.listener()); err != nil {
+	if err := listen.NewFleet(n.client).Drain(n.ctx, n.listener()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.end(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
@@ -16,7 +18,7 @@ import (
 type leaseKeeper struct {
 	lease      time.Duration
 	steadiness *upkeep.Steadiness // records the renewals
-	node       *queue.Node
+	node       *listen.Node
 	health     *health
 	about      func() map[string]string // returns what the host publishes with each renewal
 	drain      func()                   // called when somebody drains the listener

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/schedule"
@@ -16,9 +18,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-func (n *node) taskLog(id string) []queue.LogLine {
+func (n *node) taskLog(id string) []manage.LogLine {
 	n.t.Helper()
-	lines, err := n.client.Log(n.ctx, id, 0)
+	lines, err := manage.New(n.client).Log(n.ctx, id, 0)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 )
@@ -39,7 +41,7 @@ func (l *lookout) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 		return 0, upkeep.UntilAsked, nil
 	}
 	empty, stalled := l.scheduler.Idle(l.access.client.Tenant())
-	changed, err := l.access.client.Fleet().Changed(ctx, empty, stalled)
+	changed, err := listen.NewFleet(l.access.client).Changed(ctx, empty, stalled)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		l.Reports.FailedQuietly(opPoll, err) // the next poll reports it

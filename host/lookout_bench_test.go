@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -17,12 +19,12 @@ func BenchmarkLook(b *testing.B) {
 		queues[i] = fmt.Sprintf("queue-%04d", i)
 		n.rdb.ZIncrBy(n.ctx, n.tenant+"_queues", 1, queues[i])
 	}
-	if err := client.Prepare(n.ctx); err != nil {
+	if err := listen.Prepare(n.ctx, client); err != nil {
 		b.Fatal(err)
 	}
 	for name, call := range map[string]func() error{
-		"Look": func() error { _, err := client.Fleet().Changed(n.ctx, queues, nil); return err },
-		"Poll": func() error { _, err := client.Fleet().Backlogs(n.ctx, queues); return err },
+		"Look": func() error { _, err := listen.NewFleet(client).Changed(n.ctx, queues, nil); return err },
+		"Poll": func() error { _, err := listen.NewFleet(client).Backlogs(n.ctx, queues); return err },
 	} {
 		b.Run(name, func(b *testing.B) {
 			redis, own := n.redisTime(), processorTime(b)

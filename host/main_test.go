@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -372,9 +375,9 @@ func (n *node) serving(queues ...string) {
 	}
 }
 
-func (n *node) stats(queueName string) queue.Stats {
+func (n *node) stats(queueName string) manage.Stats {
 	n.t.Helper()
-	stats, err := n.client.Queue(queueName).Stats(n.ctx)
+	stats, err := manage.New(n.client).Queue(queueName).Stats(n.ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -385,7 +388,7 @@ func (n *node) stats(queueName string) queue.Stats {
 func (n *node) count(queueName string, status queue.Status, want int64) {
 	n.t.Helper()
 	n.eventually(fmt.Sprintf("%d tasks of %s %s", want, queueName, status), func() bool {
-		count, err := n.client.Queue(queueName).Count(n.ctx, status)
+		count, err := manage.New(n.client).Queue(queueName).Count(n.ctx, status)
 		return err == nil && count == want
 	})
 }
@@ -410,13 +413,13 @@ func (n *node) listener() string {
 
 func (n *node) listeners() []string {
 	n.t.Helper()
-	nodes, err := n.client.Fleet().Nodes(n.ctx)
+	nodes, err := listen.NewFleet(n.client).Nodes(n.ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	var ids []string
 	for _, node := range nodes {
-		if node.Kind == queue.KindQuern {
+		if node.Kind == listen.KindQuern {
 			ids = append(ids, node.ID)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -170,7 +172,7 @@ func TestAbout(t *testing.T) {
 	n.count("nap", queue.Started, 2)
 	var about map[string]string
 	n.eventually("slots in use are published", func() bool {
-		nodes, err := n.client.Fleet().Nodes(n.ctx)
+		nodes, err := listen.NewFleet(n.client).Nodes(n.ctx)
 		if err != nil || len(nodes) != 1 {
 			return false
 		}

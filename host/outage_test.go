@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/worker"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -72,7 +75,7 @@ func TestRedisDiesUnderLoad(t *testing.T) {
 	ids := n.enqueueMany("sleep", 500, "20")
 	for _, enough := range []int64{100, 300} {
 		n.eventually("tasks complete", func() bool {
-			count, err := n.client.Queue("sleep").Count(n.ctx, queue.Complete)
+			count, err := manage.New(n.client).Queue("sleep").Count(n.ctx, queue.Complete)
 			return err == nil && count >= enough
 		})
 		server.Kill()
@@ -324,7 +327,7 @@ func TestLeaseIsLost(t *testing.T) {
 	id := n.enqueue("loop", "")
 	n.count("loop", queue.Started, 1)
 	// Another listener holds a task, too.
-	listener, err := n.client.Listener(n.ctx, "theirs")
+	listener, err := worker.NewListener(n.ctx, n.client, "theirs")
 	if err != nil {
 		t.Fatal(err)
 	}

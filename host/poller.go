@@ -6,9 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // pollPause is the least time between two polls, however many tasks fall due.
@@ -55,7 +56,7 @@ func (p *poller) poll(ctx context.Context) error {
 	p.access.queues.set(queues, p.from+next > 0)
 	p.from = next
 	wakes := p.scheduler.Wakes() // the answer includes no later one
-	poll, err := p.access.client.Fleet().Backlogs(ctx, names)
+	poll, err := listen.NewFleet(p.access.client).Backlogs(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (p *poller) poll(ctx context.Context) error {
 		at := p.access.queue(look.Queue)
 		what := upkeep.Moves{
 			Due: p.isOver(look.NextETA, poll.Clock), Expired: p.isOver(look.NextExpiry, poll.Clock),
-			Recheck: !look.Looked.IsZero() && poll.Clock.Sub(look.Looked) >= queue.RecheckAge,
+			Recheck: !look.Looked.IsZero() && poll.Clock.Sub(look.Looked) >= listen.RecheckAge,
 		}
 		if delete(p.busy, look.Queue); !served[look.Queue] && look.Waits() && int64(len(p.busy)) < p.most {
 			p.busy[look.Queue] = true

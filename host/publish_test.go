@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -91,17 +93,17 @@ func TestPublicationOfADeadPublisher(t *testing.T) {
 	t.Parallel()
 	n := publishing(t, "")
 	// As a settle leaves it whose host died at once.
-	node := n.client.Node()
+	node := listen.New(n.client)
 	if err := node.Join(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	n.enqueue("work", "")
-	batch := node.Reserve(n.ctx, []queue.ReserveRequest{{Queue: "work", Count: 1, Start: true, Plugin: "p", Digest: "d"}})[0]
+	batch := node.Reserve(n.ctx, []listen.ReserveRequest{{Queue: "work", Count: 1, Start: true, Plugin: "p", Digest: "d"}})[0]
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		t.Fatal(batch)
 	}
-	settlement := queue.Settlement{Claim: batch.Tasks[0].Claim(), Publications: []*queue.Publication{{ID: "left", Topic: "orders"}}}
-	if errs, err := node.Settle(n.ctx, "work", []queue.Settlement{settlement}); err != nil || errs[0] != nil {
+	settlement := listen.Settlement{Claim: batch.Tasks[0].Claim(), Publications: []*queue.Publication{{ID: "left", Topic: "orders"}}}
+	if errs, err := node.Settle(n.ctx, "work", []listen.Settlement{settlement}); err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
 	n.eventually("its tasks", func() bool {

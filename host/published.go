@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
@@ -35,7 +37,7 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 		return nil, err
 	}
 	list := []Plugin{}
-	err = client.Fleet().Published(ctx, nodes, "plugins", func(node *queue.NodeInfo, text string) {
+	err = listen.NewFleet(client).Published(ctx, nodes, "plugins", func(node *listen.NodeInfo, text string) {
 		var published []Plugin
 		if json.Unmarshal([]byte(text), &published) != nil {
 			return // a listener without plugins
@@ -52,13 +54,13 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := client.Fleet().Quarantines(ctx)
+	quarantines, err := listen.NewFleet(client).Quarantines(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
 		p := &list[i]
-		at := slices.IndexFunc(quarantines, func(q queue.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
+		at := slices.IndexFunc(quarantines, func(q listen.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
 		if at < 0 || p.State != plugins.StateServing {
 			continue
 		}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -28,7 +30,7 @@ func TestChildrenNameFewQueues(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		lines, err := n.client.Log(n.ctx, task.ID, 0)
+		lines, err := manage.New(n.client).Log(n.ctx, task.ID, 0)
 		if err != nil || len(lines) != 1 || !strings.Contains(lines[0].Text, "the tenant has 3 queues, and the host lets handlers add no more: "+
 			"use one of them, or raise --max-queues") {
 			t.Errorf("log %+v, %v", lines, err)
@@ -50,7 +52,7 @@ func TestSeriesOfFewQueues(t *testing.T) {
 		Config: Config{MaxQueues: 5}, guests: map[string][]byte{"a": runtimetest.Empty(t)}, yaml: map[string]string{"a": "queues: [a0]"},
 	})
 	n.serving("a0")
-	if err := n.client.SetMaxQueues(n.ctx, 0); err != nil { // as for clients other than Quern's
+	if err := manage.New(n.client).SetMaxQueues(n.ctx, 0); err != nil { // as for clients other than Quern's
 		t.Fatal(err)
 	}
 	for i := range 20 {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -25,15 +27,15 @@ func (n *node) clientWith(lease time.Duration) *queue.Client {
 // deadNode is a listener that holds tasks of the queue, started as far as asked, and never renews.
 func (n *node) deadNode(queueName string, started, reserved int) {
 	n.t.Helper()
-	dead := n.clientWith(time.Second).Node()
+	dead := listen.New(n.clientWith(time.Second))
 	if err := errors.Join(dead.Join(n.ctx), dead.Register(n.ctx, queueName)); err != nil {
 		n.t.Fatal(err)
 	}
-	for _, want := range []queue.ReserveRequest{{Queue: queueName, Count: started, Start: true}, {Queue: queueName, Count: reserved}} {
+	for _, want := range []listen.ReserveRequest{{Queue: queueName, Count: started, Start: true}, {Queue: queueName, Count: reserved}} {
 		if want.Count == 0 {
 			continue
 		}
-		batch := dead.Reserve(n.ctx, []queue.ReserveRequest{want})[0]
+		batch := dead.Reserve(n.ctx, []listen.ReserveRequest{want})[0]
 		if batch.Err != nil || len(batch.Tasks) != want.Count {
 			n.t.Fatalf("reserved %d of %d: %v", len(batch.Tasks), want.Count, batch.Err)
 		}
@@ -78,7 +80,7 @@ func TestReclaimsAsSoonAsRenewalsAreSteady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dead.Node().Join(n.ctx); err != nil {
+		if err := listen.New(dead).Join(n.ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,7 +255,7 @@ func TestDrainByCommand(t *testing.T) {
 	id := n.enqueue("sleep", "500")
 	n.count("sleep", queue.Started, 1)
 	late := n.enqueue("sleep", "0")
-	if err := n.client.Fleet().Drain(n.ctx, n.listener()); err != nil {
+	if err := listen.NewFleet(n.client).Drain(n.ctx, n.listener()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.end(); err != nil {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
@@ -25,7 +27,7 @@ const registerQueues = 1000
 type registrar struct {
 	upkeep.Duty
 	access    *tenantAccess
-	watch     *queue.Watch
+	watch     *listen.Watch
 	scheduler *schedule.Scheduler
 	source    schedule.Source
 	publish   func()      // called after changes

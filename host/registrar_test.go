@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -23,7 +25,7 @@ func TestRegistersAnew(t *testing.T) {
 				_, known := queues["echo"]
 				return err == nil && hasErr == nil && serves && known
 			})
-			nodes, err := n.client.Fleet().Nodes(n.ctx)
+			nodes, err := listen.NewFleet(n.client).Nodes(n.ctx)
 			if err != nil || len(nodes) != 1 || !slices.Equal(nodes[0].Queues, []string{"echo"}) {
 				t.Errorf("%+v, %v", nodes, err)
 			}

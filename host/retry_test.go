@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -24,7 +26,7 @@ func TestRetriesByTheManifest(t *testing.T) {
 	if f := task.Failure(); !strings.Contains(f.Message, "attempt 3 of 3: error: exit status 3") || f.ExitCode == nil || *f.ExitCode != 3 {
 		t.Errorf("%+v", f)
 	}
-	history, err := n.client.History(n.ctx, task)
+	history, err := manage.New(n.client).History(n.ctx, task)
 	if err != nil || len(history) != 3 || history[0].Outcome != "retry" || history[2].Outcome != "failed" ||
 		history[0].Digest != task.Digest || history[0].Node != n.listener() {
 		t.Errorf("history %+v, %v", history, err)
@@ -192,7 +194,7 @@ func TestProgressIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wait(id)
-	if lines, err := n.client.Log(n.ctx, id, 0); err != nil || len(lines) != 1 || lines[0].Text != "begun" {
+	if lines, err := manage.New(n.client).Log(n.ctx, id, 0); err != nil || len(lines) != 1 || lines[0].Text != "begun" {
 		t.Errorf("log %v, %v", lines, err)
 	}
 }

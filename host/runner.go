@@ -5,6 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime"
@@ -133,7 +136,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		TaskID: t.ID, Queue: t.Queue.Name, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Input: input, Checkpoint: checkpoint,
 		Progress: func(fraction float64, message string) {
-			t.progress.Store(&queue.ProgressReport{Claim: t.Claim(), Queue: t.Queue.Name, Fraction: fraction, Message: message})
+			t.progress.Store(&listen.ProgressReport{Claim: t.Claim(), Queue: t.Queue.Name, Fraction: fraction, Message: message})
 		},
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent], Headers: t.Headers,
 		Ending:   r.draining,
@@ -160,7 +163,7 @@ func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoin
 		}
 	}
 	if t.Checkpointed {
-		err = queue.Persist(ctx, func(context.Context) error { checkpoint, err = client.Checkpoint(ctx, t.ID); return err })
+		err = queue.Persist(ctx, func(context.Context) error { checkpoint, err = manage.New(client).Checkpoint(ctx, t.ID); return err })
 	}
 	return input, checkpoint, err
 }

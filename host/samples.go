@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -55,7 +58,7 @@ func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.
 			trip := time.Since(begun)
 			sample = &metrics.RedisSample{RoundTrip: trip, ClockSkew: begun.Add(trip / 2).Sub(clock)}
 		}
-		if info, err := client.Info(ctx, "memory"); err == nil {
+		if info, err := manage.New(client).Info(ctx, "memory"); err == nil {
 			sample.MemoryKnown = true
 			sample.MemoryUsed, _ = strconv.ParseInt(info["used_memory"], 10, 64)
 			sample.MemoryMax, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
@@ -75,15 +78,15 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 			own[letters], dead[letters] = true, true
 		}
 	}
-	stats, err := a.client.FleetStats(ctx, a.node, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
+	stats, err := manage.New(a.client).FleetStats(ctx, a.node, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
 	if err != nil {
 		return nil, err
 	}
-	known, err := a.client.CountQueues(ctx)
+	known, err := manage.New(a.client).CountQueues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := a.client.Fleet().Quarantines(ctx)
+	quarantines, err := listen.NewFleet(a.client).Quarantines(ctx)
 	if ctx.Err() != nil || queue.IsUnavailable(err) {
 		return nil, errors.Join(ctx.Err(), err)
 	}

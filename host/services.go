@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -34,7 +37,7 @@ func (t *task) AdmitQueue(ctx context.Context, name string) error {
 	return t.tenant.queues.claim(ctx, t.tenant.client, name)
 }
 
-func (t *task) Enqueue(ctx context.Context, child queue.Child) (string, error) {
+func (t *task) Enqueue(ctx context.Context, child listen.Child) (string, error) {
 	memory, err := t.tenant.borrow(ctx, t.tenant.calls, int64(child.Size()))
 	if err != nil {
 		return "", err
@@ -59,8 +62,8 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 	return err
 }
 
-func (t *task) Dependencies(ctx context.Context) ([]queue.Dependency, error) {
-	return t.tenant.client.AllDependencies(ctx, t.ID)
+func (t *task) Dependencies(ctx context.Context) ([]manage.Dependency, error) {
+	return manage.New(t.tenant.client).AllDependencies(ctx, t.ID)
 }
 
 const (
@@ -81,7 +84,7 @@ const (
 // Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and
 // again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
-	size, err := t.tenant.client.ResultSize(ctx, id)
+	size, err := manage.New(t.tenant.client).ResultSize(ctx, id)
 	if err != nil {
 		return nil, err
 	}

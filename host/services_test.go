@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/runtime/egress"
@@ -86,7 +88,7 @@ func TestServicesOfATask(t *testing.T) {
 			if want := fmt.Sprintf("%d|200x200|key of %s|3", run, tenant); string(task.Result) != want {
 				t.Errorf("run %d of %s: %q, want %q: %+v", run, tenant, task.Result, want, task.Failure())
 			}
-			lines, err := client.Log(n.ctx, id, 0)
+			lines, err := manage.New(client).Log(n.ctx, id, 0)
 			if err != nil || len(lines) != 2 || lines[0].Text != `warning: mind the gap {"a":1}` ||
 				!strings.HasPrefix(lines[1].Text, `quern_v1.kv_get: denied: `) || !strings.Contains(lines[1].Text, `bucket: "others"`) {
 				t.Errorf("log %+v, %v", lines, err)
@@ -238,7 +240,7 @@ task:  p k true false
 	if string(task.Result) != want {
 		t.Errorf("%+v\ngot\n%s\nwant\n%s", task.Failure(), task.Result, want)
 	}
-	lines, err := n.client.Log(n.ctx, task.ID, 0)
+	lines, err := manage.New(n.client).Log(n.ctx, task.ID, 0)
 	if err != nil || len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-2].Text, `warning: two\x0alines {"a":"1\u0009\"x\"","b":"`+"\ufffd"+`"}`) {
 		t.Errorf("%+v, %v", lines, err)
 	}
@@ -296,7 +298,7 @@ QUERN_HANDLER int32_t handle(void) {
 			if f := task.Failure(); tt.code != 0 && (f.ExitCode == nil || *f.ExitCode != tt.code) {
 				t.Errorf("failed with %+v, want %d", f, tt.code)
 			}
-			lines, err := n.client.Log(n.ctx, task.ID, 0) // which is the tenant's: it has no socket
+			lines, err := manage.New(n.client).Log(n.ctx, task.ID, 0) // which is the tenant's: it has no socket
 			if told := "quern_v1.http: GET http://127.0.0.1:1: unavailable: connect: connection refused"; name == "Unavailable" && (err != nil || len(lines) != 1 || lines[0].Text != told) {
 				t.Errorf("the log is %+v, %v, want %s", lines, err, told)
 			}

@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/host/guest"
@@ -38,7 +41,7 @@ type session struct {
 	canceller *canceller
 	upkeep    *upkeep.Upkeep
 	duties    []upkeep.Worker // all of them
-	watch     *queue.Watch
+	watch     *listen.Watch
 	joined    atomic.Bool // known to Redis: it must leave
 }
 
@@ -57,7 +60,7 @@ type common struct {
 
 // newSession makes a session that drain ends, which closes draining; about returns what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
-	tenant, node, logger := client.Tenant(), client.Node(), c.config.Logger.With("tenant", client.Tenant())
+	tenant, node, logger := client.Tenant(), listen.New(client), c.config.Logger.With("tenant", client.Tenant())
 	catalog := c.catalog.of(tenant)
 	access := &tenantAccess{
 		client: client, node: node, catalog: catalog, logger: logger, calls: c.calls, results: c.results,
@@ -67,7 +70,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	duty := func(op string, first time.Duration) upkeep.Duty {
 		return upkeep.Duty{Reports: health, Op: op, First: first}
 	}
-	tasks, polls, watch := &taskSet{tasks: make(map[string]*task)}, &upkeep.Duty{Reports: health, Op: opPoll}, client.Watch()
+	tasks, polls, watch := &taskSet{tasks: make(map[string]*task)}, &upkeep.Duty{Reports: health, Op: opPoll}, listen.NewWatch(client)
 	lease := &leaseKeeper{
 		lease: client.Lease(), steadiness: upkeep.NewSteadiness(client.Lease()), node: node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
@@ -75,7 +78,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	fleet := upkeep.New(&upkeep.Config{
 		Client: client, Node: node, Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
-		Purge:  queue.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
+		Purge:  manage.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
 		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins, Publish: lease.published,
 		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
@@ -149,7 +152,7 @@ func (s *session) work(ctx context.Context) error {
 // join loads the scripts and makes the listener known, as soon as Redis is there.
 func (s *session) join(ctx context.Context, reached func()) error {
 	return queue.Persist(ctx, func(context.Context) error {
-		err := s.access.client.Prepare(ctx)
+		err := listen.Prepare(ctx, s.access.client)
 		if err == nil {
 			err = s.upkeep.Recovery.Begin(ctx)
 		}
@@ -159,7 +162,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := s.access.client.SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
+			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
 				s.health.FailedQuietly(opJoin, err) // other hosts have the same bound
 			}
 			reached()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
@@ -68,9 +70,9 @@ func manifestRetry(r manifest.Retry) queue.Retry {
 }
 
 // settlement decides what becomes of a task, by the outcome of its run and its policy.
-func settlement(e *ended, host queue.Retry) queue.Settlement {
+func settlement(e *ended, host queue.Retry) listen.Settlement {
 	t := e.task
-	s := queue.Settlement{Claim: t.Claim(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
+	s := listen.Settlement{Claim: t.Claim(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
 	if s.Failure == nil {
 		s.Children, s.Publications = t.children.Waiting(), t.children.Publications()
 		return s
@@ -96,8 +98,8 @@ func settlement(e *ended, host queue.Retry) queue.Settlement {
 }
 
 // cancelled is the settlement of a task that somebody cancelled before Redis heard how its run had ended.
-func cancelled(e *ended) queue.Settlement {
-	return queue.Settlement{
+func cancelled(e *ended) listen.Settlement {
+	return listen.Settlement{
 		Claim: e.task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/backoff"
@@ -22,7 +24,7 @@ import (
 
 const (
 	// batchTasks and batchBytes bound what one script settles, roundTasks and batchBytes what goes in one round trip.
-	batchTasks = queue.MaxWeight
+	batchTasks = listen.MaxWeight
 	batchBytes = 4 << 20
 	roundTasks = 8 * batchTasks
 	// gatherTasks and gatherTime are how many results a batch waits for at most, and how long.
@@ -259,13 +261,13 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 		return false
 	}
 	s.shipper.shipLast(ctx, round...)
-	requests := make([]queue.SettleRequest, len(round))
+	requests := make([]listen.SettleRequest, len(round))
 	for i, b := range round {
-		settlements := make([]queue.Settlement, len(b.results))
+		settlements := make([]listen.Settlement, len(b.results))
 		for j, e := range b.results {
 			settlements[j] = e.settlement
 		}
-		requests[i] = queue.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results)}
+		requests[i] = listen.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results)}
 	}
 	var damaged []batch
 	for i, reply := range s.access.node.SettleAll(ctx, requests) {
@@ -290,7 +292,7 @@ func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	for i, e := range results {
 		if errors.Is(errs[i], queue.ErrDamaged) {
 			// The error names queues and IDs that the guest chose.
-			e.settlement = queue.Settlement{Claim: e.task.Claim(), Failure: &queue.Failure{
+			e.settlement = listen.Settlement{Claim: e.task.Claim(), Failure: &queue.Failure{
 				Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(errs[i].Error())),
 			}}
 			rest = append(rest, e)
@@ -352,9 +354,9 @@ func (s *settler) written(e *ended, err error) {
 	case e.settlement.Failure == nil:
 		outcome = "complete"
 		s.publisher.Accept(e.settlement.Publications)
-	case e.settlement.Requeue == queue.RequeueRetry:
+	case e.settlement.Requeue == listen.RequeueRetry:
 		outcome = "retried"
-	case e.settlement.Requeue == queue.RequeueReschedule:
+	case e.settlement.Requeue == listen.RequeueReschedule:
 		outcome = "rescheduled"
 	}
 	s.report(e, outcome, err)
@@ -453,7 +455,7 @@ func traceFields(trace string) []any {
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
 	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
 	for name, list := range byQueue(list) {
-		for part := range slices.Chunk(list, queue.MaxClaims) {
+		for part := range slices.Chunk(list, listen.MaxClaims) {
 			s.release(ctx, name, part)
 		}
 	}
@@ -461,7 +463,7 @@ func (s *settler) giveBack(ctx context.Context, list []*ended) {
 
 func (s *settler) release(ctx context.Context, name string, results []*ended) {
 	s.shipper.shipLast(ctx, batch{queue: name, results: results})
-	claims := make([]queue.Claim, len(results))
+	claims := make([]listen.Claim, len(results))
 	for i, e := range results {
 		claims[i] = e.task.Claim()
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
@@ -18,7 +20,7 @@ const shipInterval = 500 * time.Millisecond
 // asks for it until there are no tasks.
 type shipper struct {
 	upkeep.Duty
-	node    *queue.Node
+	node    *listen.Node
 	tasks   *taskSet
 	metrics *metrics.Metrics
 }
@@ -58,12 +60,12 @@ func (s *shipper) shipLast(ctx context.Context, round ...batch) {
 
 // send sends the lines and the progress of tasks. What Redis does not take now is sent the next time.
 func (s *shipper) send(ctx context.Context, tasks []*task) {
-	var logs []queue.LogBatch
+	var logs []listen.LogBatch
 	var writers, reporters []*task
-	var reports []queue.ProgressReport
+	var reports []listen.ProgressReport
 	for _, t := range tasks {
 		if lines := t.log.cut(); len(lines) > 0 {
-			logs = append(logs, queue.LogBatch{Claim: t.Claim(), Lines: lines})
+			logs = append(logs, listen.LogBatch{Claim: t.Claim(), Lines: lines})
 			writers = append(writers, t)
 		}
 		if report := t.progress.Swap(nil); report != nil {

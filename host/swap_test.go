@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -91,7 +93,7 @@ func TestFirstPlugin(t *testing.T) {
 	}
 	n.complete("echo", ids)
 	n.eventually("the host publishes what it serves", func() bool {
-		nodes, err := n.client.Fleet().Nodes(n.ctx)
+		nodes, err := listen.NewFleet(n.client).Nodes(n.ctx)
 		return err == nil && len(nodes) == 1 && nodes[0].About["queues"] == `["echo"]`
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -14,8 +16,8 @@ const tallyPause = 5 * time.Second
 // tally counts the outcomes of a session's tasks, by queue and version.
 type tally struct {
 	upkeep.Duty
-	node   *queue.Node
-	counts queue.Tallies
+	node   *listen.Node
+	counts listen.Tallies
 }
 
 // started counts how long a task had waited.
@@ -36,8 +38,8 @@ func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
 	}
 }
 
-func tallyOf(t *task) queue.Tally {
-	return queue.Tally{Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
+func tallyOf(t *task) listen.Tally {
+	return listen.Tally{Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
 }
 
 // RunOnce implements upkeep.Worker.

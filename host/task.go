@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
@@ -29,7 +31,7 @@ var (
 
 // task is a task that this host reserved.
 type task struct {
-	queue.Reservation
+	listen.Reservation
 	schedule.Slot
 	life
 	version *plugins.Version // retained while the task runs
@@ -39,11 +41,11 @@ type task struct {
 	reserved, taken time.Time
 
 	log      taskLog
-	progress atomic.Pointer[queue.ProgressReport] // the last report, until it is sent
-	children *guest.Children                      // nil before the task runs, and of commands
-	result   loan                                 // for the result of a dependency that the guest reads
-	secrets  redact.Secrets                       // that it was given
-	span     *trace.Span                          // of its run; nil without a tracer, and of a task that did not run
+	progress atomic.Pointer[listen.ProgressReport] // the last report, until it is sent
+	children *guest.Children                       // nil before the task runs, and of commands
+	result   loan                                  // for the result of a dependency that the guest reads
+	secrets  redact.Secrets                        // that it was given
+	span     *trace.Span                           // of its run; nil without a tracer, and of a task that did not run
 }
 
 // life is the state of a task in the taskSet, which sets the fields and whose mu guards them.
@@ -101,7 +103,7 @@ type ended struct {
 	outcome runtime.Outcome
 	took    time.Duration
 	// settlement is decided once: a repeat must be the same.
-	settlement queue.Settlement
+	settlement listen.Settlement
 }
 
 // size is about how many bytes of memory its settlement keeps.

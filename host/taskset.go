@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // taskSet is the tasks of a session, from when they are taken until they are settled. A task runs once at a time: if
@@ -194,10 +194,10 @@ func (s *taskSet) close() <-chan struct{} {
 }
 
 // byQueue are the tasks whose guests run.
-func (s *taskSet) byQueue() map[string]queue.Running {
+func (s *taskSet) byQueue() map[string]listen.Running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]queue.Running)
+	all := make(map[string]listen.Running)
 	for _, t := range s.tasks {
 		if t.stop == nil || t.over {
 			continue

@@ -3,7 +3,7 @@ package host
 import (
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // An ID that is handed out a third time, after the second one went back, waits for the first one, whichever ends when.
@@ -11,7 +11,7 @@ func TestReplacedAgain(t *testing.T) {
 	t.Parallel()
 	set := &taskSet{tasks: make(map[string]*task)}
 	handed := func() *task {
-		one := &task{Reservation: queue.Reservation{ID: "a"}}
+		one := &task{Reservation: listen.Reservation{ID: "a"}}
 		set.add(one)
 		return one
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -130,7 +132,7 @@ func TestManyTenants(t *testing.T) {
 	}
 	n.run()
 	done := func(client *queue.Client) int64 {
-		count, err := client.Queue("sleep").Count(n.ctx, queue.Complete)
+		count, err := manage.New(client).Queue("sleep").Count(n.ctx, queue.Complete)
 		if err != nil {
 			t.Fatal(err)
 		}

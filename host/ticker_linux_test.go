@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -29,7 +31,7 @@ func (n *node) scheduleState(id string) queue.ScheduleState {
 // ticks are the seconds of the tasks that a schedule has in its queue, in order.
 func (n *node) ticks(id, queueName string) (seconds []int64) {
 	n.t.Helper()
-	tasks, err := n.client.Queue(queueName).List(n.ctx, queue.ListOptions{Limit: 1000})
+	tasks, err := manage.New(n.client).Queue(queueName).List(n.ctx, manage.ListOptions{Limit: 1000})
 	if err != nil {
 		n.t.Fatal(err)
 	}

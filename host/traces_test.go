@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/guest"
@@ -178,7 +180,7 @@ func (n *node) waitForChild(name string) *queue.Task {
 
 func (n *node) list(name string) []*queue.Task {
 	n.t.Helper()
-	list, err := n.client.Queue(name).List(n.ctx, queue.ListOptions{})
+	list, err := manage.New(n.client).Queue(name).List(n.ctx, manage.ListOptions{})
 	if err != nil {
 		n.t.Fatal(err)
 	}

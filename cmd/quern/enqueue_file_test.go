@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -42,7 +44,7 @@ func lines(from, to int) string {
 
 func pending(t *testing.T, client *queue.Client) int64 {
 	t.Helper()
-	n, err := client.Queue("mail").Count(t.Context(), queue.Pending)
+	n, err := manage.New(client).Queue("mail").Count(t.Context(), queue.Pending)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -278,7 +281,7 @@ func TestCancelTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	listener := client.Node() // a host that never looks
+	listener := listen.New(client) // a host that never looks
 	if err := listener.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +289,7 @@ func TestCancelTimeout(t *testing.T) {
 	if err := listener.Register(t.Context(), "mail"); err != nil {
 		t.Fatal(err)
 	}
-	if got := listener.Reserve(t.Context(), []queue.ReserveRequest{{Queue: "mail", Count: 1}}); got[0].Err != nil {
+	if got := listener.Reserve(t.Context(), []listen.ReserveRequest{{Queue: "mail", Count: 1}}); got[0].Err != nil {
 		t.Fatal(got[0].Err)
 	}
 	u.must("enqueue", "mail", "--id", "waiting")
@@ -339,7 +342,7 @@ func TestRetryMany(t *testing.T) {
 	if got := strings.Fields(u.must("task", "retry", "--queue", "mail", "--reason", "cancelled")); len(got) != many-3 || got[0] != "t0000" {
 		t.Errorf("tried again: %d, from %v on", len(got), got[:1])
 	}
-	if n, err := client.Queue("mail").Count(t.Context(), queue.Pending); n != many || err != nil {
+	if n, err := manage.New(client).Queue("mail").Count(t.Context(), queue.Pending); n != many || err != nil {
 		t.Errorf("%d are pending: %v", n, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -154,7 +156,7 @@ func failHostile(t *testing.T, server *queuetest.Server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	node := client.Node()
+	node := listen.New(client)
 	_, err = client.Queue("evil").EnqueueMany(t.Context(), []queue.Spec{{Options: queue.Options{ID: "evil"}}})
 	if err = errors.Join(err, node.Join(t.Context()), node.Register(t.Context(), "evil")); err != nil {
 		t.Fatal(err)
@@ -162,12 +164,12 @@ func failHostile(t *testing.T, server *queuetest.Server) {
 	if _, err := node.Renew(t.Context(), map[string]string{"kind": "go", "version": hostile}); err != nil {
 		t.Fatal(err)
 	}
-	reply := node.Reserve(t.Context(), []queue.ReserveRequest{{Queue: "evil", Count: 1, Start: true, Plugin: "evil"}})[0]
+	reply := node.Reserve(t.Context(), []listen.ReserveRequest{{Queue: "evil", Count: 1, Start: true, Plugin: "evil"}})[0]
 	if len(reply.Tasks) != 1 {
 		t.Fatalf("%+v", reply)
 	}
-	failure := queue.Settlement{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: hostile}}
-	if errs, err := node.Settle(t.Context(), "evil", []queue.Settlement{failure}); err != nil || errs[0] != nil {
+	failure := listen.Settlement{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: hostile}}
+	if errs, err := node.Settle(t.Context(), "evil", []listen.Settlement{failure}); err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/examples/internal/exampletest"
@@ -41,7 +43,7 @@ func TestREADME(t *testing.T) {
 		t.Error(said)
 	}
 	exampletest.Eventually(t, "the journal has all three", func() bool {
-		complete, err := client.Queue("journal").Count(t.Context(), queue.Complete)
+		complete, err := manage.New(client).Queue("journal").Count(t.Context(), queue.Complete)
 		return err == nil && complete == 3
 	})
 	shipped, err := client.Publication(t.Context(), "ada-1.shipped")

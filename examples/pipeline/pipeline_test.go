@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/examples/internal/exampletest"
@@ -204,7 +206,7 @@ func chain(t *testing.T, client *queue.Client, document string, attempts int) {
 func settled(t *testing.T, client *queue.Client, name string, want int) {
 	t.Helper()
 	for _, status := range queue.Statuses() {
-		n, err := client.Queue(name).Count(t.Context(), status)
+		n, err := manage.New(client).Queue(name).Count(t.Context(), status)
 		if err != nil {
 			t.Fatal(err)
 		}

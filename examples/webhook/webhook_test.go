@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/examples/internal/exampletest"
@@ -274,7 +276,7 @@ func (f *fleet) send(t *testing.T, tenant, url string, options queue.Options) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := client.Log(t.Context(), id, 0)
+	lines, err := manage.New(client).Log(t.Context(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,9 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/doctor"
 
 	"github.com/quern-project/quern/host"
@@ -19,7 +22,7 @@ import (
 // Direct is a tenant by its Redis.
 type Direct struct {
 	*queue.Client
-	*queue.Fleet
+	*listen.Fleet
 	Store *kv.Store // the buckets of its handlers
 }
 
@@ -27,7 +30,7 @@ var _ Tenant = (*Direct)(nil)
 
 // NewDirect is the tenant of a client, which Close closes.
 func NewDirect(client *queue.Client, store *kv.Store) *Direct {
-	return &Direct{client, client.Fleet(), store}
+	return &Direct{client, listen.NewFleet(client), store}
 }
 
 // pageBytes bounds the texts of the tasks that are read at a time.
@@ -36,7 +39,7 @@ const pageBytes = 4 << 20
 // BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
 // how many the tenant has.
 func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
-	names, all, err := t.Client.BusiestQueues(ctx, most)
+	names, all, err := manage.New(t.Client).BusiestQueues(ctx, most)
 	if err == nil {
 		queues, err = t.QueueCounts(ctx, names)
 	}
@@ -45,7 +48,7 @@ func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, a
 
 // QueueCounts counts queues, in the order given.
 func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, error) {
-	stats, err := t.Stats(ctx, names...)
+	stats, err := manage.New(t.Client).Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +109,7 @@ func (t *Direct) Leased(ctx context.Context, most int) ([]Node, error) {
 	return t.nodes(ctx, nodes)
 }
 
-func (t *Direct) nodes(ctx context.Context, nodes []queue.NodeInfo) ([]Node, error) {
+func (t *Direct) nodes(ctx context.Context, nodes []listen.NodeInfo) ([]Node, error) {
 	now, err := t.Clock(ctx)
 	shapes := make([]Node, len(nodes))
 	for i, n := range nodes {
@@ -118,7 +121,7 @@ func (t *Direct) nodes(ctx context.Context, nodes []queue.NodeInfo) ([]Node, err
 		}
 		shapes[i] = Node{
 			Listener: n.ID, Tenant: t.Tenant(), Kind: n.Kind, Version: n.About["version"], LeaseEnds: Seconds(n.LeaseEnd),
-			Alive: n.LeaseEnd.After(now) || n.Kind == queue.KindPython, Draining: n.Draining,
+			Alive: n.LeaseEnd.After(now) || n.Kind == listen.KindPython, Draining: n.Draining,
 			Slots: number("slots"), SlotsInUse: number("slots_in_use"), Queues: append([]string{}, n.Queues...), Holds: n.Holds,
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
@@ -139,7 +142,7 @@ func asInt(text string) int64 {
 }
 
 // uptime is for how many seconds a host runs, by its own clock; 0 if that is not known.
-func uptime(n queue.NodeInfo) float64 {
+func uptime(n listen.NodeInfo) float64 {
 	started, err := strconv.ParseFloat(n.About["started"], 64)
 	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
 	if err != nil || missing != nil {
@@ -162,7 +165,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 	}
 	list := []Delivery{}
 	for offset := 0; len(list) < limit; {
-		page, err := t.Client.Queue(s.Queue).Page(ctx, queue.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
+		page, err := manage.New(t.Client).Queue(s.Queue).Page(ctx, manage.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +200,7 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 
 // Topics lists the topics, the one last published to first, without their subscriptions.
 func (t *Direct) Topics(ctx context.Context) ([]Topic, error) {
-	topics, err := t.Client.Topics(ctx)
+	topics, err := manage.New(t.Client).Topics(ctx)
 	shapes := make([]Topic, len(topics))
 	for i, one := range topics {
 		shapes[i] = NewTopic(t.Tenant(), one)
@@ -207,7 +210,7 @@ func (t *Direct) Topics(ctx context.Context) ([]Topic, error) {
 
 // Topic reads a topic with its subscriptions.
 func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
-	topic, err := t.Client.Topic(ctx, name)
+	topic, err := manage.New(t.Client).Topic(ctx, name)
 	if err != nil {
 		return Topic{}, err
 	}
@@ -227,7 +230,7 @@ func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
 
 // Publications reads a page of the publications of a topic, newest first.
 func (t *Direct) Publications(ctx context.Context, topic string, offset, limit int64) ([]Publication, error) {
-	all, err := t.Client.Publications(ctx, topic, offset, limit)
+	all, err := manage.New(t.Client).Publications(ctx, topic, offset, limit)
 	shapes := make([]Publication, len(all))
 	for i, p := range all {
 		shapes[i] = NewPublication(t.Tenant(), p)
@@ -242,11 +245,11 @@ func (t *Direct) Publication(ctx context.Context, id string) (Publication, error
 
 // PublicationUpTo is Publication without a payload of more than limit bytes.
 func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (Publication, error) {
-	size, err := t.PublicationSize(ctx, id)
+	size, err := manage.New(t.Client).PublicationSize(ctx, id)
 	if err != nil {
 		return Publication{}, err
 	}
-	read := t.PublicationSummary
+	read := manage.New(t.Client).PublicationSummary
 	if size <= limit {
 		read = func(ctx context.Context, id string) (*queue.Publication, error) {
 			return t.PublicationWithin(ctx, id, size)
@@ -256,7 +259,7 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 	if err != nil {
 		return Publication{}, err
 	}
-	tasks, err := t.PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
+	tasks, err := manage.New(t.Client).PublicationTasks(ctx, id, 0, queue.MaxSubscriptions)
 	shape := NewPublication(t.Tenant(), p)
 	if shape.PayloadSize = int(size); size <= limit {
 		shape.Payload, shape.PayloadBase64 = Payload(p.Payload)
@@ -283,9 +286,9 @@ func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]*que
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
-	o := queue.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
+	o := manage.ListOptions{Status: queue.Status(f.Status), Key: f.Key, Offset: offset, Limit: limit}
 	if limit > 0 && !f.Narrows() {
-		return t.Client.Queue(f.Queue).List(ctx, o)
+		return manage.New(t.Client).Queue(f.Queue).List(ctx, o)
 	}
 	var found []*queue.Task
 	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
@@ -330,13 +333,13 @@ func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 
 // AuditEntries reads the newest entries of the audit log.
 func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error) {
-	entries, err := t.AuditLog(ctx, "", limit)
+	entries, err := manage.New(t.Client).AuditLog(ctx, "", limit)
 	return shown(entries, NewAuditEntry), err
 }
 
 // Log reads the stored lines of a task's log with numbers above after.
 func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
-	lines, err := t.Client.Log(ctx, id, after)
+	lines, err := manage.New(t.Client).Log(ctx, id, after)
 	return shown(lines, NewLogLine), err
 }
 

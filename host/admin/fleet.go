@@ -2,30 +2,31 @@ package admin
 
 import (
 	"github.com/quern-project/quern/host/webhook"
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Node is a listener: a host, a worker, or one of Python.
 type Node struct {
-	Listener   string                   `json:"listener"`
-	Tenant     string                   `json:"tenant"`
-	Kind       string                   `json:"kind" doc:"quern, go, python, or webhook: what delivers webhooks."`
-	Version    string                   `json:"version,omitempty"`
-	LeaseEnds  float64                  `json:"lease_ends,omitempty" doc:"Missing: it has no lease, or its tasks are being reclaimed."`
-	Alive      bool                     `json:"alive" doc:"Its lease has not ended, or it is a Python listener, of which nobody knows."`
-	Draining   bool                     `json:"draining"`
-	Slots      *int                     `json:"slots,omitempty"`
-	SlotsInUse *int                     `json:"slots_in_use,omitempty" doc:"By tasks of all tenants."`
-	Running    map[string]queue.Running `json:"running,omitempty" doc:"What runs of this tenant on a host, by queue."`
-	Queues     []string                 `json:"queues"`
-	Holds      map[string][]string      `json:"holds" doc:"The newest tasks that it holds, started or not, by queue."`
-	Name       string                   `json:"name,omitempty" doc:"Of its host."`
-	Uptime     float64                  `json:"uptime_seconds,omitempty"`
-	Address    string                   `json:"address,omitempty" doc:"Of the host's metrics."`
-	Memory     int64                    `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
-	Reserved   int64                    `json:"memory_reserved,omitempty" doc:"Bytes of it that are reserved now, for running tasks of all tenants and beside them."`
-	WaitsFor   []string                 `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
-	Off        []webhook.Off            `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
+	Listener   string                    `json:"listener"`
+	Tenant     string                    `json:"tenant"`
+	Kind       string                    `json:"kind" doc:"quern, go, python, or webhook: what delivers webhooks."`
+	Version    string                    `json:"version,omitempty"`
+	LeaseEnds  float64                   `json:"lease_ends,omitempty" doc:"Missing: it has no lease, or its tasks are being reclaimed."`
+	Alive      bool                      `json:"alive" doc:"Its lease has not ended, or it is a Python listener, of which nobody knows."`
+	Draining   bool                      `json:"draining"`
+	Slots      *int                      `json:"slots,omitempty"`
+	SlotsInUse *int                      `json:"slots_in_use,omitempty" doc:"By tasks of all tenants."`
+	Running    map[string]listen.Running `json:"running,omitempty" doc:"What runs of this tenant on a host, by queue."`
+	Queues     []string                  `json:"queues"`
+	Holds      map[string][]string       `json:"holds" doc:"The newest tasks that it holds, started or not, by queue."`
+	Name       string                    `json:"name,omitempty" doc:"Of its host."`
+	Uptime     float64                   `json:"uptime_seconds,omitempty"`
+	Address    string                    `json:"address,omitempty" doc:"Of the host's metrics."`
+	Memory     int64                     `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
+	Reserved   int64                     `json:"memory_reserved,omitempty" doc:"Bytes of it that are reserved now, for running tasks of all tenants and beside them."`
+	WaitsFor   []string                  `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
+	Off        []webhook.Off             `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 }
 
 // Reclaimed is what became of the tasks of a dead listener.
@@ -73,16 +74,16 @@ type AuditEntry struct {
 }
 
 // NewAuditEntry shows an entry of the audit log.
-func NewAuditEntry(e queue.AuditEntry) AuditEntry {
+func NewAuditEntry(e manage.AuditEntry) AuditEntry {
 	return AuditEntry{e.ID, Seconds(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail}
 }
 
 // NewReclaimed shows what became of a listener's tasks.
-func NewReclaimed(listener string, r queue.Reclaimed) Reclaimed {
+func NewReclaimed(listener string, r listen.Reclaimed) Reclaimed {
 	return Reclaimed{listener, r.Returned, r.Scheduled, r.Failed, r.Dropped}
 }
 
 // NewQuarantine shows a quarantine.
-func NewQuarantine(q queue.Quarantine) Quarantine {
+func NewQuarantine(q listen.Quarantine) Quarantine {
 	return Quarantine{q.Plugin, q.Digest, q.Listeners, Seconds(q.Until)}
 }

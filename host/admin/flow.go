@@ -1,7 +1,7 @@
 package admin
 
 import (
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Dependency is a task that another one waits for, or waited for.
@@ -22,7 +22,7 @@ type TreeNode struct {
 }
 
 // NewTree shows a tree.
-func NewTree(tenant string, node *queue.TreeNode) *TreeNode {
+func NewTree(tenant string, node *manage.TreeNode) *TreeNode {
 	shape := &TreeNode{ID: node.ID, Dependent: node.Dependent, Again: node.Again, Left: node.Left}
 	if node.Task != nil {
 		task := NewTask(tenant, node.Task, nil)
@@ -45,8 +45,8 @@ func (n *TreeNode) Redact(v View) {
 }
 
 // Tree is a tree in the types of package queue.
-func (n *TreeNode) Tree() *queue.TreeNode {
-	node := &queue.TreeNode{ID: n.ID, Dependent: n.Dependent, Again: n.Again, Left: n.Left}
+func (n *TreeNode) Tree() *manage.TreeNode {
+	node := &manage.TreeNode{ID: n.ID, Dependent: n.Dependent, Again: n.Again, Left: n.Left}
 	if n.Task != nil {
 		node.Task = n.Task.Task()
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -31,7 +33,7 @@ type Queue struct {
 }
 
 // NewQueue shows the counts of a queue.
-func NewQueue(tenant, name string, s queue.Stats) Queue {
+func NewQueue(tenant, name string, s manage.Stats) Queue {
 	shape := Queue{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -72,7 +74,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			at = from
 		}
 		for more := true; more; {
-			page, err := t.Client.Queue(name).Page(ctx, queue.ListOptions{
+			page, err := manage.New(t.Client).Queue(name).Page(ctx, manage.ListOptions{
 				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes, Skip: skip,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -111,7 +113,7 @@ type LogLine struct {
 }
 
 // NewTask shows a task with its payloads, if it has been read with them, and with the attempts of its history.
-func NewTask(tenant string, t *queue.Task, history []queue.Attempt) Task {
+func NewTask(tenant string, t *queue.Task, history []manage.Attempt) Task {
 	shape := Task{
 		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled, CancelAsked: t.CancelAsked,
 		ParametersSize: len(t.Parameters), ResultSize: len(t.Result),
@@ -231,8 +233,8 @@ func (s *Task) Task() *queue.Task {
 }
 
 // Attempt is the run of the shape.
-func (s *Attempt) Attempt() queue.Attempt {
-	return queue.Attempt{
+func (s *Attempt) Attempt() manage.Attempt {
+	return manage.Attempt{
 		Run: s.Run, Started: Moment(s.Started), Ended: Moment(s.Ended), Node: s.Node, Plugin: s.Plugin, Digest: s.Digest,
 		Version: s.Version, Outcome: s.Outcome, Failure: s.Error,
 	}
@@ -248,4 +250,4 @@ func stored(f *queue.Failure) string {
 }
 
 // NewLogLine shows a line of a log.
-func NewLogLine(l queue.LogLine) LogLine { return LogLine{l.Number, Seconds(l.Time), l.Text} }
+func NewLogLine(l manage.LogLine) LogLine { return LogLine{l.Number, Seconds(l.Time), l.Text} }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
@@ -32,7 +34,7 @@ type Tasks interface {
 	Task(ctx context.Context, id string) (*queue.Task, error)
 	Summary(ctx context.Context, id string) (*queue.Task, error)
 	Wait(ctx context.Context, id string) (*queue.Task, error)
-	History(ctx context.Context, task *queue.Task) ([]queue.Attempt, error)
+	History(ctx context.Context, task *queue.Task) ([]manage.Attempt, error)
 	Log(ctx context.Context, id string, after int64) ([]LogLine, error)
 	// FindTasks lists the IDs of tasks that begin with a text.
 	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
@@ -44,9 +46,9 @@ type Tasks interface {
 
 // Flows are tasks that wait for others.
 type Flows interface {
-	Tree(ctx context.Context, id string, options queue.TreeOptions) (*queue.TreeNode, error)
-	Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error)
-	CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error)
+	Tree(ctx context.Context, id string, options manage.TreeOptions) (*manage.TreeNode, error)
+	Dependencies(ctx context.Context, id string, from, limit int) ([]manage.Dependency, error)
+	CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error)
 }
 
 // Queues are the queues of a tenant.
@@ -83,7 +85,7 @@ type QueueTasks interface {
 	Close(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) (done bool, err error)
 	Delete(ctx context.Context, id string) error
-	Purge(ctx context.Context, o queue.PurgeOptions) (int, error)
+	Purge(ctx context.Context, o manage.PurgeOptions) (int, error)
 }
 
 // Topics are the topics of a tenant, and what was published to them.
@@ -103,7 +105,7 @@ type Subscriptions interface {
 	ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error)
 	Unsubscribe(ctx context.Context, id string) error
 	Deliveries(ctx context.Context, subscription string, status queue.Status, limit int) ([]Delivery, error)
-	Replay(ctx context.Context, subscription string, since time.Time, dry bool) (queue.Replayed, error)
+	Replay(ctx context.Context, subscription string, since time.Time, dry bool) (manage.Replayed, error)
 }
 
 // Schedules are the recurring tasks of a tenant.

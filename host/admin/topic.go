@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -114,7 +116,7 @@ type Published struct {
 }
 
 // NewTopic shows a topic without its subscriptions.
-func NewTopic(tenant string, t queue.Topic) Topic {
+func NewTopic(tenant string, t manage.Topic) Topic {
 	return Topic{
 		Tenant: tenant, Topic: t.Name, Subscriptions: t.Subscriptions, Active: t.Active, Published: t.Published, Dropped: t.Dropped,
 		Tasks: t.Tasks, Kept: t.Kept, LastPublished: Seconds(t.Last),

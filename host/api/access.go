@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/hashicorp/go-hclog"
 	"go.yaml.in/yaml/v3"
@@ -460,7 +462,7 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 			on = part + " " + value
 		}
 	}
-	entry := queue.AuditEntry{
+	entry := manage.AuditEntry{
 		Who: who.Name, Action: o.name, On: on, From: from, Status: status, Detail: callerOf(ctx.Context()).detail,
 	}
 	s.config.Logger.Info("audit", "who", oneLine(entry.Who), "action", entry.Action, "tenant", name, "on", oneLine(entry.On), "from", entry.From,
@@ -472,7 +474,7 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	// The action is done: the client's going away must not keep it out of the log.
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx.Context()), 5*time.Second)
 	defer cancel()
-	if err := t.Audit(within, entry); err != nil {
+	if err := manage.New(t.Direct.Client).Audit(within, entry); err != nil {
 		s.config.Logger.Error("cannot write the audit log of the tenant", "tenant", name, "error", err)
 	}
 }

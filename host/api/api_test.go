@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
@@ -222,7 +224,7 @@ func TestTasks(t *testing.T) {
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/tasks/" + receipt.ID + "/retry"}), http.StatusConflict, "only failed tasks")
 	refused(t, w.do(t, request{method: http.MethodDelete, path: "/tasks/" + receipt.ID}), http.StatusConflict, "only complete and failed")
 
-	w.settle(t, "mail", queue.Settlement{Result: []byte("<script>")})
+	w.settle(t, "mail", listen.Settlement{Result: []byte("<script>")})
 	result := w.do(t, request{method: http.MethodGet, path: "/tasks/" + receipt.ID + "/result"})
 	if string(result.body) != "<script>" || result.header.Get("Content-Type") != "application/octet-stream" || result.header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%+v", result)

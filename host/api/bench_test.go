@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
@@ -104,15 +107,15 @@ func BenchmarkJob(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	node := client.Node()
+	node := listen.New(client)
 	check(node.Join(ctx))
 	check(node.Register(ctx, "q"))
 	check(node.Register(ctx, "busy"))
 	settle := func(ctx context.Context, name string, failure *queue.Failure) (n int, err error) {
-		reply := node.Reserve(ctx, []queue.ReserveRequest{{Queue: name, Count: 100, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
-		settlements := make([]queue.Settlement, len(reply.Tasks))
+		reply := node.Reserve(ctx, []listen.ReserveRequest{{Queue: name, Count: 100, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		settlements := make([]listen.Settlement, len(reply.Tasks))
 		for i := range reply.Tasks {
-			settlements[i] = queue.Settlement{Claim: reply.Tasks[i].Claim(), Failure: failure}
+			settlements[i] = listen.Settlement{Claim: reply.Tasks[i].Claim(), Failure: failure}
 		}
 		if reply.Err == nil && len(settlements) > 0 {
 			_, reply.Err = node.Settle(ctx, name, settlements)
@@ -153,7 +156,7 @@ func BenchmarkJob(b *testing.B) {
 		b.StopTimer()
 		stop()
 		b.ReportMetric(float64(<-other)/b.Elapsed().Seconds(), "other-tasks/s")
-		if job.Ends[queue.JobItemDone] != tasks {
+		if job.Ends[manage.JobItemDone] != tasks {
 			b.Fatalf("%+v", job)
 		}
 		var longest time.Duration
@@ -168,7 +171,7 @@ func BenchmarkJob(b *testing.B) {
 }
 
 // retryAll retries the failed tasks of q by a job, and waits for its end.
-func retryAll(b *testing.B, server *api.Server, client *queue.Client) *queue.Job {
+func retryAll(b *testing.B, server *api.Server, client *queue.Client) *manage.Job {
 	b.Helper()
 	target := fmt.Sprintf("http://%s/v1/tenants/%s/jobs", server.Addr(), client.Tenant())
 	response, err := http.Post(target, "application/json", strings.NewReader(`{"action":"retry","filter":{"queue":"q"},"start":true}`))
@@ -181,11 +184,11 @@ func retryAll(b *testing.B, server *api.Server, client *queue.Client) *queue.Job
 		b.Fatal(response.Status, err)
 	}
 	for tick := time.Tick(20 * time.Millisecond); ; <-tick {
-		job, err := client.Job(b.Context(), made.ID)
+		job, err := manage.New(client).Job(b.Context(), made.ID)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if job.State == queue.JobDone || job.State == queue.JobStopped {
+		if job.State == manage.JobDone || job.State == manage.JobStopped {
 			return job
 		}
 	}

@@ -7,8 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/account"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
@@ -65,7 +66,7 @@ const (
 	// listCost is the memory of a list: what is read from Redis at a time, its entries, their JSON, and the copy kept for the ETag.
 	listCost = 4 * pageBytes
 	// treeCost is the memory of a tree.
-	treeCost = 5 * queue.TreeBytes
+	treeCost = 5 * manage.TreeBytes
 )
 
 // valueAnswer is the memory of an answer that is a value: 3 × its bytes (read, decoded, being sent).

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
@@ -28,27 +30,27 @@ type NewBulk struct {
 
 // Job is an action on many tasks, in the background. It is kept for a week.
 type Job struct {
-	ID          string                 `json:"id"`
-	Tenant      string                 `json:"tenant"`
-	Action      queue.Change           `json:"action"`
-	Filter      admin.Filter           `json:"filter"`
-	By          string                 `json:"by"`
-	Created     float64                `json:"created"`
-	State       queue.JobState         `json:"state" enum:"counting,counted,running,stopped,done"`
-	Interrupted bool                   `json:"interrupted,omitempty" doc:"The process that worked on it has ended: start it again to go on."`
-	Stopping    bool                   `json:"stopping,omitempty"`
-	More        bool                   `json:"more,omitempty" doc:"More tasks passed the filter than a job may have: make another one afterwards."`
-	Error       string                 `json:"error,omitempty"`
-	Items       int64                  `json:"items" doc:"Tasks; final once they are counted."`
-	Ended       int64                  `json:"ended" doc:"Tasks that have their end."`
-	Ends        map[queue.JobEnd]int64 `json:"ends" doc:"By end: done, changed (it did not pass the filter any more), refused (the text says why), gone, failed."`
+	ID          string                  `json:"id"`
+	Tenant      string                  `json:"tenant"`
+	Action      queue.Change            `json:"action"`
+	Filter      admin.Filter            `json:"filter"`
+	By          string                  `json:"by"`
+	Created     float64                 `json:"created"`
+	State       manage.JobState         `json:"state" enum:"counting,counted,running,stopped,done"`
+	Interrupted bool                    `json:"interrupted,omitempty" doc:"The process that worked on it has ended: start it again to go on."`
+	Stopping    bool                    `json:"stopping,omitempty"`
+	More        bool                    `json:"more,omitempty" doc:"More tasks passed the filter than a job may have: make another one afterwards."`
+	Error       string                  `json:"error,omitempty"`
+	Items       int64                   `json:"items" doc:"Tasks; final once they are counted."`
+	Ended       int64                   `json:"ended" doc:"Tasks that have their end."`
+	Ends        map[manage.JobEnd]int64 `json:"ends" doc:"By end: done, changed (it did not pass the filter any more), refused (the text says why), gone, failed."`
 }
 
 // JobItem is a task of a job.
 type JobItem struct {
-	ID   string       `json:"id"`
-	End  queue.JobEnd `json:"end,omitempty" enum:"done,changed,refused,gone,failed" doc:"Missing: it has none yet."`
-	Text string       `json:"text,omitempty" doc:"Why."`
+	ID   string        `json:"id"`
+	End  manage.JobEnd `json:"end,omitempty" enum:"done,changed,refused,gone,failed" doc:"Missing: it has none yet."`
+	Text string        `json:"text,omitempty" doc:"Why."`
 }
 
 // JobOf is an answer with a job.
@@ -71,8 +73,8 @@ func (j *Job) Redact(v admin.View) {
 }
 
 // jobShape shows a job.
-func jobShape(tenant string, j *queue.Job) Job {
-	busy := j.State == queue.JobCounting || j.State == queue.JobRunning || j.State == queue.JobCounted && j.Start && !j.Stop
+func jobShape(tenant string, j *manage.Job) Job {
+	busy := j.State == manage.JobCounting || j.State == manage.JobRunning || j.State == manage.JobCounted && j.Start && !j.Stop
 	var filter admin.Filter
 	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
 	return Job{
@@ -88,7 +90,7 @@ func (s *service) describeBulk() {
 	add(s, looking("/tenants/{tenant}/jobs", "list-jobs", "List the last 100 jobs, newest first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Job], error) {
 			t := s.tenants[in.Tenant]
-			jobs, err := t.Jobs(ctx)
+			jobs, err := manage.New(t.Direct.Client).Jobs(ctx)
 			shapes := make([]Job, len(jobs))
 			for i, j := range jobs {
 				shapes[i] = jobShape(in.Tenant, j)
@@ -107,7 +109,7 @@ func (s *service) describeBulk() {
 			if _, err := s.showJob(ctx, in.InJob); err != nil {
 				return nil, err
 			}
-			list, err := s.tenants[in.Tenant].JobItems(ctx, in.Job, in.Offset, in.Limit)
+			list, err := manage.New(s.tenants[in.Tenant].Direct.Client).JobItems(ctx, in.Job, in.Offset, in.Limit)
 			shapes := make([]JobItem, len(list))
 			for i, item := range list {
 				shapes[i] = JobItem{item.ID, item.End, item.Text}
@@ -123,7 +125,7 @@ func (s *service) describeBulk() {
 			if err != nil {
 				return nil, err
 			}
-			err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) { return in.Job, t.JobStart(ctx, in.Job) })
+			err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) { return in.Job, manage.New(t.Direct.Client).JobStart(ctx, in.Job) })
 			if err != nil {
 				return nil, err
 			}
@@ -134,7 +136,7 @@ func (s *service) describeBulk() {
 			if _, err := s.showJob(ctx, *in); err != nil {
 				return nil, err
 			}
-			if err := s.tenants[in.Tenant].JobStop(ctx, in.Job); err != nil {
+			if err := manage.New(s.tenants[in.Tenant].Direct.Client).JobStop(ctx, in.Job); err != nil {
 				return nil, err
 			}
 			return s.showJob(ctx, *in)
@@ -151,8 +153,8 @@ func mayAct(ctx context.Context, action queue.Change) error {
 
 func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	t := s.tenants[in.Tenant]
-	job, err := t.Job(ctx, in.Job)
-	if errors.Is(err, queue.ErrNoJob) {
+	job, err := manage.New(t.Direct.Client).Job(ctx, in.Job)
+	if errors.Is(err, manage.ErrNoJob) {
 		err = notFound("tenant %s has no job %s, or not any more", in.Tenant, in.Job)
 	}
 	if err != nil {
@@ -178,14 +180,14 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	}
 	var id string
 	err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) {
-		job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+		job, err := manage.New(t.Direct.Client).NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
 		if err != nil {
 			return "", err
 		}
 		id = job.ID
 		callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", id, in.Body.Action, filter)
 		if in.Body.Start {
-			err = t.JobStart(ctx, id)
+			err = manage.New(t.Direct.Client).JobStart(ctx, id)
 		}
 		return id, err
 	})
@@ -207,9 +209,9 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 		return err
 	}
 	id, err := prepare(t)
-	var claim *queue.JobWork
+	var claim *manage.JobWork
 	if err == nil {
-		claim, err = t.WorkOn(ctx, id)
+		claim, err = manage.New(t.Direct.Client).WorkOn(ctx, id)
 	}
 	if err != nil {
 		place.Give()
@@ -228,12 +230,12 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 			}
 		}
 		for claim != nil && ctx.Err() == nil {
-			r := &runner{t: t, claim: claim, id: id, most: cmp.Or(s.config.jobItems, queue.MaxJobItems), logged: s.logged, reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) }}
+			r := &runner{t: t, claim: claim, id: id, most: cmp.Or(s.config.jobItems, manage.MaxJobItems), logged: s.logged, reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) }}
 			s.leave(ctx, r, r.run(ctx))
 			// Somebody may have started it since it was counted, and found it claimed.
 			claim = nil
-			if job, err := t.Job(ctx, id); err == nil && job.State == queue.JobCounted && job.Start && !job.Stop {
-				claim, _ = t.WorkOn(ctx, id)
+			if job, err := manage.New(t.Direct.Client).Job(ctx, id); err == nil && job.State == manage.JobCounted && job.Start && !job.Stop {
+				claim, _ = manage.New(t.Direct.Client).WorkOn(ctx, id)
 			}
 		}
 	})
@@ -241,16 +243,16 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 }
 
 // inherit claims a job that another process has claimed, if that one is dead or ends its work; nil if it lives.
-func inherit(ctx context.Context, t *tenant, id string) *queue.JobWork {
+func inherit(ctx context.Context, t *tenant, id string) *manage.JobWork {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for until := time.Now().Add(queue.JobClaim + time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(manage.JobClaim + time.Second); time.Now().Before(until); {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if claim, err := t.WorkOn(ctx, id); err == nil && claim != nil {
+		if claim, err := manage.New(t.Direct.Client).WorkOn(ctx, id); err == nil && claim != nil {
 			return claim
 		}
 	}
@@ -261,10 +263,10 @@ func inherit(ctx context.Context, t *tenant, id string) *queue.JobWork {
 func (s *service) leave(ctx context.Context, r *runner, err error) {
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer done()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrClaimLost) {
-		state := queue.JobStopped
+	if err != nil && ctx.Err() == nil && !errors.Is(err, manage.ErrClaimLost) {
+		state := manage.JobStopped
 		if r.counting {
-			state = queue.JobCounting // to be counted anew
+			state = manage.JobCounting // to be counted anew
 		}
 		reference := s.logged("a job stopped", "job "+r.id+" of "+r.t.Tenant(), err)
 		_ = r.claim.Become(leaving, state, false, "it could not go on: the log of the process that worked on it says why, reference "+reference) // else it shows as interrupted
@@ -275,7 +277,7 @@ func (s *service) leave(ctx context.Context, r *runner, err error) {
 // runner works on one job.
 type runner struct {
 	t        *tenant
-	claim    *queue.JobWork
+	claim    *manage.JobWork
 	id       string
 	most     int // tasks of a job
 	counting bool
@@ -284,24 +286,24 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context) error {
-	job, err := r.t.Job(ctx, r.id)
+	job, err := manage.New(r.t.Direct.Client).Job(ctx, r.id)
 	if err != nil {
 		return err
 	}
-	if job.State == queue.JobCounting {
+	if job.State == manage.JobCounting {
 		r.counting = true
 		if err := r.count(ctx, job); err != nil {
 			return err
 		}
 		r.counting = false
-		if job, err = r.t.Job(ctx, r.id); err != nil {
+		if job, err = manage.New(r.t.Direct.Client).Job(ctx, r.id); err != nil {
 			return err
 		}
 	}
-	if !job.Start || job.Stop || job.State == queue.JobDone {
+	if !job.Start || job.Stop || job.State == manage.JobDone {
 		return nil
 	}
-	if err := r.claim.Become(ctx, queue.JobRunning, false, ""); err != nil {
+	if err := r.claim.Become(ctx, manage.JobRunning, false, ""); err != nil {
 		return err
 	}
 	return r.act(ctx, job)
@@ -312,7 +314,7 @@ const mostPasses = 5
 
 // count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
 // it finds no new ones. It reads those that it has found once.
-func (r *runner) count(ctx context.Context, job *queue.Job) error {
+func (r *runner) count(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
 		return err
@@ -340,7 +342,7 @@ func (r *runner) count(ctx context.Context, job *queue.Job) error {
 			break
 		}
 	}
-	return r.claim.Become(ctx, queue.JobCounted, c.more, "")
+	return r.claim.Become(ctx, manage.JobCounted, c.more, "")
 }
 
 // count is what a count has found.
@@ -355,7 +357,7 @@ type count struct {
 func (c *count) pass(ctx context.Context, f *admin.Filter, letters bool) error {
 	skip := func(id string) bool { return c.seen[id] || letters && !queue.IsLetter(id) }
 	for from := (&admin.Place{}); from != nil && !c.more; {
-		var found []queue.JobItem
+		var found []manage.JobItem
 		memory := c.reserve(ctx)
 		if memory == nil {
 			return ctx.Err()
@@ -366,7 +368,7 @@ func (c *count) pass(ctx context.Context, f *admin.Filter, letters bool) error {
 			}
 			if c.more = len(c.seen) == c.most; !c.more {
 				c.seen[task.ID] = true
-				found = append(found, queue.JobItem{ID: task.ID, Created: task.Created})
+				found = append(found, manage.JobItem{ID: task.ID, Created: task.Created})
 			}
 			return !c.more
 		})
@@ -388,7 +390,7 @@ func (c *count) pass(ctx context.Context, f *admin.Filter, letters bool) error {
 }
 
 // jobFilter is the filter of a job.
-func jobFilter(job *queue.Job) (*admin.Filter, error) {
+func jobFilter(job *manage.Job) (*admin.Filter, error) {
 	f := &admin.Filter{}
 	err := json.Unmarshal([]byte(job.Filter), f)
 	if err == nil {
@@ -416,7 +418,7 @@ func suits(action queue.Change, f *admin.Filter, task *queue.Task) bool {
 const jobPage = 200
 
 // act does the action to the tasks that have no end yet.
-func (r *runner) act(ctx context.Context, job *queue.Job) error {
+func (r *runner) act(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
 		return err
@@ -425,14 +427,14 @@ func (r *runner) act(ctx context.Context, job *queue.Job) error {
 		if stop, err := r.claim.Stopped(ctx); err != nil {
 			return err
 		} else if stop {
-			return r.claim.Become(ctx, queue.JobStopped, false, "")
+			return r.claim.Become(ctx, manage.JobStopped, false, "")
 		}
-		items, err := r.t.JobItems(ctx, r.id, from, 2*jobPage)
+		items, err := manage.New(r.t.Direct.Client).JobItems(ctx, r.id, from, 2*jobPage)
 		if err != nil {
 			return err
 		}
 		if len(items) == 0 {
-			return r.claim.Become(ctx, queue.JobDone, false, "")
+			return r.claim.Become(ctx, manage.JobDone, false, "")
 		}
 		memory := r.reserve(ctx)
 		if memory == nil {
@@ -455,7 +457,7 @@ func (r *runner) act(ctx context.Context, job *queue.Job) error {
 
 // changeHalves is change for two pages at once: while Redis works on one, the other is looked at. It goes on until all have their ends,
 // except after an error.
-func (r *runner) changeHalves(ctx context.Context, action queue.Change, f *admin.Filter, items []queue.JobItem) (n int, err error) {
+func (r *runner) changeHalves(ctx context.Context, action queue.Change, f *admin.Filter, items []manage.JobItem) (n int, err error) {
 	halves := slices.Collect(slices.Chunk(items, jobPage))
 	ended, errs := make([]int, len(halves)), make([]error, len(halves))
 	var work sync.WaitGroup
@@ -482,7 +484,7 @@ const mostReads = 3
 
 // change does the action to those of the tasks that still pass the filter, and gives all of them their ends: up to one that Redis could
 // not be asked about, and no more tasks than can be read at a time. It returns how many have theirs.
-func (r *runner) change(ctx context.Context, action queue.Change, f *admin.Filter, items []queue.JobItem, reads int) (n int, err error) {
+func (r *runner) change(ctx context.Context, action queue.Change, f *admin.Filter, items []manage.JobItem, reads int) (n int, err error) {
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = item.ID
@@ -501,11 +503,11 @@ func (r *runner) change(ctx context.Context, action queue.Change, f *admin.Filte
 		item := &items[i]
 		switch task := read[item.ID]; {
 		case task == nil:
-			item.End = queue.JobItemGone
+			item.End = manage.JobItemGone
 		case !item.Of(task):
-			item.End, item.Text = queue.JobItemChanged, "another task has its ID"
+			item.End, item.Text = manage.JobItemChanged, "another task has its ID"
 		case !f.Passes(task) || !suits(action, f, task):
-			item.End, item.Text = queue.JobItemChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
+			item.End, item.Text = manage.JobItemChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
 		default:
 			changes, of = append(changes, task), append(of, i)
 		}
@@ -526,21 +528,21 @@ func (r *runner) change(ctx context.Context, action queue.Change, f *admin.Filte
 }
 
 // end is the end of a task that was to be changed.
-func (r *runner) end(changed queue.Changed) (end queue.JobEnd, text string) {
+func (r *runner) end(changed queue.Changed) (end manage.JobEnd, text string) {
 	err := changed.Err
 	switch {
 	case err == nil && changed.Stopping:
-		return queue.JobItemDone, "its host stops it"
+		return manage.JobItemDone, "its host stops it"
 	case err == nil:
-		return queue.JobItemDone, ""
+		return manage.JobItemDone, ""
 	case errors.Is(err, queue.ErrLetterStays):
-		return queue.JobItemDone, err.Error()
+		return manage.JobItemDone, err.Error()
 	case errors.Is(err, queue.ErrNoTask):
-		return queue.JobItemGone, ""
+		return manage.JobItemGone, ""
 	case errors.Is(err, queue.ErrChanged):
-		return queue.JobItemChanged, "it changed again and again"
+		return manage.JobItemChanged, "it changed again and again"
 	case errors.Is(err, queue.ErrStatus):
-		return queue.JobItemRefused, err.Error()
+		return manage.JobItemRefused, err.Error()
 	}
-	return queue.JobItemFailed, "internal error: the log of the process that worked on it says why, reference " + r.logged("a task of a job failed", "job "+r.id, err)
+	return manage.JobItemFailed, "internal error: the log of the process that worked on it says why, reference " + r.logged("a task of a job failed", "job "+r.id, err)
 }

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/admin"
@@ -113,7 +116,7 @@ func makeJob(t *testing.T, w *world, action string, filter map[string]any, start
 }
 
 // awaitJob waits until a job has a state.
-func awaitJob(t *testing.T, w *world, id string, state queue.JobState) (job api.Job) {
+func awaitJob(t *testing.T, w *world, id string, state manage.JobState) (job api.Job) {
 	t.Helper()
 	eventually(t, "the job is "+string(state), func() bool {
 		job = get[api.Job](t, w, "/jobs/"+id)
@@ -139,7 +142,7 @@ func TestBulk(t *testing.T) {
 
 	// It counts first, and changes nothing until it is started.
 	job := makeJob(t, w, "retry", map[string]any{"queue": "mail"}, false)
-	job = awaitJob(t, w, job.ID, queue.JobCounted)
+	job = awaitJob(t, w, job.ID, manage.JobCounted)
 	if job.Items != 5 || job.Ended != 0 || job.By != "local" || job.Filter.Queue != "mail" {
 		t.Errorf("counted: %+v", job)
 	}
@@ -150,32 +153,32 @@ func TestBulk(t *testing.T) {
 	must(t, w.Queue("mail").Delete(w.ctx, failed[1]))
 	must(t, w.Queue("mail").Retry(w.ctx, failed[2]))
 	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
-	job = awaitJob(t, w, job.ID, queue.JobDone)
-	if job.Ended != 5 || job.Ends[queue.JobItemDone] != 3 || job.Ends[queue.JobItemGone] != 1 || job.Ends[queue.JobItemChanged] != 1 || job.Interrupted {
+	job = awaitJob(t, w, job.ID, manage.JobDone)
+	if job.Ended != 5 || job.Ends[manage.JobItemDone] != 3 || job.Ends[manage.JobItemGone] != 1 || job.Ends[manage.JobItemChanged] != 1 || job.Interrupted {
 		t.Errorf("done: %+v", job)
 	}
 	items := get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items?offset=1&limit=2")
 	if len(items.Items) != 2 {
 		t.Fatalf("%+v", items)
 	}
-	ends := map[string]queue.JobEnd{}
+	ends := map[string]manage.JobEnd{}
 	for _, item := range get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items").Items {
 		ends[item.ID] = item.End
-		if item.End == queue.JobItemChanged && !strings.Contains(item.Text, "is pending") {
+		if item.End == manage.JobItemChanged && !strings.Contains(item.Text, "is pending") {
 			t.Errorf("changed without a reason: %+v", item)
 		}
 	}
-	if ends[failed[0]] != queue.JobItemDone || ends[failed[1]] != queue.JobItemGone || ends[failed[2]] != queue.JobItemChanged {
+	if ends[failed[0]] != manage.JobItemDone || ends[failed[1]] != manage.JobItemGone || ends[failed[2]] != manage.JobItemChanged {
 		t.Errorf("ends %v", ends)
 	}
 
 	// A cancel takes what waits, a delete what is finished.
 	job = makeJob(t, w, "cancel", map[string]any{"queue": "mail"}, true)
-	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != 4 {
+	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != 4 {
 		t.Errorf("cancelled: %+v", job)
 	}
 	job = makeJob(t, w, "delete", map[string]any{"reason": "cancelled"}, true)
-	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != 5 {
+	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != 5 {
 		t.Errorf("deleted: %+v", job)
 	}
 	if list := get[api.List[api.Job]](t, w, "/jobs"); len(list.Items) != 3 || list.Items[0].ID != job.ID {
@@ -193,7 +196,7 @@ func TestBulk(t *testing.T) {
 func TestBulkOfChangedTasks(t *testing.T) {
 	w := setup(t)
 	counted := func(action string, filter map[string]any, items int64) string {
-		job := awaitJob(t, w, makeJob(t, w, action, filter, false).ID, queue.JobCounted)
+		job := awaitJob(t, w, makeJob(t, w, action, filter, false).ID, manage.JobCounted)
 		if job.Items != items {
 			t.Fatalf("%s: counted %d tasks, want %d", action, job.Items, items)
 		}
@@ -208,13 +211,13 @@ func TestBulkOfChangedTasks(t *testing.T) {
 	must(t, err)
 	must(t, w.Queue("q").Delete(w.ctx, old))
 	must(t, w.Queue("q").Retry(w.ctx, done))
-	w.settle(t, "q", queue.Settlement{Result: []byte("precious")})
+	w.settle(t, "q", listen.Settlement{Result: []byte("precious")})
 	w.enqueue(t, "q", "new", queue.Options{ID: "renewed"})
-	for id, want := range map[string]map[queue.JobEnd]int64{
-		deletes: {queue.JobItemChanged: 1, queue.JobItemDone: 1}, cancels: {queue.JobItemChanged: 1},
+	for id, want := range map[string]map[manage.JobEnd]int64{
+		deletes: {manage.JobItemChanged: 1, manage.JobItemDone: 1}, cancels: {manage.JobItemChanged: 1},
 	} {
 		post[api.Job](t, w, "/jobs/"+id+"/start", nil, http.StatusOK)
-		if job := awaitJob(t, w, id, queue.JobDone); !maps.Equal(job.Ends, want) {
+		if job := awaitJob(t, w, id, manage.JobDone); !maps.Equal(job.Ends, want) {
 			t.Errorf("%s: %v, want %v", job.Action, job.Ends, want)
 		}
 	}
@@ -239,12 +242,12 @@ func TestRetryOfWaitingLetters(t *testing.T) {
 			const tasks = 3
 			for range tasks {
 				w.enqueue(t, "q", "p", queue.Options{Dead: "letters"})
-				w.settle(t, "q", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
+				w.settle(t, "q", listen.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
 			}
-			w.settle(t, "letters", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
+			w.settle(t, "letters", listen.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
 			waiting := w.enqueue(t, "letters", "no letter", queue.Options{})
-			job := awaitJob(t, w, makeJob(t, w, "retry", filter, true).ID, queue.JobDone)
-			if job.Ends[queue.JobItemDone] != tasks || job.Items != tasks {
+			job := awaitJob(t, w, makeJob(t, w, "retry", filter, true).ID, manage.JobDone)
+			if job.Ends[manage.JobItemDone] != tasks || job.Items != tasks {
 				t.Errorf("%+v, want %d done", job, tasks)
 			}
 			if pending := ids(t, w, "/tasks?queue=q&status=pending"); len(pending) != tasks {
@@ -285,17 +288,17 @@ func TestCountWhileTasksMove(t *testing.T) {
 	specs := make([]queue.Spec, tasks)
 	_, err := w.Queue("q").EnqueueMany(w.ctx, specs)
 	must(t, err)
-	node := w.Node()
+	node := listen.New(w.Client)
 	must(t, node.Join(w.ctx))
 	must(t, node.Register(w.ctx, "q"))
 	var order []string
 	for len(order) < tasks {
-		reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: "q", Count: tasks, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		reply := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: tasks, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
 		must(t, reply.Err)
-		var settlements []queue.Settlement
+		var settlements []listen.Settlement
 		for _, task := range reply.Tasks {
 			order = append(order, task.ID)
-			settlements = append(settlements, queue.Settlement{Claim: task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}})
+			settlements = append(settlements, listen.Settlement{Claim: task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}})
 		}
 		_, err := node.Settle(w.ctx, "q", settlements)
 		must(t, err)
@@ -308,7 +311,7 @@ func TestCountWhileTasksMove(t *testing.T) {
 		}
 	}})
 	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, true)
-	if job = awaitJob(t, w, job.ID, queue.JobDone); job.Ends[queue.JobItemDone] != tasks-gone {
+	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != tasks-gone {
 		t.Errorf("%+v, want %d done", job, tasks-gone)
 	}
 }
@@ -317,24 +320,24 @@ func TestCountWhileTasksMove(t *testing.T) {
 func TestInterruptedBulk(t *testing.T) {
 	w := setup(t)
 	a, b := w.fail(t, "q", "1"), w.fail(t, "q", "2")
-	job, err := w.NewJob(w.ctx, "retry", `{"queue":"q"}`, "ada")
+	job, err := manage.New(w.Client).NewJob(w.ctx, "retry", `{"queue":"q"}`, "ada")
 	must(t, err)
-	must(t, w.JobStart(w.ctx, job.ID))
-	claim, err := w.WorkOn(w.ctx, job.ID)
+	must(t, manage.New(w.Client).JobStart(w.ctx, job.ID))
+	claim, err := manage.New(w.Client).WorkOn(w.ctx, job.ID)
 	must(t, err)
-	must(t, claim.Add(w.ctx, []queue.JobItem{{ID: a}, {ID: b}}))
-	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
+	must(t, claim.Add(w.ctx, []manage.JobItem{{ID: a}, {ID: b}}))
+	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
 	must(t, w.Queue("q").Retry(w.ctx, a))
-	must(t, claim.End(w.ctx, 0, []queue.JobItem{{End: queue.JobItemDone}}))
+	must(t, claim.End(w.ctx, 0, []manage.JobItem{{End: manage.JobItemDone}}))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}
-	if other, err := w.WorkOn(w.ctx, job.ID); other != nil || err != nil {
+	if other, err := manage.New(w.Client).WorkOn(w.ctx, job.ID); other != nil || err != nil {
 		t.Errorf("a second process may work on it: %v", err)
 	}
 	upper := w.do(t, request{method: http.MethodGet, path: "/jobs/" + strings.ToUpper(job.ID)})
 	refused(t, upper, http.StatusUnprocessableEntity, "path.job") // or each spelling would be a job
-	must(t, claim.Become(w.ctx, queue.JobCounted, false, ""))
+	must(t, claim.Become(w.ctx, manage.JobCounted, false, ""))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted {
 		t.Errorf("while it begins: %+v", got)
 	}
@@ -342,15 +345,15 @@ func TestInterruptedBulk(t *testing.T) {
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone before it began: %+v", got)
 	}
-	claim, err = w.WorkOn(w.ctx, job.ID)
+	claim, err = manage.New(w.Client).WorkOn(w.ctx, job.ID)
 	must(t, err)
-	must(t, claim.Become(w.ctx, queue.JobRunning, false, ""))
+	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
 	must(t, claim.Leave(w.ctx))
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone: %+v", got)
 	}
 	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
-	if got := awaitJob(t, w, job.ID, queue.JobDone); got.Ended != 2 || got.Ends[queue.JobItemDone] != 2 {
+	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ended != 2 || got.Ends[manage.JobItemDone] != 2 {
 		t.Errorf("continued: %+v", got)
 	}
 }
@@ -360,14 +363,14 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 	w := setup(t)
 	id := w.fail(t, "q", "1")
 	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, false)
-	job = awaitJob(t, w, job.ID, queue.JobCounted)
+	job = awaitJob(t, w, job.ID, manage.JobCounted)
 	eventually(t, "the process that counted leaves the job", func() bool {
-		claim, err := w.WorkOn(w.ctx, job.ID)
+		claim, err := manage.New(w.Client).WorkOn(w.ctx, job.ID)
 		return err == nil && claim != nil
 	})
 	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	must(t, w.rdb.PExpire(w.ctx, w.Tenant()+"_duty_job_"+job.ID, time.Millisecond).Err())
-	if got := awaitJob(t, w, job.ID, queue.JobDone); got.Ends[queue.JobItemDone] != 1 {
+	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ends[manage.JobItemDone] != 1 {
 		t.Errorf("%+v", got)
 	}
 	if task, err := w.Task(w.ctx, id); err != nil || task.Status != queue.Pending {
@@ -383,7 +386,7 @@ func TestLargestJob(t *testing.T) {
 	must(t, err)
 	for _, more := range []bool{false, true} {
 		job := makeJob(t, w, "cancel", map[string]any{"queue": "q"}, false)
-		if job = awaitJob(t, w, job.ID, queue.JobCounted); job.Items != most || job.More != more {
+		if job = awaitJob(t, w, job.ID, manage.JobCounted); job.Items != most || job.More != more {
 			t.Errorf("%d tasks, more: %v, want %v", job.Items, job.More, more)
 		}
 		w.enqueue(t, "q", "x", queue.Options{})
@@ -460,7 +463,7 @@ func TestChanges(t *testing.T) {
 	await(t, w, two, "queue", `"queue":"second"`)
 	must(t, w.Queue("first").Pause(w.ctx))
 	await(t, w, one, "queue", `"paused":true`)
-	node := w.Node()
+	node := listen.New(w.Client)
 	must(t, node.Join(w.ctx))
 	await(t, w, two, "nodes", `"alive":1`)
 	must(t, node.Leave(w.ctx))
@@ -472,11 +475,11 @@ func TestFollowLog(t *testing.T) {
 	id := w.enqueue(t, "q", "", queue.Options{})
 	events := follow(t, w, "/tasks/"+id+"/log/stream")
 	node, task := w.start(t, "q")
-	must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: []string{"one", "<two>"}}})[0])
+	must(t, node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: task.Claim(), Lines: []string{"one", "<two>"}}})[0])
 	if e := await(t, w, events, "line", "two"); e.id != "2" {
 		t.Errorf("%+v", e)
 	}
-	_, err := node.Settle(w.ctx, "q", []queue.Settlement{{Claim: task.Claim()}})
+	_, err := node.Settle(w.ctx, "q", []listen.Settlement{{Claim: task.Claim()}})
 	must(t, err)
 	await(t, w, events, "end", `"complete"`)
 	if _, more := <-events; more {

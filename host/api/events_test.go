@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 	"github.com/cloudevents/sdk-go/v2/event"
 	cloudhttp "github.com/cloudevents/sdk-go/v2/protocol/http"
@@ -63,7 +66,7 @@ func TestCloudEvents(t *testing.T) {
 				}
 			}
 			sent := e
-			tasks, err := w.Queue("orders").List(w.ctx, queue.ListOptions{Limit: 1})
+			tasks, err := manage.New(w.Client).Queue("orders").List(w.ctx, manage.ListOptions{Limit: 1})
 			must(t, err)
 			text, err := w.Parameters(w.ctx, tasks[0].ID)
 			must(t, err)
@@ -88,7 +91,7 @@ func TestCloudEvents(t *testing.T) {
 			}
 		}
 	}
-	if stats, err := w.Queue("orders").Stats(w.ctx); err != nil || stats.Depth[queue.Pending] != 8 {
+	if stats, err := manage.New(w.Client).Queue("orders").Stats(w.ctx); err != nil || stats.Depth[queue.Pending] != 8 {
 		t.Errorf("%d tasks, %v; want 8", stats.Depth[queue.Pending], err)
 	}
 
@@ -125,7 +128,7 @@ func TestEventsAreKnownAfterTheirTasks(t *testing.T) {
 		return decode[api.List[api.Receipt]](t, a, http.StatusOK).Items[0]
 	}
 	first := send()
-	w.settle(t, "q", queue.Settlement{})
+	w.settle(t, "q", listen.Settlement{})
 	must(t, w.Queue("q").Delete(w.ctx, first.ID))
 	if second := send(); second.ID != first.ID || !second.Existed {
 		t.Errorf("first %+v, second %+v", first, second)
@@ -187,7 +190,7 @@ func TestWrongEvents(t *testing.T) {
 	if known, err := w.Client.Queues(w.ctx); err != nil || len(known) > 0 {
 		t.Errorf("queues after refused events: %v, %v", known, err)
 	}
-	if topics, err := w.Client.Topics(w.ctx); err != nil || len(topics) > 0 {
+	if topics, err := manage.New(w.Client).Topics(w.ctx); err != nil || len(topics) > 0 {
 		t.Errorf("topics after refused events: %v, %v", topics, err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
@@ -74,7 +76,7 @@ func (s *service) describeFleet() {
 	s.describeQuotas()
 	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.AuditEntry], error) {
-			entries, err := s.tenants[in.Tenant].AuditLog(ctx, in.Cursor, int64(in.Limit)+1)
+			entries, err := manage.New(s.tenants[in.Tenant].Direct.Client).AuditLog(ctx, in.Cursor, int64(in.Limit)+1)
 			out := &ListOf[admin.AuditEntry]{List[admin.AuditEntry]{Items: []admin.AuditEntry{}}}
 			for i, e := range entries {
 				if i == in.Limit {

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
@@ -44,7 +46,7 @@ func TestPlugins(t *testing.T) {
 	must(t, err)
 	var ids []string
 	for range 2 {
-		node := w.Node()
+		node := listen.New(w.Client)
 		must(t, node.Join(w.ctx))
 		_, err := node.Renew(w.ctx, map[string]string{"plugins": string(published)})
 		must(t, err)
@@ -87,14 +89,14 @@ func TestKV(t *testing.T) {
 func TestDeadLetters(t *testing.T) {
 	w := setup(t)
 	w.enqueue(t, "q", "x", queue.Options{ID: "live"})
-	node := w.Node()
+	node := listen.New(w.Client)
 	must(t, node.Join(w.ctx))
 	must(t, node.Register(w.ctx, "q"))
-	reply := node.Reserve(w.ctx, []queue.ReserveRequest{{
-		Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", FailurePolicy: queue.FailurePolicy{Dead: "q.dead"},
+	reply := node.Reserve(w.ctx, []listen.ReserveRequest{{
+		Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", FailurePolicy: listen.FailurePolicy{Dead: "q.dead"},
 	}})[0]
 	must(t, reply.Err)
-	errs, err := node.Settle(w.ctx, "q", []queue.Settlement{{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}}})
+	errs, err := node.Settle(w.ctx, "q", []listen.Settlement{{Claim: reply.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonError}}})
 	must(t, err)
 	must(t, errs[0])
 	list := get[api.List[admin.Task]](t, w, "/dead-letters")

@@ -4,8 +4,9 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Await names more tasks that an open task is to wait for.
@@ -41,7 +42,7 @@ func (s *service) describeFlows() {
 	}
 	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies", "List the tasks that a task waits for, or waited for, in the order in which they were named"),
 		func(ctx context.Context, in *dependencies) (*ListOf[admin.Dependency], error) {
-			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
+			found, err := manage.New(s.tenants[in.Tenant].Direct.Client).Dependencies(ctx, in.ID, in.Offset, in.Limit)
 			list := make([]admin.Dependency, len(found))
 			for i, d := range found {
 				list[i] = admin.Dependency(d)
@@ -59,7 +60,7 @@ func (s *service) describeFlows() {
 			if err := s.reserve(ctx, treeCost); err != nil {
 				return nil, err
 			}
-			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID, queue.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
+			root, err := manage.New(s.tenants[in.Tenant].Direct.Client).Tree(ctx, in.ID, manage.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
 			if err != nil {
 				return nil, err
 			}
@@ -88,7 +89,7 @@ func (s *service) describeFlows() {
 				return nil, err
 			}
 			defer place.Give()
-			done, err := s.tenants[in.Tenant].CancelFlow(ctx, in.ID, in.Whole)
+			done, err := manage.New(s.tenants[in.Tenant].Direct.Client).CancelFlow(ctx, in.ID, in.Whole)
 			out := &FlowCancelled{}
 			out.Body.Cancelled, out.Body.Running, out.Body.Finished, out.Body.Python = done.Cancelled, append([]string{}, done.Running...), done.Finished, done.Python
 			return out, err

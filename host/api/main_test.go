@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -197,17 +199,17 @@ func (w *world) enqueue(t *testing.T, name, parameters string, options queue.Opt
 func (w *world) fail(t *testing.T, name, message string) string {
 	t.Helper()
 	id := w.enqueue(t, name, "p", queue.Options{})
-	w.settle(t, name, queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError, Message: message, Stderr: "secret"}})
+	w.settle(t, name, listen.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError, Message: message, Stderr: "secret"}})
 	return id
 }
 
 // start has a node of a new listener start the oldest task of a queue.
-func (w *world) start(t *testing.T, name string) (*queue.Node, queue.Reservation) {
+func (w *world) start(t *testing.T, name string) (*listen.Node, listen.Reservation) {
 	t.Helper()
-	node := w.Node()
+	node := listen.New(w.Client)
 	must(t, node.Join(w.ctx))
 	must(t, node.Register(w.ctx, name))
-	reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: name, Count: 1, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+	reply := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: name, Count: 1, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
 	must(t, reply.Err)
 	if len(reply.Tasks) != 1 {
 		t.Fatalf("reserved %d tasks of %q, want 1", len(reply.Tasks), name)
@@ -216,11 +218,11 @@ func (w *world) start(t *testing.T, name string) (*queue.Node, queue.Reservation
 }
 
 // settle runs the oldest task of a queue.
-func (w *world) settle(t *testing.T, name string, s queue.Settlement) {
+func (w *world) settle(t *testing.T, name string, s listen.Settlement) {
 	t.Helper()
 	node, task := w.start(t, name)
 	s.Claim = task.Claim()
-	errs, err := node.Settle(w.ctx, name, []queue.Settlement{s})
+	errs, err := node.Settle(w.ctx, name, []listen.Settlement{s})
 	must(t, err)
 	must(t, errs[0])
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api/page"
 	"github.com/quern-project/quern/host/doctor"
@@ -54,7 +56,7 @@ func (s *service) describeOverview() {
 		func(ctx context.Context, in *minutes) (*Of[Minutes], error) {
 			read, err := s.tenants[in.Tenant].Minutes(ctx, in.Queue, in.Minutes)
 			out := &Of[Minutes]{}
-			var recent queue.Waits
+			var recent listen.Waits
 			for i, m := range read {
 				if i >= len(read)-5 {
 					recent.Merge(m.Waits)
@@ -76,7 +78,7 @@ func (s *service) describeOverview() {
 }
 
 // quantile is nil where nothing started.
-func quantile(waits *queue.Waits, share float64) *float64 {
+func quantile(waits *listen.Waits, share float64) *float64 {
 	wait, ok := waits.Quantile(share)
 	if !ok {
 		return nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
@@ -14,9 +16,9 @@ import (
 
 func TestMinutes(t *testing.T) {
 	w := setup(t)
-	var waits queue.Waits
+	var waits listen.Waits
 	waits.Add(90 * time.Millisecond)
-	must(t, w.Node().Tally(w.ctx, []queue.Tally{{Queue: "mail", Plugin: "mail", Digest: "ab", Complete: 4, Failed: 2, Waits: waits}}))
+	must(t, listen.New(w.Client).Tally(w.ctx, []listen.Tally{{Queue: "mail", Plugin: "mail", Digest: "ab", Complete: 4, Failed: 2, Waits: waits}}))
 	sum := func(m api.Minutes) (complete, failed int64) {
 		for _, minute := range m.Items {
 			complete, failed = complete+minute.Complete, failed+minute.Failed
@@ -47,7 +49,7 @@ func TestFindings(t *testing.T) {
 		w.enqueue(t, name, "x", queue.Options{})
 		must(t, w.rdb.HSet(w.ctx, fmt.Sprintf("%s_minute_%d", w.Tenant(), now.Unix()/60-5), "failed "+name, 30).Err())
 	}
-	must(t, w.Node().Tally(w.ctx, []queue.Tally{{Queue: "mended", Plugin: "p", Digest: "ab", Complete: 4}}))
+	must(t, listen.New(w.Client).Tally(w.ctx, []listen.Tally{{Queue: "mended", Plugin: "p", Digest: "ab", Complete: 4}}))
 	found := get[api.List[doctor.Finding]](t, w, "/findings").Items
 	for of, want := range map[[2]string]bool{{"queue-unserved", "nobody"}: true, {"queue-failing", "failing"}: true, {"queue-failing", "mended"}: false} {
 		if got := slices.ContainsFunc(found, func(f doctor.Finding) bool {

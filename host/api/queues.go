@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -126,7 +128,7 @@ func (s *service) describeQueues() {
 				if !principal(ctx).sees(name) {
 					continue
 				}
-				n, err := s.tenants[name].CountQueues(ctx)
+				n, err := manage.New(s.tenants[name].Direct.Client).CountQueues(ctx)
 				if err != nil {
 					return nil, err
 				}
@@ -141,7 +143,7 @@ func (s *service) describeQueues() {
 			if err != nil {
 				return nil, err
 			}
-			n, err := t.CountQueues(ctx)
+			n, err := manage.New(t.Direct.Client).CountQueues(ctx)
 			return &Of[TenantNow]{TenantNow{TenantInfo{in.Tenant, n}, admin.Seconds(now)}}, err
 		})
 	type list struct {
@@ -176,7 +178,7 @@ func (s *service) describeQueues() {
 			if err != nil || !in.DeadLetters {
 				return out, err
 			}
-			letters, buried, err := s.tenants[in.Tenant].Queue(in.Queue).DeadLetters(ctx)
+			letters, buried, err := manage.New(s.tenants[in.Tenant]).Queue(in.Queue).DeadLetters(ctx)
 			out.Body.DeadLetters, out.Body.FailedWithDeadLetter = &letters, &buried
 			return out, err
 		})
@@ -221,7 +223,7 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 	if in.All && (in.OlderThanSeconds > 0 || in.Keep > 0) {
 		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
 	}
-	purged, err := t.Queue(in.Queue).Purge(ctx, queue.PurgeOptions{
+	purged, err := manage.New(t).Queue(in.Queue).Purge(ctx, manage.PurgeOptions{
 		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,
 	})
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -31,12 +33,12 @@ func (s *service) describeQuotas() {
 
 // quotas are those of queues, and of buckets for who may read them.
 func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
-	limits, err := t.Limits(ctx)
+	limits, err := manage.New(t.Direct.Client).Limits(ctx)
 	if err != nil {
 		return nil, err
 	}
 	names := slices.Sorted(maps.Keys(limits))
-	stats, err := t.Stats(ctx, names...)
+	stats, err := manage.New(t.Direct.Client).Stats(ctx, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
@@ -44,7 +46,7 @@ func TestSchedules(t *testing.T) {
 	if a := w.do(t, request{method: http.MethodDelete, path: "/schedules/nightly"}); a.status != http.StatusNoContent {
 		t.Errorf("%d: %s", a.status, a.body)
 	}
-	entries, err := w.AuditLog(w.ctx, "", 100)
+	entries, err := manage.New(w.Client).AuditLog(w.ctx, "", 100)
 	must(t, err)
 	actions := map[string]string{}
 	for _, e := range entries {

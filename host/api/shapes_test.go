@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
@@ -103,7 +105,7 @@ func TestTypesOfProblems(t *testing.T) {
 func TestSearchByEndAndBeginning(t *testing.T) {
 	w := setup(t)
 	w.enqueue(t, "mail", "p", queue.Options{ID: "aaaaaaaa-one"})
-	w.settle(t, "mail", queue.Settlement{})
+	w.settle(t, "mail", listen.Settlement{})
 	w.enqueue(t, "mail", "p", queue.Options{ID: "aaaaaaaa-two"})
 	now := get[api.TenantNow](t, w, "").Time
 	for query, want := range map[string]int{"ended_since=1": 1, "ended_since=9999999999": 0, "ended_until=9999999999": 1, "ended_until=1": 0, "since=1": 2} {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -75,7 +77,7 @@ func (s *service) describeTasks() {
 				return nil, err
 			}
 			defer place.Give()
-			ids, err := s.tenants[in.Tenant].FindTasks(ctx, in.Prefix, 10)
+			ids, err := manage.New(s.tenants[in.Tenant].Direct.Client).FindTasks(ctx, in.Prefix, 10)
 			return listed(append([]string{}, ids...), err)
 		})
 	add(s, looking("/tenants/{tenant}/tasks/{id}", "show-task", "Show everything about a task"), s.showTask)
@@ -207,7 +209,7 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 	if err != nil {
 		return nil, err
 	}
-	history, err := t.History(ctx, task)
+	history, err := manage.New(t.Direct.Client).History(ctx, task)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +221,7 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 // reservePayload reserves what one of the payloads of a task takes, before it is read, and refuses one that is longer than the API
 // sends. No more than the size that it returns may be read: another payload may come meanwhile.
 func (s *service) reservePayload(ctx context.Context, in *InTask, wanted func(parameters, result int64) int64) (size int64, err error) {
-	parameters, result, err := s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
+	parameters, result, err := manage.New(s.tenants[in.Tenant].Direct.Client).PayloadSizes(ctx, in.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -235,7 +237,7 @@ const mostShown = 6 << 20
 // read reads a task with those of its parameters and result that are to be shown, and tells the sizes of both.
 func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, parameters, result int64, err error) {
 	t := s.tenants[in.Tenant]
-	if parameters, result, err = t.PayloadSizes(ctx, in.ID); err != nil {
+	if parameters, result, err = manage.New(t.Direct.Client).PayloadSizes(ctx, in.ID); err != nil {
 		return nil, 0, 0, err
 	}
 	shown := func(size int64) int64 {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -200,7 +202,7 @@ func (s *service) describePublications() {
 	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
 		func(ctx context.Context, in *InPublication) (*Bytes, error) {
 			t := s.tenants[in.Tenant]
-			size, err := t.PublicationSize(ctx, in.ID)
+			size, err := manage.New(t.Direct.Client).PublicationSize(ctx, in.ID)
 			if err == nil && size > maxParameters {
 				err = failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d", size, maxParameters)
 			}
@@ -277,7 +279,7 @@ func (s *service) describeSubscriptions() {
 		})
 	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription", "Deliver again what was published since a time and matches the subscription, oldest first"),
 		func(ctx context.Context, in *Replay) (*Of[Replayed], error) {
-			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, admin.Moment(in.Since), in.DryRun)
+			done, err := manage.New(s.tenants[in.Tenant].Direct.Client).Replay(ctx, in.ID, admin.Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
 			shape := Replayed{done.Publications, done.Tasks, admin.Seconds(done.Until), nil}
 			if err != nil && len(done.Tasks) > 0 { // whose IDs a problem would not have

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 
 	"github.com/quern-project/quern/host/admin"
@@ -70,9 +73,9 @@ func TestDeliveries(t *testing.T) {
 		_, err := w.Publish(w.ctx, "orders", []byte("payload"), queue.PublishOptions{ID: id})
 		must(t, err)
 	}
-	w.settle(t, "webhook.hook", queue.Settlement{Result: []byte(`{"status":204}`)})
-	w.settle(t, "webhook.hook", queue.Settlement{Result: []byte(`{"status":204,"body":"` + strings.Repeat("x", 1<<20) + `"}`)})
-	w.settle(t, "webhook.hook", queue.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError, Message: "HTTP 500"}})
+	w.settle(t, "webhook.hook", listen.Settlement{Result: []byte(`{"status":204}`)})
+	w.settle(t, "webhook.hook", listen.Settlement{Result: []byte(`{"status":204,"body":"` + strings.Repeat("x", 1<<20) + `"}`)})
+	w.settle(t, "webhook.hook", listen.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError, Message: "HTTP 500"}})
 	got := map[string]admin.Delivery{}
 	for _, d := range get[api.List[admin.Delivery]](t, w, "/subscriptions/hook/deliveries").Items {
 		got[d.ID] = d
@@ -167,7 +170,7 @@ func TestPublishEvents(t *testing.T) {
 			t.Errorf("%s: %q, %v", id, task.Parameters, task.Headers)
 		}
 	}
-	topic, err := w.Topic(w.ctx, "orders")
+	topic, err := manage.New(w.Client).Topic(w.ctx, "orders")
 	must(t, err)
 	if topic.Published != 3 || topic.Tasks != 3 {
 		t.Errorf("%+v", topic)

@@ -18,6 +18,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -170,25 +173,25 @@ type patient struct {
 	latency  time.Duration
 
 	now         time.Time // by Redis's clock
-	nodes       []queue.NodeInfo
+	nodes       []listen.NodeInfo
 	served      map[string]bool // the queues to which a live listener listens
 	plugins     []plugin
-	quarantines []queue.Quarantine
+	quarantines []listen.Quarantine
 	queues      []string
 	maxQueues   int // how many the tenant may have; 0: any number
-	stats       []queue.Stats
+	stats       []manage.Stats
 	letters     map[string]bool     // of the queues that nobody serves, those whose next task is a dead letter
 	near        int                 // how many names were compared with those of served queues
 	names       []string            // of these
 	failed      map[string][]string // why the last ones failed of the queues in which none is complete
-	versions    []queue.VersionTally
-	recent      []queue.Minute    // of each queue
-	latest      []queue.Minute    // the last of these
+	versions    []listen.VersionTally
+	recent      []listen.Minute   // of each queue
+	latest      []listen.Minute   // the last of these
 	schedules   []*queue.Schedule // without parameters and options
-	backlogs    []queue.Backlog   // of the queues
+	backlogs    []listen.Backlog  // of the queues
 	blocked     []*queue.Task     // some of each queue that has any
 
-	topics        []queue.Topic // but those of which all subscriptions are active
+	topics        []manage.Topic // but those of which all subscriptions are active
 	subscriptions []queue.Subscription
 	damaged       error    // names subscriptions that cannot be read
 	unpublished   []string // publications that nobody goes on with
@@ -260,9 +263,9 @@ func (p *patient) try(readings ...reading) error {
 func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
 	p := &patient{}
 	return p, p.try(
-		reading{"INFO", func() (err error) { p.info, err = client.Info(ctx); return err }},
+		reading{"INFO", func() (err error) { p.info, err = manage.New(client).Info(ctx); return err }},
 		reading{"PING", func() (err error) { p.latency, err = latency(ctx, client); return err }},
-		reading{"CONFIG GET", func() (err error) { p.warnings, err = client.Warnings(ctx); return err }},
+		reading{"CONFIG GET", func() (err error) { p.warnings, err = manage.New(client).Warnings(ctx); return err }},
 	)
 }
 
@@ -274,33 +277,33 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		return nil, err
 	}
 	err = p.try(
-		reading{"the hosts", func() (err error) { p.nodes, err = client.Fleet().Nodes(ctx, nodeFields...); return err }},
+		reading{"the hosts", func() (err error) { p.nodes, err = listen.NewFleet(client).Nodes(ctx, nodeFields...); return err }},
 		reading{"what the hosts published", func() error { return p.readPlugins(ctx, client) }},
-		reading{"the quarantines", func() (err error) { p.quarantines, err = client.Fleet().Quarantines(ctx); return err }},
+		reading{"the quarantines", func() (err error) { p.quarantines, err = listen.NewFleet(client).Quarantines(ctx); return err }},
 		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
 			if err != nil {
 				return err
 			}
 			p.queues = slices.Sorted(maps.Keys(known))
-			if p.maxQueues, err = client.MaxQueues(ctx); err != nil {
+			if p.maxQueues, err = manage.New(client).MaxQueues(ctx); err != nil {
 				return err
 			}
-			p.stats, err = client.Stats(ctx, p.queues...)
+			p.stats, err = manage.New(client).Stats(ctx, p.queues...)
 			return err
 		}},
 		reading{"the tasks that wait for others", func() error { return p.readFlows(ctx, client) }},
 		reading{"the schedules", func() (err error) { p.schedules, err = client.ScheduleHeads(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			counted := p.queues[:min(len(p.queues), recentQueues)]
-			if p.recent, err = client.Fleet().Recent(ctx, recentMinutes, counted...); err == nil {
-				p.latest, err = client.Fleet().Recent(ctx, latestMinutes, counted...)
+			if p.recent, err = listen.NewFleet(client).Recent(ctx, recentMinutes, counted...); err == nil {
+				p.latest, err = listen.NewFleet(client).Recent(ctx, latestMinutes, counted...)
 			}
 			return err
 		}},
-		reading{"the counts of versions", func() (err error) { p.versions, err = client.Fleet().Versions(ctx); return err }},
+		reading{"the counts of versions", func() (err error) { p.versions, err = listen.NewFleet(client).Versions(ctx); return err }},
 		reading{"the topics", func() error {
-			topics, err := client.Topics(ctx)
+			topics, err := manage.New(client).Topics(ctx)
 			if err != nil {
 				return err
 			}
@@ -311,14 +314,14 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			p.readTopics(topics, subscriptions)
 			return err
 		}},
-		reading{"the publications", func() (err error) { p.unpublished, err = client.Fleet().Unpublished(ctx); return err }},
+		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
 	)
 	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
 	p.stats, p.queues = p.stats[:known], p.queues[:known]
 	p.failed, p.served = make(map[string][]string), make(map[string]bool)
 	for i, stats := range p.stats {
 		if stats.Depth[queue.Failed] >= failing && stats.Depth[queue.Complete] == 0 {
-			tasks, _ := client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Failed, Limit: lastFailed})
+			tasks, _ := manage.New(client).Queue(p.queues[i]).List(ctx, manage.ListOptions{Status: queue.Failed, Limit: lastFailed})
 			for _, task := range tasks {
 				p.failed[p.queues[i]] = append(p.failed[p.queues[i]], string(cmp.Or(task.Failure().Reason, "no reason")))
 			}
@@ -336,7 +339,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	for i, stats := range p.stats {
 		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] && len(p.letters) < mostLetters {
 			next := int(stats.Depth[queue.Pending]) - 1 // the list begins with the last one
-			tasks, _ := client.Queue(name).List(ctx, queue.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})
+			tasks, _ := manage.New(client).Queue(name).List(ctx, manage.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})
 			p.letters[name] = len(tasks) > 0 && queue.IsLetter(tasks[0].ID)
 		}
 	}
@@ -348,8 +351,8 @@ var nodeFields = []string{"version", "lease", "clock", "slots", "slots_in_use", 
 
 // readPlugins reads the plugins of the listeners that are alive.
 func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
-	alive := slices.DeleteFunc(slices.Clone(p.nodes), func(node queue.NodeInfo) bool { return !p.counts(&node) })
-	return client.Fleet().Published(ctx, alive, "plugins", func(node *queue.NodeInfo, text string) {
+	alive := slices.DeleteFunc(slices.Clone(p.nodes), func(node listen.NodeInfo) bool { return !p.counts(&node) })
+	return listen.NewFleet(client).Published(ctx, alive, "plugins", func(node *listen.NodeInfo, text string) {
 		var published []plugin
 		_ = json.Unmarshal([]byte(text), &published) // a listener may have none
 		for _, one := range published {
@@ -365,14 +368,14 @@ func (p *patient) has(name string) bool {
 }
 
 // counts tells whether a listener counts as alive: a Python one has no lease.
-func (p *patient) counts(node *queue.NodeInfo) bool {
-	return node.Kind == queue.KindPython || node.LeaseEnd.After(p.now)
+func (p *patient) counts(node *listen.NodeInfo) bool {
+	return node.Kind == listen.KindPython || node.LeaseEnd.After(p.now)
 }
 
 // alive lists the hosts whose lease runs.
-func (p *patient) alive() (hosts []queue.NodeInfo) {
+func (p *patient) alive() (hosts []listen.NodeInfo) {
 	for _, node := range p.nodes {
-		if node.Kind == queue.KindQuern && node.LeaseEnd.After(p.now) {
+		if node.Kind == listen.KindQuern && node.LeaseEnd.After(p.now) {
 			hosts = append(hosts, node)
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/doctor"
@@ -27,7 +30,7 @@ func tenant(t *testing.T) (*queue.Client, *redis.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := client.Node()
+	node := listen.New(client)
 	check(t, node.Join(t.Context()), node.Register(t.Context(), "served"))
 	return client, rdb
 }
@@ -89,9 +92,9 @@ func TestSchedules(t *testing.T) {
 func TestAbsentSchedules(t *testing.T) {
 	client, rdb := tenant(t)
 	ctx := t.Context()
-	node := client.Node()
+	node := listen.New(client)
 	check(t, node.Join(ctx))
-	_, err := node.Renew(ctx, map[string]string{"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","queues":["served"],"state":"serving"}]`})
+	_, err := node.Renew(ctx, map[string]string{"kind": listen.KindQuern, "plugins": `[{"plugin":"mail","queues":["served"],"state":"serving"}]`})
 	check(t, err)
 	for id, plugin := range map[string]string{"mail.gone": "mail", "mail.paused": "mail", "other.gone": "other"} {
 		_, err := client.PutSchedule(ctx, queue.Schedule{ID: id, Queue: "served", Cron: "@daily", Owner: queue.OwnedByPlugin(plugin)}, false)
@@ -130,10 +133,10 @@ func TestWebhooks(t *testing.T) {
 		s.Active, s.Reason = false, queue.ReasonGone
 		return nil
 	})
-	node := client.Node()
+	node := listen.New(client)
 	check(t, subscribed, changed, node.Join(ctx))
 	_, err := node.Renew(ctx, map[string]string{
-		"kind": queue.KindWebhook, "destinations_off": `[{"destination":"https://example.com","failures":10,"until":4102444800,"error":"the server answered 500"}]`,
+		"kind": listen.KindWebhook, "destinations_off": `[{"destination":"https://example.com","failures":10,"until":4102444800,"error":"the server answered 500"}]`,
 	})
 	check(t, err)
 	finds(t, client, "webhook-", "webhook-inactive warning webhook.gone [subscription resume gone] the webhook gone is switched off: the server answered 410 Gone",
@@ -155,8 +158,8 @@ func TestDamagedSubscriptions(t *testing.T) {
 // A tenant with more queues than it may have is told who may have made them.
 func TestManyQueues(t *testing.T) {
 	client, _ := tenant(t)
-	other := client.Node()
-	check(t, client.SetMaxQueues(t.Context(), 1), other.Join(t.Context()))
+	other := listen.New(client)
+	check(t, manage.New(client).SetMaxQueues(t.Context(), 1), other.Join(t.Context()))
 	finds(t, client, "queues-")
 	check(t, other.Register(t.Context(), "more"))
 	finds(t, client, "queues-", "queues-many warning  [] the tenant has 2 queues and may have 1: hosts look at the others in turn")
@@ -183,10 +186,10 @@ func TestQueues(t *testing.T) {
 	check(t, client.Queue("batch.8").Hold(ctx, time.Hour))
 	_, failing := client.Queue("served").Enqueue(ctx, nil, queue.Options{Dead: "lost"})
 	check(t, err, named, failing)
-	node := client.Node()
+	node := listen.New(client)
 	check(t, node.Join(ctx), node.Register(ctx, "served"))
-	task := node.Reserve(ctx, []queue.ReserveRequest{{Queue: "served", Count: 1, Start: true}})[0].Tasks[0]
-	_, err = node.Settle(ctx, "served", []queue.Settlement{{Claim: task.Claim(), Failure: &queue.Failure{Message: "no"}}})
+	task := node.Reserve(ctx, []listen.ReserveRequest{{Queue: "served", Count: 1, Start: true}})[0].Tasks[0]
+	_, err = node.Settle(ctx, "served", []listen.Settlement{{Claim: task.Claim(), Failure: &queue.Failure{Message: "no"}}})
 	check(t, err)
 	finds(t, client, "queue-unserved", "queue-unserved error  [] 10 queues with tasks are served by nobody: batch.0, batch.1, batch.2 and 7 more")
 	finds(t, client, "queue-paused", "queue-paused warning  [] 4 queues with tasks are paused: batch.0, batch.1, batch.2 and 1 more")
@@ -230,21 +233,21 @@ func TestBusy(t *testing.T) {
 	now := time.Now()
 	seconds := func(ago time.Duration) string { return fmt.Sprintf("%.3f", float64(now.Add(-ago).UnixMilli())/1000) }
 	check(t, rdb.ZRem(ctx, client.Tenant()+"_nodes", rdb.ZRange(ctx, client.Tenant()+"_nodes", 0, 0).Val()).Err()) // of the other listener, which says nothing of slots
-	node := client.Node()
+	node := listen.New(client)
 	check(t, node.Join(ctx), node.Register(ctx, "served"))
 	_, err := client.Queue("served").Enqueue(ctx, nil, queue.Options{})
 	check(t, err)
 	about := func(began time.Duration) {
 		t.Helper()
 		_, err := node.Renew(ctx, map[string]string{
-			"kind": queue.KindQuern, "slots": "6", "slots_in_use": "6", "clock": seconds(0), "began": seconds(began),
+			"kind": listen.KindQuern, "slots": "6", "slots_in_use": "6", "clock": seconds(0), "began": seconds(began),
 			"running": `{"reports":{"tasks":4,"since":` + seconds(5*time.Minute) + `}}`,
 		})
 		check(t, err)
 	}
 	waited := func(ago time.Duration) {
 		t.Helper()
-		tasks, err := client.Queue("served").List(ctx, queue.ListOptions{Status: queue.Pending})
+		tasks, err := manage.New(client).Queue("served").List(ctx, manage.ListOptions{Status: queue.Pending})
 		check(t, err, rdb.HSet(ctx, client.Tenant()+"_task_"+tasks[0].ID, "created", seconds(ago), "updated", seconds(ago)).Err())
 	}
 	about(2 * time.Minute)
@@ -256,10 +259,10 @@ func TestBusy(t *testing.T) {
 	waited(11 * time.Minute)
 	finds(t, client, "host-busy", "host-busy warning  [] all 6 slots of 1 hosts are in use ") // nothing hangs: there is nothing to cancel
 	// A host with free slots that serves other queues takes none of these tasks.
-	other := client.Node()
+	other := listen.New(client)
 	check(t, other.Join(ctx), other.Register(ctx, "elsewhere"))
 	free := map[string]string{
-		"kind": queue.KindQuern, "slots": "6", "slots_in_use": "1", "clock": seconds(0), "began": seconds(0),
+		"kind": listen.KindQuern, "slots": "6", "slots_in_use": "1", "clock": seconds(0), "began": seconds(0),
 		"running": `{"served":{"tasks":1,"since":` + seconds(5*time.Minute) + `,"last":` + seconds(2*time.Minute) + `}}`,
 	}
 	_, err = other.Renew(ctx, free)
@@ -280,26 +283,26 @@ func TestBusy(t *testing.T) {
 func TestFailingVersion(t *testing.T) {
 	client, _ := tenant(t)
 	ctx := t.Context()
-	node := client.Node()
+	node := listen.New(client)
 	check(t, node.Join(ctx), node.Register(ctx, "mail"))
 	_, err := client.Queue("mail").Enqueue(ctx, nil, queue.Options{})
 	check(t, err)
-	check(t, node.Tally(ctx, []queue.Tally{
+	check(t, node.Tally(ctx, []listen.Tally{
 		{Queue: "mail", Plugin: "mail", Digest: "sha256:f6fd894ca2fd0000", Version: "1.4.0", Complete: 900, Failed: 100},
 		{Queue: "mail", Plugin: "mail", Digest: "sha256:0fb33ee5aaaa0000", Version: "1.5.0", Failed: 18},
 	}))
 	finds(t, client, "version-failing")
 	_, err = node.Renew(ctx, map[string]string{
-		"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.0","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
+		"kind": listen.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.0","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
 	})
 	check(t, err)
 	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 18 of 18 runs of mail 1.5.0 (0fb33ee5) failed in this hour and the one before; of another version (1.4.0) 100 of 1000")
 	// A version of the same module, with another manifest, is another one.
 	_, err = node.Renew(ctx, map[string]string{
-		"kind": queue.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.1","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
+		"kind": listen.KindQuern, "plugins": `[{"plugin":"mail","version":"1.5.1","digest":"sha256:0fb33ee5aaaa0000","queues":["mail"],"state":"serving"}]`,
 	})
 	check(t, err)
 	finds(t, client, "version-failing")
-	check(t, node.Tally(ctx, []queue.Tally{{Queue: "mail", Plugin: "mail", Digest: "sha256:0fb33ee5aaaa0000", Version: "1.5.1", Failed: 7}}))
+	check(t, node.Tally(ctx, []listen.Tally{{Queue: "mail", Plugin: "mail", Digest: "sha256:0fb33ee5aaaa0000", Version: "1.5.1", Failed: 7}}))
 	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 7 of 7 runs of mail 1.5.1 (0fb33ee5) failed")
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -47,7 +50,7 @@ var flowChecks = []check{
 
 // readFlows reads the blocked tasks of the queues that were counted.
 func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
-	backlogs, err := client.Fleet().Backlogs(ctx, p.queues)
+	backlogs, err := listen.NewFleet(client).Backlogs(ctx, p.queues)
 	p.backlogs = backlogs.Queues
 	looked := 0
 	for i, stats := range p.stats {
@@ -57,7 +60,7 @@ func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
 		looked++
 		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // they come first
 		var tasks []*queue.Task
-		tasks, err = client.Queue(p.queues[i]).List(ctx, queue.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
+		tasks, err = manage.New(client).Queue(p.queues[i]).List(ctx, manage.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
 		p.blocked = append(p.blocked, tasks...)
 	}
 	return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -24,7 +26,7 @@ const (
 var hostChecks = []check{
 	{"host-lease", func(p *patient) (f []Finding) {
 		for _, node := range p.nodes {
-			if node.Kind == queue.KindPython || node.LeaseEnd.After(p.now) {
+			if node.Kind == listen.KindPython || node.LeaseEnd.After(p.now) {
 				continue
 			}
 			held := 0
@@ -89,7 +91,7 @@ var hostChecks = []check{
 }
 
 // waitsForMemory are the queues for whose next task a host has no memory.
-func waitsForMemory(node queue.NodeInfo) (queues []string) {
+func waitsForMemory(node listen.NodeInfo) (queues []string) {
 	_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &queues) // none of a listener that publishes none
 	return queues
 }
@@ -98,7 +100,7 @@ func waitsForMemory(node queue.NodeInfo) (queues []string) {
 func busy(p *patient) []Finding {
 	hosts, waiting, oldest := p.starved()
 	slots, held, idle := 0, 0, time.Duration(math.MaxInt64)
-	running := make(map[string]queue.Running)
+	running := make(map[string]listen.Running)
 	for _, node := range hosts {
 		has, _ := strconv.Atoi(node.About["slots"])
 		slots += has
@@ -140,7 +142,7 @@ func busy(p *patient) []Finding {
 
 // starved returns the hosts that alone serve some queues with waiting tasks, and have no free slot; how many tasks wait in these
 // queues, and for how long the oldest one.
-func (p *patient) starved() (hosts []queue.NodeInfo, waiting int64, oldest time.Duration) {
+func (p *patient) starved() (hosts []listen.NodeInfo, waiting int64, oldest time.Duration) {
 	alive := p.alive()
 	hurt := make(map[string]bool) // hosts
 	for i, stats := range p.stats {
@@ -154,11 +156,11 @@ func (p *patient) starved() (hosts []queue.NodeInfo, waiting int64, oldest time.
 			}
 		}
 	}
-	return slices.DeleteFunc(alive, func(node queue.NodeInfo) bool { return !hurt[node.ID] }), waiting, oldest
+	return slices.DeleteFunc(alive, func(node listen.NodeInfo) bool { return !hurt[node.ID] }), waiting, oldest
 }
 
 // hostsOf returns those of the hosts that serve a queue, and how many of them have no free slot.
-func (p *patient) hostsOf(alive []queue.NodeInfo, name string) (hosts []queue.NodeInfo, full int) {
+func (p *patient) hostsOf(alive []listen.NodeInfo, name string) (hosts []listen.NodeInfo, full int) {
 	for _, node := range alive {
 		if slices.Contains(node.Queues, name) {
 			hosts = append(hosts, node)
@@ -180,7 +182,7 @@ func stuckQueues(p *patient) (f []Finding) {
 		if stats.Paused || stats.Held.After(p.now) || waiting == 0 || stats.OldestPendingAge < stuck || full == len(hosts) {
 			continue
 		}
-		running := make(map[string]queue.Running)
+		running := make(map[string]listen.Running)
 		memory := false // is what it waits for: see host-memory
 		for _, node := range hosts {
 			runs(node, running)
@@ -200,8 +202,8 @@ func stuckQueues(p *patient) (f []Finding) {
 }
 
 // runs adds what runs on a host, by queue, and returns how many tasks that are.
-func runs(node queue.NodeInfo, to map[string]queue.Running) (tasks int) {
-	var all map[string]queue.Running
+func runs(node listen.NodeInfo, to map[string]listen.Running) (tasks int) {
+	var all map[string]listen.Running
 	_ = json.Unmarshal([]byte(node.About["running"]), &all) // none of an older version
 	for name, one := range all {
 		sum := to[name]

@@ -3,6 +3,8 @@ package doctor
 import (
 	"slices"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -64,7 +66,7 @@ func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscrip
 }
 
 // readTopics is what the checks of topics look at.
-func (p *patient) readTopics(topics []queue.Topic, subscriptions []queue.Subscription) {
-	p.topics = slices.DeleteFunc(topics, func(t queue.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
+func (p *patient) readTopics(topics []manage.Topic, subscriptions []queue.Subscription) {
+	p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
 	p.subscriptions = subscriptions
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -24,7 +26,7 @@ var webhookChecks = []check{
 	{"webhook-off", func(p *patient) (f []Finding) {
 		for _, node := range p.nodes {
 			var destinations []off
-			if node.Kind != queue.KindWebhook || !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["destinations_off"]), &destinations) != nil {
+			if node.Kind != listen.KindWebhook || !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["destinations_off"]), &destinations) != nil {
 				continue
 			}
 			for _, d := range destinations {

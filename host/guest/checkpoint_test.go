@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"pgregory.net/rapid"
 )
 
 // Whatever a task saves, and however long it pauses, never more is let through than the burst and the rate since then; who
@@ -18,7 +18,7 @@ func TestPace(t *testing.T) {
 		begun := time.Unix(0, 0)
 		now, through := begun, 0
 		for range 100 {
-			size := rapid.IntRange(0, queue.MaxCheckpoint).Draw(t, "size")
+			size := rapid.IntRange(0, listen.MaxCheckpoint).Draw(t, "size")
 			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "pause")) * time.Millisecond)
 			now = now.Add(c.pay(now, size))
 			through += max(size, checkpointLeast)
@@ -28,7 +28,7 @@ func TestPace(t *testing.T) {
 		}
 		var slow checkpoint
 		for now := begun; now.Before(begun.Add(time.Minute)); now = now.Add(time.Second) {
-			if wait := slow.pay(now, queue.MaxCheckpoint); wait > 0 {
+			if wait := slow.pay(now, listen.MaxCheckpoint); wait > 0 {
 				t.Fatalf("one a second waits %s", wait)
 			}
 		}

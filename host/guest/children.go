@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
@@ -20,13 +22,13 @@ type Children struct {
 	tasks   int   // how many more it may enqueue
 	bytes   int64 // how many these may have together
 	after   int   // for how many tasks these wait together
-	waiting []queue.Child
+	waiting []listen.Child
 
 	published publications
 }
 
 // Waiting are the children that are enqueued when the task completes.
-func (c *Children) Waiting() []queue.Child {
+func (c *Children) Waiting() []listen.Child {
 	if c == nil {
 		return nil
 	}
@@ -70,14 +72,14 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 }
 
 // charge counts a child against the grant, or returns an error that wraps service.ErrLimit.
-func (c *Children) charge(child *queue.Child) error {
+func (c *Children) charge(child *listen.Child) error {
 	size, permissions := sizeOf(child), c.task.Permissions
 	switch {
 	case c.tasks == 0:
 		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks, permissions.RaiseEnqueue("tasks"))
-	case c.after+len(child.After) > queue.MaxChildDependencies:
+	case c.after+len(child.After) > listen.MaxChildDependencies:
 		return fmt.Errorf("%w: the tasks that one task enqueues may wait for %d tasks together: let them wait for one that waits for the others",
-			service.ErrLimit, queue.MaxChildDependencies)
+			service.ErrLimit, listen.MaxChildDependencies)
 	case size > c.bytes:
 		return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",
 			service.ErrLimit, units.FormatSize(c.grant.Bytes), units.FormatSize(size), permissions.RaiseEnqueue("bytes"))
@@ -89,26 +91,26 @@ func (c *Children) charge(child *queue.Child) error {
 }
 
 // giveBack uncounts a child that does not come into being.
-func (c *Children) giveBack(child *queue.Child) {
+func (c *Children) giveBack(child *listen.Child) {
 	c.tasks++
 	c.bytes += sizeOf(child)
 	c.after -= len(child.After)
 }
 
-func sizeOf(child *queue.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
+func sizeOf(child *listen.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
 
 // newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid.
-func newChild(asked service.Child, parent string) (queue.Child, error) {
+func newChild(asked service.Child, parent string) (listen.Child, error) {
 	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
-		return queue.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
+		return listen.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}
-	child := queue.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
+	child := listen.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
 		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
 		Parent: parent, After: asked.After, When: queue.When(asked.When),
 	}}}
 	if err := child.Validate(); err != nil {
-		return queue.Child{}, invalid(err)
+		return listen.Child{}, invalid(err)
 	}
 	return child, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -24,7 +26,7 @@ type answering struct {
 func (a *answering) AdmitQueue(context.Context, string) error { return a.admit }
 func (a *answering) Warn(string, ...any)                      {}
 
-func (a *answering) Enqueue(ctx context.Context, child queue.Child) (string, error) {
+func (a *answering) Enqueue(ctx context.Context, child listen.Child) (string, error) {
 	a.calls++
 	if a.calls <= len(a.enqueue) {
 		return "", a.enqueue[a.calls-1]

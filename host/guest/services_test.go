@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
@@ -80,12 +83,12 @@ type accepting struct{}
 func (accepting) Publish(context.Context, *queue.Publication) error { return nil }
 func (accepting) Warn(string, ...any)                               {}
 
-func (accepting) Dependencies(context.Context) ([]queue.Dependency, error) { return nil, nil }
+func (accepting) Dependencies(context.Context) ([]manage.Dependency, error) { return nil, nil }
 
 func (accepting) Result(context.Context, string, int64) ([]byte, error) { return nil, nil }
 
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (accepting) AdmitQueue(context.Context, string) error     { return nil }
-func (accepting) Enqueue(_ context.Context, child queue.Child) (string, error) {
+func (accepting) Enqueue(_ context.Context, child listen.Child) (string, error) {
 	return child.ID, nil
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -31,9 +34,9 @@ type Host interface {
 	// service.ErrUnavailable if that is not known for now.
 	AdmitQueue(ctx context.Context, name string) error
 	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
-	Enqueue(ctx context.Context, child queue.Child) (id string, err error)
+	Enqueue(ctx context.Context, child listen.Child) (id string, err error)
 	// Dependencies are all that the task waited for, and Result is the result of a task, of that many bytes at most.
-	Dependencies(ctx context.Context) ([]queue.Dependency, error)
+	Dependencies(ctx context.Context) ([]manage.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
 	// Publish publishes at once.
 	Publish(ctx context.Context, publication *queue.Publication) error

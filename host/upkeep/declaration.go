@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -70,15 +72,15 @@ func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
 	}
-	return client.Fleet().DeclareSubscription(ctx, *d.subscription, missing)
+	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
 }
 
 // mark records whether a live host has the declaration, and deletes it after most without one (0: never).
 func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {
 	if d.schedule != nil {
-		return client.Fleet().NoteSchedule(ctx, d.schedule, declared, most)
+		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, most)
 	}
-	return client.Fleet().NoteSubscription(ctx, *d.subscription, declared, most)
+	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, most)
 }
 
 // storedDeclarations lists the declarations in Redis; schedules come without their parameters.
@@ -120,10 +122,10 @@ func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string]
 	if err != nil {
 		return nil, false, err
 	}
-	nodes = slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.Kind != queue.KindQuern })
+	nodes = slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.Kind != listen.KindQuern })
 	all = make(map[string][]string)
 	readable := 0
-	err = client.Fleet().Published(ctx, nodes, "definitions", func(_ *queue.NodeInfo, text string) {
+	err = listen.NewFleet(client).Published(ctx, nodes, "definitions", func(_ *listen.NodeInfo, text string) {
 		var published map[string]string
 		if json.Unmarshal([]byte(text), &published) == nil {
 			readable++
@@ -138,11 +140,11 @@ func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string]
 }
 
 // LiveNodes lists the listeners whose lease has not expired.
-func LiveNodes(ctx context.Context, client *queue.Client) ([]queue.NodeInfo, error) {
-	nodes, err := client.Fleet().Nodes(ctx, "kind")
+func LiveNodes(ctx context.Context, client *queue.Client) ([]listen.NodeInfo, error) {
+	nodes, err := listen.NewFleet(client).Nodes(ctx, "kind")
 	if err != nil {
 		return nil, err
 	}
 	now, err := client.Clock(ctx)
-	return slices.DeleteFunc(nodes, func(node queue.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
+	return slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -63,7 +65,7 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.Client.Recount(ctx, names, k.Purge)
+		news, err := manage.New(k.Client).Recount(ctx, names, k.Purge)
 		if err != nil {
 			return err
 		}
@@ -97,7 +99,7 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range k.Client.PurgePublications(ctx, k.Purge) {
+	for n, failed := range manage.New(k.Client).PurgePublications(ctx, k.Purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed
@@ -114,14 +116,14 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 }
 
 // tidy purges a queue that has old tasks, and logs one that Redis forgot.
-func (k *Housekeeper) tidy(ctx context.Context, of queue.Recounted) error {
+func (k *Housekeeper) tidy(ctx context.Context, of manage.Recounted) error {
 	if of.Forgotten {
 		k.Logger.Info("forgot an empty queue", "queue", of.Queue)
 	}
 	if !of.Old {
 		return of.Err
 	}
-	purged, err := k.Client.Queue(of.Queue).Purge(ctx, k.Purge)
+	purged, err := manage.New(k.Client).Queue(of.Queue).Purge(ctx, k.Purge)
 	if purged > 0 {
 		k.Logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}

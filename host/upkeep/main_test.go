@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -35,7 +38,7 @@ type fleet struct {
 // host is the upkeep of one session of a fleet. It does only what the test calls.
 type host struct {
 	*Upkeep
-	node       *queue.Node
+	node       *listen.Node
 	steadiness *Steadiness
 	health     *health
 }
@@ -45,7 +48,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, ctx: t.Context(), server: queuetest.Start(t), tenant: queuetest.Tenant(), log: new(bytes.Buffer)}
 	f.rdb = f.server.Client(t)
 	f.client = f.clientOf(f.rdb, 0)
-	if err := f.client.Prepare(f.ctx); err != nil {
+	if err := listen.Prepare(f.ctx, f.client); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 {
@@ -83,10 +86,10 @@ func (f *fleet) allow(user, rule string) {
 }
 
 func (f *fleet) host(client *queue.Client) *host {
-	h := &host{node: client.Node(), steadiness: NewSteadiness(client.Lease()), health: &health{trouble: make(map[string]error)}}
+	h := &host{node: listen.New(client), steadiness: NewSteadiness(client.Lease()), health: &health{trouble: make(map[string]error)}}
 	h.Upkeep = New(&Config{
 		Client: client, Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug}),
-		Health: h.health, Metrics: counts{}, Interval: time.Hour, MaxCrashes: 3, Purge: queue.PurgeOptions{OlderThan: time.Hour},
+		Health: h.health, Metrics: counts{}, Interval: time.Hour, MaxCrashes: 3, Purge: manage.PurgeOptions{OlderThan: time.Hour},
 		Expiry: func(string) (time.Duration, string) { return 0, "" }, Wake: func(string) {}, Poll: func(time.Duration) {},
 		Steadiness: h.steadiness,
 	})
@@ -96,11 +99,11 @@ func (f *fleet) host(client *queue.Client) *host {
 // deadNode is a listener that holds a started task of a queue, and whose lease is over.
 func (f *fleet) deadNode(name string) {
 	f.t.Helper()
-	dead := f.clientOf(f.rdb, time.Second).Node()
+	dead := listen.New(f.clientOf(f.rdb, time.Second))
 	if err := errors.Join(dead.Join(f.ctx), dead.Register(f.ctx, name)); err != nil {
 		f.t.Fatal(err)
 	}
-	if reply := dead.Reserve(f.ctx, []queue.ReserveRequest{{Queue: name, Count: 1, Start: true}})[0]; reply.Err != nil || len(reply.Tasks) != 1 {
+	if reply := dead.Reserve(f.ctx, []listen.ReserveRequest{{Queue: name, Count: 1, Start: true}})[0]; reply.Err != nil || len(reply.Tasks) != 1 {
 		f.t.Fatalf("%+v", reply)
 	}
 	f.rdb.ZAdd(f.ctx, f.tenant+"_nodes", redis.Z{Score: 1, Member: dead.ID()})

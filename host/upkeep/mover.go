@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -83,7 +85,7 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.
 func (m *Mover) move(ctx context.Context, name string, what Moves) error {
-	fleet := m.Client.Fleet()
+	fleet := listen.NewFleet(m.Client)
 	var left Moves
 	var due, expired, recheck error
 	if what.Due {
@@ -112,7 +114,7 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 }
 
 // moved records a block that was moved, and reports whether there is another one to move now.
-func (m *Mover) moved(name string, block queue.Block) (more bool) {
+func (m *Mover) moved(name string, block listen.Block) (more bool) {
 	if block.Tasks > 0 {
 		m.Logger.Debug("moved tasks that are due or have expired", "queue", name, "tasks", block.Tasks)
 		m.Wake(name) // a host that may not publish gets no message

@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -30,12 +33,12 @@ type Publisher struct {
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
 
-	topics  atomic.Pointer[[]queue.Topic]
+	topics  atomic.Pointer[[]manage.Topic]
 	counted time.Time // when topics were read; only the run under way uses it
 }
 
 // Topics lists the topics that were last published to, as they were last read.
-func (p *Publisher) Topics() []queue.Topic {
+func (p *Publisher) Topics() []manage.Topic {
 	if topics := p.topics.Load(); topics != nil {
 		return *topics
 	}
@@ -73,7 +76,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err != nil || !leads {
 		return 0, publishInterval, err
 	}
-	fleet := p.Client.Fleet()
+	fleet := listen.NewFleet(p.Client)
 	for more := true; more && err == nil; {
 		var left []string
 		if left, err = fleet.Unpublished(ctx); err == nil {
@@ -82,14 +85,14 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 		if err == nil {
 			err = fleet.PostponeUnpublished(ctx, left) // so that publications that fail do not stop the rest
 		}
-		more = len(left) == queue.MaxUnpublished
+		more = len(left) == listen.MaxUnpublished
 	}
 	return 0, publishInterval, err
 }
 
 // count reads the topics that were last published to.
 func (p *Publisher) count(ctx context.Context) error {
-	topics, err := p.Client.BusyTopics(ctx, shownTopics)
+	topics, err := manage.New(p.Client).BusyTopics(ctx, shownTopics)
 	if err != nil {
 		return err
 	}
@@ -106,7 +109,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 		case errors.Is(err, errNoMemory) && ctx.Err() == nil:
 			continue
 		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
-			err = p.Client.Fleet().ForgetUnpublished(ctx, id)
+			err = listen.NewFleet(p.Client).ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.Health.Failed(opPublish, "", err)
 			continue
@@ -120,7 +123,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 
 // publishOne makes the tasks of a publication, once there is memory for its payload.
 func (p *Publisher) publishOne(ctx context.Context, id string) error {
-	size, err := p.Client.PublicationSize(ctx, id)
+	size, err := manage.New(p.Client).PublicationSize(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -30,11 +32,11 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 
 // overlongLeases are leases from before Redis's clock was set back, each with the moment at which this host first saw
 // it.
-type overlongLeases map[queue.OverlongLease]time.Time
+type overlongLeases map[listen.OverlongLease]time.Time
 
 // expired picks the leases that nobody has renewed for their length, while this host renewed its own one: since then.
 // wait is the time until the next of the others expires; 0 if there is none.
-func (f *overlongLeases) expired(leases []queue.OverlongLease, since, now time.Time) (expired []queue.OverlongLease, wait time.Duration) {
+func (f *overlongLeases) expired(leases []listen.OverlongLease, since, now time.Time) (expired []listen.OverlongLease, wait time.Duration) {
 	seen := make(overlongLeases, len(leases))
 	for _, lease := range leases {
 		first, known := (*f)[lease]
@@ -108,7 +110,7 @@ func (r *Recovery) look(ctx context.Context) error {
 
 // runDead reclaims from the listeners whose lease has expired, if this host gets the term.
 func (r *Recovery) runDead(ctx context.Context) error {
-	dead, _, next, err := r.Client.Fleet().Leases(ctx)
+	dead, _, next, err := listen.NewFleet(r.Client).Leases(ctx)
 	if next > 0 {
 		r.LeaseEnds(next)
 	}
@@ -129,7 +131,7 @@ func (r *Recovery) runUnleased(ctx context.Context) error {
 	if err != nil || !got {
 		return err
 	}
-	unleased, err := r.Client.Fleet().Unleased(ctx)
+	unleased, err := listen.NewFleet(r.Client).Unleased(ctx)
 	return errors.Join(err, r.reclaimAll(ctx, unleased))
 }
 
@@ -154,7 +156,7 @@ func (r *Recovery) condemn(ctx context.Context) error {
 	if !known {
 		return nil
 	}
-	leases, err := r.Client.Fleet().OverlongLeases(ctx)
+	leases, err := listen.NewFleet(r.Client).OverlongLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +165,7 @@ func (r *Recovery) condemn(ctx context.Context) error {
 		r.LeaseEnds(wait)
 	}
 	for _, lease := range expired {
-		ended, err := r.Client.Fleet().EndLease(ctx, lease)
+		ended, err := listen.NewFleet(r.Client).EndLease(ctx, lease)
 		if err != nil {
 			return err
 		}
@@ -178,7 +180,7 @@ func (r *Recovery) reclaim(ctx context.Context, listener string) error {
 	if !r.Steadiness.steady(time.Now()) {
 		return nil
 	}
-	got, err := r.Client.Fleet().Reclaim(ctx, listener, r.MaxCrashes)
+	got, err := listen.NewFleet(r.Client).Reclaim(ctx, listener, r.MaxCrashes)
 	tenant := r.Client.Tenant()
 	r.Metrics.TasksReclaimed(tenant, "released", got.Returned)
 	r.Metrics.TasksReclaimed(tenant, "rescheduled", got.Scheduled)

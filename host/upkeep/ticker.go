@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -34,7 +36,7 @@ type Ticker struct {
 
 // RunOnce fires what is due, if this host gets the term, and waits for the next tick.
 func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	due, err := t.Client.Fleet().DueSchedules(ctx, dueSchedules)
+	due, err := listen.NewFleet(t.Client).DueSchedules(ctx, dueSchedules)
 	if err != nil || len(due.Schedules) == 0 {
 		return tickPause, t.until(due), err
 	}
@@ -44,7 +46,7 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 				return false, err
 			}
 		}
-		due, err = t.Client.Fleet().DueSchedules(ctx, dueSchedules)
+		due, err = listen.NewFleet(t.Client).DueSchedules(ctx, dueSchedules)
 		return len(due.Schedules) > 0, err
 	})
 	if err == nil && !got {
@@ -56,7 +58,7 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 
 // until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or
 // changed; it may be lost.
-func (t *Ticker) until(due queue.Due) time.Duration {
+func (t *Ticker) until(due listen.Due) time.Duration {
 	switch wait := Jitter(t.Interval); {
 	case len(due.Schedules) > 0:
 		return 0
@@ -85,7 +87,7 @@ func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) err
 }
 
 func (t *Ticker) postpone(ctx context.Context, s *queue.Schedule) error {
-	if err := t.Client.Fleet().PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
+	if err := listen.NewFleet(t.Client).PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
 		return err
 	}
 	return nil
@@ -96,17 +98,17 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", s.ID, err)
 	}
-	tenant, fleet := t.Client.Tenant(), t.Client.Fleet()
+	tenant, fleet := t.Client.Tenant(), listen.NewFleet(t.Client)
 	p := planTicks(rule, s, now)
 	if len(p.fire) == 0 {
 		end, err := fleet.Tick(ctx, s, time.Time{}, p.passed, p.next)
-		if err == nil && end == queue.TickPlanned {
+		if err == nil && end == listen.TickPlanned {
 			t.count(s, p.passed)
 		}
 		return err
 	}
 	for i, tick := range p.fire {
-		next, passed := p.next, queue.PassedTicks{}
+		next, passed := p.next, listen.PassedTicks{}
 		if i+1 < len(p.fire) {
 			next = p.fire[i+1]
 		}
@@ -118,12 +120,12 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 			return err
 		}
 		switch end {
-		case queue.TickFired:
+		case listen.TickFired:
 			t.Metrics.ScheduleLate(tenant, now.Sub(tick))
-			t.Logger.Debug("fired a schedule", "schedule", s.ID, "task_id", queue.TickID(s.ID, tick), "late", now.Sub(tick))
-		case queue.TickSkipped:
+			t.Logger.Debug("fired a schedule", "schedule", s.ID, "task_id", listen.TickID(s.ID, tick), "late", now.Sub(tick))
+		case listen.TickSkipped:
 			t.Logger.Debug("passed over a tick: the task of the one before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
-		case queue.TickFull:
+		case listen.TickFull:
 			t.Logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
 			return nil
 		default: // it waits for the task before, or another host was first
@@ -136,7 +138,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 }
 
 // count counts ticks that were passed over.
-func (t *Ticker) count(s *queue.Schedule, passed queue.PassedTicks) {
+func (t *Ticker) count(s *queue.Schedule, passed listen.PassedTicks) {
 	tenant := t.Client.Tenant()
 	t.Metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
 	t.Metrics.ScheduleTicks(tenant, "missed", passed.Missed)
@@ -147,9 +149,9 @@ func (t *Ticker) count(s *queue.Schedule, passed queue.PassedTicks) {
 
 // tickPlan is what to do for a schedule.
 type tickPlan struct {
-	fire   []time.Time       // ticks to fire now, in order
-	passed queue.PassedTicks // the ticks before these; a lower bound if there are very many
-	next   time.Time         // the first tick after now
+	fire   []time.Time        // ticks to fire now, in order
+	passed listen.PassedTicks // the ticks before these; a lower bound if there are very many
+	next   time.Time          // the first tick after now
 }
 
 // planTicks plans the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those before

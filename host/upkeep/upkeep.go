@@ -5,6 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
@@ -44,7 +47,7 @@ type Metrics interface {
 // fields are required.
 type Config struct {
 	Client  *queue.Client
-	Node    *queue.Node
+	Node    *listen.Node
 	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
@@ -53,7 +56,7 @@ type Config struct {
 	// MaxCrashes is how many hosts a task may crash before it fails.
 	MaxCrashes int
 	// Purge says which finished tasks and publications are deleted.
-	Purge queue.PurgeOptions
+	Purge manage.PurgeOptions
 	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead
 	// letters.
 	Expiry func(queue string) (maxAge time.Duration, dead string)

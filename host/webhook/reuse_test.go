@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -53,7 +55,7 @@ func TestReusedSubscription(t *testing.T) {
 	w.subscribe("s", queue.Webhook{URL: w.server.URL + "/second"}, fast)
 	w.publish("of the second")
 	w.start(nil)
-	tasks, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	tasks, err := manage.New(w.Client).Queue("webhook.s").List(w.ctx, manage.ListOptions{Limit: 10})
 	check(t, err)
 	ends := map[string]queue.Status{}
 	for _, task := range tasks {
@@ -88,7 +90,7 @@ func TestNoForgedDelivery(t *testing.T) {
 	if text := task.Failure().Message; task.Status != queue.Failed || task.Attempts != 1 || !strings.Contains(text, "no delivery of subscription s") {
 		t.Errorf("%s after %d attempts: %s", task.Status, task.Attempts, text)
 	}
-	again, err := w.Replay(w.ctx, "s", time.Unix(1, 0), false)
+	again, err := manage.New(w.Client).Replay(w.ctx, "s", time.Unix(1, 0), false)
 	check(t, err)
 	if _, err = w.Wait(w.ctx, again.Tasks[0]); err != nil {
 		t.Fatal(err)

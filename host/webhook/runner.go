@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
@@ -130,7 +132,7 @@ type hook struct {
 
 // delivery is a task that runs.
 type delivery struct {
-	queue.Reservation
+	listen.Reservation
 	queue string
 	stop  context.CancelCauseFunc
 	over  chan struct{} // closed when it is settled, or lost
@@ -248,7 +250,7 @@ func (r *Runner) destination(name string) *destination {
 }
 
 // What a delivery takes beside a payload that did not come with the reserve: one that did, its event, and the answer with its result.
-const placeBytes = 2*queue.MaxInline + 3*MaxAnswer
+const placeBytes = 2*listen.MaxInline + 3*MaxAnswer
 
 // maxPayload is the largest payload that is delivered, in bytes, unless the budget has room for larger ones.
 const maxPayload = 64 << 20
@@ -266,7 +268,7 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	}
 	delete(r.held, name)
 	d := r.destination(h.destination)
-	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-r.open, queue.MaxReserve))
+	places = max(0, min(d.room(r.config.Destination, now), r.config.Places-r.open, listen.MaxReserve))
 	for i := range places {
 		share := r.config.Small.TryTake(r.client.Tenant(), placeBytes)
 		if share == nil {
@@ -348,8 +350,8 @@ func (r *Runner) off() (list []Off) {
 }
 
 // deliver sends the request of a task and says how the task ends.
-func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlement {
-	s := queue.Settlement{Claim: d.Claim()}
+func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settlement {
+	s := listen.Settlement{Claim: d.Claim()}
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
 	edition, told := d.Headers[queue.HeaderSubscribed] // older versions do not say it
 	if h.subscription.Webhook != nil && (!published || told && edition != h.subscription.Edition()) && r.isStale(ctx, h) {
@@ -415,7 +417,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) queue.Settlem
 		}
 	}
 	if v.later > 0 && d.Reschedules < policy.Reschedules() {
-		s.Failure, s.Requeue, s.Delay = &failure, queue.RequeueReschedule, v.later
+		s.Failure, s.Requeue, s.Delay = &failure, listen.RequeueReschedule, v.later
 		return s.NoLaterThan(d.Expires, now.Add(d.skew))
 	}
 	return r.failed(d, s, failure, v.final)
@@ -488,7 +490,7 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (resp
 }
 
 // failed ends an attempt by the policy of the task, or for good.
-func (r *Runner) failed(d *delivery, s queue.Settlement, failure queue.Failure, final bool) queue.Settlement {
+func (r *Runner) failed(d *delivery, s listen.Settlement, failure queue.Failure, final bool) listen.Settlement {
 	if s.Failure = &failure; final {
 		return s
 	}

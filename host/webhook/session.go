@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -37,8 +39,8 @@ var (
 // session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Its loop alone takes tasks.
 type session struct {
 	*Runner
-	node    *queue.Node
-	watch   *queue.Watch
+	node    *listen.Node
+	watch   *listen.Watch
 	serves  map[string]bool // queues that the listener is registered for
 	ready   map[string]bool // queues that may have tasks
 	doubt   map[string]bool // queues whose reserve was not answered
@@ -46,7 +48,7 @@ type session struct {
 	looked  time.Time       // when subscriptions were read, and audited when reserved lists
 	audited time.Time
 	poll    time.Time // when backlogs are to be read
-	tally   queue.Tallies
+	tally   listen.Tallies
 
 	mu    sync.Mutex
 	woken map[string]bool // by messages; guarded by mu
@@ -57,7 +59,7 @@ type session struct {
 
 func newSession(r *Runner) *session {
 	return &session{
-		Runner: r, node: r.client.Node(), watch: r.client.Watch(), serves: make(map[string]bool), ready: make(map[string]bool),
+		Runner: r, node: listen.New(r.client), watch: listen.NewWatch(r.client), serves: make(map[string]bool), ready: make(map[string]bool),
 		doubt: make(map[string]bool), failing: make(map[string]bool), woken: make(map[string]bool), wake: make(chan struct{}, 1), audited: time.Now(),
 	}
 }
@@ -197,7 +199,7 @@ func (s *session) about() map[string]string {
 	queues, _ := json.Marshal(append([]string{}, s.queues()...))
 	off, _ := json.Marshal(s.off())
 	return map[string]string{
-		"kind": queue.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues), "destinations_off": string(off),
+		"kind": listen.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues), "destinations_off": string(off),
 		"slots": strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(running),
 	}
 }
@@ -275,7 +277,7 @@ func (s *session) register(ctx context.Context) error {
 
 // readBacklogs finds tasks that nobody announced.
 func (s *session) readBacklogs(ctx context.Context) error {
-	found, err := s.client.Fleet().Backlogs(ctx, slices.Sorted(maps.Keys(s.serves)))
+	found, err := listen.NewFleet(s.client).Backlogs(ctx, slices.Sorted(maps.Keys(s.serves)))
 	for _, one := range found.Queues {
 		if one.Pending > 0 {
 			s.ready[one.Queue] = true
@@ -303,7 +305,7 @@ func (s *session) readMarks(ctx context.Context) (drain bool) {
 // reserve takes tasks for the places that there are. The queue that comes first differs: destinations share places. One whose
 // reserve fails is left alone for a moment. An error says that the lease is lost.
 func (s *session) reserve(ctx, living context.Context, now time.Time) (lost error) {
-	var requests []queue.ReserveRequest
+	var requests []listen.ReserveRequest
 	for name := range s.ready {
 		if places := s.take(name, now); places > 0 {
 			requests = append(requests, s.request(name, places))
@@ -338,8 +340,8 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) (lost erro
 	return lost
 }
 
-func (s *session) request(name string, places int) queue.ReserveRequest {
-	return queue.ReserveRequest{Queue: name, Count: places, Start: true, Plugin: PluginName}
+func (s *session) request(name string, places int) listen.ReserveRequest {
+	return listen.ReserveRequest{Queue: name, Count: places, Start: true, Plugin: PluginName}
 }
 
 // audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was lost, and has
@@ -359,7 +361,7 @@ func (s *session) audit(ctx, living context.Context) {
 		s.Runner.mu.Lock()
 		ids = slices.DeleteFunc(ids, func(id string) bool { return s.running[id] != nil })
 		s.Runner.mu.Unlock()
-		for part := range slices.Chunk(ids, queue.MaxClaims) {
+		for part := range slices.Chunk(ids, listen.MaxClaims) {
 			reply := s.node.Adopt(ctx, s.request(name, 0), part)
 			if reply.Err != nil {
 				s.doubt[name] = true
@@ -385,7 +387,7 @@ func (s *session) adopted(name string, n int) {
 }
 
 // begin delivers the tasks of a reply.
-func (s *session) begin(living context.Context, name string, reply queue.ReserveReply) {
+func (s *session) begin(living context.Context, name string, reply listen.ReserveReply) {
 	s.Runner.mu.Lock()
 	h := s.hooks[name] // none if its subscription has gone meanwhile
 	s.Runner.mu.Unlock()
@@ -411,7 +413,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 		counts := s.config.Metrics.Tasks(s.client.Tenant(), s.show(name), PluginName)
 		s.Runner.mu.Unlock()
 		counts.Started(traceID, wait)
-		s.tally.Started(queue.Tally{Queue: name}, wait)
+		s.tally.Started(listen.Tally{Queue: name}, wait)
 		s.work.Go(func() {
 			defer close(d.over)
 			defer stop(nil)
@@ -433,7 +435,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 			s.Runner.mu.Unlock()
 			d.share.Give()
 			counts.Done(outcome, reason, traceID, time.Since(begun))
-			s.tally.Settled(queue.Tally{Queue: name}, outcome, queue.Reason(reason))
+			s.tally.Settled(listen.Tally{Queue: name}, outcome, queue.Reason(reason))
 			s.poke()
 		})
 	}
@@ -441,7 +443,7 @@ func (s *session) begin(living context.Context, name string, reply queue.Reserve
 
 // settle writes what became of a delivery, or gives it back, again and again while Redis is away or a key is damaged: a delivery
 // that is held and forgotten would be sent again. When the listener has left, other hosts take those that are unsettled.
-func (s *session) settle(living, run context.Context, d *delivery, settlement queue.Settlement) (outcome, reason string) {
+func (s *session) settle(living, run context.Context, d *delivery, settlement listen.Settlement) (outcome, reason string) {
 	back := settlement.Failure == nil && settlement.Result == nil
 	told := false
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, maxJoinPause) {
@@ -451,9 +453,9 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 		var errs []error
 		var err error
 		if back {
-			errs, err = s.node.Release(living, d.queue, []queue.Claim{d.Claim()})
+			errs, err = s.node.Release(living, d.queue, []listen.Claim{d.Claim()})
 		} else {
-			errs, err = s.node.Settle(living, d.queue, []queue.Settlement{settlement})
+			errs, err = s.node.Settle(living, d.queue, []listen.Settlement{settlement})
 		}
 		if err == nil {
 			err = errs[0]
@@ -477,7 +479,7 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 			return "released", ""
 		case settlement.Failure == nil:
 			return "complete", ""
-		case settlement.Requeue == queue.RequeueRetry:
+		case settlement.Requeue == listen.RequeueRetry:
 			return "retried", reasonOf(settlement)
 		case settlement.Requeue != "":
 			return "rescheduled", reasonOf(settlement)
@@ -488,7 +490,7 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement qu
 }
 
 // reasonOf is why a delivery failed, "" if it did not.
-func reasonOf(s queue.Settlement) string {
+func reasonOf(s listen.Settlement) string {
 	if s.Failure == nil {
 		return ""
 	}

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -87,7 +90,7 @@ func idle(t *testing.T) *world {
 	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: queuetest.Tenant(), Lease: 2 * time.Second})
 	check(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	check(t, client.Prepare(ctx))
+	check(t, listen.Prepare(ctx, client))
 	w := &world{Client: client, t: t, ctx: ctx, sent: sent, answer: func(http.ResponseWriter, request) {}}
 	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -139,7 +142,7 @@ func (w *world) move(ctx context.Context) {
 		}
 		queues, _ := w.Queues(ctx)
 		for name := range queues {
-			_, _ = w.Fleet().EnqueueDue(ctx, name)
+			_, _ = listen.NewFleet(w.Client).EnqueueDue(ctx, name)
 		}
 	}
 }
@@ -184,7 +187,7 @@ func (w *world) task(subscription string) *queue.Task {
 	var ids []*queue.Task
 	w.eventually("there is a delivery", func() bool {
 		var err error
-		ids, err = w.Queue("webhook."+subscription).List(w.ctx, queue.ListOptions{Limit: 10})
+		ids, err = manage.New(w.Client).Queue("webhook."+subscription).List(w.ctx, manage.ListOptions{Limit: 10})
 		return err == nil && len(ids) == 1
 	})
 	task, err := w.Wait(w.ctx, ids[0].ID)
@@ -259,7 +262,7 @@ func TestHeldDestination(t *testing.T) {
 		w.publish("x")
 	}
 	w.eventually("they were put off", func() bool {
-		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		stats, err := manage.New(w.Client).Queue("webhook.s").Stats(w.ctx)
 		return err == nil && stats.Depth[queue.Scheduled] == places
 	})
 	well := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -284,7 +287,7 @@ func TestRetryAfterDate(t *testing.T) {
 	w.publish("x")
 	var wait time.Duration
 	w.eventually("it is put off", func() bool {
-		tasks, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Status: queue.Scheduled})
+		tasks, err := manage.New(w.Client).Queue("webhook.s").List(w.ctx, manage.ListOptions{Status: queue.Scheduled})
 		if err != nil || len(tasks) != 1 {
 			return false
 		}
@@ -368,7 +371,7 @@ func TestPauseWithAReason(t *testing.T) {
 	}
 	change(false, queue.ReasonGone)
 	w.eventually("the listener leaves with its last webhook", func() bool {
-		nodes, err := w.Fleet().Nodes(w.ctx)
+		nodes, err := listen.NewFleet(w.Client).Nodes(w.ctx)
 		return err == nil && len(nodes) == 0
 	})
 	change(true, "")
@@ -443,7 +446,7 @@ func TestRefusedQueue(t *testing.T) {
 	check(t, rdb.Set(w.ctx, listeners, "of another type", 0).Err())
 	w.subscribe("s", queue.Webhook{}, fast)
 	w.eventually("it is there", func() bool {
-		nodes, err := w.Fleet().Nodes(w.ctx)
+		nodes, err := listen.NewFleet(w.Client).Nodes(w.ctx)
 		return err == nil && len(nodes) == 1 && strings.Contains(nodes[0].About["queues"], "webhook.s")
 	})
 	check(t, rdb.Del(w.ctx, listeners).Err())
@@ -470,7 +473,7 @@ func TestHeldWithoutAWebhook(t *testing.T) {
 	w.subscribe("other", queue.Webhook{}, fast)
 	var listener string
 	w.eventually("it is there", func() bool {
-		nodes, err := w.Fleet().Nodes(w.ctx)
+		nodes, err := listen.NewFleet(w.Client).Nodes(w.ctx)
 		if err == nil && len(nodes) == 1 && strings.Contains(nodes[0].About["queues"], "webhook.s") {
 			listener = nodes[0].ID
 		}
@@ -528,8 +531,8 @@ func TestBreaker(t *testing.T) {
 		w.publish("x")
 	}
 	off := func() string {
-		nodes, err := w.Fleet().Nodes(w.ctx)
-		if err != nil || len(nodes) != 1 || nodes[0].Kind != queue.KindWebhook {
+		nodes, err := listen.NewFleet(w.Client).Nodes(w.ctx)
+		if err != nil || len(nodes) != 1 || nodes[0].Kind != listen.KindWebhook {
 			return ""
 		}
 		return nodes[0].About["destinations_off"]
@@ -545,7 +548,7 @@ func TestBreaker(t *testing.T) {
 	w.answers(func(http.ResponseWriter, request) {})
 	var depth map[queue.Status]int64
 	w.eventually("all have ended", func() bool {
-		stats, err := w.Queue("webhook.sick").Stats(w.ctx)
+		stats, err := manage.New(w.Client).Queue("webhook.sick").Stats(w.ctx)
 		depth = stats.Depth
 		return err == nil && depth[queue.Failed]+depth[queue.Complete] == count+1
 	})
@@ -567,20 +570,20 @@ func TestHostDied(t *testing.T) {
 	w := idle(t)
 	w.subscribe("s", queue.Webhook{}, fast)
 	w.publish("x")
-	dead := w.Node()
+	dead := listen.New(w.Client)
 	check(t, dead.Join(w.ctx))
 	check(t, dead.Register(w.ctx, "webhook.s"))
-	reply := dead.Reserve(w.ctx, []queue.ReserveRequest{{Queue: "webhook.s", Count: 1, Start: true, Plugin: webhook.PluginName}})[0]
+	reply := dead.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "webhook.s", Count: 1, Start: true, Plugin: webhook.PluginName}})[0]
 	if reply.Err != nil || len(reply.Tasks) != 1 {
 		t.Fatalf("%+v", reply)
 	}
 	w.start(nil)
 	w.eventually("a host takes its task", func() bool {
-		gone, _, _, err := w.Fleet().Leases(w.ctx)
+		gone, _, _, err := listen.NewFleet(w.Client).Leases(w.ctx)
 		if err != nil || !slices.Contains(gone, dead.ID()) {
 			return false
 		}
-		taken, err := w.Fleet().Reclaim(w.ctx, dead.ID(), 3)
+		taken, err := listen.NewFleet(w.Client).Reclaim(w.ctx, dead.ID(), 3)
 		return err == nil && taken.Returned == 1
 	})
 	task := w.task("s")
@@ -603,7 +606,7 @@ func TestEnd(t *testing.T) {
 	w.subscribe("s", queue.Webhook{}, queue.Retry{})
 	w.publish("a")
 	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
-	ids, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	ids, err := manage.New(w.Client).Queue("webhook.s").List(w.ctx, manage.ListOptions{Limit: 10})
 	check(t, err)
 	if _, err := w.Queue("webhook.s").Cancel(w.ctx, ids[0].ID); err != nil {
 		t.Fatal(err)
@@ -614,9 +617,9 @@ func TestEnd(t *testing.T) {
 	w.publish("b")
 	w.eventually("it runs", func() bool { return len(w.seen()) == 2 })
 	w.stop()
-	stats, err := w.Queue("webhook.s").Stats(w.ctx)
+	stats, err := manage.New(w.Client).Queue("webhook.s").Stats(w.ctx)
 	check(t, err)
-	nodes, err := w.Fleet().Nodes(w.ctx)
+	nodes, err := listen.NewFleet(w.Client).Nodes(w.ctx)
 	if err != nil || len(nodes) != 0 || stats.Depth[queue.Pending] != 1 || stats.Depth[queue.Started] != 0 {
 		t.Errorf("%v, %v, %v", stats.Depth, nodes, err)
 	}
@@ -641,7 +644,7 @@ func TestOneRunOfADelivery(t *testing.T) {
 	w.subscribe("s", queue.Webhook{}, queue.Retry{})
 	w.publish("a")
 	w.eventually("it runs", func() bool { return len(w.seen()) == 1 })
-	ids, err := w.Queue("webhook.s").List(w.ctx, queue.ListOptions{Limit: 10})
+	ids, err := manage.New(w.Client).Queue("webhook.s").List(w.ctx, manage.ListOptions{Limit: 10})
 	check(t, err)
 	task, err := w.Task(w.ctx, ids[0].ID)
 	check(t, err)
@@ -710,17 +713,17 @@ func TestDeliveriesByMinute(t *testing.T) {
 		w.publish(payload)
 	}
 	w.eventually("they end", func() bool {
-		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		stats, err := manage.New(w.Client).Queue("webhook.s").Stats(w.ctx)
 		return err == nil && stats.Depth[queue.Complete] == 2 && stats.Depth[queue.Failed] == 1
 	})
 	w.stop() // which writes the counts
-	minutes, err := w.Fleet().Minutes(w.ctx, "webhook.s", 5)
+	minutes, err := listen.NewFleet(w.Client).Minutes(w.ctx, "webhook.s", 5)
 	check(t, err)
 	var complete, failed int64
 	for _, m := range minutes {
 		complete, failed = complete+m.Complete, failed+m.Failed
 	}
-	if versions, err := w.Fleet().Versions(w.ctx); complete != 2 || failed != 1 || len(versions) > 0 || err != nil {
+	if versions, err := listen.NewFleet(w.Client).Versions(w.ctx); complete != 2 || failed != 1 || len(versions) > 0 || err != nil {
 		t.Errorf("%d complete, %d failed, versions %v, %v", complete, failed, versions, err)
 	}
 }
@@ -735,7 +738,7 @@ func TestHeldInTheFleet(t *testing.T) {
 	w.subscribe("s", queue.Webhook{}, fast)
 	w.publish("first")
 	depth := func(status queue.Status) int64 {
-		stats, err := w.Queue("webhook.s").Stats(w.ctx)
+		stats, err := manage.New(w.Client).Queue("webhook.s").Stats(w.ctx)
 		check(t, err)
 		return stats.Depth[status]
 	}

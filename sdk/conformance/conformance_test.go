@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -145,7 +147,7 @@ func (n *node) compare(t *testing.T, b behavior, task *queue.Task) {
 
 func (n *node) compareLog(t *testing.T, b behavior, id string) {
 	t.Helper()
-	lines, err := n.client.Log(n.ctx, id, 0)
+	lines, err := manage.New(n.client).Log(n.ctx, id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,7 @@ func (n *node) children(t *testing.T, parent string) (count int) {
 	const most = 1000
 	for _, name := range []string{"children", "mail.a", "mail.full"} { // of those that manifest.yaml grants
 		for _, status := range []queue.Status{queue.Pending, queue.Scheduled, queue.Failed} {
-			tasks, err := n.client.Queue(name).List(n.ctx, queue.ListOptions{Status: status, Limit: most})
+			tasks, err := manage.New(n.client).Queue(name).List(n.ctx, manage.ListOptions{Status: status, Limit: most})
 			if err != nil || len(tasks) == most {
 				t.Fatalf("%d tasks of %s, %v", len(tasks), name, err)
 			}
@@ -245,7 +247,7 @@ func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
 	}
 	for _, want := range b.Children {
 		if publication, ok := strings.CutPrefix(want.ID, "task of "); ok {
-			tasks, err := n.client.PublicationTasks(n.ctx, publication, 0, 1)
+			tasks, err := manage.New(n.client).PublicationTasks(n.ctx, publication, 0, 1)
 			if err != nil || len(tasks) == 0 {
 				t.Errorf("publication %s has %v, %v", publication, tasks, err)
 				continue

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -167,7 +169,7 @@ func TestReadmeOfC(t *testing.T) {
 			if err != nil || string(task.Result) != "Hello, Ada" {
 				t.Errorf("result %q, %v, %s", task.Result, err, task.Error)
 			}
-			lines, err := n.client.Log(n.ctx, id, 0)
+			lines, err := manage.New(n.client).Log(n.ctx, id, 0)
 			if err != nil || len(lines) != 1 || lines[0].Text != `greeting {"name":"Ada","times":1}` {
 				t.Errorf("log %v, %v", lines, err)
 			}

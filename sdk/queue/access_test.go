@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -14,6 +14,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/worker"
 
 	"github.com/redis/go-redis/v9"
 
@@ -48,17 +54,17 @@ func TestAccessLists(t *testing.T) {
 				t.Fatalf("ACL SETUSER of a %s: %v", role, err)
 			}
 			others := newWorld(t, server.URL())
-			others.store.keys, others.config.Tenant = keys{"acme"}, "acme"
-			must[[]Receipt](t)(others.Queue("work").EnqueueMany(ctx, make([]Spec, 4)))
+			others.Store().Keys, others.Config.Tenant = store.Keys{"acme"}, "acme"
+			must[[]queue.Receipt](t)(others.Queue("work").EnqueueMany(ctx, make([]queue.Spec, 4)))
 			for _, id := range []string{"a", "b"} {
-				must[Subscription](t)(others.Subscribe(ctx, Subscription{ID: id, Topic: "orders", Queue: id}))
+				must[queue.Subscription](t)(others.Subscribe(ctx, queue.Subscription{ID: id, Topic: "orders", Queue: id}))
 			}
 			if err := admin.ConfigResetStat(ctx).Err(); err != nil {
 				t.Fatal(err)
 			}
-			client := must[*Client](t)(New("redis://acme-"+role+":PASSWORD@"+server.Addr()+"/0?read_timeout=20s", Config{Tenant: "acme"}))
+			client := must[*queue.Client](t)(queue.New("redis://acme-"+role+":PASSWORD@"+server.Addr()+"/0?read_timeout=20s", queue.Config{Tenant: "acme"}))
 			defer client.Close()
-			w := &world{Client: client, rdb: client.store.rdb.(*redis.Client), ctx: ctx}
+			w := &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: ctx}
 			scripts := &calledScripts{called: make(map[string]bool)}
 			w.rdb.AddHook(spy(scripts.note))
 			act(t, w)
@@ -67,14 +73,14 @@ func TestAccessLists(t *testing.T) {
 			for _, command := range connecting {
 				needed[command] = true
 			}
-			for _, s := range allScripts {
+			for _, s := range store.AllScripts {
 				if scripts.called[s.Hash()] {
-					addCommands(needed, s.source)
+					addCommands(needed, s.Source)
 				}
 			}
 			if role == "host" {
-				for _, s := range allScripts {
-					addCommands(needed, s.source)
+				for _, s := range store.AllScripts {
+					addCommands(needed, s.Source)
 				}
 				for _, file := range must[[]string](t)(filepath.Glob(hostScripts)) {
 					addCommands(needed, string(must[[]byte](t)(os.ReadFile(file))))
@@ -161,15 +167,15 @@ func confined(t *testing.T, w, others *world) {
 	if n := must[int64](t)(others.rdb.Exists(w.ctx, "acme_queues").Result()); n != 1 {
 		t.Fatal("the tenant has no queue")
 	}
-	beta := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: "beta"}))
+	beta := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: "beta"}))
 	defer beta.Close()
-	_, enqueued := beta.Queue("q").Enqueue(w.ctx, nil, Options{})
+	_, enqueued := beta.Queue("q").Enqueue(w.ctx, nil, queue.Options{})
 	_, polled := beta.Task(w.ctx, "x")
 	subscription := w.rdb.Subscribe(w.ctx, "beta_channel_q")
 	defer subscription.Close()
 	_, subscribed := subscription.Receive(w.ctx)
 	for what, err := range map[string]error{
-		"enqueue": enqueued, "read": polled, "subscribe": subscribed, "join": beta.Node().Join(w.ctx),
+		"enqueue": enqueued, "read": polled, "subscribe": subscribed, "join": listen.New(beta).Join(w.ctx),
 		"publish": w.rdb.Publish(w.ctx, "beta_channel_q", "").Err(), "script": w.rdb.Eval(w.ctx, "return redis.call('GET', 'beta_version')", nil).Err(),
 		"FLUSHALL": w.rdb.FlushAll(w.ctx).Err(), "KEYS": w.rdb.Keys(w.ctx, "*").Err(), "CONFIG SET": w.rdb.ConfigSet(w.ctx, "save", "").Err(),
 		"ACL": w.rdb.Do(w.ctx, "ACL", "LIST").Err(), "SCRIPT FLUSH": w.rdb.ScriptFlush(w.ctx).Err(), "a longer name": w.rdb.Get(w.ctx, "acme2_version").Err(),
@@ -236,13 +242,13 @@ func addCommands(commands map[string]bool, source string) {
 // produce is what a producer does: it enqueues, waits, looks, and changes its mind.
 func produce(t *testing.T, w *world) {
 	q, ctx := w.Queue("q"), w.ctx
-	w.enqueue(t, "q", "\xff", Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"a": "b"}, Retry: Retry{MaxAge: time.Hour}})
-	w.enqueue(t, "q", "", Options{ID: "late", Delay: time.Hour})
-	w.enqueue(t, "q", "same", Options{Unique: &Unique{}})
-	must[[]Receipt](t)(q.EnqueueMany(ctx, make([]Spec, 3)))
-	durable := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
+	w.enqueue(t, "q", "\xff", queue.Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"a": "b"}, Retry: queue.Retry{MaxAge: time.Hour}})
+	w.enqueue(t, "q", "", queue.Options{ID: "late", Delay: time.Hour})
+	w.enqueue(t, "q", "same", queue.Options{Unique: &queue.Unique{}})
+	must[[]queue.Receipt](t)(q.EnqueueMany(ctx, make([]queue.Spec, 3)))
+	durable := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
 	defer durable.Close()
-	if _, err := durable.Queue("q").Enqueue(ctx, nil, Options{}); !errors.Is(err, ErrNotReplicated) {
+	if _, err := durable.Queue("q").Enqueue(ctx, nil, queue.Options{}); !errors.Is(err, queue.ErrNotReplicated) {
 		t.Error(err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
@@ -251,15 +257,15 @@ func produce(t *testing.T, w *world) {
 		t.Error("a task that is due in an hour is done")
 	}
 	task := w.task(t, "bytes")
-	must[[]Attempt](t)(w.History(ctx, task))
-	must[[]LogLine](t)(w.Log(ctx, "bytes", 0))
+	must[[]manage.Attempt](t)(manage.New(w.Client).History(ctx, task))
+	must[[]manage.LogLine](t)(manage.New(w.Client).Log(ctx, "bytes", 0))
 	must[[]byte](t)(w.Parameters(ctx, "bytes"))
-	must[[]*Task](t)(q.List(ctx, ListOptions{Limit: 9, Key: "k"}))
-	for _, status := range append(Statuses(), "") {
-		must[[]*Task](t)(q.List(ctx, ListOptions{Limit: 9, Status: status}))
+	must[[]*queue.Task](t)(manage.QueueOf(q).List(ctx, manage.ListOptions{Limit: 9, Key: "k"}))
+	for _, status := range append(queue.Statuses(), "") {
+		must[[]*queue.Task](t)(manage.QueueOf(q).List(ctx, manage.ListOptions{Limit: 9, Status: status}))
 	}
 	must[map[string]int64](t)(w.Queues(ctx))
-	must[Stats](t)(q.Stats(ctx))
+	must[manage.Stats](t)(manage.QueueOf(q).Stats(ctx))
 	must[int64](t)(q.Limit(ctx))
 	must[bool](t)(w.Queue("work").HasListener(ctx))
 	must[bool](t)(q.Cancel(ctx, "late"))
@@ -270,28 +276,28 @@ func produce(t *testing.T, w *world) {
 	if err := q.Delete(ctx, "late"); err != nil {
 		t.Error(err)
 	}
-	w.enqueue(t, "q", "", Options{ID: "batch", Open: true})
+	w.enqueue(t, "q", "", queue.Options{ID: "batch", Open: true})
 	if err := errors.Join(q.Await(ctx, "batch", "bytes"), q.Close(ctx, "batch")); err != nil {
 		t.Error(err)
 	}
-	must[*TreeNode](t)(w.Tree(ctx, "bytes", TreeOptions{}))
-	must[[]Dependency](t)(w.Dependencies(ctx, "batch", 0, 9))
-	if _, err := w.Result(ctx, "bytes", 9); !errors.Is(err, ErrNoTask) {
+	must[*manage.TreeNode](t)(manage.New(w.Client).Tree(ctx, "bytes", manage.TreeOptions{}))
+	must[[]manage.Dependency](t)(manage.New(w.Client).Dependencies(ctx, "batch", 0, 9))
+	if _, err := w.Result(ctx, "bytes", 9); !errors.Is(err, queue.ErrNoTask) {
 		t.Error(err)
 	}
-	must[FlowCancelled](t)(w.CancelFlow(ctx, "batch", true))
+	must[manage.FlowCancelled](t)(manage.New(w.Client).CancelFlow(ctx, "batch", true))
 }
 
 // publishOnly is what a program does that only publishes: also more than one call can write, durably, and for a task.
 func publishOnly(t *testing.T, w *world) {
-	for _, options := range []PublishOptions{{ID: "p", Attributes: map[string]string{"type": "made"}, Parent: "task"}, {ID: "p"}} {
-		if got := must[Published](t)(w.Publish(w.ctx, "orders", make([]byte, publishBytes), options)); got.Subscribers != 2 {
+	for _, options := range []queue.PublishOptions{{ID: "p", Attributes: map[string]string{"type": "made"}, Parent: "task"}, {ID: "p"}} {
+		if got := must[queue.Published](t)(w.Publish(w.ctx, "orders", make([]byte, queue.PublishBytes), options)); got.Subscribers != 2 {
 			t.Errorf("%+v", got)
 		}
 	}
-	durable := must[*Client](t)(NewFromRedis(w.rdb, Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
+	durable := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Replicas: 1, ReplicaTimeout: time.Millisecond}))
 	defer durable.Close()
-	if _, err := durable.Publish(w.ctx, "orders", nil, PublishOptions{}); !errors.Is(err, ErrNotReplicated) {
+	if _, err := durable.Publish(w.ctx, "orders", nil, queue.PublishOptions{}); !errors.Is(err, queue.ErrNotReplicated) {
 		t.Error(err)
 	}
 }
@@ -299,10 +305,10 @@ func publishOnly(t *testing.T, w *world) {
 // publishesOnly: who may only publish can change no subscription, and reach nothing but tasks and publications.
 func publishesOnly(t *testing.T, w *world) {
 	t.Helper()
-	_, subscribed := w.Subscribe(w.ctx, Subscription{ID: "mine", Topic: "orders", Queue: "mine"})
-	_, scheduled := w.PutSchedule(w.ctx, Schedule{ID: "mine", Queue: "mine", Cron: "@daily"}, false)
+	_, subscribed := w.Subscribe(w.ctx, queue.Subscription{ID: "mine", Topic: "orders", Queue: "mine"})
+	_, scheduled := w.PutSchedule(w.ctx, queue.Schedule{ID: "mine", Queue: "mine", Cron: "@daily"}, false)
 	for what, err := range map[string]error{
-		"subscribe": subscribed, "unsubscribe": w.Unsubscribe(w.ctx, "a"), "schedule": scheduled, "join": w.Node().Join(w.ctx),
+		"subscribe": subscribed, "unsubscribe": w.Unsubscribe(w.ctx, "a"), "schedule": scheduled, "join": listen.New(w.Client).Join(w.ctx),
 		"a bucket": w.rdb.Get(w.ctx, "acme_kv_b").Err(), "a host": w.rdb.HGetAll(w.ctx, "acme_node_x").Err(),
 	} {
 		if err == nil || errors.Is(err, redis.Nil) {
@@ -316,15 +322,15 @@ func workOn(t *testing.T, w *world) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	run := 0
-	err := w.Work(ctx, "work", func(ctx context.Context, task *Task) ([]byte, error) {
-		processor := w.Processor(task)
-		must[[]byte](t)(w.Checkpoint(ctx, task.ID))
+	err := worker.Run(ctx, w.Client, "work", func(ctx context.Context, task *queue.Task) ([]byte, error) {
+		processor := worker.NewProcessor(w.Client, task)
+		must[[]byte](t)(manage.New(w.Client).Checkpoint(ctx, task.ID))
 		for _, err := range []error{processor.Checkpoint(ctx, []byte("x")), processor.Progress(ctx, 0.5, "half")} {
 			if err != nil {
 				t.Error(err)
 			}
 		}
-		w.enqueue(t, "next", "", Options{})
+		w.enqueue(t, "next", "", queue.Options{})
 		run++
 		switch run {
 		case 1:
@@ -332,7 +338,7 @@ func workOn(t *testing.T, w *world) {
 		case 2:
 			return nil, errors.New("no")
 		case 3:
-			return nil, Later(errors.New("not yet"), time.Hour)
+			return nil, worker.Later(errors.New("not yet"), time.Hour)
 		}
 		cancel()
 		<-ctx.Done()
@@ -341,11 +347,11 @@ func workOn(t *testing.T, w *world) {
 	if err != nil || run < 4 {
 		t.Errorf("worked on %d tasks: %v", run, err)
 	}
-	listener := must[*Listener](t)(w.Listener(w.ctx, "work"))
-	if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || w.Processor(task).Reject(w.ctx, "no") != nil {
+	listener := must[*worker.Listener](t)(worker.NewListener(w.ctx, w.Client, "work"))
+	if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task == nil || worker.NewProcessor(w.Client, task).Reject(w.ctx, "no") != nil {
 		t.Errorf("could not reject %v", task)
 	}
-	must[[]string](t)(listener.node.Held(w.ctx, "work")) // as once a lease
+	must[[]string](t)(listener.Node.Held(w.ctx, "work")) // as once a lease
 	if err := listener.Close(w.ctx); err != nil {
 		t.Error(err)
 	}
@@ -355,89 +361,89 @@ func workOn(t *testing.T, w *world) {
 // administer is what the API does besides.
 func administer(t *testing.T, w *world) {
 	ctx := w.ctx
-	job := must[*Job](t)(w.NewJob(ctx, "retry", "{}", "ada"))
-	work := must[*JobWork](t)(w.WorkOn(ctx, job.ID))
+	job := must[*manage.Job](t)(manage.New(w.Client).NewJob(ctx, "retry", "{}", "ada"))
+	work := must[*manage.JobWork](t)(manage.New(w.Client).WorkOn(ctx, job.ID))
 	for _, err := range []error{
-		w.Audit(ctx, AuditEntry{Who: "ada"}), w.JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []JobItem{{ID: "a"}}),
-		work.End(ctx, 0, []JobItem{{End: JobItemGone}}), work.Become(ctx, JobDone, false, ""), work.Leave(ctx), w.JobStop(ctx, job.ID),
+		manage.New(w.Client).Audit(ctx, manage.AuditEntry{Who: "ada"}), manage.New(w.Client).JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []manage.JobItem{{ID: "a"}}),
+		work.End(ctx, 0, []manage.JobItem{{End: manage.JobItemGone}}), work.Become(ctx, manage.JobDone, false, ""), work.Leave(ctx), manage.New(w.Client).JobStop(ctx, job.ID),
 	} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	must[[]AuditEntry](t)(w.AuditLog(ctx, "", 1))
-	must[[]*Job](t)(w.Jobs(ctx))
-	must[[]JobItem](t)(w.JobItems(ctx, job.ID, 0, 1))
+	must[[]manage.AuditEntry](t)(manage.New(w.Client).AuditLog(ctx, "", 1))
+	must[[]*manage.Job](t)(manage.New(w.Client).Jobs(ctx))
+	must[[]manage.JobItem](t)(manage.New(w.Client).JobItems(ctx, job.ID, 0, 1))
 	must[bool](t)(work.Stopped(ctx))
-	if _, alive, _, err := w.Fleet().Leases(ctx); err != nil {
+	if _, alive, _, err := listen.NewFleet(w.Client).Leases(ctx); err != nil {
 		t.Error(alive, err)
 	}
-	if _, _, err := w.Queue("work").EnqueueRequest(ctx, "request", nil, []Spec{{Options: Options{ID: "once"}}}); err != nil {
+	if _, _, err := w.Queue("work").EnqueueRequest(ctx, "request", nil, []queue.Spec{{Options: queue.Options{ID: "once"}}}); err != nil {
 		t.Error(err)
 	}
 }
 
 func host(t *testing.T, w *world) {
 	ctx := w.ctx
-	if err := w.Prepare(ctx); err != nil {
+	if err := listen.Prepare(ctx, w.Client); err != nil {
 		t.Fatal(err)
 	}
 	produce(t, w)
 	node := w.node(t, "work")
-	want := ReserveRequest{Queue: "work", Count: 4, Start: true, Plugin: "p", Digest: "d", MaxRunning: 2, FailurePolicy: FailurePolicy{MaxCrashes: 1, Dead: "dead"}}
-	first := node.Reserve(ctx, []ReserveRequest{want})[0]
-	full := node.Reserve(ctx, []ReserveRequest{want})[0] // looks for what does not run any more
+	want := listen.ReserveRequest{Queue: "work", Count: 4, Start: true, Plugin: "p", Digest: "d", MaxRunning: 2, FailurePolicy: listen.FailurePolicy{MaxCrashes: 1, Dead: "dead"}}
+	first := node.Reserve(ctx, []listen.ReserveRequest{want})[0]
+	full := node.Reserve(ctx, []listen.ReserveRequest{want})[0] // looks for what does not run any more
 	if first.Err != nil || full.Err != nil || len(first.Tasks) != 2 || len(full.Tasks) != 0 {
 		t.Fatalf("%+v, then %+v", first, full)
 	}
 	must[bool](t)(w.Queue("work").HasListener(ctx))
 	must[map[string][]string](t)(node.HeldAll(ctx, []string{"work"}))
-	must[[]byte](t)(w.Checkpoint(ctx, first.Tasks[0].ID))
+	must[[]byte](t)(manage.New(w.Client).Checkpoint(ctx, first.Tasks[0].ID))
 	must[bool](t)(node.TakeDuty(ctx, "due", time.Minute))
 	must[bool](t)(node.KeepDuty(ctx, "due", time.Minute))
 	for range 2 { // counted once, and read
-		must[map[string]Stats](t)(w.FleetStats(ctx, node, 10, []string{"work"}))
+		must[map[string]manage.Stats](t)(manage.New(w.Client).FleetStats(ctx, node, 10, []string{"work"}))
 	}
 	if _, _, err := node.Marks(ctx, []string{first.Tasks[0].ID}); err != nil {
 		t.Error(err)
 	}
-	must[[]string](t)(w.Fleet().Unleased(ctx))
-	w.settle(t, node, "work", Settlement{Claim: first.Tasks[0].Claim(), Result: []byte("\xff")})
-	must[[]NodeInfo](t)(w.Fleet().Nodes(ctx))
-	if err := w.Fleet().Drain(ctx, node.ID()); err != nil {
+	must[[]string](t)(listen.NewFleet(w.Client).Unleased(ctx))
+	w.settle(t, node, "work", listen.Settlement{Claim: first.Tasks[0].Claim(), Result: []byte("\xff")})
+	must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(ctx))
+	if err := listen.NewFleet(w.Client).Drain(ctx, node.ID()); err != nil {
 		t.Error(err)
 	}
 	w.die(t, node)
-	if got := must[Reclaimed](t)(w.Fleet().Reclaim(ctx, node.ID(), 0)); got.Failed != 1 {
+	if got := must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(ctx, node.ID(), 0)); got.Failed != 1 {
 		t.Errorf("reclaimed %+v, want one task that failed", got)
 	}
-	must[[]Quarantine](t)(w.Fleet().Quarantines(ctx))
+	must[[]listen.Quarantine](t)(listen.NewFleet(w.Client).Quarantines(ctx))
 	administer(t, w)
 	q := w.Queue("work")
 	must[bool](t)(recount(ctx, q))
-	for _, err := range []error{w.Fleet().EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
+	for _, err := range []error{listen.NewFleet(w.Client).EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	must[Subscription](t)(w.Subscribe(ctx, Subscription{ID: "s", Topic: "t", Queue: "topic"}))
-	must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{ID: "p"}))
-	must[[]PublishedTask](t)(w.PublicationTasks(ctx, "p", 0, 1))
-	must[[]*Publication](t)(w.Publications(ctx, "t", 0, 1))
-	must[[]Topic](t)(w.Topics(ctx))
-	must[Topic](t)(w.Topic(ctx, "t"))
-	must[[]string](t)(w.Fleet().Unpublished(ctx))
-	must[[]redis.Z](t)(w.publicationsSince(ctx, &Subscription{Topic: "t"}, time.Unix(1, 0), 1))
-	must[int](t)(w.purgePublications(PurgeOptions{Everything: true}))
-	if err := errors.Join(w.Republish(ctx, must[Published](t)(w.Publish(ctx, "t", nil, PublishOptions{})).ID), w.Fleet().ForgetUnpublished(ctx, "p"), w.Fleet().PostponeUnpublished(ctx, []string{"p"}), w.Unsubscribe(ctx, "s")); err != nil {
+	must[queue.Subscription](t)(w.Subscribe(ctx, queue.Subscription{ID: "s", Topic: "t", Queue: "topic"}))
+	must[queue.Published](t)(w.Publish(ctx, "t", nil, queue.PublishOptions{ID: "p"}))
+	must[[]manage.PublishedTask](t)(manage.New(w.Client).PublicationTasks(ctx, "p", 0, 1))
+	must[[]*queue.Publication](t)(manage.New(w.Client).Publications(ctx, "t", 0, 1))
+	must[[]manage.Topic](t)(manage.New(w.Client).Topics(ctx))
+	must[manage.Topic](t)(manage.New(w.Client).Topic(ctx, "t"))
+	must[[]string](t)(listen.NewFleet(w.Client).Unpublished(ctx))
+	must[[]redis.Z](t)(manage.New(w.Client).PublicationsSince(ctx, &queue.Subscription{Topic: "t"}, time.Unix(1, 0), 1))
+	must[int](t)(w.purgePublications(manage.PurgeOptions{Everything: true}))
+	if err := errors.Join(w.Republish(ctx, must[queue.Published](t)(w.Publish(ctx, "t", nil, queue.PublishOptions{})).ID), listen.NewFleet(w.Client).ForgetUnpublished(ctx, "p"), listen.NewFleet(w.Client).PostponeUnpublished(ctx, []string{"p"}), w.Unsubscribe(ctx, "s")); err != nil {
 		t.Error(err)
 	}
-	watch := w.Watch()
+	watch := listen.NewWatch(w.Client)
 	defer watch.Close()
 	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Ended(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)
 	}
-	if n := must[int](t)(q.Purge(ctx, PurgeOptions{Everything: true})); n != 2 {
+	if n := must[int](t)(manage.QueueOf(q).Purge(ctx, manage.PurgeOptions{Everything: true})); n != 2 {
 		t.Errorf("purged %d tasks, want 2", n)
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,9 +27,9 @@ func TestRenewalsFollowThePrimary(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, primary.Load().Addr())
 	}})
 	t.Cleanup(func() { _ = rdb.Close() })
-	client := must[*Client](t)(NewFromRedis(rdb, Config{Lease: time.Second}))
+	client := must[*queue.Client](t)(queue.NewFromRedis(rdb, queue.Config{Lease: time.Second}))
 	t.Cleanup(func() { _ = client.Close() })
-	node := client.Node()
+	node := listen.New(client)
 	if err := node.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +39,6 @@ func TestRenewalsFollowThePrimary(t *testing.T) {
 	primary.Store(b)
 	eventually(t, "a renewal that the new primary answers", func() bool {
 		_, err := node.Renew(t.Context(), nil)
-		return errors.Is(err, ErrLeaseLost)
+		return errors.Is(err, queue.ErrLeaseLost)
 	})
 }

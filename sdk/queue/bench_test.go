@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"cmp"
@@ -11,32 +11,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 func benchWorld(b *testing.B) *world {
 	b.Helper()
-	client := must[*Client](b)(New(queuetest.Shared(b).URL(), Config{Tenant: queuetest.Tenant()}))
+	client := must[*queue.Client](b)(queue.New(queuetest.Shared(b).URL(), queue.Config{Tenant: queuetest.Tenant()}))
 	b.Cleanup(func() { _ = client.Close() })
-	if err := client.Prepare(b.Context()); err != nil {
+	if err := listen.Prepare(b.Context(), client); err != nil {
 		b.Fatal(err)
 	}
 	return &world{Client: client, ctx: b.Context()}
 }
 
-func (w *world) fill(b *testing.B, queue string, n int) {
+func (w *world) fill(b *testing.B, name string, n int) {
 	b.Helper()
-	w.fillAt(b, queue, n, DefaultPriority)
+	w.fillAt(b, name, n, queue.DefaultPriority)
 }
 
-func (w *world) fillAt(b *testing.B, queue string, n, priority int) {
+func (w *world) fillAt(b *testing.B, name string, n, priority int) {
 	b.Helper()
-	specs := make([]Spec, n)
+	specs := make([]queue.Spec, n)
 	for i := range specs {
 		specs[i].Parameters = fmt.Appendf(nil, "%0100d", i)
 		specs[i].Priority = &priority
 	}
-	must[[]Receipt](b)(w.Queue(queue).EnqueueMany(w.ctx, specs))
+	must[[]queue.Receipt](b)(w.Queue(name).EnqueueMany(w.ctx, specs))
 }
 
 func tasksPerSecond(b *testing.B, tasks int) {
@@ -56,7 +60,7 @@ func BenchmarkEnqueue(b *testing.B) {
 			for range producers {
 				running.Go(func() {
 					for i := next.Add(1); i <= int64(b.N) && !b.Failed(); i = next.Add(1) {
-						if _, err := w.Queue("q").Enqueue(w.ctx, fmt.Appendf(nil, "%0100d", i), Options{}); err != nil {
+						if _, err := w.Queue("q").Enqueue(w.ctx, fmt.Appendf(nil, "%0100d", i), queue.Options{}); err != nil {
 							b.Error(err)
 						}
 					}
@@ -82,13 +86,13 @@ func BenchmarkEnqueue(b *testing.B) {
 // of several sizes: the least of all rounds, because other load on the machine only adds to it.
 func BenchmarkRedis(b *testing.B) {
 	const tasks = 960
-	ends := map[string]*Settlement{
+	ends := map[string]*listen.Settlement{
 		"complete": {Result: []byte("done")},
-		"fail":     {Failure: &Failure{Message: "exit status 1"}},
-		"retry":    {Failure: &Failure{Message: "exit status 1"}, Requeue: RequeueRetry, Delay: time.Hour},
+		"fail":     {Failure: &queue.Failure{Message: "exit status 1"}},
+		"retry":    {Failure: &queue.Failure{Message: "exit status 1"}, Requeue: listen.RequeueRetry, Delay: time.Hour},
 		"release":  nil,
 	}
-	for _, batch := range []int{1, 5, 32, blockTasks, MaxReserve} {
+	for _, batch := range []int{1, 5, 32, store.BlockTasks, listen.MaxReserve} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
 			w := ownWorld(b)
 			node := w.node(b, "q")
@@ -101,8 +105,8 @@ func BenchmarkRedis(b *testing.B) {
 				micros := (w.processorMicros(b) - before) / float64(times*batch)
 				spent[transition] = min(cmp.Or(spent[transition], micros), micros)
 			}
-			reserve := func(int) (held []Claim) {
-				got := node.Reserve(w.ctx, []ReserveRequest{{
+			reserve := func(int) (held []listen.Claim) {
+				got := node.Reserve(w.ctx, []listen.ReserveRequest{{
 					Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64),
 				}})[0]
 				if got.Err != nil {
@@ -115,7 +119,7 @@ func BenchmarkRedis(b *testing.B) {
 			}
 			for b.Loop() {
 				for transition, settlement := range ends {
-					held := make([][]Claim, tasks/batch)
+					held := make([][]listen.Claim, tasks/batch)
 					each("enqueue", len(held), func(int) { w.fill(b, "q", batch) })
 					each("reserve", len(held), func(i int) { held[i] = reserve(i) })
 					each(transition, len(held), func(i int) { w.settleMany(b, node, "q", held[i], settlement) })
@@ -125,7 +129,7 @@ func BenchmarkRedis(b *testing.B) {
 				}
 			}
 			for transition, micros := range spent {
-				if batch > blockTasks && (transition == "enqueue" || transition == "release") {
+				if batch > store.BlockTasks && (transition == "enqueue" || transition == "release") {
 					continue // these go in blocks
 				}
 				b.ReportMetric(micros, "µs/"+transition)
@@ -148,14 +152,14 @@ func (w *world) processorMicros(b *testing.B) (sum float64) {
 }
 
 // settleMany ends the runs in the same way, or releases the tasks if it is nil.
-func (w *world) settleMany(b *testing.B, node *Node, queue string, held []Claim, how *Settlement) {
+func (w *world) settleMany(b *testing.B, node *listen.Node, queue string, held []listen.Claim, how *listen.Settlement) {
 	b.Helper()
 	var errs []error
 	var err error
 	if how == nil {
 		errs, err = node.Release(w.ctx, queue, held)
 	} else {
-		settlements := make([]Settlement, len(held))
+		settlements := make([]listen.Settlement, len(held))
 		for i := range held {
 			settlements[i] = *how
 			settlements[i].Claim = held[i]
@@ -171,7 +175,7 @@ func (w *world) settleMany(b *testing.B, node *Node, queue string, held []Claim,
 // round trips bring a whole batch through.
 func BenchmarkReserveSettle(b *testing.B) {
 	for _, batch := range []int{1, 8, 32, 128} {
-		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) { benchmarkReserveSettle(b, batch, DefaultPriority) })
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) { benchmarkReserveSettle(b, batch, queue.DefaultPriority) })
 	}
 	b.Run("batch=1/priority=75", func(b *testing.B) { benchmarkReserveSettle(b, 1, 75) })
 	b.Run("batch=32/priority=75", func(b *testing.B) { benchmarkReserveSettle(b, 32, 75) })
@@ -182,7 +186,7 @@ func benchmarkReserveSettle(b *testing.B, batch, priority int) {
 	w := benchWorld(b)
 	node := w.node(b, "q")
 	b.Cleanup(func() { _ = node.Leave(context.WithoutCancel(w.ctx)) })
-	settlements := make([]Settlement, batch)
+	settlements := make([]listen.Settlement, batch)
 	result := []byte("done")
 	left, rounds := 0, 0
 	b.ReportAllocs()
@@ -193,12 +197,12 @@ func benchmarkReserveSettle(b *testing.B, batch, priority int) {
 			left = 50 * batch
 			b.StartTimer()
 		}
-		got := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64)}})[0]
+		got := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64)}})[0]
 		if got.Err != nil || len(got.Tasks) != batch {
 			b.Fatal(len(got.Tasks), got.Err)
 		}
 		for i, task := range got.Tasks {
-			settlements[i] = Settlement{Claim: task.Claim(), Result: result}
+			settlements[i] = listen.Settlement{Claim: task.Claim(), Result: result}
 		}
 		errs, err := node.Settle(w.ctx, "q", settlements)
 		if err != nil {

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -11,6 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -21,8 +26,8 @@ func setupBlueque(t *testing.T) (*world, *queuetest.Blueque) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	w := newWorld(t, server.URL())
-	w.store.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
-	w.store.poll = pollInterval // Python announces nothing
+	w.Store().Keys, w.Config.Tenant = store.Keys{queue.DefaultTenant}, queue.DefaultTenant
+	w.Store().Poll = store.PollInterval // Python announces nothing
 	return w, queuetest.Python(t, server.URL())
 }
 
@@ -37,15 +42,15 @@ func text(value *string) string {
 func TestBluequeEnqueuesAndQuernRuns(t *testing.T) {
 	w, python := setupBlueque(t)
 	first, second := python.Enqueue("q", "grüße"), python.Enqueue("q", "fail")
-	w.depth(t, "q", map[Status]int64{Pending: 2})
-	if task := w.task(t, first); task.Status != Pending || string(task.Parameters) != "grüße" || task.Queue != "q" || task.Created.IsZero() {
+	w.depth(t, "q", map[queue.Status]int64{queue.Pending: 2})
+	if task := w.task(t, first); task.Status != queue.Pending || string(task.Parameters) != "grüße" || task.Queue != "q" || task.Created.IsZero() {
 		t.Errorf("read by Quern: %+v", task)
 	}
 	if _, ok := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; !ok {
 		t.Error("its queue is not listed")
 	}
 	node := ""
-	w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) {
+	w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
 		node = task.Node
 		if read := python.Task(task.ID); read.Status != "started" || text(read.Node) != node || read.PID == nil || *read.PID != os.Getpid() {
 			t.Errorf("while it runs Python reads %+v", read)
@@ -72,11 +77,11 @@ func TestBluequeEnqueuesAndQuernRuns(t *testing.T) {
 		t.Errorf("Python reads of the second %+v, error %s", read, text(read.Error))
 	}
 	// It reserved what keeps no index; now the index has it.
-	if all := must[[]*Task](t)(w.Queue("q").List(w.ctx, ListOptions{})); len(all) != 2 {
+	if all := must[[]*queue.Task](t)(manage.New(w.Client).Queue("q").List(w.ctx, manage.ListOptions{})); len(all) != 2 {
 		t.Errorf("listed are %v", idsOf(all))
 	}
 	python.DeleteTask("q", first)
-	w.depth(t, "q", map[Status]int64{Complete: 0, Failed: 1})
+	w.depth(t, "q", map[queue.Status]int64{queue.Complete: 0, queue.Failed: 1})
 	if err := w.Queue("q").Delete(w.ctx, second); err != nil {
 		t.Error(err)
 	}
@@ -88,8 +93,8 @@ func TestBluequeEnqueuesAndQuernRuns(t *testing.T) {
 func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 	w, python := setupBlueque(t)
 	q := w.Queue("q")
-	completed := must[string](t)(q.Enqueue(w.ctx, []byte("grüße"), Options{Key: "k", Labels: map[string]string{"a": "b"}}))
-	failed := must[string](t)(q.Enqueue(w.ctx, []byte("later"), Options{ID: "an-id-of-my-own", At: time.Now().Add(time.Second)}))
+	completed := must[string](t)(q.Enqueue(w.ctx, []byte("grüße"), queue.Options{Key: "k", Labels: map[string]string{"a": "b"}}))
+	failed := must[string](t)(q.Enqueue(w.ctx, []byte("later"), queue.Options{ID: "an-id-of-my-own", At: time.Now().Add(time.Second)}))
 	if read := python.Task(failed); read.Status != "scheduled" || text(read.Parameters) != "later" || read.Created == nil {
 		t.Errorf("Python reads of the scheduled task %+v", read)
 	}
@@ -100,17 +105,17 @@ func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 	if got.ID != completed || text(got.Parameters) != "grüße" || got.Status != "reserved" || text(got.Node) != listener {
 		t.Errorf("Python listens to %+v", got)
 	}
-	w.depth(t, "q", map[Status]int64{Reserved: 1, Scheduled: 1})
+	w.depth(t, "q", map[queue.Status]int64{queue.Reserved: 1, queue.Scheduled: 1})
 	python.Start(completed, 4711)
-	if task := w.task(t, completed); task.Status != Started || task.Node != listener || task.PID != 4711 {
+	if task := w.task(t, completed); task.Status != queue.Started || task.Node != listener || task.PID != 4711 {
 		t.Errorf("Quern reads of what Python runs %+v", task)
 	}
-	w.depth(t, "q", map[Status]int64{Started: 1, Scheduled: 1})
+	w.depth(t, "q", map[queue.Status]int64{queue.Started: 1, queue.Scheduled: 1})
 	python.Complete(completed, "erledigt ✓")
 
 	eventually(t, "a due task", func() bool {
 		python.EnqueueDueTasks("q")
-		return must[int64](t)(q.Count(w.ctx, Pending)) == 1
+		return must[int64](t)(manage.QueueOf(q).Count(w.ctx, queue.Pending)) == 1
 	})
 	if got := python.Listen("q"); got.ID != failed || text(got.Parameters) != "later" {
 		t.Errorf("Python listens to %+v", got)
@@ -118,12 +123,12 @@ func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 	python.Start(failed, 4712)
 	python.Fail(failed, "Kein Platz")
 
-	for i, check := range []func(*Task) bool{
-		func(task *Task) bool {
-			return task.Status == Complete && string(task.Result) == "erledigt ✓" && task.Key == "k" && task.Labels["a"] == "b"
+	for i, check := range []func(*queue.Task) bool{
+		func(task *queue.Task) bool {
+			return task.Status == queue.Complete && string(task.Result) == "erledigt ✓" && task.Key == "k" && task.Labels["a"] == "b"
 		},
-		func(task *Task) bool {
-			return task.Status == Failed && task.Error == "Kein Platz" && task.Failure().Reason == ReasonError && task.Failure().Message == "Kein Platz"
+		func(task *queue.Task) bool {
+			return task.Status == queue.Failed && task.Error == "Kein Platz" && task.Failure().Reason == queue.ReasonError && task.Failure().Message == "Kein Platz"
 		},
 	} {
 		got := receive(t, "the end of Wait", waits[i])
@@ -131,8 +136,8 @@ func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 			t.Errorf("waited for %+v, %v", got.task, got.err)
 		}
 	}
-	w.depth(t, "q", map[Status]int64{Complete: 1, Failed: 1})
-	stats := must[Stats](t)(q.Stats(w.ctx))
+	w.depth(t, "q", map[queue.Status]int64{queue.Complete: 1, queue.Failed: 1})
+	stats := must[manage.Stats](t)(manage.QueueOf(q).Stats(w.ctx))
 	if stats.Listeners != 1 {
 		t.Errorf("%d listeners", stats.Listeners)
 	}
@@ -145,13 +150,13 @@ func TestQuernEnqueuesAndBluequeRuns(t *testing.T) {
 func TestBluequeReadsTasksWithBytes(t *testing.T) {
 	w, python := setupBlueque(t)
 	jpeg := []byte("\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01")
-	id := must[string](t)(w.Queue("q").Enqueue(w.ctx, jpeg, Options{Key: "k"}))
+	id := must[string](t)(w.Queue("q").Enqueue(w.ctx, jpeg, queue.Options{Key: "k"}))
 	read := python.Task(id)
 	if read.Status != "pending" || !strings.HasPrefix(text(read.Parameters), "quern:bytes:12:") {
 		t.Errorf("Python reads of a pending photograph %+v", read)
 	}
 	node, hold := w.held(t, "q")
-	w.settle(t, node, "q", Settlement{Claim: hold, Result: slices.Concat(jpeg, jpeg)})
+	w.settle(t, node, "q", listen.Settlement{Claim: hold, Result: slices.Concat(jpeg, jpeg)})
 	read = python.Task(id)
 	if read.Status != "complete" || !strings.HasPrefix(text(read.Result), "quern:bytes:24:") {
 		t.Errorf("Python reads of a complete photograph %+v", read)
@@ -159,9 +164,9 @@ func TestBluequeReadsTasksWithBytes(t *testing.T) {
 	if task := w.task(t, id); string(task.Parameters) != string(jpeg) || string(task.Result) != string(jpeg)+string(jpeg) {
 		t.Errorf("Quern reads %q, %q", task.Parameters, task.Result)
 	}
-	id = w.enqueue(t, "q", "", Options{})
+	id = w.enqueue(t, "q", "", queue.Options{})
 	node, hold = w.held(t, "q")
-	w.settle(t, node, "q", Settlement{Claim: hold, Failure: &Failure{Message: "bad \xff byte", Stderr: "\xff\xfe"}})
+	w.settle(t, node, "q", listen.Settlement{Claim: hold, Failure: &queue.Failure{Message: "bad \xff byte", Stderr: "\xff\xfe"}})
 	if read := python.Task(id); read.Status != "failed" || !strings.Contains(text(read.Error), "bad \ufffd byte") {
 		t.Errorf("Python reads of a failure with bytes %+v, %s", read, text(read.Error))
 	}
@@ -183,14 +188,14 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
 	}
-	node := w.Node()
-	node.id = listenerID(host, gone.Process.Pid)
+	node := listen.New(w.Client)
+	node.ID() = listen.ListenerID(host, gone.Process.Pid)
 	for _, err := range []error{node.Join(w.ctx), node.Register(w.ctx, "q")} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	id := w.enqueue(t, "q", "", Options{})
+	id := w.enqueue(t, "q", "", queue.Options{})
 	got := w.reserve(t, node, "q", true)
 	if task := python.ClaimOrphan("q"); task != nil {
 		t.Errorf("it claimed %+v", task)
@@ -198,18 +203,18 @@ func TestClaimOrphanLeavesQuernListenersAlone(t *testing.T) {
 	if _, err := node.Renew(w.ctx, nil); err != nil {
 		t.Error(err)
 	}
-	w.settle(t, node, "q", Settlement{Claim: Claim{ID: id, Run: got.Run}})
-	w.depth(t, "q", map[Status]int64{Complete: 1})
-	if stats := must[Stats](t)(w.Queue("q").Stats(w.ctx)); stats.Listeners != 2 {
+	w.settle(t, node, "q", listen.Settlement{Claim: listen.Claim{ID: id, Run: got.Run}})
+	w.depth(t, "q", map[queue.Status]int64{queue.Complete: 1})
+	if stats := must[manage.Stats](t)(manage.New(w.Client).Queue("q").Stats(w.ctx)); stats.Listeners != 2 {
 		t.Errorf("%d listeners", stats.Listeners)
 	}
 
 	// One of its own that is gone it does claim: so it did look.
 	orphan := fmt.Sprintf("%s_%d", host, gone.Process.Pid)
-	id = w.enqueue(t, "q", "", Options{})
-	w.rdb.SAdd(w.ctx, w.store.keys.listeners("q"), orphan)
-	w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", orphan), "right", "left")
-	w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "reserved", "node", orphan)
+	id = w.enqueue(t, "q", "", queue.Options{})
+	w.rdb.SAdd(w.ctx, w.Store().Keys.Listeners("q"), orphan)
+	w.rdb.LMove(w.ctx, w.Store().Keys.Pending("q"), w.Store().Keys.Reserved("q", orphan), "right", "left")
+	w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "status", "reserved", "node", orphan)
 	if task := python.ClaimOrphan("q"); task == nil || task.ID != id {
 		t.Errorf("of an orphan it claimed %+v", task)
 	}
@@ -228,7 +233,7 @@ func TestDueTasksOfBoth(t *testing.T) {
 		if i%2 == 0 {
 			ids = append(ids, first.Schedule("q", "x", eta))
 		} else {
-			ids = append(ids, must[string](t)(q.Enqueue(w.ctx, []byte("x"), Options{At: eta})))
+			ids = append(ids, must[string](t)(q.Enqueue(w.ctx, []byte("x"), queue.Options{At: eta})))
 		}
 	}
 	var movers sync.WaitGroup
@@ -239,24 +244,24 @@ func TestDueTasksOfBoth(t *testing.T) {
 		func() { _, _ = enqueueDue(w.ctx, q) },
 	} {
 		movers.Go(func() {
-			for w.ctx.Err() == nil && w.rdb.ZCard(w.ctx, w.store.keys.scheduled("q")).Val() > 0 {
+			for w.ctx.Err() == nil && w.rdb.ZCard(w.ctx, w.Store().Keys.Scheduled("q")).Val() > 0 {
 				move()
 			}
 		})
 	}
 	movers.Wait()
-	pending := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending("q"), 0, -1).Result())
+	pending := must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Pending("q"), 0, -1).Result())
 	slices.Sort(pending)
 	slices.Sort(ids)
 	if !slices.Equal(pending, ids) {
 		t.Errorf("%d entries pending, %d tasks", len(pending), len(ids))
 	}
-	for _, task := range must[[]*Task](t)(q.List(w.ctx, ListOptions{Status: Pending, Limit: maxPage})) {
-		if slices.Contains(ids, task.ID) && task.Status != Pending {
+	for _, task := range must[[]*queue.Task](t)(manage.QueueOf(q).List(w.ctx, manage.ListOptions{Status: queue.Pending, Limit: store.MaxPage})) {
+		if slices.Contains(ids, task.ID) && task.Status != queue.Pending {
 			t.Errorf("%+v", task)
 		}
 	}
-	w.depth(t, "q", map[Status]int64{Pending: tasks})
+	w.depth(t, "q", map[queue.Status]int64{queue.Pending: tasks})
 }
 
 // Two Python listeners and two of Quern on one queue.
@@ -270,7 +275,7 @@ func TestListenersOfBothShareAQueue(t *testing.T) {
 	var ours []string
 	shared := make(chan struct{}) // closed when a Python listener has worked
 	for range 2 {
-		w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+		w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 			mu.Lock()
 			ours = append(ours, task.ID)
 			late := len(ours) > 50
@@ -290,7 +295,7 @@ func TestListenersOfBothShareAQueue(t *testing.T) {
 		if i%2 == 0 {
 			ids = append(ids, first.Enqueue("q", fmt.Sprint(i)))
 		} else {
-			ids = append(ids, w.enqueue(t, "q", fmt.Sprint(i), Options{}))
+			ids = append(ids, w.enqueue(t, "q", fmt.Sprint(i), queue.Options{}))
 		}
 	}
 	eventually(t, "a Python listener to work", func() bool {
@@ -298,8 +303,8 @@ func TestListenersOfBothShareAQueue(t *testing.T) {
 	})
 	close(shared)
 	q := w.Queue("q")
-	eventually(t, "the last task", func() bool { return must[int64](t)(q.Count(w.ctx, Complete)) >= tasks })
-	w.depth(t, "q", map[Status]int64{Complete: tasks})
+	eventually(t, "the last task", func() bool { return must[int64](t)(manage.QueueOf(q).Count(w.ctx, queue.Complete)) >= tasks })
+	w.depth(t, "q", map[queue.Status]int64{queue.Complete: tasks})
 
 	var done []string
 	eventually(t, "Python to say what it has run", func() bool { // which it says after the task is complete
@@ -313,7 +318,7 @@ func TestListenersOfBothShareAQueue(t *testing.T) {
 	if !slices.Equal(done, ids) {
 		t.Errorf("%d runs (%d of Quern's), %d tasks", len(done), len(ours), len(ids))
 	}
-	complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.complete("q"), 0, -1).Result())
+	complete := must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Complete("q"), 0, -1).Result())
 	slices.Sort(complete)
 	if !slices.Equal(complete, ids) {
 		t.Errorf("%d entries complete, %d tasks", len(complete), len(ids))

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -7,18 +7,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // setupBounded is a world with a client whose connections are bounded.
-func setupBounded(t *testing.T, parameters string) (*world, *Client) {
+func setupBounded(t *testing.T, parameters string) (*world, *queue.Client) {
 	t.Helper()
 	w := setup(t)
-	rdb := must[redis.UniversalClient](t)(ConnectBounded(queuetest.SharedURL() + parameters))
+	rdb := must[redis.UniversalClient](t)(queue.ConnectBounded(queuetest.SharedURL() + parameters))
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := must[*Client](t)(NewFromRedis(rdb, w.config))
+	c := must[*queue.Client](t)(queue.NewFromRedis(rdb, w.Config))
 	t.Cleanup(func() { _ = c.Close() })
 	return w, c
 }
@@ -29,18 +34,18 @@ func TestBoundedReplies(t *testing.T) {
 	for name, parameters := range map[string]string{"RESP3": "", "RESP2": "?protocol=2"} {
 		t.Run(name, func(t *testing.T) {
 			w, c := setupBounded(t, parameters)
-			large := strings.Repeat("x", maxValue+1)
+			large := strings.Repeat("x", store.MaxValue+1)
 			fill := "local names = {} for i = 1, 1000 do names[i] = i end for i = 1, 1100 do redis.call('RPUSH', KEYS[1], unpack(names)) end return 1"
 			err := errors.Join(
-				w.rdb.Eval(w.ctx, fill, []string{c.store.keys.jobs()}).Err(),
-				w.rdb.Set(w.ctx, c.store.keys.generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.store.keys.schedule("connection"), "task", large).Err(),
-				w.rdb.HSet(w.ctx, c.store.keys.topics(), func() (texts []string) {
-					for i := range maxReply/maxValue + 1 {
-						texts = append(texts, fmt.Sprint(i), strings.Repeat("x", maxValue))
+				w.rdb.Eval(w.ctx, fill, []string{c.Store().Keys.Jobs()}).Err(),
+				w.rdb.Set(w.ctx, c.Store().Keys.Generation(), large, 0).Err(), w.rdb.HSet(w.ctx, c.Store().Keys.Schedule("connection"), "task", large).Err(),
+				w.rdb.HSet(w.ctx, c.Store().Keys.Topics(), func() (texts []string) {
+					for i := range store.MaxReply/store.MaxValue + 1 {
+						texts = append(texts, fmt.Sprint(i), strings.Repeat("x", store.MaxValue))
 					}
 					return texts
 				}()).Err(),
-				w.rdb.Set(w.ctx, c.store.keys.sample(), strings.Repeat("x", maxPush), 0).Err(),
+				w.rdb.Set(w.ctx, c.Store().Keys.Sample(), strings.Repeat("x", store.MaxPush), 0).Err(),
 			)
 			if err != nil {
 				t.Fatal(err)
@@ -48,20 +53,20 @@ func TestBoundedReplies(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for key, call := range map[string]func() error{
-				c.store.keys.generation():           func() error { return c.store.rdb.Get(w.ctx, c.store.keys.generation()).Err() },
-				c.store.keys.schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
-				c.store.keys.jobs():                 func() error { return c.store.rdb.LRange(w.ctx, c.store.keys.jobs(), 0, -1).Err() },
-				c.store.keys.topics():               func() error { return c.store.rdb.HGetAll(w.ctx, c.store.keys.topics()).Err() },
-				c.store.keys.pending("q"): func() error { // one of a pipeline, and in a script
-					cmds := c.store.evalAll(w.ctx, []call{
-						{script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},
-						{script{redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.store.keys.generation())), ""}, []string{c.store.keys.pending("q")}, nil},
+				c.Store().Keys.Generation():           func() error { return c.Store().RDB.Get(w.ctx, c.Store().Keys.Generation()).Err() },
+				c.Store().Keys.Schedule("connection"): func() error { return second(c.Schedule(w.ctx, "connection")) },
+				c.Store().Keys.Jobs():                 func() error { return c.Store().RDB.LRange(w.ctx, c.Store().Keys.Jobs(), 0, -1).Err() },
+				c.Store().Keys.Topics():               func() error { return c.Store().RDB.HGetAll(w.ctx, c.Store().Keys.Topics()).Err() },
+				c.Store().Keys.Pending("q"): func() error { // one of a pipeline, and in a script
+					cmds := c.Store().EvalAll(w.ctx, []store.Call{
+						{store.Script{redis.NewScript("return 1"), ""}, []string{"other"}, nil},
+						{store.Script{redis.NewScript(fmt.Sprintf("return redis.call('GET', '%s')", c.Store().Keys.Generation())), ""}, []string{c.Store().Keys.Pending("q")}, nil},
 					})
 					return cmds[1].Err()
 				},
 			} {
 				err := call()
-				if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), " of key "+key+",") || IsUnavailable(err) {
+				if !errors.Is(err, queue.ErrTooLarge) || !strings.Contains(err.Error(), " of key "+key+",") || queue.IsUnavailable(err) {
 					t.Errorf("%s: %v", key, err)
 				}
 			}
@@ -69,21 +74,21 @@ func TestBoundedReplies(t *testing.T) {
 			if took := after.TotalAlloc - before.TotalAlloc; took > 40<<20 { // of 80 MB and a million texts
 				t.Errorf("refusing took %d MiB", took>>20)
 			}
-			if text := must[string](t)(c.store.rdb.Get(w.ctx, c.store.keys.sample()).Result()); len(text) != maxPush {
+			if text := must[string](t)(c.Store().RDB.Get(w.ctx, c.Store().Keys.Sample()).Result()); len(text) != store.MaxPush {
 				t.Errorf("%d bytes", len(text))
 			}
 			for range 6 { // which do not add up
-				for _, cmd := range must[[]*redis.StringCmd](t)(pipelined(w.ctx, c.store, make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
-					return p.Get(w.ctx, c.store.keys.sample())
+				for _, cmd := range must[[]*redis.StringCmd](t)(store.Pipelined(w.ctx, c.Store(), make([]int, 200), func(p redis.Pipeliner, _ int) *redis.StringCmd {
+					return p.Get(w.ctx, c.Store().Keys.Sample())
 				})) {
-					if len(cmd.Val()) != maxPush {
+					if len(cmd.Val()) != store.MaxPush {
 						t.Fatal(cmd.Err())
 					}
 				}
 			}
-			if _, err := pipelined(w.ctx, c.store, make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
-				return p.MGet(w.ctx, c.store.keys.sample(), c.store.keys.sample())
-			}); !errors.Is(err, ErrTooLarge) {
+			if _, err := store.Pipelined(w.ctx, c.Store(), make([]int, 600), func(p redis.Pipeliner, _ int) *redis.SliceCmd {
+				return p.MGet(w.ctx, c.Store().Keys.Sample(), c.Store().Keys.Sample())
+			}); !errors.Is(err, queue.ErrTooLarge) {
 				t.Errorf("75 MB in one pipeline: %v", err)
 			}
 		})
@@ -93,20 +98,20 @@ func TestBoundedReplies(t *testing.T) {
 // Payloads of tasks may be larger than other replies, as far as the caller expects.
 func TestBoundedPayloads(t *testing.T) {
 	w, c := setupBounded(t, "")
-	for name, payload := range map[string][]byte{"Text": []byte(strings.Repeat("x", maxValue+1)), "Bytes": []byte(strings.Repeat("\xff", maxValue+1))} {
-		id := w.enqueue(t, "q", string(payload), Options{})
+	for name, payload := range map[string][]byte{"Text": []byte(strings.Repeat("x", store.MaxValue+1)), "Bytes": []byte(strings.Repeat("\xff", store.MaxValue+1))} {
+		id := w.enqueue(t, "q", string(payload), queue.Options{})
 		if got := must[[]byte](t)(c.Parameters(w.ctx, id)); string(got) != string(payload) {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}
-		if got := must[*Task](t)(c.Task(w.ctx, id)); string(got.Parameters) != string(payload) {
+		if got := must[*queue.Task](t)(c.Task(w.ctx, id)); string(got.Parameters) != string(payload) {
 			t.Errorf("%s: %d bytes", name, len(got.Parameters))
 		}
-		if _, err := c.ParametersWithin(w.ctx, id, maxValue); !errors.Is(err, ErrTooLarge) {
+		if _, err := c.ParametersWithin(w.ctx, id, store.MaxValue); !errors.Is(err, queue.ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	must[Published](t)(w.Publish(w.ctx, "orders", []byte(strings.Repeat("x", maxValue+1)), PublishOptions{ID: "p"}))
-	if p := must[*Publication](t)(c.Publication(w.ctx, "p")); len(p.Payload) != maxValue+1 {
+	must[queue.Published](t)(w.Publish(w.ctx, "orders", []byte(strings.Repeat("x", store.MaxValue+1)), queue.PublishOptions{ID: "p"}))
+	if p := must[*queue.Publication](t)(c.Publication(w.ctx, "p")); len(p.Payload) != store.MaxValue+1 {
 		t.Errorf("%d bytes", len(p.Payload))
 	}
 }
@@ -116,7 +121,7 @@ func TestBoundedMessages(t *testing.T) {
 	for name, parameters := range map[string]string{"RESP3": "", "RESP2": "?protocol=2"} {
 		t.Run(name, func(t *testing.T) {
 			w, c := setupBounded(t, parameters)
-			watch := c.Watch()
+			watch := listen.NewWatch(c)
 			t.Cleanup(func() { _ = watch.Close() })
 			if err := watch.Add(w.ctx, "q"); err != nil {
 				t.Fatal(err)
@@ -124,11 +129,11 @@ func TestBoundedMessages(t *testing.T) {
 			woken := make(chan string, 1000)
 			go watch.Run(w.ctx, func(queue string) { woken <- queue })
 			<-woken
-			if err := w.rdb.Publish(w.ctx, c.store.keys.channel("q"), strings.Repeat("x", maxPush+1)).Err(); err != nil {
+			if err := w.rdb.Publish(w.ctx, c.Store().Keys.Channel("q"), strings.Repeat("x", store.MaxPush+1)).Err(); err != nil {
 				t.Fatal(err)
 			}
 			<-woken // it is subscribed again
-			w.enqueue(t, "q", "", Options{})
+			w.enqueue(t, "q", "", queue.Options{})
 			<-woken
 		})
 	}
@@ -141,9 +146,9 @@ func FuzzScanner(f *testing.F) {
 	f.Add("*1\r\n*1\r\n*1\r\n$5\r\nab", uint8(2))
 	f.Fuzz(func(t *testing.T, text string, step uint8) {
 		count := func(step int) (replies int, values int64, err error) {
-			var s scanner
+			var s store.Scanner
 			for from := 0; from < len(text) && err == nil; from += step {
-				err = s.scan([]byte(text[from:min(len(text), from+step)]), func(size, n int64) error {
+				err = s.Scan([]byte(text[from:min(len(text), from+step)]), func(size, n int64) error {
 					values += n
 					if size < 0 || n < 0 {
 						t.Errorf("%d bytes, %d values", size, n)
@@ -166,40 +171,40 @@ func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
 	w, c := setupBounded(t, "")
 	const size, most = 15 << 20, 100
 	text := strings.Repeat("y", size)
-	for id, text := range map[string]string{"plain": text, "marked": bytesMarker + text[len(bytesMarker):]} {
+	for id, text := range map[string]string{"plain": text, "marked": store.BytesMarker + text[len(store.BytesMarker):]} {
 		err := errors.Join(
-			w.rdb.HSet(w.ctx, c.store.keys.task(id), "status", "complete", "queue", "q", "parameters", text, "result", text).Err(),
-			w.rdb.HSet(w.ctx, c.store.keys.bytes(id), "parameters", "z", "result", "z").Err(),
+			w.rdb.HSet(w.ctx, c.Store().Keys.Task(id), "status", "complete", "queue", "q", "parameters", text, "result", text).Err(),
+			w.rdb.HSet(w.ctx, c.Store().Keys.Bytes(id), "parameters", "z", "result", "z").Err(),
 		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		parameters, result, err := c.PayloadSizes(w.ctx, id)
-		if err != nil || parameters != size || result != size || must[int64](t)(c.ResultSize(w.ctx, id)) != size {
+		parameters, result, err := manage.New(c).PayloadSizes(w.ctx, id)
+		if err != nil || parameters != size || result != size || must[int64](t)(manage.New(c).ResultSize(w.ctx, id)) != size {
 			t.Errorf("%s: sizes %d and %d, %v", id, parameters, result, err)
 		}
-		for name, client := range map[string]*Client{"bounded": c, "other": w.Client} {
-			if value, err := client.Result(w.ctx, id, most); !errors.Is(err, ErrInvalid) || value != nil {
+		for name, client := range map[string]*queue.Client{"bounded": c, "other": w.Client} {
+			if value, err := client.Result(w.ctx, id, most); !errors.Is(err, queue.ErrInvalid) || value != nil {
 				t.Errorf("%s, %s: a result of %d bytes, %v", id, name, len(value), err)
 			}
-			if value, err := client.ParametersWithin(w.ctx, id, 0); !errors.Is(err, ErrTooLarge) || value != nil {
+			if value, err := client.ParametersWithin(w.ctx, id, 0); !errors.Is(err, queue.ErrTooLarge) || value != nil {
 				t.Errorf("%s, %s: parameters of %d bytes, %v", id, name, len(value), err)
 			}
-			if task := must[*Task](t)(client.Task(w.ctx, id)); string(task.Parameters) != text || string(task.Result) != text {
+			if task := must[*queue.Task](t)(client.Task(w.ctx, id)); string(task.Parameters) != text || string(task.Result) != text {
 				t.Errorf("%s, %s: %d and %d bytes", id, name, len(task.Parameters), len(task.Result))
 			}
 		}
 	}
 	// Bytes that no text stands for are nothing.
-	w.rdb.HSet(w.ctx, c.store.keys.bytes("none"), "result", text)
-	if size, err := c.ResultSize(w.ctx, "none"); err != nil || size != 0 {
+	w.rdb.HSet(w.ctx, c.Store().Keys.Bytes("none"), "result", text)
+	if size, err := manage.New(c).ResultSize(w.ctx, "none"); err != nil || size != 0 {
 		t.Errorf("%d bytes, %v", size, err)
 	}
-	must[Published](t)(w.Publish(w.ctx, "orders", []byte("payload"), PublishOptions{ID: "p"}))
-	if _, err := w.PublicationWithin(w.ctx, "p", 6); !errors.Is(err, ErrTooLarge) {
+	must[queue.Published](t)(w.Publish(w.ctx, "orders", []byte("payload"), queue.PublishOptions{ID: "p"}))
+	if _, err := w.PublicationWithin(w.ctx, "p", 6); !errors.Is(err, queue.ErrTooLarge) {
 		t.Error(err)
 	}
-	if p := must[*Publication](t)(w.PublicationWithin(w.ctx, "p", 7)); string(p.Payload) != "payload" {
+	if p := must[*queue.Publication](t)(w.PublicationWithin(w.ctx, "p", 7)); string(p.Payload) != "payload" {
 		t.Errorf("%q", p.Payload)
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -6,35 +6,39 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 // A task that runs is marked, and whoever ends its run first has the word.
 func TestCancelOfWhatRuns(t *testing.T) {
 	t.Parallel()
-	trap := &Failure{Reason: ReasonTrap}
+	trap := &queue.Failure{Reason: queue.ReasonTrap}
 	for name, c := range map[string]struct {
-		end    func(w *world, n *Node, h Claim) error
-		status Status
-		reason Reason
+		end    func(w *world, n *listen.Node, h listen.Claim) error
+		status queue.Status
+		reason queue.Reason
 	}{
-		"complete": {settleAs(Settlement{}), Complete, ""},
-		"failed":   {settleAs(Settlement{Failure: trap}), Failed, ReasonTrap},
-		"retry":    {settleAs(Settlement{Failure: trap, Requeue: RequeueRetry, Delay: time.Minute}), Failed, ReasonCancelled},
-		"at once":  {settleAs(Settlement{Failure: trap, Requeue: RequeueReschedule}), Failed, ReasonCancelled},
-		"reject":   {settleAs(Settlement{Failure: trap, Requeue: RequeueReject, Delay: time.Second}), Failed, ReasonCancelled},
-		"release": {func(w *world, n *Node, h Claim) error {
-			errs, err := n.Release(w.ctx, "q", []Claim{h})
+		"complete": {settleAs(listen.Settlement{}), queue.Complete, ""},
+		"failed":   {settleAs(listen.Settlement{Failure: trap}), queue.Failed, queue.ReasonTrap},
+		"retry":    {settleAs(listen.Settlement{Failure: trap, Requeue: listen.RequeueRetry, Delay: time.Minute}), queue.Failed, queue.ReasonCancelled},
+		"at once":  {settleAs(listen.Settlement{Failure: trap, Requeue: listen.RequeueReschedule}), queue.Failed, queue.ReasonCancelled},
+		"reject":   {settleAs(listen.Settlement{Failure: trap, Requeue: listen.RequeueReject, Delay: time.Second}), queue.Failed, queue.ReasonCancelled},
+		"release": {func(w *world, n *listen.Node, h listen.Claim) error {
+			errs, err := n.Release(w.ctx, "q", []listen.Claim{h})
 			return errors.Join(append(errs, err)...)
-		}, Failed, ReasonCancelled},
+		}, queue.Failed, queue.ReasonCancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
-				id := w.enqueue(t, "q", "", Options{})
+				id := w.enqueue(t, "q", "", queue.Options{})
 				node, hold := w.held(t, "q")
-				control := w.rdb.Subscribe(w.ctx, w.store.keys.control())
+				control := w.rdb.Subscribe(w.ctx, w.Store().Keys.Control())
 				defer control.Close()
 				messages := control.Channel()
-				w.subscribed(t, w.store.keys.control())
+				w.subscribed(t, w.Store().Keys.Control())
 				for range 2 {
 					if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
 						t.Fatal(done, err)
@@ -43,47 +47,47 @@ func TestCancelOfWhatRuns(t *testing.T) {
 				if message := receive(t, "a message", messages); message.Payload != "" {
 					t.Errorf("the message is %q", message.Payload)
 				}
-				if task := w.task(t, id); task.Status != Started || !task.CancelAsked {
+				if task := w.task(t, id); task.Status != queue.Started || !task.CancelAsked {
 					t.Errorf("%+v", task)
 				}
 				if marked, _, err := node.Marks(w.ctx, []string{"none", id}); len(marked) != 1 || marked[0] != id || err != nil {
 					t.Errorf("marked are %v, %v", marked, err)
 				}
-				if err := c.end(w, node, hold); err != nil && !errors.Is(err, ErrCancelled) {
+				if err := c.end(w, node, hold); err != nil && !errors.Is(err, queue.ErrCancelled) {
 					t.Fatal(err)
 				}
 				task := w.task(t, id)
 				if task.Status != c.status || task.Reason != c.reason || task.CancelAsked {
 					t.Errorf("%+v", task)
 				}
-				w.depth(t, "q", map[Status]int64{c.status: 1})
+				w.depth(t, "q", map[queue.Status]int64{c.status: 1})
 				if name != "release" { // the repeat of a settle finds its mark
-					if err := c.end(w, node, hold); err != nil && !errors.Is(err, ErrCancelled) {
+					if err := c.end(w, node, hold); err != nil && !errors.Is(err, queue.ErrCancelled) {
 						t.Errorf("once more: %v", err)
 					}
 				}
-				w.depth(t, "q", map[Status]int64{c.status: 1})
+				w.depth(t, "q", map[queue.Status]int64{c.status: 1})
 			})
 		})
 	}
 }
 
-func settleAs(s Settlement) func(*world, *Node, Claim) error {
-	return func(w *world, n *Node, h Claim) error {
+func settleAs(s listen.Settlement) func(*world, *listen.Node, listen.Claim) error {
+	return func(w *world, n *listen.Node, h listen.Claim) error {
 		settlement := s // tests share s
 		settlement.Claim = h
-		errs, err := n.Settle(w.ctx, "q", []Settlement{settlement})
+		errs, err := n.Settle(w.ctx, "q", []listen.Settlement{settlement})
 		return errors.Join(append(errs, err)...)
 	}
 }
 
 func TestCancelOfWhatPythonHolds(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
-		w.rdb.LMove(w.ctx, w.store.keys.pending("q"), w.store.keys.reserved("q", "host_1"), "right", "left")
-		for _, status := range []Status{Reserved, Started} {
-			w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", string(status), "node", "host_1")
-			if done, err := w.Queue("q").Cancel(w.ctx, id); done || !errors.Is(err, ErrStatus) {
+		id := w.enqueue(t, "q", "", queue.Options{})
+		w.rdb.LMove(w.ctx, w.Store().Keys.Pending("q"), w.Store().Keys.Reserved("q", "host_1"), "right", "left")
+		for _, status := range []queue.Status{queue.Reserved, queue.Started} {
+			w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "status", string(status), "node", "host_1")
+			if done, err := w.Queue("q").Cancel(w.ctx, id); done || !errors.Is(err, queue.ErrStatus) {
 				t.Errorf("%s: %v, %v", status, done, err)
 			}
 		}
@@ -91,8 +95,8 @@ func TestCancelOfWhatPythonHolds(t *testing.T) {
 			t.Error("it is marked")
 		}
 		// What nobody holds, whatever its hash says, is failed.
-		w.rdb.LRem(w.ctx, w.store.keys.reserved("q", "host_1"), 1, id)
-		if done, err := w.Queue("q").Cancel(w.ctx, id); !done || err != nil || w.task(t, id).Reason != ReasonCancelled {
+		w.rdb.LRem(w.ctx, w.Store().Keys.Reserved("q", "host_1"), 1, id)
+		if done, err := w.Queue("q").Cancel(w.ctx, id); !done || err != nil || w.task(t, id).Reason != queue.ReasonCancelled {
 			t.Errorf("%v, %v: %+v", done, err, w.task(t, id))
 		}
 	})
@@ -102,7 +106,7 @@ func TestCancelOfWhatPythonHolds(t *testing.T) {
 func TestCancelOfWhatADeadHostHolds(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, start := range []bool{true, false} {
-			id := w.enqueue(t, "q", "", Options{})
+			id := w.enqueue(t, "q", "", queue.Options{})
 			node := w.node(t, "q")
 			w.reserve(t, node, "q", start)
 			if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
@@ -111,11 +115,11 @@ func TestCancelOfWhatADeadHostHolds(t *testing.T) {
 			if got := w.reclaimFrom(t, node); got.Failed != 1 {
 				t.Errorf("%+v", got)
 			}
-			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+			if task := w.task(t, id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled {
 				t.Errorf("%+v", task)
 			}
 		}
-		w.depth(t, "q", map[Status]int64{Failed: 2})
+		w.depth(t, "q", map[queue.Status]int64{queue.Failed: 2})
 	})
 }
 
@@ -123,7 +127,7 @@ func TestWorkStopsWhatIsCancelled(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		started := make(chan struct{}, 1)
 		causes := make(chan error, 1)
-		w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+		w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 			if string(task.Parameters) == "next" {
 				return nil, nil
 			}
@@ -132,19 +136,19 @@ func TestWorkStopsWhatIsCancelled(t *testing.T) {
 			causes <- context.Cause(ctx)
 			return nil, ctx.Err()
 		})
-		w.subscribed(t, w.store.keys.control())
-		id := w.enqueue(t, "q", "", Options{Retry: Retry{MaxAttempts: 9}})
+		w.subscribed(t, w.Store().Keys.Control())
+		id := w.enqueue(t, "q", "", queue.Options{Retry: queue.Retry{MaxAttempts: 9}})
 		receive(t, "the start", started)
 		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
 			t.Fatal(done, err)
 		}
-		if cause := receive(t, "the end of the handler", causes); !errors.Is(cause, ErrCancelled) {
+		if cause := receive(t, "the end of the handler", causes); !errors.Is(cause, queue.ErrCancelled) {
 			t.Errorf("ended with %v", cause)
 		}
-		if task := w.finished(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+		if task := w.finished(t, id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled {
 			t.Errorf("%+v", task)
 		}
-		if task := w.finished(t, w.enqueue(t, "q", "next", Options{})); task.Status != Complete {
+		if task := w.finished(t, w.enqueue(t, "q", "next", queue.Options{})); task.Status != queue.Complete {
 			t.Errorf("the next: %+v", task)
 		}
 	})
@@ -153,18 +157,18 @@ func TestWorkStopsWhatIsCancelled(t *testing.T) {
 // The mark is older than the handler, and nothing announces it any more.
 func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Hour
-		id := w.enqueue(t, "q", "", Options{})
-		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+		w.Config.Lease = time.Hour
+		id := w.enqueue(t, "q", "", queue.Options{})
+		task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
 		if done, err := w.Queue("q").Cancel(w.ctx, id); done || err != nil {
 			t.Fatal(done, err)
 		}
-		cancels := &cancels{node: w.Node(), read: make(chan struct{}, 1)}
+		cancels := &worker.Cancels{Node: listen.New(w.Client), Read: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(w.ctx)
 		var group sync.WaitGroup
 		ended := make(chan error, 1)
 		group.Go(func() {
-			ended <- w.workOn(ctx, task, cancels, func(ctx context.Context, _ *Task) ([]byte, error) {
+			ended <- worker.workOn(ctx, w.Client, task, cancels, func(ctx context.Context, _ *queue.Task) ([]byte, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			})
@@ -173,7 +177,7 @@ func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
 		if err := receive(t, "the end of the task", ended); err != nil {
 			t.Fatal(err)
 		}
-		if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+		if task := w.task(t, id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled {
 			t.Errorf("%+v", task)
 		}
 	})
@@ -182,7 +186,7 @@ func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
 // The worker hears of the cancel only when it would have the task tried again, and goes on.
 func TestWorkOutlivesACancelThatItDidNotSee(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+		w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 			if string(task.Parameters) == "next" {
 				return nil, nil
 			}
@@ -192,12 +196,12 @@ func TestWorkOutlivesACancelThatItDidNotSee(t *testing.T) {
 			return nil, errors.New("not today")
 		})
 		for range 5 {
-			task := w.finished(t, w.enqueue(t, "q", "", Options{Retry: Retry{MaxAttempts: 9}}))
-			if task.Status != Failed || task.Reason != ReasonCancelled {
+			task := w.finished(t, w.enqueue(t, "q", "", queue.Options{Retry: queue.Retry{MaxAttempts: 9}}))
+			if task.Status != queue.Failed || task.Reason != queue.ReasonCancelled {
 				t.Errorf("%+v", task)
 			}
 		}
-		if task := w.finished(t, w.enqueue(t, "q", "next", Options{})); task.Status != Complete {
+		if task := w.finished(t, w.enqueue(t, "q", "next", queue.Options{})); task.Status != queue.Complete {
 			t.Errorf("the next: %+v", task)
 		}
 	})
@@ -205,14 +209,14 @@ func TestWorkOutlivesACancelThatItDidNotSee(t *testing.T) {
 
 func TestWorkRetries(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) {
+		w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
 			err := errors.New("not today")
 			switch string(task.Parameters) {
 			case "permanent":
-				return nil, Permanent(err)
+				return nil, worker.Permanent(err)
 			case "later":
 				if task.Reschedules == 0 {
-					return nil, Later(err, time.Millisecond)
+					return nil, worker.Later(err, time.Millisecond)
 				}
 				return []byte("now"), nil
 			case "third":
@@ -222,13 +226,13 @@ func TestWorkRetries(t *testing.T) {
 			}
 			return nil, err
 		})
-		soon := Retry{MaxAttempts: 3, Base: time.Millisecond, Min: time.Millisecond}
+		soon := queue.Retry{MaxAttempts: 3, Base: time.Millisecond, Min: time.Millisecond}
 		ids := make(map[string]string)
 		for _, name := range []string{"permanent", "later", "third", "never"} {
-			ids[name] = w.enqueue(t, "q", name, Options{Retry: soon})
+			ids[name] = w.enqueue(t, "q", name, queue.Options{Retry: soon})
 		}
-		finished := func(name string) *Task {
-			var task *Task
+		finished := func(name string) *queue.Task {
+			var task *queue.Task
 			eventually(t, name, func() bool { // no host is here that moves what is due
 				must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 				task = w.task(t, ids[name])
@@ -236,19 +240,19 @@ func TestWorkRetries(t *testing.T) {
 			})
 			return task
 		}
-		if task := finished("permanent"); task.Status != Failed || task.Attempts != 1 || task.Reason != ReasonError || task.Failure().Message != "not today" {
+		if task := finished("permanent"); task.Status != queue.Failed || task.Attempts != 1 || task.Reason != queue.ReasonError || task.Failure().Message != "not today" {
 			t.Errorf("%+v", task)
 		}
-		if task := finished("later"); task.Status != Complete || task.Attempts != 1 || task.Reschedules != 1 {
+		if task := finished("later"); task.Status != queue.Complete || task.Attempts != 1 || task.Reschedules != 1 {
 			t.Errorf("%+v", task)
 		}
-		if task := finished("third"); task.Status != Complete || task.Attempts != 3 || string(task.Result) != "third time" {
+		if task := finished("third"); task.Status != queue.Complete || task.Attempts != 3 || string(task.Result) != "third time" {
 			t.Errorf("%+v", task)
 		}
-		if task := finished("never"); task.Status != Failed || task.Attempts != 3 || task.Reason != ReasonExhausted {
+		if task := finished("never"); task.Status != queue.Failed || task.Attempts != 3 || task.Reason != queue.ReasonExhausted {
 			t.Errorf("%+v", task)
 		}
-		if err := Permanent(context.Canceled); !errors.Is(err, context.Canceled) || err.Error() != context.Canceled.Error() {
+		if err := worker.Permanent(context.Canceled); !errors.Is(err, context.Canceled) || err.Error() != context.Canceled.Error() {
 			t.Errorf("%v", err)
 		}
 	})
@@ -256,37 +260,37 @@ func TestWorkRetries(t *testing.T) {
 
 func TestWorkIsDrained(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Second
+		w.Config.Lease = time.Second
 		started, end := make(chan string, 1), make(chan struct{})
 		errs := make(chan error, 1)
 		go func() {
-			errs <- w.Work(w.ctx, "q", func(_ context.Context, task *Task) ([]byte, error) {
+			errs <- worker.Run(w.ctx, w.Client, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
 				started <- task.Node
 				<-end
 				return []byte("done"), nil
 			})
 		}()
-		first := w.enqueue(t, "q", "", Options{})
+		first := w.enqueue(t, "q", "", queue.Options{})
 		node := receive(t, "the start", started)
-		second := w.enqueue(t, "q", "", Options{})
-		if err := w.Fleet().Drain(w.ctx, node); err != nil {
+		second := w.enqueue(t, "q", "", queue.Options{})
+		if err := listen.NewFleet(w.Client).Drain(w.ctx, node); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the listener to drain", func() bool {
-			nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
+			nodes := must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx))
 			return len(nodes) == 1 && nodes[0].About["draining"] == "true" && nodes[0].Draining
 		})
 		close(end)
 		if err := receive(t, "the end of Work", errs); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if a, b := w.task(t, first), w.task(t, second); a.Status != Complete || b.Status != Pending {
+		if a, b := w.task(t, first), w.task(t, second); a.Status != queue.Complete || b.Status != queue.Pending {
 			t.Errorf("%s, %s", a.Status, b.Status)
 		}
-		if nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx)); len(nodes) != 0 {
+		if nodes := must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx)); len(nodes) != 0 {
 			t.Errorf("%+v", nodes)
 		}
-		if err := w.Fleet().Drain(w.ctx, node); !errors.Is(err, ErrNoNode) {
+		if err := listen.NewFleet(w.Client).Drain(w.ctx, node); !errors.Is(err, queue.ErrNoNode) {
 			t.Errorf("of one that left: %v", err)
 		}
 	})
@@ -295,11 +299,11 @@ func TestWorkIsDrained(t *testing.T) {
 // An idle worker ends at once when it is drained.
 func TestAnIdleWorkerIsDrained(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Hour // so that no renewal is due
+		w.Config.Lease = time.Hour // so that no renewal is due
 		errs := make(chan error, 1)
-		go func() { errs <- w.Work(w.ctx, "q", nil) }()
-		w.subscribed(t, w.store.keys.channel("q"))
-		if err := w.Fleet().Drain(w.ctx, must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))[0].ID); err != nil {
+		go func() { errs <- worker.Run(w.ctx, w.Client, "q", nil) }()
+		w.subscribed(t, w.Store().Keys.Channel("q"))
+		if err := listen.NewFleet(w.Client).Drain(w.ctx, must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx))[0].ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := receive(t, "the end of Work", errs); err != nil {
@@ -311,26 +315,26 @@ func TestAnIdleWorkerIsDrained(t *testing.T) {
 func TestCancelWaitingTasks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
-		pending := w.enqueue(t, "q", "", Options{})
-		scheduled := w.enqueue(t, "q", "", Options{Delay: time.Hour})
+		pending := w.enqueue(t, "q", "", queue.Options{})
+		scheduled := w.enqueue(t, "q", "", queue.Options{Delay: time.Hour})
 		for _, id := range []string{pending, scheduled} {
 			if _, err := q.Cancel(w.ctx, id); err != nil {
 				t.Fatal(err)
 			}
-			if task := w.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled || task.Failure().Reason != ReasonCancelled {
+			if task := w.task(t, id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || task.Failure().Reason != queue.ReasonCancelled {
 				t.Errorf("cancelled: %+v", task)
 			}
 		}
-		w.depth(t, "q", map[Status]int64{Failed: 2})
-		if _, err := q.Cancel(w.ctx, pending); !errors.Is(err, ErrStatus) {
+		w.depth(t, "q", map[queue.Status]int64{queue.Failed: 2})
+		if _, err := q.Cancel(w.ctx, pending); !errors.Is(err, queue.ErrStatus) {
 			t.Errorf("twice: %v", err)
 		}
-		if _, err := q.Cancel(w.ctx, "none"); !errors.Is(err, ErrNoTask) {
+		if _, err := q.Cancel(w.ctx, "none"); !errors.Is(err, queue.ErrNoTask) {
 			t.Errorf("no task: %v", err)
 		}
-		running := w.enqueue(t, "q", "", Options{})
+		running := w.enqueue(t, "q", "", queue.Options{})
 		w.reserve(t, w.node(t, "q"), "q", true)
-		if err := q.Delete(w.ctx, running); !errors.Is(err, ErrStatus) {
+		if err := q.Delete(w.ctx, running); !errors.Is(err, queue.ErrStatus) {
 			t.Errorf("delete of a running task: %v", err)
 		}
 	})

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -75,12 +77,12 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 		}
 	}
 	for len(open) > 0 {
-		calls := make([]call, len(open))
+		calls := make([]store.Call, len(open))
 		for i, one := range open {
-			calls[i] = newCall(string(change), c.store.keys.task(one.Task.ID), append([]any{c.store.clock, one.Task.Queue, one.Task.ID, as(one.Task)}, options...)...)
+			calls[i] = store.NewCall(string(change), c.store.Keys.Task(one.Task.ID), append([]any{c.store.Clock, one.Task.Queue, one.Task.ID, as(one.Task)}, options...)...)
 		}
 		var telling []*Changed
-		for i, reply := range c.store.evalAll(ctx, calls) {
+		for i, reply := range c.store.EvalAll(ctx, calls) {
 			one := open[i]
 			answer, err := reply.Result()
 			if err == nil && answer == "telling" {
@@ -92,7 +94,7 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 		if open = telling; len(open) == 0 {
 			return
 		}
-		if err := c.store.advanceAll(ctx); err != nil {
+		if err := c.store.AdvanceAll(ctx); err != nil {
 			for _, one := range open {
 				one.Err = fmt.Errorf("%s task %s: %w", change, one.Task.ID, err)
 			}
@@ -103,7 +105,7 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 
 // outcome is the error of a change that Redis answered so.
 func outcome(change Change, id string, answer any, err error) error {
-	text, _ := answered(err)
+	text, _ := store.Answered(err)
 	if unique, ok := strings.CutPrefix(text, "UNIQUE "); ok {
 		return fmt.Errorf("%s: %w", unique, ErrUnique)
 	}
@@ -117,9 +119,9 @@ func outcome(change Change, id string, answer any, err error) error {
 	case answer == "python":
 		return refusal(fmt.Sprintf("task %s is held by a Python listener, which cannot be told to stop", id))
 	case answer == "ok" || answer == "gone":
-		return verdict(answer, id)
+		return store.Verdict(answer, id)
 	}
-	text = asString(answer)
+	text = store.AsString(answer)
 	if other, state, _ := strings.Cut(strings.TrimPrefix(text, "dependency "), " "); state == "gone" {
 		return refusal(fmt.Sprintf("task %s waits for task %s, which does not exist any more: enqueue both anew", id, other))
 	} else if state != "" {
@@ -229,15 +231,15 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 			buried = append(buried, i)
 		}
 	}
-	hashes, err := pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
-		return p.HMGet(ctx, c.store.keys.task(list[i].Task.ID), "dead_id", "run", "retried_at", "created")
+	hashes, err := store.Pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.Keys.Task(list[i].Task.ID), "dead_id", "run", "retried_at", "created")
 	})
 	next, last := make([]string, len(list)), make([]string, len(list))
 	for n, hash := range hashes {
 		if h := hash.Val(); len(h) == 4 && h[0] != nil {
 			i := buried[n]
-			sum := sha1.Sum([]byte(list[i].Task.ID + " " + asString(h[1]) + " " + asString(h[2]) + " " + asString(h[3]))) //nolint:gosec // as PROTOCOL.md names letters
-			next[i], last[i] = "dead-"+hex.EncodeToString(sum[:]), asString(h[0])
+			sum := sha1.Sum([]byte(list[i].Task.ID + " " + store.AsString(h[1]) + " " + store.AsString(h[2]) + " " + store.AsString(h[3]))) //nolint:gosec // as PROTOCOL.md names letters
+			next[i], last[i] = "dead-"+hex.EncodeToString(sum[:]), store.AsString(h[0])
 		}
 	}
 	for range maxLetters {
@@ -249,8 +251,8 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 			break
 		}
 		var names []*redis.StringCmd
-		names, err = pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
-			return p.HGet(ctx, c.store.keys.task(next[i]), "dead_id")
+		names, err = store.Pipelined(ctx, c.store, buried, func(p redis.Pipeliner, i int) *redis.StringCmd {
+			return p.HGet(ctx, c.store.Keys.Task(next[i]), "dead_id")
 		})
 		for n, name := range names {
 			next[buried[n]] = name.Val()

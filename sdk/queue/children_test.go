@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -7,19 +7,24 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 // child is a task that comes of another one.
-func child(queue, id, parameters string, options Options) Child {
+func child(name, id, parameters string, options queue.Options) listen.Child {
 	options.ID = id
-	return Child{Queue: queue, Spec: Spec{Parameters: []byte(parameters), Options: options}}
+	return listen.Child{Queue: name, Spec: queue.Spec{Parameters: []byte(parameters), Options: options}}
 }
 
 // begun is a task of the queue that a node holds.
-func (w *world) begun(t testing.TB, queue string) (*Node, Claim) {
+func (w *world) begun(t testing.TB, name string) (*listen.Node, listen.Claim) {
 	t.Helper()
-	w.enqueue(t, queue, "", Options{})
-	return w.held(t, queue)
+	w.enqueue(t, name, "", queue.Options{})
+	return w.held(t, name)
 }
 
 // Children come into being with the completion of their parent, each as if it had been enqueued.
@@ -28,20 +33,20 @@ func TestChildrenOfACompleteTask(t *testing.T) {
 		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		priority := 80
 		node, hold := w.begun(t, "q")
-		children := []Child{
-			child("b", "plain", "1", Options{Parent: hold.ID, Depth: 3, Traceparent: trace}),
-			child("b", "bytes", "\xff\x00", Options{Key: "k", Labels: map[string]string{"a": "b"}}),
-			child("b", "urgent", "3", Options{Priority: &priority}),
-			child("c", "later", "4", Options{Delay: time.Hour}),
-			child("q", "next", "5", Options{Retry: Retry{MaxAttempts: 7}}),
+		children := []listen.Child{
+			child("b", "plain", "1", queue.Options{Parent: hold.ID, Depth: 3, Traceparent: trace}),
+			child("b", "bytes", "\xff\x00", queue.Options{Key: "k", Labels: map[string]string{"a": "b"}}),
+			child("b", "urgent", "3", queue.Options{Priority: &priority}),
+			child("c", "later", "4", queue.Options{Delay: time.Hour}),
+			child("q", "next", "5", queue.Options{Retry: queue.Retry{MaxAttempts: 7}}),
 		}
-		settlement := Settlement{Claim: hold, Result: []byte("done"), Children: children}
+		settlement := listen.Settlement{Claim: hold, Result: []byte("done"), Children: children}
 		for range 2 { // a repeat finds its own mark
 			w.settle(t, node, "q", settlement)
 		}
-		w.depth(t, "b", map[Status]int64{Pending: 3})
-		w.depth(t, "c", map[Status]int64{Scheduled: 1})
-		w.depth(t, "q", map[Status]int64{Complete: 1, Pending: 1})
+		w.depth(t, "b", map[queue.Status]int64{queue.Pending: 3})
+		w.depth(t, "c", map[queue.Status]int64{queue.Scheduled: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Complete: 1, queue.Pending: 1})
 		for _, c := range children {
 			task := w.task(t, c.ID)
 			if string(task.Parameters) != string(c.Parameters) || task.Queue != c.Queue || task.Key != c.Key || task.Parent != c.Parent ||
@@ -52,7 +57,7 @@ func TestChildrenOfACompleteTask(t *testing.T) {
 		if task := w.task(t, "next"); task.MaxAttempts != 7 {
 			t.Errorf("child %+v", task)
 		}
-		stats := must[Stats](t)(w.Queue("b").Stats(w.ctx))
+		stats := must[manage.Stats](t)(manage.New(w.Client).Queue("b").Stats(w.ctx))
 		if stats.Totals["enqueued"] != 3 {
 			t.Errorf("stats %+v", stats)
 		}
@@ -70,20 +75,20 @@ func TestChildrenOfACompleteTask(t *testing.T) {
 // A task that does not complete has no children, nor has one that is another's by now.
 func TestChildrenOfOthers(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		for i, s := range []Settlement{
-			{Failure: &Failure{Message: "no"}},
-			{Failure: &Failure{Message: "no"}, Requeue: RequeueRetry, Delay: time.Hour},
-			{Failure: &Failure{Message: "no"}, Requeue: RequeueReschedule, Delay: time.Hour},
+		for i, s := range []listen.Settlement{
+			{Failure: &queue.Failure{Message: "no"}},
+			{Failure: &queue.Failure{Message: "no"}, Requeue: listen.RequeueRetry, Delay: time.Hour},
+			{Failure: &queue.Failure{Message: "no"}, Requeue: listen.RequeueReschedule, Delay: time.Hour},
 		} {
-			queue := fmt.Sprintf("q%d", i)
-			node, hold := w.begun(t, queue)
-			s.Claim, s.Children = hold, []Child{child("b", "never", "", Options{})}
-			w.settle(t, node, queue, s)
+			name := fmt.Sprintf("q%d", i)
+			node, hold := w.begun(t, name)
+			s.Claim, s.Children = hold, []listen.Child{child("b", "never", "", queue.Options{})}
+			w.settle(t, node, name, s)
 		}
 		node, hold := w.begun(t, "lost")
 		hold.Run++
-		errs, err := node.Settle(w.ctx, "lost", []Settlement{{Claim: hold, Children: []Child{child("b", "never", "", Options{})}}})
-		if err != nil || !errors.Is(errs[0], ErrLost) {
+		errs, err := node.Settle(w.ctx, "lost", []listen.Settlement{{Claim: hold, Children: []listen.Child{child("b", "never", "", queue.Options{})}}})
+		if err != nil || !errors.Is(errs[0], queue.ErrLost) {
 			t.Error(errs, err)
 		}
 		w.depth(t, "b", nil)
@@ -93,21 +98,21 @@ func TestChildrenOfOthers(t *testing.T) {
 // What exists, or is held by a uniqueness, is left as it is.
 func TestChildrenThatExist(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.enqueue(t, "b", "first", Options{ID: "same"})
-		holder := w.enqueue(t, "b", "holds", Options{Unique: &Unique{Key: "k"}})
+		w.enqueue(t, "b", "first", queue.Options{ID: "same"})
+		holder := w.enqueue(t, "b", "holds", queue.Options{Unique: &queue.Unique{Key: "k"}})
 		node, hold := w.begun(t, "q")
-		w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{
-			child("b", "same", "second", Options{}),
-			child("b", "other", "", Options{Unique: &Unique{Key: "k"}}),
-			child("c", "one", "", Options{Unique: &Unique{Key: "l"}}),
-			child("c", "two", "", Options{Unique: &Unique{Key: "l"}}),
+		w.settle(t, node, "q", listen.Settlement{Claim: hold, Children: []listen.Child{
+			child("b", "same", "second", queue.Options{}),
+			child("b", "other", "", queue.Options{Unique: &queue.Unique{Key: "k"}}),
+			child("c", "one", "", queue.Options{Unique: &queue.Unique{Key: "l"}}),
+			child("c", "two", "", queue.Options{Unique: &queue.Unique{Key: "l"}}),
 		}})
-		w.depth(t, "b", map[Status]int64{Pending: 2})
-		w.depth(t, "c", map[Status]int64{Pending: 1})
+		w.depth(t, "b", map[queue.Status]int64{queue.Pending: 2})
+		w.depth(t, "c", map[queue.Status]int64{queue.Pending: 1})
 		if got := w.task(t, "same"); string(got.Parameters) != "first" {
 			t.Errorf("the child has replaced %+v", got)
 		}
-		if got := w.task(t, holder); got.Status != Pending {
+		if got := w.task(t, holder); got.Status != queue.Pending {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -119,11 +124,11 @@ func TestChildrenOfAFullQueue(t *testing.T) {
 		if err := w.Queue("b").SetLimit(w.ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		w.enqueue(t, "b", "", Options{})
+		w.enqueue(t, "b", "", queue.Options{})
 		node, hold := w.begun(t, "q")
-		w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{child("b", "one", "", Options{}), child("b", "two", "", Options{})}})
-		w.depth(t, "b", map[Status]int64{Pending: 3})
-		if _, err := w.Queue("b").Enqueue(w.ctx, nil, Options{}); !errors.Is(err, ErrQueueFull) {
+		w.settle(t, node, "q", listen.Settlement{Claim: hold, Children: []listen.Child{child("b", "one", "", queue.Options{}), child("b", "two", "", queue.Options{})}})
+		w.depth(t, "b", map[queue.Status]int64{queue.Pending: 3})
+		if _, err := w.Queue("b").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a producer: %v", err)
 		}
 	})
@@ -132,25 +137,25 @@ func TestChildrenOfAFullQueue(t *testing.T) {
 // A queue that somebody damaged keeps the task of which children come from being settled, and no other one.
 func TestChildrenOfADamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		must[int64](t)(w.rdb.SAdd(w.ctx, w.store.keys.pending("b"), "no list").Result())
+		must[int64](t)(w.rdb.SAdd(w.ctx, w.Store().Keys.Pending("b"), "no list").Result())
 		node := w.node(t, "q")
-		var settlements []Settlement
+		var settlements []listen.Settlement
 		for i := range 3 {
-			w.enqueue(t, "q", "", Options{})
+			w.enqueue(t, "q", "", queue.Options{})
 			task := w.reserve(t, node, "q", true)
-			settlements = append(settlements, Settlement{Claim: Claim{ID: task.ID, Run: task.Run}})
+			settlements = append(settlements, listen.Settlement{Claim: listen.Claim{ID: task.ID, Run: task.Run}})
 			if i == 1 {
-				settlements[i].Children = []Child{child("c", "good", "", Options{}), child("b", "bad", "", Options{})}
+				settlements[i].Children = []listen.Child{child("c", "good", "", queue.Options{}), child("b", "bad", "", queue.Options{})}
 			}
 		}
 		errs, err := node.Settle(w.ctx, "q", settlements)
-		if err != nil || errs[0] != nil || !errors.Is(errs[1], ErrDamaged) || errs[2] != nil {
+		if err != nil || errs[0] != nil || !errors.Is(errs[1], queue.ErrDamaged) || errs[2] != nil {
 			t.Fatal(errs, err)
 		}
-		w.depth(t, "q", map[Status]int64{Complete: 2, Started: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Complete: 2, queue.Started: 1})
 		w.depth(t, "c", nil)
-		w.settle(t, node, "q", Settlement{Claim: settlements[1].Claim, Failure: &Failure{Message: errs[1].Error()}})
-		w.depth(t, "q", map[Status]int64{Complete: 2, Failed: 1})
+		w.settle(t, node, "q", listen.Settlement{Claim: settlements[1].Claim, Failure: &queue.Failure{Message: errs[1].Error()}})
+		w.depth(t, "q", map[queue.Status]int64{queue.Complete: 2, queue.Failed: 1})
 	})
 }
 
@@ -158,14 +163,14 @@ func TestChildrenOfADamagedQueue(t *testing.T) {
 func TestManyChildren(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
-		var settlements []Settlement
+		var settlements []listen.Settlement
 		var want []string
 		for i := range 3 {
-			w.enqueue(t, "q", "", Options{})
+			w.enqueue(t, "q", "", queue.Options{})
 			task := w.reserve(t, node, "q", true)
-			s := Settlement{Claim: Claim{ID: task.ID, Run: task.Run}}
-			for n := range MaxChildren {
-				s.Children = append(s.Children, child("b", fmt.Sprintf("%d-%03d", i, n), "x", Options{Parent: task.ID}))
+			s := listen.Settlement{Claim: listen.Claim{ID: task.ID, Run: task.Run}}
+			for n := range listen.MaxChildren {
+				s.Children = append(s.Children, child("b", fmt.Sprintf("%d-%03d", i, n), "x", queue.Options{Parent: task.ID}))
 				want = append(want, s.Children[n].ID)
 			}
 			settlements = append(settlements, s)
@@ -174,7 +179,7 @@ func TestManyChildren(t *testing.T) {
 		if err != nil || errors.Join(errs...) != nil {
 			t.Fatal(errs, err)
 		}
-		got := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending("b"), 0, -1).Result())
+		got := must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Pending("b"), 0, -1).Result())
 		slices.Reverse(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("%d tasks of %d, or in another order", len(got), len(want))
@@ -185,9 +190,9 @@ func TestManyChildren(t *testing.T) {
 // Children wake whoever listens to their queue.
 func TestChildrenWake(t *testing.T) {
 	w := setup(t)
-	listener := must[*Listener](t)(w.Listener(w.ctx, "b"))
+	listener := must[*worker.Listener](t)(worker.NewListener(w.ctx, w.Client, "b"))
 	t.Cleanup(func() { _ = listener.Close(w.ctx) })
-	got := make(chan *Task, 1)
+	got := make(chan *queue.Task, 1)
 	go func() {
 		task, err := listener.Listen(w.ctx)
 		if err != nil {
@@ -195,9 +200,9 @@ func TestChildrenWake(t *testing.T) {
 		}
 		got <- task
 	}()
-	w.subscribed(t, w.store.keys.channel("b"))
+	w.subscribed(t, w.Store().Keys.Channel("b"))
 	node, hold := w.begun(t, "q")
-	w.settle(t, node, "q", Settlement{Claim: hold, Children: []Child{child("b", "one", "", Options{})}})
+	w.settle(t, node, "q", listen.Settlement{Claim: hold, Children: []listen.Child{child("b", "one", "", queue.Options{})}})
 	if task := receive(t, "the child", got); task == nil || task.ID != "one" {
 		t.Errorf("%+v", task)
 	}
@@ -205,15 +210,15 @@ func TestChildrenWake(t *testing.T) {
 
 func TestValidateChild(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []Child{
-		child("", "id", "", Options{}), child("b", "", "", Options{}), child("b c", "id", "", Options{}), child("b", "i d", "", Options{}),
-		child("b", "id", "", Options{Depth: -1}), child("b", "id", "", Options{Traceparent: "00-1"}), child("b", "id", "", Options{Delay: -1}),
+	for _, wrong := range []listen.Child{
+		child("", "id", "", queue.Options{}), child("b", "", "", queue.Options{}), child("b c", "id", "", queue.Options{}), child("b", "i d", "", queue.Options{}),
+		child("b", "id", "", queue.Options{Depth: -1}), child("b", "id", "", queue.Options{Traceparent: "00-1"}), child("b", "id", "", queue.Options{Delay: -1}),
 	} {
-		if err := wrong.Validate(); !errors.Is(err, ErrInvalid) {
+		if err := wrong.Validate(); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	good := child("b", "id", "", Options{Depth: 1, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+	good := child("b", "id", "", queue.Options{Depth: 1, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -45,7 +47,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.Lease < time.Second || c.Lease > maxLease {
+	if c.Lease < time.Second || c.Lease > store.MaxLease {
 		return fmt.Errorf("%w: lease %s: use 1s to 1h; a dead host is noticed only after its lease", ErrInvalid, c.Lease)
 	}
 	if c.Replicas < 0 || c.ReplicaTimeout < time.Millisecond || c.ReplicaTimeout > time.Second {
@@ -56,7 +58,7 @@ func (c Config) validate() error {
 
 // Client is one tenant's view of Redis; it is safe for concurrent use.
 type Client struct {
-	store       *store
+	store       *store.Store
 	owned       bool
 	config      Config
 	waits       waiters
@@ -88,7 +90,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		store:  &store{rdb: rdb, keys: keys{config.Tenant}, poll: pollInterval, name: config.Name, lease: config.Lease, beats: beatConnection(rdb, config.Lease)},
+		store:  &store.Store{RDB: rdb, Keys: store.Keys{config.Tenant}, Poll: store.PollInterval, Name: config.Name, Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease)},
 		config: config,
 	}
 	c.waits.store, c.commits.client = c.store, c
@@ -99,17 +101,17 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 func (c *Client) In(tenant string) (*Client, error) {
 	config := c.config
 	config.Tenant = tenant
-	return NewFromRedis(c.store.rdb, config)
+	return NewFromRedis(c.store.RDB, config)
 }
 
 // Close closes the connections that the client made, not the one passed to NewFromRedis.
 func (c *Client) Close() error {
 	var err error
-	if c.store.beats != c.store.rdb {
-		err = c.store.beats.Close()
+	if c.store.Beats != c.store.RDB {
+		err = c.store.Beats.Close()
 	}
 	if c.owned {
-		err = errors.Join(err, c.store.rdb.Close())
+		err = errors.Join(err, c.store.RDB.Close())
 	}
 	return err
 }
@@ -119,7 +121,7 @@ func (c *Client) Tenant() string { return c.config.Tenant }
 
 // Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
 func (c *Client) Address() string {
-	if rdb := single(c.store.rdb); rdb != nil {
+	if rdb := store.Single(c.store.RDB); rdb != nil {
 		return rdb.Options().Addr
 	}
 	return ""
@@ -129,13 +131,15 @@ func (c *Client) Address() string {
 func (c *Client) Lease() time.Duration { return c.config.Lease }
 
 // Ping asks Redis for an answer.
-func (c *Client) Ping(ctx context.Context) error { return wrap("ping", c.store.rdb.Ping(ctx).Err()) }
+func (c *Client) Ping(ctx context.Context) error {
+	return store.Wrap("ping", c.store.RDB.Ping(ctx).Err())
+}
 
 // Clock is Redis's time, by which leases, delays and ages are measured.
-func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.time(ctx) }
+func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.Time(ctx) }
 
 // Store is for the packages beside this one: the tenant's keys and the scripts that change them.
-func (c *Client) Store() *store { return c.store }
+func (c *Client) Store() *store.Store { return c.store }
 
 // Queues lists the tenant's queues with the number of listeners of each, by name.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
@@ -150,7 +154,7 @@ func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[st
 	if most < math.MaxInt64-from {
 		to = from + most - 1
 	}
-	scored, err := c.store.rdb.ZRangeWithScores(ctx, c.store.keys.queues(), from, to).Result()
+	scored, err := c.store.RDB.ZRangeWithScores(ctx, c.store.Keys.Queues(), from, to).Result()
 	queues = make(map[string]int64, len(scored))
 	for _, z := range scored {
 		if name, ok := z.Member.(string); ok && ValidQueue(name) == nil {
@@ -160,5 +164,5 @@ func (c *Client) QueuePage(ctx context.Context, from, most int64) (queues map[st
 	if int64(len(scored)) == most {
 		next = from + most
 	}
-	return queues, next, wrap("list queues in "+c.store.keys.queues(), err)
+	return queues, next, store.Wrap("list queues in "+c.store.Keys.Queues(), err)
 }

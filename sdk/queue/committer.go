@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -15,7 +17,7 @@ const (
 	// blockBytes bounds what one script call writes, beside blockTasks.
 	blockBytes = 4 << 20
 	// writeTasks bounds what one round trip writes; blockBytes bounds its bytes as well, unless a single task is larger.
-	writeTasks = 20 * blockTasks
+	writeTasks = 20 * store.BlockTasks
 	// sharedBytes bounds a call that shares a round trip, as does a block: no small call waits for a large one to be sent.
 	sharedBytes = 256 << 10
 )
@@ -83,7 +85,7 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	for _, b := range blocks {
 		mine.tasks, mine.size = mine.tasks+b.tasks, mine.size+b.size
 	}
-	alone := mine.tasks >= blockTasks || mine.size > sharedBytes
+	alone := mine.tasks >= store.BlockTasks || mine.size > sharedBytes
 	if alone || c.begin(ctx, mine) {
 		if !alone {
 			defer c.end()
@@ -211,7 +213,7 @@ func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 	for _, b := range blocks {
 		r, ok := left[b.queue]
 		if !ok || b.weight > r.weight || b.size > r.size {
-			r = room{len(groups), blockTasks, blockBytes}
+			r = room{len(groups), store.BlockTasks, blockBytes}
 			groups = append(groups, nil)
 		}
 		groups[r.group] = append(groups[r.group], b)
@@ -222,15 +224,15 @@ func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 
 // send writes groups, each in one script call, and gives the blocks their answers.
 func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
-	calls := make([]call, len(groups))
+	calls := make([]store.Call, len(groups))
 	for i, group := range groups {
-		args := [][]any{{c.client.store.clock, group[0].queue}}
+		args := [][]any{{c.client.store.Clock, group[0].queue}}
 		for _, b := range group {
 			args = append(args, b.args)
 		}
-		calls[i] = newCall("enqueue", c.client.store.keys.pending(group[0].queue), slices.Concat(args...)...)
+		calls[i] = store.NewCall("enqueue", c.client.store.Keys.Pending(group[0].queue), slices.Concat(args...)...)
 	}
-	cmds, replicas, waited := c.client.store.evalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
+	cmds, replicas, waited := c.client.store.EvalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
 	for i, group := range groups {
 		text, err := cmds[i].Text()
 		answers, tasks := strings.Fields(text), 0
@@ -238,7 +240,7 @@ func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
 			tasks += b.tasks
 		}
 		if err == nil && len(answers) != tasks {
-			err = errReply
+			err = store.ErrReply
 		}
 		for _, b := range group {
 			if b.replicas, b.waited, b.err = replicas, waited, err; err == nil {

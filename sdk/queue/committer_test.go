@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -10,6 +10,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -17,17 +21,17 @@ import (
 
 // called is an EnqueueMany beside the test.
 type called struct {
-	receipts []Receipt
+	receipts []queue.Receipt
 	err      error
 }
 
 // enqueueBeside calls EnqueueMany while a write is under way, and returns when it waits for that.
-func (w *world) enqueueBeside(t *testing.T, ctx context.Context, queue string, specs ...Spec) <-chan called {
+func (w *world) enqueueBeside(t *testing.T, ctx context.Context, queue string, specs ...queue.Spec) <-chan called {
 	t.Helper()
 	waiting := func() int {
-		w.commits.mu.Lock()
-		defer w.commits.mu.Unlock()
-		return w.commits.tasks
+		w.Commits.Mu.Lock()
+		defer w.Commits.Mu.Unlock()
+		return w.Commits.Tasks
 	}
 	before, answer := waiting(), make(chan called, 1)
 	go func() {
@@ -45,23 +49,23 @@ func setupHeld(t *testing.T) (w, past *world, proxy *queuetest.Proxy, first <-ch
 	server := queuetest.Start(t)
 	proxy = queuetest.NewProxy(t, server)
 	w, past = newWorld(t, proxy.URL()), newWorld(t, server.URL())
-	past.store.keys, past.config = w.store.keys, w.config
-	if err := w.Prepare(w.ctx); err != nil {
+	past.Store().Keys, past.Config = w.Store().Keys, w.Config
+	if err := listen.Prepare(w.ctx, w.Client); err != nil {
 		t.Fatal(err)
 	}
-	proxy.HoldReplies(w.store.keys.pending("held"))
+	proxy.HoldReplies(w.Store().Keys.Pending("held"))
 	answer := make(chan called, 1)
 	go func() {
-		receipts, err := w.Queue("held").EnqueueMany(w.ctx, []Spec{{Options: Options{ID: "first"}}})
+		receipts, err := w.Queue("held").EnqueueMany(w.ctx, []queue.Spec{{Options: queue.Options{ID: "first"}}})
 		answer <- called{receipts, err}
 	}()
 	eventually(t, "a write under way", func() bool { return proxy.Held() == 1 })
 	return w, past, proxy, answer
 }
 
-func specsNamed(ids ...string) (specs []Spec) {
+func specsNamed(ids ...string) (specs []queue.Spec) {
 	for _, id := range ids {
-		specs = append(specs, Spec{[]byte(id), Options{ID: id}})
+		specs = append(specs, queue.Spec{[]byte(id), queue.Options{ID: id}})
 	}
 	return specs
 }
@@ -72,12 +76,14 @@ func TestGroupCommit(t *testing.T) {
 	if err := past.Queue("full").SetLimit(past.ctx, 2); err != nil {
 		t.Fatal(err)
 	}
-	past.rdb.Set(past.ctx, past.store.keys.pending("damaged"), "x", 0)
+	past.rdb.Set(past.ctx, past.Store().Keys.Pending("damaged"), "x", 0)
 	ctx, cancel := context.WithCancel(w.ctx)
-	unique := func(id string) Spec { return Spec{[]byte("same"), Options{ID: id, Unique: &Unique{}}} }
+	unique := func(id string) queue.Spec {
+		return queue.Spec{[]byte("same"), queue.Options{ID: id, Unique: &queue.Unique{}}}
+	}
 	type wanted struct {
 		answer   <-chan called
-		receipts []Receipt
+		receipts []queue.Receipt
 		err      error
 	}
 	second := make(chan called, 1)
@@ -87,18 +93,18 @@ func TestGroupCommit(t *testing.T) {
 	}()
 	eventually(t, "a second write under way", func() bool { return proxy.Held() == 2 })
 	calls := []wanted{
-		{first, []Receipt{{ID: "first"}}, nil},
-		{second, []Receipt{{ID: "2"}, {ID: "3"}, {ID: "4"}, {ID: "5"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []Receipt{{ID: "a"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", specsNamed("b", "c")...), []Receipt{{ID: "b"}, {ID: "c"}}, nil},
-		{w.enqueueBeside(t, ctx, "q", specsNamed("cancelled")...), []Receipt{{ID: "cancelled"}}, context.Canceled},
-		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-1")...), []Receipt{{ID: "full-1"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-2", "full-3")...), []Receipt{{ID: "full-2"}, {ID: "full-3"}}, ErrQueueFull},
-		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-4")...), []Receipt{{ID: "full-4"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []Receipt{{ID: "a", Existed: true}}, nil},
-		{w.enqueueBeside(t, w.ctx, "damaged", specsNamed("damaged")...), []Receipt{{ID: "damaged"}}, ErrDamaged},
-		{w.enqueueBeside(t, w.ctx, "q", unique("d")), []Receipt{{ID: "d"}}, nil},
-		{w.enqueueBeside(t, w.ctx, "q", unique("e")), []Receipt{{ID: "d", Existed: true}}, nil},
+		{first, []queue.Receipt{{ID: "first"}}, nil},
+		{second, []queue.Receipt{{ID: "2"}, {ID: "3"}, {ID: "4"}, {ID: "5"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []queue.Receipt{{ID: "a"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", specsNamed("b", "c")...), []queue.Receipt{{ID: "b"}, {ID: "c"}}, nil},
+		{w.enqueueBeside(t, ctx, "q", specsNamed("cancelled")...), []queue.Receipt{{ID: "cancelled"}}, context.Canceled},
+		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-1")...), []queue.Receipt{{ID: "full-1"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-2", "full-3")...), []queue.Receipt{{ID: "full-2"}, {ID: "full-3"}}, queue.ErrQueueFull},
+		{w.enqueueBeside(t, w.ctx, "full", specsNamed("full-4")...), []queue.Receipt{{ID: "full-4"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", specsNamed("a")...), []queue.Receipt{{ID: "a", Existed: true}}, nil},
+		{w.enqueueBeside(t, w.ctx, "damaged", specsNamed("damaged")...), []queue.Receipt{{ID: "damaged"}}, queue.ErrDamaged},
+		{w.enqueueBeside(t, w.ctx, "q", unique("d")), []queue.Receipt{{ID: "d"}}, nil},
+		{w.enqueueBeside(t, w.ctx, "q", unique("e")), []queue.Receipt{{ID: "d", Existed: true}}, nil},
 	}
 	check := func(i int) {
 		t.Helper()
@@ -119,11 +125,11 @@ func TestGroupCommit(t *testing.T) {
 	if n := past.scriptCalls(t) - before; n != 6 {
 		t.Errorf("%d script calls", n)
 	}
-	if got := past.rdb.LRange(past.ctx, past.store.keys.pending("q"), 0, -1).Val(); !slices.Equal(got, []string{"d", "c", "b", "a"}) {
+	if got := past.rdb.LRange(past.ctx, past.Store().Keys.Pending("q"), 0, -1).Val(); !slices.Equal(got, []string{"d", "c", "b", "a"}) {
 		t.Errorf("q has %q, the last one first", got)
 	}
-	past.depth(t, "full", map[Status]int64{Pending: 2})
-	if _, err := past.Task(past.ctx, "cancelled"); !errors.Is(err, ErrNoTask) {
+	past.depth(t, "full", map[queue.Status]int64{queue.Pending: 2})
+	if _, err := past.Task(past.ctx, "cancelled"); !errors.Is(err, queue.ErrNoTask) {
 		t.Errorf("a call that was cancelled before its write: %v", err)
 	}
 }
@@ -145,13 +151,13 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	answer := make(chan called, 1)
 	go func() { // with the other one's task as many wait as go without waiting for the first write
-		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]Spec, secondTasks-1))
+		receipts, err := w.Queue("held").EnqueueMany(ctx, make([]queue.Spec, queue.SecondTasks-1))
 		answer <- called{receipts, err}
 	}()
 	eventually(t, "a second write under way", func() bool { return proxy.Held() == 2 })
 	cancel()
 	gone := receive(t, "the cancelled call", answer)
-	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != secondTasks-1 {
+	if !errors.Is(gone.err, context.Canceled) || len(gone.receipts) != queue.SecondTasks-1 {
 		t.Fatalf("%+v", gone)
 	}
 	proxy.Pass()
@@ -164,20 +170,20 @@ func TestGroupCommitOutlivesACaller(t *testing.T) {
 	for _, receipt := range gone.receipts {
 		ids = append(ids, receipt.ID)
 	}
-	for _, receipt := range must[[]Receipt](t)(w.Queue("held").EnqueueMany(w.ctx, specsNamed(ids...))) {
+	for _, receipt := range must[[]queue.Receipt](t)(w.Queue("held").EnqueueMany(w.ctx, specsNamed(ids...))) {
 		if !receipt.Existed {
 			t.Errorf("%s was not written", receipt.ID)
 		}
 	}
-	past.depth(t, "held", map[Status]int64{Pending: 1 + secondTasks})
+	past.depth(t, "held", map[queue.Status]int64{queue.Pending: 1 + queue.SecondTasks})
 }
 
 // Large calls wait for no other, and none for them.
 func TestLargeCallsShareNothing(t *testing.T) {
 	w, _, proxy, first := setupHeld(t)
-	many := make([]Spec, blockTasks)
-	large := []Spec{{Parameters: make([]byte, sharedBytes+1)}}
-	for _, specs := range [][]Spec{many, large} {
+	many := make([]queue.Spec, store.BlockTasks)
+	large := []queue.Spec{{Parameters: make([]byte, queue.SharedBytes+1)}}
+	for _, specs := range [][]queue.Spec{many, large} {
 		if _, err := w.Queue("q").EnqueueMany(w.ctx, specs); err != nil {
 			t.Error(err)
 		}
@@ -187,14 +193,14 @@ func TestLargeCallsShareNothing(t *testing.T) {
 		t.Error(got.err)
 	}
 
-	proxy.HoldReplies(w.store.keys.pending("held"))
+	proxy.HoldReplies(w.Store().Keys.Pending("held"))
 	answer := make(chan called, 1)
 	go func() {
 		receipts, err := w.Queue("held").EnqueueMany(w.ctx, large)
 		answer <- called{receipts, err}
 	}()
 	eventually(t, "a large call under way", func() bool { return proxy.Held() == 1 })
-	w.enqueue(t, "q", "", Options{})
+	w.enqueue(t, "q", "", queue.Options{})
 	proxy.Pass()
 	if got := receive(t, "the large call", answer); got.err != nil {
 		t.Error(got.err)
@@ -213,7 +219,7 @@ func TestGroupCommitOfAClosedClient(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{}); !errors.Is(err, redis.ErrClosed) {
+	if _, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("later: %v", err)
 	}
 }
@@ -232,9 +238,9 @@ func TestGroupCommitAfterAPanic(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		_, _ = w.Queue("panics").Enqueue(w.ctx, nil, Options{})
+		_, _ = w.Queue("panics").Enqueue(w.ctx, nil, queue.Options{})
 	}()
-	w.enqueue(t, "q", "", Options{})
+	w.enqueue(t, "q", "", queue.Options{})
 }
 
 // Many callers, of which some give up: what succeeded is there once, and each caller's tasks are in its order.
@@ -251,8 +257,8 @@ func TestManyCallersEnqueue(t *testing.T) {
 						go cancel()
 					}
 					id := fmt.Sprintf("%d-%d", caller, i)
-					queue := []string{"p", "q"}[i%2]
-					_, err := w.Queue(queue).Enqueue(ctx, nil, Options{ID: id})
+					name := []string{"p", "q"}[i%2]
+					_, err := w.Queue(name).Enqueue(ctx, nil, queue.Options{ID: id})
 					if err == nil {
 						succeeded[caller] = append(succeeded[caller], id)
 					} else if !errors.Is(err, context.Canceled) {
@@ -265,7 +271,7 @@ func TestManyCallersEnqueue(t *testing.T) {
 		running.Wait()
 		at := make(map[string]int)
 		for _, queue := range []string{"p", "q"} {
-			ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending(queue), 0, -1).Result())
+			ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Pending(queue), 0, -1).Result())
 			for i, id := range ids {
 				if at[id] != 0 {
 					t.Errorf("%s is there twice", id)

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -29,16 +31,16 @@ import (
 // reaches enqueues a task through a URL and reads it on the server.
 func reaches(t *testing.T, rawURL string, server *queuetest.Server) error {
 	t.Helper()
-	client, err := New(rawURL, Config{Tenant: queuetest.Tenant()})
+	client, err := queue.New(rawURL, queue.Config{Tenant: queuetest.Tenant()})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	id, err := client.Queue("q").Enqueue(t.Context(), nil, Options{})
+	id, err := client.Queue("q").Enqueue(t.Context(), nil, queue.Options{})
 	if err != nil {
 		return err
 	}
-	n, err := server.Client(t).Exists(t.Context(), client.store.keys.task(id)).Result()
+	n, err := server.Client(t).Exists(t.Context(), client.Store().Keys.Task(id)).Result()
 	if err == nil && n != 1 {
 		err = errors.New("the task is not on the server")
 	}
@@ -60,13 +62,13 @@ func TestConnect(t *testing.T) {
 			t.Errorf("%s: %v", rawURL, err)
 		}
 	}
-	rdb := must[redis.UniversalClient](t)(Connect("redis://" + server.Addr() + "/3?max_retries=5"))
+	rdb := must[redis.UniversalClient](t)(queue.Connect("redis://" + server.Addr() + "/3?max_retries=5"))
 	defer rdb.Close()
 	if options := rdb.(*redis.Client).Options(); options.DB != 3 || options.MaxRetries != 0 {
 		t.Errorf("database %d, %d retries: a reserve must not be repeated", options.DB, options.MaxRetries)
 	}
 	wrong := "redis://worker:wrong-secret@" + server.Addr()
-	if err := reaches(t, wrong, server); err == nil || strings.Contains(err.Error(), "wrong-secret") || IsUnavailable(err) {
+	if err := reaches(t, wrong, server); err == nil || strings.Contains(err.Error(), "wrong-secret") || queue.IsUnavailable(err) {
 		t.Errorf("a wrong password: %v", err)
 	}
 }
@@ -76,13 +78,13 @@ func TestCallsEndWithTheirDeadline(t *testing.T) {
 	t.Parallel()
 	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = listener.Close() }()
-	client := must[*Client](t)(New("redis://"+listener.Addr().String()+"/0?read_timeout=20s", Config{}))
+	client := must[*queue.Client](t)(queue.New("redis://"+listener.Addr().String()+"/0?read_timeout=20s", queue.Config{}))
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	_, err := client.Queue("q").Enqueue(ctx, nil, Options{})
-	if took := time.Since(begun); !IsUnavailable(err) || took > 15*time.Second {
+	_, err := client.Queue("q").Enqueue(ctx, nil, queue.Options{})
+	if took := time.Since(begun); !queue.IsUnavailable(err) || took > 15*time.Second {
 		t.Errorf("enqueued to a Redis that hangs: %v after %s", err, took)
 	}
 }
@@ -195,7 +197,7 @@ func TestConnectBySentinel(t *testing.T) {
 	if err := reaches(t, "redis://"+sentinel+"/0?master_name=none", server); err == nil {
 		t.Error("a master that nobody knows is reached")
 	}
-	rdb := must[redis.UniversalClient](t)(Connect("redis://" + sentinel + "/2?master_name=main&max_retries=5"))
+	rdb := must[redis.UniversalClient](t)(queue.Connect("redis://" + sentinel + "/2?master_name=main&max_retries=5"))
 	defer rdb.Close()
 	if options := rdb.(*redis.Client).Options(); options.DB != 2 || options.MaxRetries != 0 {
 		t.Errorf("database %d, %d retries: a reserve must not be repeated", options.DB, options.MaxRetries)
@@ -273,7 +275,7 @@ func TestConnectKeepsSecrets(t *testing.T) {
 		"unix://worker:@SECRET?@",
 		"rediss://worker:SECRET@host:6379?ca=/no/such/ca.pem",
 	} {
-		rdb, err := Connect(rawURL)
+		rdb, err := queue.Connect(rawURL)
 		if err == nil {
 			_ = rdb.Close()
 			t.Errorf("%s is accepted", rawURL)
@@ -282,10 +284,10 @@ func TestConnectKeepsSecrets(t *testing.T) {
 		if strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: %v", rawURL, err)
 		}
-		if shown := Redact(rawURL); strings.Contains(shown, "SECRET") && !strings.Contains(rawURL, "pasword") {
+		if shown := queue.Redact(rawURL); strings.Contains(shown, "SECRET") && !strings.Contains(rawURL, "pasword") {
 			t.Errorf("%s is shown as %s", rawURL, shown)
 		}
-		if !strings.Contains(rawURL, "ca.pem") && !errors.Is(err, ErrInvalid) {
+		if !strings.Contains(rawURL, "ca.pem") && !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%s: %v is not ErrInvalid", rawURL, err)
 		}
 	}
@@ -304,7 +306,7 @@ func FuzzConnectKeepsSecrets(f *testing.F) {
 	harmless := "" // what the messages say in any case
 	for _, form := range forms {
 		for _, password := range []string{"0", "/", "%%", "0&0"} {
-			if rdb, err := Connect(fmt.Sprintf(form, password)); err != nil {
+			if rdb, err := queue.Connect(fmt.Sprintf(form, password)); err != nil {
 				harmless += err.Error()
 			} else {
 				_ = rdb.Close()
@@ -315,7 +317,7 @@ func FuzzConnectKeepsSecrets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, password string) {
 		for _, form := range forms {
 			rawURL := fmt.Sprintf(form, password)
-			rdb, err := Connect(rawURL)
+			rdb, err := queue.Connect(rawURL)
 			if err == nil { // with "#" or "&" it may have split into something that is fine
 				_ = rdb.Close()
 				continue
@@ -347,7 +349,7 @@ func TestRedact(t *testing.T) {
 		"s3cret":            "xxxxx",
 		"not a URL: s3cret": "xxxxx",
 	} {
-		if got := Redact(url); got != want {
+		if got := queue.Redact(url); got != want {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}
 	}
@@ -380,7 +382,7 @@ func TestConnectTellsWhatIsWrong(t *testing.T) {
 		"unix://":                           "socket",
 		"redis://s:1?master_name=m&addr=x":  "addr",
 	} {
-		if _, err := Connect(rawURL); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := queue.Connect(rawURL); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want it to name %q", rawURL, err, want)
 		}
 	}
@@ -402,30 +404,30 @@ func TestIsUnavailable(t *testing.T) {
 		}
 		return nil
 	}
-	if err := full(); !IsUnavailable(err) {
+	if err := full(); !queue.IsUnavailable(err) {
 		t.Errorf("no connection left: %v", err)
 	}
 	if err := first.rdb.ConfigSet(first.ctx, "min-replicas-to-write", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); !IsUnavailable(err) {
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, queue.Options{}); !queue.IsUnavailable(err) {
 		t.Errorf("no replica: %v", err)
 	}
 	if err := first.rdb.Do(first.ctx, "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); !IsUnavailable(err) {
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, queue.Options{}); !queue.IsUnavailable(err) {
 		t.Errorf("read-only: %v", err)
 	}
 	server.Kill()
-	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); !IsUnavailable(err) {
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, queue.Options{}); !queue.IsUnavailable(err) {
 		t.Errorf("away: %v", err)
 	}
 	_ = first.Close()
-	if _, err := first.Queue("q").Enqueue(first.ctx, nil, Options{}); err == nil || IsUnavailable(err) {
+	if _, err := first.Queue("q").Enqueue(first.ctx, nil, queue.Options{}); err == nil || queue.IsUnavailable(err) {
 		t.Errorf("closed: %v", err)
 	}
-	if IsUnavailable(nil) || IsUnavailable(ErrLost) {
+	if queue.IsUnavailable(nil) || queue.IsUnavailable(queue.ErrLost) {
 		t.Error("what is not unavailable counts as such")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -47,7 +49,7 @@ type After struct {
 }
 
 // parseAfter reads the field after; nil if there is none, or it is damaged.
-func parseAfter(text string) *After {
+func ParseAfter(text string) *After {
 	words := strings.Fields(text)
 	if len(words) != 5 {
 		return nil
@@ -97,12 +99,12 @@ func (q *Queue) await(ctx context.Context, id string, after []string, closes boo
 	for first := true; first || len(after) > 0; first = false {
 		n := min(len(after), blockDependencies)
 		last := closes && n == len(after)
-		answer, err := q.client.store.eval(ctx, newCall("await", q.client.store.keys.task(id), named(after[:n], q.client.store.clock, q.name, id, optional(last, "1"))...))
+		answer, err := q.client.store.Eval(ctx, store.NewCall("await", q.client.store.Keys.Task(id), store.Named(after[:n], q.client.store.Clock, q.name, id, store.Optional(last, "1"))...))
 		if err == nil {
-			err = verdict(answer, id)
+			err = store.Verdict(answer, id)
 		}
 		if err != nil {
-			return dependencyError(wrap("await task "+id, err))
+			return dependencyError(store.Wrap("await task "+id, err))
 		}
 		after = after[n:]
 	}

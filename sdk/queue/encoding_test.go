@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"bytes"
@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 func FuzzEncodeValue(f *testing.F) {
@@ -13,19 +16,19 @@ func FuzzEncodeValue(f *testing.F) {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		text, companion := encodeValue(value)
+		text, companion := store.EncodeValue(value)
 		if !utf8.ValidString(text) {
 			t.Fatalf("%q is not UTF-8: a Python client cannot read it", text)
 		}
 		// What Client.Task and payload() in the scripts do.
 		back := []byte(text)
-		if isMarker(text) {
+		if store.IsMarker(text) {
 			back = companion
 		}
 		if !bytes.Equal(back, value) {
 			t.Errorf("%q came back as %q", value, back)
 		}
-		if isMarker(text) != (companion != nil) {
+		if store.IsMarker(text) != (companion != nil) {
 			t.Errorf("%q: text %q with a companion of %d bytes", value, text, len(companion))
 		}
 		if companion == nil && text != string(value) {
@@ -42,14 +45,14 @@ func FuzzParseSeconds(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		moment := parseSeconds(text)
+		moment := store.ParseSeconds(text)
 		if moment.IsZero() {
 			return
 		}
 		if moment.Unix() < 0 || moment.Unix() > 1e12 {
 			t.Fatalf("%q is %s: not a time of this world", text, moment)
 		}
-		if again := parseSeconds(seconds(moment)); moment.Unix() > 0 && !again.Equal(moment) {
+		if again := store.ParseSeconds(store.Seconds(moment)); moment.Unix() > 0 && !again.Equal(moment) {
 			t.Errorf("%q is %s, written and read again %s", text, moment, again)
 		}
 	})
@@ -65,12 +68,12 @@ func FuzzTask(f *testing.F) {
 	f.Add("created", "1700000000.123456", "")
 	f.Add("pid", "999999999999999999999", "{")
 	f.Fuzz(func(t *testing.T, field, value, text string) {
-		task := newTask("id", map[string]string{"status": "failed", "error": text, field: value})
+		task := queue.ParseTask("id", map[string]string{"status": "failed", "error": text, field: value})
 		failure := task.Failure()
 		if failure.Reason == "" {
 			t.Errorf("%q has no reason", text)
 		}
-		if again := failure.encode(); !utf8.Valid(again) {
+		if again := failure.Encode(); !utf8.Valid(again) {
 			t.Errorf("%q is written as %q", text, again)
 		}
 	})
@@ -88,7 +91,7 @@ func TestParseSeconds(t *testing.T) {
 		"999999999999.999999":    999999999999_999999,
 		"":                       0, "soon": 0, "-5": 0, "0": 0, "nan": 0, "inf": 0, "1.7e15": 0, "1700000000000": 0, "1700000000000000": 0, "9223372036854775807": 0,
 	} {
-		got := parseSeconds(text)
+		got := store.ParseSeconds(text)
 		if micros == 0 {
 			if !got.IsZero() {
 				t.Errorf("%q is %s, want no time", text, got)
@@ -106,12 +109,12 @@ func TestSeconds(t *testing.T) {
 		"1700000000.000000": time.Unix(1700000000, 999),
 		"0.000000":          time.Unix(0, 0),
 	} {
-		if got := seconds(moment); got != want {
+		if got := store.Seconds(moment); got != want {
 			t.Errorf("%s is %q, want %q", moment, got, want)
 		}
 	}
 	for _, moment := range []time.Time{time.UnixMilli(-1500), time.Unix(-1, 0), time.UnixMicro(-1), time.Unix(-1e12, 0)} {
-		if got := seconds(moment); got != "0.000000" {
+		if got := store.Seconds(moment); got != "0.000000" {
 			t.Errorf("before the epoch: %s is %q", moment, got)
 		}
 	}
@@ -119,10 +122,10 @@ func TestSeconds(t *testing.T) {
 
 func TestScheduleBeforeTheEpoch(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{At: time.UnixMilli(-1500)}); err != nil {
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{At: time.UnixMilli(-1500)}); err != nil {
 			t.Fatal(err)
 		}
-		w.depth(t, "q", map[Status]int64{Pending: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 1})
 	})
 }
 
@@ -130,7 +133,7 @@ func TestHeadAndTail(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("aé", 10) // 30 bytes
 	for n := range 31 {
-		front, back := head(text, n), tail(text, n)
+		front, back := store.Head(text, n), store.Tail(text, n)
 		if len(front) > n || len(front) < n-1 || !strings.HasPrefix(text, front) || !utf8.ValidString(front) {
 			t.Errorf("head of %d bytes: %q", n, front)
 		}
@@ -144,7 +147,7 @@ func TestHeadAndTail(t *testing.T) {
 func TestDurationsAreKept(t *testing.T) {
 	t.Parallel()
 	for d := time.Millisecond; d < 20*time.Second; d += time.Millisecond {
-		if is := secondsDuration(durationText(d)); is != d {
+		if is := store.SecondsDuration(store.DurationText(d)); is != d {
 			t.Fatalf("%s was read as %s", d, is)
 		}
 	}

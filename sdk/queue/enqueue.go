@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
@@ -128,7 +130,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 		return nil, err
 	}
 	for i := range specs {
-		if err := specs[i].validTarget(); err != nil {
+		if err := specs[i].ValidateTarget(); err != nil {
 			return nil, err
 		}
 	}
@@ -145,7 +147,7 @@ func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	}
 	receipts := make([]Receipt, len(specs))
 	for i := range specs {
-		if err := specs[i].validate(); err != nil {
+		if err := specs[i].Validate(); err != nil {
 			return nil, err
 		}
 		if receipts[i].ID = specs[i].ID; receipts[i].ID == "" {
@@ -215,11 +217,11 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 		if total += size; i > 0 && total > blockBytes {
 			break
 		}
-		if b == nil || b.weight+weight > blockTasks {
-			b = &taskBlock{queue: q.name, args: make([]any, 0, 16*min(blockTasks, len(specs)-i))}
+		if b == nil || b.weight+weight > store.BlockTasks {
+			b = &taskBlock{queue: q.name, args: make([]any, 0, 16*min(store.BlockTasks, len(specs)-i))}
 			blocks = append(blocks, b)
 		}
-		b.args = specs[i].arguments(b.args, receipts[i].ID, q.name, false)
+		b.args = specs[i].Arguments(b.args, receipts[i].ID, q.name, false)
 		b.tasks, b.size, b.weight = b.tasks+1, b.size+size, b.weight+weight
 		if specs[i].later() {
 			break // what follows may wait for it
@@ -258,8 +260,8 @@ func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) err
 	if len(ids) == 0 {
 		return nil
 	}
-	found, err := pipelined(ctx, q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
-		return p.Exists(ctx, q.client.store.keys.task(id))
+	found, err := store.Pipelined(ctx, q.client.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+		return p.Exists(ctx, q.client.store.Keys.Task(id))
 	})
 	existed := make(map[string]bool)
 	for i := 0; err == nil && i < len(ids); i++ {
@@ -315,9 +317,9 @@ func (b *taskBlock) read(receipts []Receipt) error {
 
 // arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text. Unless inline, it is open if it
 // gets its dependencies later.
-func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
-	text, companion := encodeValue(s.Parameters)
-	eta := seconds(s.At)
+func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
+	text, companion := store.EncodeValue(s.Parameters)
+	eta := store.Seconds(s.At)
 	if s.Delay > 0 {
 		eta = "+" + strconv.FormatFloat(s.Delay.Seconds(), 'f', 6, 64)
 	}
@@ -328,8 +330,8 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 	var hash, life, whole string // of the uniqueness: its name, its seconds, and again if it outlives the task
 	if u := s.Unique; u != nil {
 		hash = u.hash(queue, s.Parameters)
-		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, uniqueLife).Seconds()), 'f', 0, 64)
-		whole = optional(u.For > 0, life)
+		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, store.UniqueLife).Seconds()), 'f', 0, 64)
+		whole = store.Optional(u.For > 0, life)
 	}
 	var labels []byte
 	if len(s.Labels) > 0 {
@@ -338,24 +340,24 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 	args = append(args, id, text, 0)
 	begin := len(args)
 	if len(s.After) > 0 || s.Open {
-		args = appendFields(args, "when", cmp.Or(string(s.When), string(WhenComplete)))
+		args = store.AppendFields(args, "when", cmp.Or(string(s.When), string(WhenComplete)))
 		if s.later() && !inline {
-			args = appendFields(args, "open", "1", "filling", optional(!s.Open, "1"))
+			args = store.AppendFields(args, "open", "1", "filling", store.Optional(!s.Open, "1"))
 		} else {
-			args = appendFields(args, "after", strings.Join(s.After, " "), "open", optional(s.Open, "1"))
+			args = store.AppendFields(args, "after", strings.Join(s.After, " "), "open", store.Optional(s.Open, "1"))
 		}
 	}
-	args = appendFields(args,
-		"key", validText(s.Key),
-		"parent", validText(s.Parent),
-		"depth", optional(s.Depth > 0, strconv.Itoa(s.Depth)),
+	args = store.AppendFields(args,
+		"key", store.ValidText(s.Key),
+		"parent", store.ValidText(s.Parent),
+		"depth", store.Optional(s.Depth > 0, strconv.Itoa(s.Depth)),
 		"traceparent", cmp.Or(s.Traceparent, s.Headers[HeaderTraceparent]),
 		"headers", encodeHeaders(s.Headers),
-		"max_attempts", optional(s.Retry.MaxAttempts != 0, strconv.Itoa(s.Retry.MaxAttempts)),
+		"max_attempts", store.Optional(s.Retry.MaxAttempts != 0, strconv.Itoa(s.Retry.MaxAttempts)),
 		"retry", s.Retry.encode(),
-		"max_age", durationText(s.Retry.MaxAge),
-		"timeout", durationText(s.Timeout),
-		"deadline", seconds(s.Deadline),
+		"max_age", store.DurationText(s.Retry.MaxAge),
+		"timeout", store.DurationText(s.Timeout),
+		"deadline", store.Seconds(s.Deadline),
 		"labels", string(labels),
 		"dead_queue", s.Dead,
 		"priority", priority,
@@ -364,14 +366,14 @@ func (s *Spec) arguments(args []any, id, queue string, inline bool) []any {
 		"eta", eta,
 		"bytes", string(companion),
 		"life", life,
-		"given", optional(s.ID != "", "1"),
+		"given", store.Optional(s.ID != "", "1"),
 	)
 	args[begin-1] = len(args) - begin
 	return args
 }
 
 // validTarget refuses names that are reserved.
-func (o *Options) validTarget() error {
+func (o *Options) ValidateTarget() error {
 	if o.ID != "" {
 		if err := validNewID(o.ID); err != nil {
 			return err
@@ -383,21 +385,21 @@ func (o *Options) validTarget() error {
 	return nil
 }
 
-func (o *Options) validate() error {
+func (o *Options) Validate() error {
 	if err := cmp.Or(o.Retry.validate(), o.validateAfter()); err != nil {
 		return err
 	}
 	switch {
 	case o.ID != "" && ValidID(o.ID) != nil:
 		return ValidID(o.ID)
-	case o.Delay < 0 || o.Delay > longest:
-		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, longest)
+	case o.Delay < 0 || o.Delay > store.Longest:
+		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, store.Longest)
 	case o.Delay > 0 && !o.At.IsZero():
 		return fmt.Errorf("%w: both a delay and a time: give one of them", ErrInvalid)
-	case o.Timeout < 0 || o.Timeout > longest:
-		return fmt.Errorf("%w: timeout %s: use 0s (none) to %s", ErrInvalid, o.Timeout, longest)
-	case o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > longest):
-		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, longest)
+	case o.Timeout < 0 || o.Timeout > store.Longest:
+		return fmt.Errorf("%w: timeout %s: use 0s (none) to %s", ErrInvalid, o.Timeout, store.Longest)
+	case o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > store.Longest):
+		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, store.Longest)
 	case o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100):
 		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority, DefaultPriority)
 	case o.Dead != "" && ValidQueue(o.Dead) != nil:

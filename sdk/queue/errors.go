@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // What callers may test for with errors.Is.
@@ -32,10 +34,9 @@ var (
 	ErrNotReplicated = errors.New("not on enough replicas")
 )
 
-
 // Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.
 func Refusal(err error) string {
-	text, _ := answered(err)
+	text, _ := store.Answered(err)
 	word, _, _ := strings.Cut(text, " ")
 	return word
 }

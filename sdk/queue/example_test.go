@@ -8,6 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/worker"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -31,7 +35,7 @@ func Example() {
 	// A worker, usually in another process on another machine.
 	ended := make(chan error)
 	go func() {
-		ended <- client.Work(ctx, "greetings", func(_ context.Context, task *queue.Task) ([]byte, error) {
+		ended <- worker.Run(ctx, client, "greetings", func(_ context.Context, task *queue.Task) ([]byte, error) {
 			return fmt.Appendf(nil, "Hello, %s!", task.Parameters), nil
 		})
 	}()
@@ -90,7 +94,7 @@ func ExampleClient_Queue() {
 			return
 		}
 	}
-	pending, err := thumbnails.Count(ctx, queue.Pending)
+	pending, err := manage.QueueOf(thumbnails).Count(ctx, queue.Pending)
 	fmt.Println(thumbnails.Name(), pending, err)
 	// Output: thumbnails 3 <nil>
 }
@@ -146,7 +150,7 @@ func ExampleQueue_Enqueue() {
 		id, err := invoices.Enqueue(ctx, []byte("4711"), queue.Options{ID: "invoice-4711"})
 		fmt.Println(id, err)
 	}
-	pending, err := invoices.Count(ctx, queue.Pending)
+	pending, err := manage.QueueOf(invoices).Count(ctx, queue.Pending)
 	fmt.Println(pending, err)
 	// Output:
 	// invoice-4711 <nil>
@@ -212,7 +216,7 @@ func ExampleFleet_EnqueueDue() {
 		fmt.Println(err)
 		return
 	}
-	block, err := client.Fleet().EnqueueDue(ctx, reports.Name())
+	block, err := listen.NewFleet(client).EnqueueDue(ctx, reports.Name())
 	fmt.Println(block.Tasks, block.More, err)
 	// Output: 0 false <nil>
 }
@@ -269,7 +273,7 @@ func ExampleQueue_Stats() {
 		fmt.Println(err)
 		return
 	}
-	stats, err := reports.Stats(ctx)
+	stats, err := manage.QueueOf(reports).Stats(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -301,7 +305,7 @@ func ExampleQueue_List() {
 		}
 	}
 	for offset := 0; ; offset += 2 { // newest first, in pages of two
-		page, err := reports.List(ctx, queue.ListOptions{Status: queue.Pending, Offset: offset, Limit: 2})
+		page, err := manage.QueueOf(reports).List(ctx, manage.ListOptions{Status: queue.Pending, Offset: offset, Limit: 2})
 		if err != nil || len(page) == 0 {
 			fmt.Println(err)
 			return
@@ -348,7 +352,7 @@ func ExampleClient_Work() {
 	}
 	ended := make(chan error)
 	go func() {
-		ended <- client.Work(ctx, "mail", func(_ context.Context, task *queue.Task) ([]byte, error) {
+		ended <- worker.Run(ctx, client, "mail", func(_ context.Context, task *queue.Task) ([]byte, error) {
 			if !strings.Contains(string(task.Parameters), "@") {
 				return nil, fmt.Errorf("%q is no address", task.Parameters)
 			}
@@ -378,7 +382,7 @@ func ExampleClient_Listener() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	listener, err := client.Listener(ctx, "encode")
+	listener, err := worker.NewListener(ctx, client, "encode")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -395,7 +399,7 @@ func ExampleClient_Listener() {
 		fmt.Println(err)
 		return
 	}
-	processor := client.Processor(task)
+	processor := worker.NewProcessor(client, task)
 	parameters, err := processor.Start(ctx, os.Getpid())
 	if err != nil { // ErrLost: it is another's meanwhile
 		fmt.Println(err)
@@ -420,7 +424,7 @@ func ExampleClient_Processor() {
 	defer client.Close()
 	ctx := context.Background()
 
-	listener, err := client.Listener(ctx, "encode")
+	listener, err := worker.NewListener(ctx, client, "encode")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -436,7 +440,7 @@ func ExampleClient_Processor() {
 		fmt.Println(err)
 		return
 	}
-	processor := client.Processor(task)
+	processor := worker.NewProcessor(client, task)
 	if _, err := processor.Start(ctx, 0); err != nil {
 		fmt.Println(err)
 		return
@@ -467,7 +471,7 @@ func ExampleClient_Publish() {
 		published, err := client.Publish(ctx, "orders.made", []byte(`{"country":"`+country+`"}`), queue.PublishOptions{ID: "order-" + country})
 		fmt.Println(published.ID, published.Subscribers, err)
 	}
-	tasks, err := client.PublicationTasks(ctx, "order-DE", 0, 10)
+	tasks, err := manage.New(client).PublicationTasks(ctx, "order-DE", 0, 10)
 	for _, task := range tasks {
 		fmt.Println(task.Subscription, task.Queue, task.Status)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Reason is the finer cause of a failure.
@@ -55,7 +57,7 @@ type Failure struct {
 // Headline is the first line of the message, or its beginning.
 func (f *Failure) Headline() string {
 	first, _, more := strings.Cut(f.Message, "\n")
-	if cut := head(first, maxHeadline); more || len(cut) < len(first) {
+	if cut := store.Head(first, maxHeadline); more || len(cut) < len(first) {
 		return cut + "…"
 	}
 	return first
@@ -71,7 +73,7 @@ var reasons = []Reason{
 func Reasons() []Reason { return slices.Clone(reasons) }
 
 // reason is the failure's reason, ReasonError for one that is none of the package's.
-func (f *Failure) reason() Reason {
+func (f *Failure) Why() Reason {
 	if slices.Contains(reasons, f.Reason) {
 		return f.Reason
 	}
@@ -79,21 +81,21 @@ func (f *Failure) reason() Reason {
 }
 
 // encode writes the failure as UTF-8 JSON with bounded texts.
-func (f *Failure) encode() []byte {
+func (f *Failure) Encode() []byte {
 	bounded := *f
-	bounded.Reason = f.reason()
-	bounded.Message = head(validText(f.Message), maxFailureHead+maxFailureText)
-	bounded.Stderr = tail(validText(f.Stderr), maxFailureText)
+	bounded.Reason = f.Why()
+	bounded.Message = store.Head(store.ValidText(f.Message), maxFailureHead+maxFailureText)
+	bounded.Stderr = store.Tail(store.ValidText(f.Stderr), maxFailureText)
 	bounded.Backtrace = nil
 	for _, frame := range f.Backtrace[:min(len(f.Backtrace), maxFrames)] {
-		bounded.Backtrace = append(bounded.Backtrace, head(validText(frame), maxFrameText))
+		bounded.Backtrace = append(bounded.Backtrace, store.Head(store.ValidText(frame), maxFrameText))
 	}
 	text, _ := json.Marshal(bounded) // texts and numbers always can be
 	return text
 }
 
 // parseFailure reads an error field; what a Python processor wrote becomes the message of a ReasonError.
-func parseFailure(text string) Failure {
+func ParseFailure(text string) Failure {
 	var f Failure
 	if err := json.Unmarshal([]byte(text), &f); err != nil || f.Reason == "" {
 		f = Failure{Reason: ReasonError, Message: text}

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -7,6 +7,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,84 +26,84 @@ func (w *world) known(t testing.TB, queue string) bool {
 func TestForgetsAQueue(t *testing.T) {
 	t.Parallel()
 	high := 80
-	for name, left := range map[string]func(t *testing.T, w *world, q *Queue) (remove func()){
+	for name, left := range map[string]func(t *testing.T, w *world, q *queue.Queue) (remove func()){
 		"nothing": nil,
-		"a listener": func(t *testing.T, w *world, q *Queue) func() {
-			node := w.node(t, q.name)
-			return func() { must[any](t)(nil, node.Unregister(w.ctx, q.name)) }
+		"a listener": func(t *testing.T, w *world, q *queue.Queue) func() {
+			node := w.node(t, q.Name())
+			return func() { must[any](t)(nil, node.Unregister(w.ctx, q.Name())) }
 		},
-		"a Python listener": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.SAdd(w.ctx, w.store.keys.listeners(q.name), "some.host_4711")
-			return func() { w.rdb.SRem(w.ctx, w.store.keys.listeners(q.name), "some.host_4711") }
+		"a Python listener": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.SAdd(w.ctx, w.Store().Keys.Listeners(q.Name()), "some.host_4711")
+			return func() { w.rdb.SRem(w.ctx, w.Store().Keys.Listeners(q.Name()), "some.host_4711") }
 		},
-		"a pending task": func(t *testing.T, w *world, q *Queue) func() {
-			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{}))
+		"a pending task": func(t *testing.T, w *world, q *queue.Queue) func() {
+			return w.expunge(t, q, w.enqueue(t, q.Name(), "", queue.Options{}))
 		},
-		"a pending task of another priority": func(t *testing.T, w *world, q *Queue) func() {
-			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{Priority: &high}))
+		"a pending task of another priority": func(t *testing.T, w *world, q *queue.Queue) func() {
+			return w.expunge(t, q, w.enqueue(t, q.Name(), "", queue.Options{Priority: &high}))
 		},
-		"a pending task of Python": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.LPush(w.ctx, w.store.keys.pending(q.name), "python")
-			return func() { w.rdb.RPop(w.ctx, w.store.keys.pending(q.name)) }
+		"a pending task of Python": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.LPush(w.ctx, w.Store().Keys.Pending(q.Name()), "python")
+			return func() { w.rdb.RPop(w.ctx, w.Store().Keys.Pending(q.Name())) }
 		},
-		"a pending entry of another priority": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.SAdd(w.ctx, w.store.keys.priorities(q.name), "080")
-			w.rdb.LPush(w.ctx, w.store.keys.level("080", q.name), "entry")
-			return func() { w.rdb.RPop(w.ctx, w.store.keys.level("080", q.name)) }
+		"a pending entry of another priority": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.SAdd(w.ctx, w.Store().Keys.Priorities(q.Name()), "080")
+			w.rdb.LPush(w.ctx, w.Store().Keys.Level("080", q.Name()), "entry")
+			return func() { w.rdb.RPop(w.ctx, w.Store().Keys.Level("080", q.Name())) }
 		},
-		"a scheduled task": func(t *testing.T, w *world, q *Queue) func() {
-			return w.expunge(t, q, w.enqueue(t, q.name, "", Options{Delay: time.Hour}))
+		"a scheduled task": func(t *testing.T, w *world, q *queue.Queue) func() {
+			return w.expunge(t, q, w.enqueue(t, q.Name(), "", queue.Options{Delay: time.Hour}))
 		},
-		"a task that is held": func(t *testing.T, w *world, q *Queue) func() {
+		"a task that is held": func(t *testing.T, w *world, q *queue.Queue) func() {
 			node := w.node(t) // which has left the queue
-			w.rdb.LPush(w.ctx, w.store.keys.reserved(q.name, node.id), "held")
-			return func() { w.rdb.Del(w.ctx, w.store.keys.reserved(q.name, node.id)) }
+			w.rdb.LPush(w.ctx, w.Store().Keys.Reserved(q.Name(), node.ID()), "held")
+			return func() { w.rdb.Del(w.ctx, w.Store().Keys.Reserved(q.Name(), node.ID())) }
 		},
-		"a task that Python runs": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.LPush(w.ctx, w.store.keys.reserved(q.name, "some.host_4711"), "runs")
-			w.rdb.SAdd(w.ctx, w.store.keys.started(q.name), "some.host_4711 12 runs")
-			return func() { w.rdb.Del(w.ctx, w.store.keys.reserved(q.name, "some.host_4711")) }
+		"a task that Python runs": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.LPush(w.ctx, w.Store().Keys.Reserved(q.Name(), "some.host_4711"), "runs")
+			w.rdb.SAdd(w.ctx, w.Store().Keys.Started(q.Name()), "some.host_4711 12 runs")
+			return func() { w.rdb.Del(w.ctx, w.Store().Keys.Reserved(q.Name(), "some.host_4711")) }
 		},
-		"finished tasks": func(t *testing.T, w *world, q *Queue) func() {
-			node := w.node(t, q.name)
-			for _, failure := range []*Failure{nil, {}} {
-				w.enqueue(t, q.name, "", Options{})
-				w.settle(t, node, q.name, Settlement{Claim: w.reserveMany(t, node, q.name, 1, true)[0], Failure: failure})
+		"finished tasks": func(t *testing.T, w *world, q *queue.Queue) func() {
+			node := w.node(t, q.Name())
+			for _, failure := range []*queue.Failure{nil, {}} {
+				w.enqueue(t, q.Name(), "", queue.Options{})
+				w.settle(t, node, q.Name(), listen.Settlement{Claim: w.reserveMany(t, node, q.Name(), 1, true)[0], Failure: failure})
 			}
 			must[any](t)(nil, node.Leave(w.ctx))
-			return func() { must[int](t)(q.Purge(w.ctx, PurgeOptions{Everything: true})) }
+			return func() { must[int](t)(manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Everything: true})) }
 		},
-		"a limit": func(t *testing.T, w *world, q *Queue) func() {
+		"a limit": func(t *testing.T, w *world, q *queue.Queue) func() {
 			must[any](t)(nil, q.SetLimit(w.ctx, 5))
 			return func() { must[any](t)(nil, q.SetLimit(w.ctx, 0)) }
 		},
-		"a pause": func(t *testing.T, w *world, q *Queue) func() {
+		"a pause": func(t *testing.T, w *world, q *queue.Queue) func() {
 			must[any](t)(nil, q.Pause(w.ctx))
 			return func() { must[any](t)(nil, q.Resume(w.ctx)) }
 		},
-		"a key of a task": func(_ *testing.T, w *world, _ *Queue) func() {
-			w.rdb.ZAdd(w.ctx, w.store.keys.keyed("q"), redis.Z{Member: "Khash id"})
+		"a key of a task": func(_ *testing.T, w *world, _ *queue.Queue) func() {
+			w.rdb.ZAdd(w.ctx, w.Store().Keys.Keyed("q"), redis.Z{Member: "Khash id"})
 			unique := make([]redis.Z, 1500) // of version 0.1.0: one recount removes 1,000
 			for i := range unique {
 				unique[i].Member = fmt.Sprint("Uhash id", i)
 			}
-			w.rdb.ZAdd(w.ctx, w.store.keys.keyed("q"), unique...)
-			return func() { w.rdb.ZRem(w.ctx, w.store.keys.keyed("q"), "Khash id") }
+			w.rdb.ZAdd(w.ctx, w.Store().Keys.Keyed("q"), unique...)
+			return func() { w.rdb.ZRem(w.ctx, w.Store().Keys.Keyed("q"), "Khash id") }
 		},
-		"a damaged set of keys": func(_ *testing.T, w *world, _ *Queue) func() {
-			w.rdb.Set(w.ctx, w.store.keys.keyed("q"), "x", 0)
-			return func() { w.rdb.Del(w.ctx, w.store.keys.keyed("q")) }
+		"a damaged set of keys": func(_ *testing.T, w *world, _ *queue.Queue) func() {
+			w.rdb.Set(w.ctx, w.Store().Keys.Keyed("q"), "x", 0)
+			return func() { w.rdb.Del(w.ctx, w.Store().Keys.Keyed("q")) }
 		},
-		"a key of another type": func(_ *testing.T, w *world, q *Queue) func() {
-			w.rdb.Set(w.ctx, w.store.keys.complete(q.name), "x", 0)
-			return func() { w.rdb.Del(w.ctx, w.store.keys.complete(q.name)) }
+		"a key of another type": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.Set(w.ctx, w.Store().Keys.Complete(q.Name()), "x", 0)
+			return func() { w.rdb.Del(w.ctx, w.Store().Keys.Complete(q.Name())) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
 				q := w.Queue("q")
-				w.rdb.ZIncrBy(w.ctx, w.store.keys.queues(), 0, "q")
-				w.rdb.HSet(w.ctx, w.store.keys.stats("q"), "enqueued", 7)
+				w.rdb.ZIncrBy(w.ctx, w.Store().Keys.Queues(), 0, "q")
+				w.rdb.HSet(w.ctx, w.Store().Keys.Stats("q"), "enqueued", 7)
 				if left != nil {
 					remove := left(t, w, q)
 					if forgotten := must[bool](t)(recount(w.ctx, q)); forgotten || !w.known(t, "q") {
@@ -110,10 +114,10 @@ func TestForgetsAQueue(t *testing.T) {
 				if forgotten := must[bool](t)(recount(w.ctx, q)); !forgotten || w.known(t, "q") {
 					t.Errorf("the queue is not forgotten: %v", forgotten)
 				}
-				if n := w.rdb.Exists(w.ctx, w.store.keys.stats("q"), w.store.keys.priorities("q"), w.store.keys.purged("q")).Val(); n != 0 {
+				if n := w.rdb.Exists(w.ctx, w.Store().Keys.Stats("q"), w.Store().Keys.Priorities("q"), w.Store().Keys.Purged("q")).Val(); n != 0 {
 					t.Errorf("%d keys are left", n)
 				}
-				w.enqueue(t, "q", "", Options{})
+				w.enqueue(t, "q", "", queue.Options{})
 				if !w.known(t, "q") {
 					t.Error("an enqueue does not bring it back")
 				}
@@ -123,8 +127,8 @@ func TestForgetsAQueue(t *testing.T) {
 }
 
 // recount recounts one queue.
-func recount(ctx context.Context, q *Queue) (forgotten bool, err error) {
-	news, err := q.client.Recount(ctx, []string{q.name}, PurgeOptions{})
+func recount(ctx context.Context, q *queue.Queue) (forgotten bool, err error) {
+	news, err := manage.New(q.Client()).Recount(ctx, []string{q.Name()}, manage.PurgeOptions{})
 	if len(news) == 1 {
 		return news[0].Forgotten, news[0].Err
 	}
@@ -132,7 +136,7 @@ func recount(ctx context.Context, q *Queue) (forgotten bool, err error) {
 }
 
 // expunge cancels a task that waits and deletes it.
-func (w *world) expunge(t testing.TB, q *Queue, id string) func() {
+func (w *world) expunge(t testing.TB, q *queue.Queue, id string) func() {
 	return func() {
 		must[bool](t)(q.Cancel(w.ctx, id))
 		must[any](t)(nil, q.Delete(w.ctx, id))
@@ -158,7 +162,7 @@ func TestForgetsNothingThatComes(t *testing.T) {
 			}
 		})
 		for range 50 {
-			id := w.enqueue(t, "q", "", Options{})
+			id := w.enqueue(t, "q", "", queue.Options{})
 			if !w.known(t, "q") {
 				t.Fatal("a queue with a task is forgotten")
 			}
@@ -177,8 +181,8 @@ func TestForgetsNothingThatComes(t *testing.T) {
 // A damaged key keeps its queue, and what is wrong has a name.
 func TestForgetsNoDamagedQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Member: "q"})
-		w.rdb.Set(w.ctx, w.store.keys.priorities("q"), "x", 0)
+		w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), redis.Z{Member: "q"})
+		w.rdb.Set(w.ctx, w.Store().Keys.Priorities("q"), "x", 0)
 		if forgotten, err := recount(w.ctx, w.Queue("q")); forgotten || err == nil || !w.known(t, "q") {
 			t.Errorf("forgotten %v, %v", forgotten, err)
 		}
@@ -189,10 +193,10 @@ func TestForgetsNoDamagedQueue(t *testing.T) {
 func TestReserveNamesADamagedKey(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
-		for _, key := range []string{w.store.keys.paused(), w.store.keys.pending("q"), w.store.keys.expiry("q"), w.store.keys.nodes()} {
+		for _, key := range []string{w.Store().Keys.Paused(), w.Store().Keys.Pending("q"), w.Store().Keys.Expiry("q"), w.Store().Keys.Nodes()} {
 			w.rdb.Del(w.ctx, key)
 			w.rdb.Set(w.ctx, key, "x", 0)
-			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+			batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if batch.Err == nil || !strings.Contains(batch.Err.Error(), key) {
 				t.Errorf("with a damaged %s: %v", key, batch.Err)
 			}
@@ -204,7 +208,7 @@ func TestReserveNamesADamagedKey(t *testing.T) {
 func TestRecount(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.node(t, "q")
-		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Score: 7, Member: "q"})
+		w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), redis.Z{Score: 7, Member: "q"})
 		for range 2 {
 			if _, err := recount(w.ctx, w.Queue("q")); err != nil {
 				t.Fatal(err)
@@ -225,27 +229,27 @@ func TestRecount(t *testing.T) {
 // A recount of many queues tells of those alone in which there is something to do, also beside damaged ones.
 func TestRecountOfManyQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.store.clock = "1700000000.000000"
-		queues := make([]string, 2*recountQueues+5) // three blocks
+		w.Store().Clock = "1700000000.000000"
+		queues := make([]string, 2*manage.RecountQueues+5) // three blocks
 		for i := range queues {
 			queues[i] = fmt.Sprint("q", i)
 		}
 		node := w.node(t, queues...)
-		empty, damaged, stale := queues[recountQueues], queues[recountQueues-1], queues[len(queues)-1]
+		empty, damaged, stale := queues[manage.RecountQueues], queues[manage.RecountQueues-1], queues[len(queues)-1]
 		must[any](t)(nil, node.Unregister(w.ctx, empty))
-		w.rdb.Del(w.ctx, w.store.keys.listeners(damaged))
-		w.rdb.Set(w.ctx, w.store.keys.listeners(damaged), "x", 0)
-		w.rdb.SAdd(w.ctx, w.store.keys.started(stale), "gone~01234567_8 8 id")
-		w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Score: 7, Member: stale})
-		news := must[[]Recounted](t)(w.Recount(w.ctx, queues, PurgeOptions{Keep: 1, OlderThan: time.Second}))
-		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.store.keys.listeners(damaged)) ||
-			news[1] != (Recounted{Queue: empty, Forgotten: true}) {
+		w.rdb.Del(w.ctx, w.Store().Keys.Listeners(damaged))
+		w.rdb.Set(w.ctx, w.Store().Keys.Listeners(damaged), "x", 0)
+		w.rdb.SAdd(w.ctx, w.Store().Keys.Started(stale), "gone~01234567_8 8 id")
+		w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), redis.Z{Score: 7, Member: stale})
+		news := must[[]manage.Recounted](t)(manage.New(w.Client).Recount(w.ctx, queues, manage.PurgeOptions{Keep: 1, OlderThan: time.Second}))
+		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.Store().Keys.Listeners(damaged)) ||
+			news[1] != (manage.Recounted{Queue: empty, Forgotten: true}) {
 			t.Errorf("%+v", news)
 		}
 		if listeners := must[map[string]int64](t)(w.Queues(w.ctx)); len(listeners) != len(queues)-1 || listeners[stale] != 1 {
 			t.Errorf("%d queues, %d listeners of %s", len(listeners), listeners[stale], stale)
 		}
-		if n := w.rdb.SCard(w.ctx, w.store.keys.started(stale)).Val(); n != 0 {
+		if n := w.rdb.SCard(w.ctx, w.Store().Keys.Started(stale)).Val(); n != 0 {
 			t.Errorf("%d started tasks of nobody are left", n)
 		}
 	})

@@ -1,10 +1,14 @@
-package queue
+package queue_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,11 +17,11 @@ import (
 
 // damages are keys of a queue q, a task x and a listener, at which somebody may write anything.
 func (w *world) damages(listener string) []string {
-	k := w.store.keys
+	k := w.Store().Keys
 	return []string{
-		k.pending("q"), k.level("080", "q"), k.priorities("q"), k.reserved("q", listener), k.started("q"), k.complete("q"), k.failed("q"),
-		k.scheduled("q"), k.listeners("q"), k.index("q"), k.stats("q"), k.expiry("q"), k.keyed("q"), k.limits(), k.task("x"), k.bytes("x"),
-		k.log("x"), k.attempts("x"), k.pending("dead"), k.stats("dead"), k.priorities("dead"), k.unique("q", (&Unique{}).hash("q", []byte("x"))),
+		k.Pending("q"), k.Level("080", "q"), k.Priorities("q"), k.Reserved("q", listener), k.Started("q"), k.Complete("q"), k.Failed("q"),
+		k.Scheduled("q"), k.Listeners("q"), k.Index("q"), k.Stats("q"), k.Expiry("q"), k.Keyed("q"), k.Limits(), k.Task("x"), k.Bytes("x"),
+		k.Log("x"), k.Attempts("x"), k.Pending("dead"), k.Stats("dead"), k.Priorities("dead"), k.Unique("q", (&queue.Unique{}).Hash("q", []byte("x"))),
 	}
 }
 
@@ -28,7 +32,7 @@ func (w *world) damage(t testing.TB, listener string, where, kind uint8, field, 
 	var err error
 	switch kind % 6 {
 	case 0: // a field of the task
-		err = w.rdb.HSet(w.ctx, w.store.keys.task("x"), field, text).Err()
+		err = w.rdb.HSet(w.ctx, w.Store().Keys.Task("x"), field, text).Err()
 	case 1:
 		err = w.rdb.Set(w.ctx, key, text, 0).Err()
 	case 2:
@@ -68,30 +72,30 @@ func FuzzDamaged(f *testing.F) {
 		w.at(0)
 		node, other := w.node(t, "q"), w.node(t, "q")
 		high := 80
-		spec := Spec{[]byte("x"), Options{ID: "x", Priority: &high, Key: "k", Unique: &Unique{}, Retry: Retry{MaxAge: time.Hour}}}
+		spec := queue.Spec{[]byte("x"), queue.Options{ID: "x", Priority: &high, Key: "k", Unique: &queue.Unique{}, Retry: queue.Retry{MaxAge: time.Hour}}}
 		if state%6 == 1 {
 			spec.Delay = time.Second
 		}
-		must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, []Spec{spec}))
-		hold := Claim{ID: "x", Run: 1}
+		must[[]queue.Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, []queue.Spec{spec}))
+		hold := listen.Claim{ID: "x", Run: 1}
 		if state%6 >= 2 {
-			node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1, Start: state%6 != 2, FailurePolicy: FailurePolicy{Dead: "dead"}}})
+			node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: state%6 != 2, FailurePolicy: listen.FailurePolicy{Dead: "dead"}}})
 		}
 		if state%6 >= 4 {
-			s := Settlement{Claim: hold, Result: []byte("\xff")}
+			s := listen.Settlement{Claim: hold, Result: []byte("\xff")}
 			if state%6 == 5 {
-				s.Failure = &Failure{}
+				s.Failure = &queue.Failure{}
 			}
 			w.settle(t, node, "q", s)
 		}
-		w.damage(t, node.id, where, kind, field, text)
+		w.damage(t, node.ID(), where, kind, field, text)
 
 		ok := func(what string, err error) {
 			t.Helper()
 			if err == nil {
 				return
 			}
-			for _, known := range []error{ErrLost, ErrNoTask, ErrStatus, ErrLeaseLost, ErrInvalid, ErrNoNode, ErrQueueFull} {
+			for _, known := range []error{queue.ErrLost, queue.ErrNoTask, queue.ErrStatus, queue.ErrLeaseLost, queue.ErrInvalid, queue.ErrNoNode, queue.ErrQueueFull} {
 				if errors.Is(err, known) {
 					return
 				}
@@ -102,36 +106,36 @@ func FuzzDamaged(f *testing.F) {
 			t.Errorf("%s: %v", what, err)
 		}
 		q := w.Queue("q")
-		_, err := q.EnqueueMany(w.ctx, []Spec{{[]byte("y"), Options{ID: "y", Unique: &Unique{}}}, spec})
+		_, err := q.EnqueueMany(w.ctx, []queue.Spec{{[]byte("y"), queue.Options{ID: "y", Unique: &queue.Unique{}}}, spec})
 		ok("enqueue", err)
-		_, err = q.Stats(w.ctx)
+		_, err = manage.QueueOf(q).Stats(w.ctx)
 		ok("stats", err)
-		_, err = w.Fleet().Backlogs(w.ctx, []string{"q"})
+		_, err = listen.NewFleet(w.Client).Backlogs(w.ctx, []string{"q"})
 		ok("poll", err)
 		if ids, err := node.Held(w.ctx, "q"); err == nil && len(ids) > 0 {
-			ok("adopt", node.Adopt(w.ctx, ReserveRequest{Queue: "q"}, ids).Err)
+			ok("adopt", node.Adopt(w.ctx, listen.ReserveRequest{Queue: "q"}, ids).Err)
 		}
 		ok("start", second(node.Start(w.ctx, "q", hold)))
-		ok("progress", node.Progress(w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}})[0])
+		ok("progress", node.Progress(w.ctx, []listen.ProgressReport{{Claim: hold, Queue: "q"}})[0])
 		ok("checkpoint", node.Checkpoint(w.ctx, "q", hold, []byte("x")))
-		ok("log", node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"x"}}})[0])
-		has := make(map[string]*Node)
-		take := func(n *Node) {
+		ok("log", node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: hold, Lines: []string{"x"}}})[0])
+		has := make(map[string]*listen.Node)
+		take := func(n *listen.Node) {
 			t.Helper()
-			batch := n.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 9, Start: true, MaxAge: time.Hour, MaxRunning: 50, FailurePolicy: FailurePolicy{Dead: "dead"}}})[0]
+			batch := n.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 9, Start: true, MaxAge: time.Hour, MaxRunning: 50, FailurePolicy: listen.FailurePolicy{Dead: "dead"}}})[0]
 			ok("reserve", batch.Err)
 			for _, task := range batch.Tasks {
 				if first := has[task.ID]; first != nil && first != n {
 					t.Errorf("%s is taken twice", task.ID)
 				}
 				has[task.ID] = n
-				hold = Claim{ID: task.ID, Run: task.Run}
+				hold = listen.Claim{ID: task.ID, Run: task.Run}
 			}
 		}
 		take(other)
 		take(node)
-		for _, again := range []Requeue{RequeueRetry, RequeueReject, ""} {
-			errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: hold, Failure: &Failure{}, Requeue: again, Delay: time.Second}})
+		for _, again := range []listen.Requeue{listen.RequeueRetry, listen.RequeueReject, ""} {
+			errs, err := node.Settle(w.ctx, "q", []listen.Settlement{{Claim: hold, Failure: &queue.Failure{}, Requeue: again, Delay: time.Second}})
 			ok("settle", err)
 			for _, err := range errs {
 				ok("settle", err)
@@ -142,30 +146,30 @@ func FuzzDamaged(f *testing.F) {
 		w.at(10)
 		_, err = enqueueDue(w.ctx, q)
 		ok("due", err)
-		_, err = node.Release(w.ctx, "q", []Claim{hold})
+		_, err = node.Release(w.ctx, "q", []listen.Claim{hold})
 		ok("release", err)
 		ok("retry", q.Retry(w.ctx, "x"))
 		w.at(7000)
 		_, err = expire(w.ctx, q, time.Minute, "")
 		ok("expire", err)
-		for _, dead := range []*Node{node, other} {
-			_, err = w.Fleet().Reclaim(w.ctx, dead.id, 0)
+		for _, dead := range []*listen.Node{node, other} {
+			_, err = listen.NewFleet(w.Client).Reclaim(w.ctx, dead.ID(), 0)
 			ok("reclaim", err)
 		}
-		_, err = w.Fleet().Nodes(w.ctx)
+		_, err = listen.NewFleet(w.Client).Nodes(w.ctx)
 		ok("nodes", err)
-		for _, status := range append(Statuses(), "") {
-			_, err = q.List(w.ctx, ListOptions{Status: status})
+		for _, status := range append(queue.Statuses(), "") {
+			_, err = manage.QueueOf(q).List(w.ctx, manage.ListOptions{Status: status})
 			ok("list", err)
 		}
-		_, err = q.List(w.ctx, ListOptions{Key: "k"})
+		_, err = manage.QueueOf(q).List(w.ctx, manage.ListOptions{Key: "k"})
 		ok("list by key", err)
 		if task, err := w.Task(w.ctx, "x"); err == nil {
-			_, err = w.History(w.ctx, task)
+			_, err = manage.New(w.Client).History(w.ctx, task)
 			ok("history", err)
 		}
 		ok("delete", q.Delete(w.ctx, "x"))
-		_, err = q.Purge(w.ctx, PurgeOptions{Everything: true, Foreign: true})
+		_, err = manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Everything: true, Foreign: true})
 		ok("purge", err)
 		_, err = recount(w.ctx, q)
 		ok("recount", err)

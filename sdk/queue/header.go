@@ -168,7 +168,7 @@ func encodeHeaders(headers map[string]string) string {
 
 // parseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out, and all if they
 // are more than a task may have.
-func parseHeaders(text, traceparent string) (headers map[string]string) {
+func ParseHeaders(text, traceparent string) (headers map[string]string) {
 	if text != "" {
 		if json.Unmarshal([]byte(text), &headers) != nil {
 			headers = nil

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"cmp"
@@ -8,6 +8,10 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -20,7 +24,7 @@ func TestHeaders(t *testing.T) {
 		given := map[string]string{"x-id": "7", "x-empty": "", "tracestate": "a=1,b=<2>"}
 		all := maps.Clone(given)
 		all["traceparent"] = aTrace
-		for id, o := range map[string]Options{
+		for id, o := range map[string]queue.Options{
 			"field": {Traceparent: aTrace, Headers: given}, "header": {Headers: all}, "both": {Traceparent: aTrace, Headers: all},
 		} {
 			o.ID = id
@@ -28,10 +32,10 @@ func TestHeaders(t *testing.T) {
 			if task := w.task(t, id); task.Traceparent != aTrace || !maps.Equal(task.Headers, all) {
 				t.Errorf("%s: %q %v", id, task.Traceparent, task.Headers)
 			}
-			if raw := w.rdb.HGet(w.ctx, w.store.keys.task(id), "headers").Val(); strings.Contains(raw, "traceparent") {
+			if raw := w.rdb.HGet(w.ctx, w.Store().Keys.Task(id), "headers").Val(); strings.Contains(raw, "traceparent") {
 				t.Errorf("%s: the field is %s", id, raw)
 			}
-			list := must[[]*Task](t)(w.Queue("q").List(w.ctx, ListOptions{Limit: 1}))
+			list := must[[]*queue.Task](t)(manage.New(w.Client).Queue("q").List(w.ctx, manage.ListOptions{Limit: 1}))
 			if len(list) != 1 || !maps.Equal(list[0].Headers, all) {
 				t.Errorf("%s in a list: %+v", id, list)
 			}
@@ -48,16 +52,16 @@ func TestHeaders(t *testing.T) {
 // A task without headers has no field for them, and what depends on the order of its fields still works for one that has.
 func TestHeadersKeepTheOtherFields(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.enqueue(t, "q", "x", Options{ID: "plain"})
-		if w.rdb.HExists(w.ctx, w.store.keys.task("plain"), "headers").Val() {
+		w.enqueue(t, "q", "x", queue.Options{ID: "plain"})
+		if w.rdb.HExists(w.ctx, w.Store().Keys.Task("plain"), "headers").Val() {
 			t.Error("a task without headers has the field")
 		}
 		for _, id := range []string{"plain", "traced"} {
 			if id == "traced" {
-				w.enqueue(t, "q", "x", Options{ID: id, Headers: map[string]string{"a": "b"}, Key: "k", Retry: Retry{MaxAttempts: 5}})
+				w.enqueue(t, "q", "x", queue.Options{ID: id, Headers: map[string]string{"a": "b"}, Key: "k", Retry: queue.Retry{MaxAttempts: 5}})
 			}
 			node, hold := w.held(t, "q")
-			w.settle(t, node, "q", Settlement{Claim: hold, Requeue: RequeueRetry, Failure: &Failure{Reason: ReasonError, Message: "no"}})
+			w.settle(t, node, "q", listen.Settlement{Claim: hold, Requeue: listen.RequeueRetry, Failure: &queue.Failure{Reason: queue.ReasonError, Message: "no"}})
 			r := w.reserve(t, node, "q", true)
 			if r.ID != id || r.Attempts != 1 || r.Last.Message != "no" {
 				t.Errorf("%+v", r)
@@ -65,7 +69,7 @@ func TestHeadersKeepTheOtherFields(t *testing.T) {
 			if id == "traced" && (r.Headers["a"] != "b" || r.Retry.MaxAttempts != 5 || r.Key != "k") {
 				t.Errorf("%+v", r)
 			}
-			w.settle(t, node, "q", Settlement{Claim: r.Claim()})
+			w.settle(t, node, "q", listen.Settlement{Claim: r.Claim()})
 		}
 	})
 }
@@ -74,8 +78,8 @@ func TestHeadersKeepTheOtherFields(t *testing.T) {
 func TestLettersKeepTheHeaders(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		headers := map[string]string{"x-id": "7", "traceparent": aTrace}
-		id := w.enqueue(t, "q", "", Options{Headers: headers})
-		w.failWithLetter(t, "q", "dead", ReasonTrap)
+		id := w.enqueue(t, "q", "", queue.Options{Headers: headers})
+		w.failWithLetter(t, "q", "dead", queue.ReasonTrap)
 		if letter := w.task(t, w.task(t, id).DeadID); !maps.Equal(letter.Headers, headers) {
 			t.Errorf("%+v", letter)
 		}
@@ -85,42 +89,42 @@ func TestLettersKeepTheHeaders(t *testing.T) {
 func TestValidateHeaders(t *testing.T) {
 	t.Parallel()
 	many := make(map[string]string)
-	for i := range MaxHeaders + 1 {
+	for i := range queue.MaxHeaders + 1 {
 		many[fmt.Sprint("h", i)] = ""
 	}
 	for name, c := range map[string]struct {
-		options Options
+		options queue.Options
 		want    string // of the error
 	}{
-		"upper case":   {Options{Headers: map[string]string{"X-Id": "7"}}, `header "X-Id": write its name in lower case: x-id`},
-		"no name":      {Options{Headers: map[string]string{"": "7"}}, `header "": use a name of a-z`},
-		"colon":        {Options{Headers: map[string]string{"a:b": "7"}}, `header "a:b": use a name of a-z`},
-		"not ASCII":    {Options{Headers: map[string]string{"ü": "7"}}, `header "ü": use a name of a-z`},
-		"line break":   {Options{Headers: map[string]string{"a": "7\r\nb: 8"}}, `header a: "7\r\nb: 8": use printable`},
-		"separator":    {Options{Headers: map[string]string{"a": "7\u2028b: 8"}}, `header a: "7\u2028b: 8": use printable`},
-		"escape":       {Options{Headers: map[string]string{"a": "\x1b[2J"}}, `header a: "\x1b[2J": use printable`},
-		"not UTF-8":    {Options{Headers: map[string]string{"a": "\xff"}}, `header a: "\xff": use printable`},
-		"many":         {Options{Headers: many}, "33 headers: use at most 32 beside traceparent"},
-		"large":        {Options{Headers: map[string]string{"a": strings.Repeat("x", MaxHeaderBytes)}}, "headers of 8193 bytes: use at most 8192"},
-		"traceparent":  {Options{Headers: map[string]string{"traceparent": "00-1"}}, `traceparent "00-1": use VERSION-TRACE-PARENT-FLAGS`},
-		"version ff":   {Options{Traceparent: "ff" + aTrace[2:]}, "use VERSION-TRACE-PARENT-FLAGS"},
-		"no trace":     {Options{Traceparent: "00-00000000000000000000000000000000-b7ad6b7169203331-01"}, "use VERSION-TRACE-PARENT-FLAGS"},
-		"no parent":    {Options{Traceparent: aTrace[:36] + "0000000000000000-01"}, "use VERSION-TRACE-PARENT-FLAGS"},
-		"tail":         {Options{Traceparent: aTrace + "-more"}, "use VERSION-TRACE-PARENT-FLAGS"},
-		"two of these": {Options{Traceparent: aTrace, Headers: map[string]string{"traceparent": strings.Replace(aTrace, "a", "b", 1)}}, "give one of them"},
+		"upper case":   {queue.Options{Headers: map[string]string{"X-Id": "7"}}, `header "X-Id": write its name in lower case: x-id`},
+		"no name":      {queue.Options{Headers: map[string]string{"": "7"}}, `header "": use a name of a-z`},
+		"colon":        {queue.Options{Headers: map[string]string{"a:b": "7"}}, `header "a:b": use a name of a-z`},
+		"not ASCII":    {queue.Options{Headers: map[string]string{"ü": "7"}}, `header "ü": use a name of a-z`},
+		"line break":   {queue.Options{Headers: map[string]string{"a": "7\r\nb: 8"}}, `header a: "7\r\nb: 8": use printable`},
+		"separator":    {queue.Options{Headers: map[string]string{"a": "7\u2028b: 8"}}, `header a: "7\u2028b: 8": use printable`},
+		"escape":       {queue.Options{Headers: map[string]string{"a": "\x1b[2J"}}, `header a: "\x1b[2J": use printable`},
+		"not UTF-8":    {queue.Options{Headers: map[string]string{"a": "\xff"}}, `header a: "\xff": use printable`},
+		"many":         {queue.Options{Headers: many}, "33 headers: use at most 32 beside traceparent"},
+		"large":        {queue.Options{Headers: map[string]string{"a": strings.Repeat("x", queue.MaxHeaderBytes)}}, "headers of 8193 bytes: use at most 8192"},
+		"traceparent":  {queue.Options{Headers: map[string]string{"traceparent": "00-1"}}, `traceparent "00-1": use VERSION-TRACE-PARENT-FLAGS`},
+		"version ff":   {queue.Options{Traceparent: "ff" + aTrace[2:]}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"no trace":     {queue.Options{Traceparent: "00-00000000000000000000000000000000-b7ad6b7169203331-01"}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"no parent":    {queue.Options{Traceparent: aTrace[:36] + "0000000000000000-01"}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"tail":         {queue.Options{Traceparent: aTrace + "-more"}, "use VERSION-TRACE-PARENT-FLAGS"},
+		"two of these": {queue.Options{Traceparent: aTrace, Headers: map[string]string{"traceparent": strings.Replace(aTrace, "a", "b", 1)}}, "give one of them"},
 	} {
-		if err := c.options.validate(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		if err := c.options.Validate(); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	delete(many, "h0")
 	inherited := map[string]string{"traceparent": aTrace, "tracestate": "a=1"}
-	for name, o := range map[string]Options{
-		"most":  {Headers: InheritTrace(inherited, many)},
-		"size":  {Headers: InheritTrace(inherited, map[string]string{"a": strings.Repeat("x", MaxHeaderBytes-1)})},
+	for name, o := range map[string]queue.Options{
+		"most":  {Headers: queue.InheritTrace(inherited, many)},
+		"size":  {Headers: queue.InheritTrace(inherited, map[string]string{"a": strings.Repeat("x", queue.MaxHeaderBytes-1)})},
 		"signs": {Headers: map[string]string{"a-b_c.d!#$%&'*+^`|~0": "ä ö 😀 \"<>&\\"}},
 	} {
-		if err := o.validate(); err != nil {
+		if err := o.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -135,10 +139,10 @@ func TestDamagedHeaders(t *testing.T) {
 			`{"a": "1", "B": "2", "c": "\n"}`:    {"a": "1"},
 			`["a"]`:                              nil,
 			`{"traceparent": "00-1", "a": "ok"}`: {"a": "ok"},
-			`{"a": "` + strings.Repeat("x", MaxHeaderBytes) + `"}`: nil,
+			`{"a": "` + strings.Repeat("x", queue.MaxHeaderBytes) + `"}`: nil,
 		} {
-			id := w.enqueue(t, "q", "x", Options{Key: "k"})
-			w.rdb.HSet(w.ctx, w.store.keys.task(id), "headers", text, "traceparent", "x\ny")
+			id := w.enqueue(t, "q", "x", queue.Options{Key: "k"})
+			w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "headers", text, "traceparent", "x\ny")
 			if task := w.task(t, id); !maps.Equal(task.Headers, want) {
 				t.Errorf("%s: %v", text, task.Headers)
 			}
@@ -159,7 +163,7 @@ func TestSampledTraceID(t *testing.T) {
 		"":                          "",
 		strings.Repeat("-", 60):     "",
 	} {
-		if got := SampledTraceID(text); got != want {
+		if got := queue.SampledTraceID(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
@@ -170,13 +174,13 @@ func FuzzTraceparent(f *testing.F) {
 	f.Add("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more-9")
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0")
 	f.Fuzz(func(t *testing.T, text string) {
-		if TraceID(text) == "" {
-			if SampledTraceID(text) != "" {
+		if queue.TraceID(text) == "" {
+			if queue.SampledTraceID(text) != "" {
 				t.Errorf("%q is none, and sampled", text)
 			}
 			return
 		}
-		if ValidHeader(HeaderTraceparent, text) != nil || strings.Count(text[:55], "-") != 3 || text != strings.ToLower(text) {
+		if queue.ValidHeader(queue.HeaderTraceparent, text) != nil || strings.Count(text[:55], "-") != 3 || text != strings.ToLower(text) {
 			t.Errorf("%q is valid", text)
 		}
 	})
@@ -187,30 +191,30 @@ func TestHeadersOfTheContext(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	w := newWorld(t, queuetest.Shared(t).URL())
-	w.config.Headers = func(ctx context.Context) map[string]string {
+	w.Config.Headers = func(ctx context.Context) map[string]string {
 		headers, _ := ctx.Value(key{}).(map[string]string)
 		return headers
 	}
 	const other = "00-ffffffffffffffffffffffffffffffff-b7ad6b7169203331-01"
 	ctx := context.WithValue(w.ctx, key{}, map[string]string{"traceparent": aTrace, "tracestate": "a=1", "x-id": "7"})
-	specs := []Spec{
-		{Options: Options{ID: "all"}},
-		{Options: Options{ID: "some", Headers: map[string]string{"x-id": "8"}}},
-		{Options: Options{ID: "field", Traceparent: other}},
-		{Options: Options{ID: "header", Headers: map[string]string{"traceparent": other}}},
+	specs := []queue.Spec{
+		{Options: queue.Options{ID: "all"}},
+		{Options: queue.Options{ID: "some", Headers: map[string]string{"x-id": "8"}}},
+		{Options: queue.Options{ID: "field", Traceparent: other}},
+		{Options: queue.Options{ID: "header", Headers: map[string]string{"traceparent": other}}},
 	}
 	if _, err := w.Queue("q").EnqueueMany(ctx, specs); err != nil {
 		t.Fatal(err)
 	}
-	w.enqueue(t, "q", "", Options{ID: "none"})
+	w.enqueue(t, "q", "", queue.Options{ID: "none"})
 	odd := context.WithValue(w.ctx, key{}, map[string]string{"traceparent": aTrace, "tracestate": "a=\n"})
-	if _, err := w.Queue("q").Enqueue(odd, nil, Options{ID: "odd", Headers: map[string]string{"tracestate": "b=2"}}); err != nil {
+	if _, err := w.Queue("q").Enqueue(odd, nil, queue.Options{ID: "odd", Headers: map[string]string{"tracestate": "b=2"}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.Subscribe(ctx, Subscription{ID: "s", Topic: "news", Queue: "readers"}); err != nil {
+	if _, err := w.Subscribe(ctx, queue.Subscription{ID: "s", Topic: "news", Queue: "readers"}); err != nil {
 		t.Fatal(err)
 	}
-	for state, o := range map[string]PublishOptions{
+	for state, o := range map[string]queue.PublishOptions{
 		"a=1": {ID: "by-context"}, "b=2": {ID: "by-option", Traceparent: other, Tracestate: "b=2"}, "": {ID: "odd-state", Traceparent: other, Tracestate: "a=\n"},
 	} {
 		if _, err := w.Publish(ctx, "news", nil, o); err != nil {
@@ -220,7 +224,7 @@ func TestHeadersOfTheContext(t *testing.T) {
 		if p, err := w.Publication(ctx, o.ID); err != nil || p.Traceparent != trace || p.Tracestate != state {
 			t.Errorf("%s: %+v, %v", o.ID, p, err)
 		}
-		if task := w.task(t, PublishedID(o.ID, "s")); task.Traceparent != trace || task.Headers["tracestate"] != state {
+		if task := w.task(t, queue.PublishedID(o.ID, "s")); task.Traceparent != trace || task.Headers["tracestate"] != state {
 			t.Errorf("%s: %v", o.ID, task.Headers)
 		}
 	}
@@ -243,7 +247,7 @@ func TestIsJSON(t *testing.T) {
 		"": true, "application/json": true, "text/json": true, "Text/JSON; charset=utf-8": true, "image/svg+json": true, "application/problem+JSON": true,
 		"text/plain": false, "application/jsonl": false, "application/vnd.json": false, "json": false, ";": false,
 	} {
-		if IsJSON(contentType) != want {
+		if queue.IsJSON(contentType) != want {
 			t.Errorf("%q: %t", contentType, !want)
 		}
 	}

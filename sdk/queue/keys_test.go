@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -14,66 +14,70 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // The names are an interface: Blueque's package, people with redis-cli and older hosts know them.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	k := keys{"blueque"}
+	k := store.Keys{"blueque"}
 	for want, got := range map[string]string{
-		"blueque_queues":                    k.queues(),
-		"blueque_pending_tasks_some.queue":  k.pending("some.queue"),
-		"blueque_reserved_tasks_q_host~1_2": k.reserved("q", "host~1_2"),
-		"blueque_started_tasks_q":           k.started("q"),
-		"blueque_complete_tasks_q":          k.complete("q"),
-		"blueque_failed_tasks_q":            k.failed("q"),
-		"blueque_scheduled_tasks_q":         k.scheduled("q"),
-		"blueque_listeners_q":               k.listeners("q"),
-		"blueque_task_id":                   k.task("id"),
-		"blueque_channel_q":                 k.channel("q"),
-		"blueque_done_id":                   k.done("id"),
-		"blueque_nodes":                     k.nodes(),
-		"blueque_node_host~1_2":             k.node("host~1_2"),
-		"blueque_tasks_q":                   k.index("q"),
-		"blueque_sample":                    k.sample(),
-		"blueque_paused":                    k.paused(),
-		"blueque_bytes_id":                  k.bytes("id"),
-		"blueque_log_id":                    k.log("id"),
-		"blueque_attempts_id":               k.attempts("id"),
-		"blueque_stats_q":                   k.stats("q"),
-		"blueque_purged_q":                  k.purged("q"),
-		"blueque_duty_due":                  k.duty("due"),
-		"blueque_version":                   k.version(),
-		"blueque_control":                   k.control(),
-		"blueque_limits":                    k.limits(),
-		"blueque_pending_080_q":             k.level("080", "q"),
-		"blueque_priorities_q":              k.priorities("q"),
-		"blueque_expiry_q":                  k.expiry("q"),
-		"blueque_keys_q":                    k.keyed("q"),
-		"blueque_unique_q_ab":               k.unique("q", "ab"),
-		"blueque_audit":                     k.audit(),
-		"blueque_once_id":                   k.once("id"),
-		"blueque_minute_28333333":           k.minute("28333333"),
-		"blueque_hour_472222":               k.hour("472222"),
-		"blueque_blocked_q":                 k.blocked("q"),
-		"blueque_after_id":                  k.after("id"),
-		"blueque_children_id":               k.children("id"),
-		"blueque_ended":                     k.ended(),
-		"blueque_ticks":                     k.ticks(),
-		"blueque_schedule_id":               k.schedule("id"),
-		"blueque_jobs":                      k.jobs(),
-		"blueque_job_id":                    k.job("id"),
-		"blueque_job_items_id":              k.jobItems("id"),
-		"blueque_job_ends_id":               k.jobEnds("id"),
-		"blueque_subscriptions":             k.subscriptions(),
-		"blueque_generation":                k.generation(),
-		"blueque_topics":                    k.topics(),
-		"blueque_topic_orders":              k.topic("orders"),
-		"blueque_publications_orders":       k.publications("orders"),
-		"blueque_publishing":                k.publishing(),
-		"blueque_publication_id":            k.publication("id"),
-		"blueque_published_id":              k.published("id"),
-		"{acme}_task_id":                    keys{"{acme}"}.task("id"),
+		"blueque_queues":                    k.Queues(),
+		"blueque_pending_tasks_some.queue":  k.Pending("some.queue"),
+		"blueque_reserved_tasks_q_host~1_2": k.Reserved("q", "host~1_2"),
+		"blueque_started_tasks_q":           k.Started("q"),
+		"blueque_complete_tasks_q":          k.Complete("q"),
+		"blueque_failed_tasks_q":            k.Failed("q"),
+		"blueque_scheduled_tasks_q":         k.Scheduled("q"),
+		"blueque_listeners_q":               k.Listeners("q"),
+		"blueque_task_id":                   k.Task("id"),
+		"blueque_channel_q":                 k.Channel("q"),
+		"blueque_done_id":                   k.Done("id"),
+		"blueque_nodes":                     k.Nodes(),
+		"blueque_node_host~1_2":             k.Node("host~1_2"),
+		"blueque_tasks_q":                   k.Index("q"),
+		"blueque_sample":                    k.Sample(),
+		"blueque_paused":                    k.Paused(),
+		"blueque_bytes_id":                  k.Bytes("id"),
+		"blueque_log_id":                    k.Log("id"),
+		"blueque_attempts_id":               k.Attempts("id"),
+		"blueque_stats_q":                   k.Stats("q"),
+		"blueque_purged_q":                  k.Purged("q"),
+		"blueque_duty_due":                  k.Duty("due"),
+		"blueque_version":                   k.Version(),
+		"blueque_control":                   k.Control(),
+		"blueque_limits":                    k.Limits(),
+		"blueque_pending_080_q":             k.Level("080", "q"),
+		"blueque_priorities_q":              k.Priorities("q"),
+		"blueque_expiry_q":                  k.Expiry("q"),
+		"blueque_keys_q":                    k.Keyed("q"),
+		"blueque_unique_q_ab":               k.Unique("q", "ab"),
+		"blueque_audit":                     k.Audit(),
+		"blueque_once_id":                   k.Once("id"),
+		"blueque_minute_28333333":           k.Minute("28333333"),
+		"blueque_hour_472222":               k.Hour("472222"),
+		"blueque_blocked_q":                 k.Blocked("q"),
+		"blueque_after_id":                  k.After("id"),
+		"blueque_children_id":               k.Children("id"),
+		"blueque_ended":                     k.Ended(),
+		"blueque_ticks":                     k.Ticks(),
+		"blueque_schedule_id":               k.Schedule("id"),
+		"blueque_jobs":                      k.Jobs(),
+		"blueque_job_id":                    k.Job("id"),
+		"blueque_job_items_id":              k.JobItems("id"),
+		"blueque_job_ends_id":               k.JobEnds("id"),
+		"blueque_subscriptions":             k.Subscriptions(),
+		"blueque_generation":                k.Generation(),
+		"blueque_topics":                    k.Topics(),
+		"blueque_topic_orders":              k.Topic("orders"),
+		"blueque_publications_orders":       k.Publications("orders"),
+		"blueque_publishing":                k.Publishing(),
+		"blueque_publication_id":            k.Publication("id"),
+		"blueque_published_id":              k.Published("id"),
+		"{acme}_task_id":                    store.Keys{"{acme}"}.Task("id"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -156,43 +160,43 @@ func TestProtocolNamesEveryScript(t *testing.T) {
 			files = append(files, name)
 		}
 	}
-	if page := rows(section(t, "Transitions")); !slices.Equal(page, files) || len(files) != len(allScripts) {
-		t.Errorf("PROTOCOL.md names\n%v\nscripts holds\n%v\n%d are loaded", page, files, len(allScripts))
+	if page := rows(section(t, "Transitions")); !slices.Equal(page, files) || len(files) != len(store.AllScripts) {
+		t.Errorf("PROTOCOL.md names\n%v\nscripts holds\n%v\n%d are loaded", page, files, len(store.AllScripts))
 	}
 }
 
 func TestValidTenant(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"blueque", "a", "0-9", "-", "{acme}", "{a}", strings.Repeat("x", 32), "{" + strings.Repeat("x", 32) + "}"} {
-		if err := ValidTenant(name); err != nil {
+		if err := queue.ValidTenant(name); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, name := range []string{
 		"", "A", "a_b", "a b", "é", "a.b", "{}", "{", "}", "{a", "a}", "{a}b", "{{a}}", "a\n", strings.Repeat("x", 33), "{" + strings.Repeat("x", 33) + "}",
 	} {
-		if err := ValidTenant(name); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), strconv.Quote(name)) {
+		if err := queue.ValidTenant(name); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), strconv.Quote(name)) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := New("redis://127.0.0.1:1", Config{Tenant: "a_b"}); !errors.Is(err, ErrInvalid) {
+	if _, err := queue.New("redis://127.0.0.1:1", queue.Config{Tenant: "a_b"}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a client of such a tenant: %v", err)
 	}
-	if _, err := New("redis://127.0.0.1:1", Config{Lease: 999 * time.Millisecond}); !errors.Is(err, ErrInvalid) {
+	if _, err := queue.New("redis://127.0.0.1:1", queue.Config{Lease: 999 * time.Millisecond}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a client with a short lease: %v", err)
 	}
 }
 
 func TestValidQueueAndID(t *testing.T) {
 	t.Parallel()
-	for what, valid := range map[string]func(string) error{"queue": ValidQueue, "task ID": ValidID} {
+	for what, valid := range map[string]func(string) error{"queue": queue.ValidQueue, "task ID": queue.ValidID} {
 		for _, name := range []string{"q", "some.queue", "a_b", "!", "~", "a/b:c", strings.Repeat("x", 128)} {
 			if err := valid(name); err != nil {
 				t.Error(err)
 			}
 		}
 		for _, name := range []string{"", " ", "a b", "a\tb", "a\x00", "a\x7f", "é", ".", "..", strings.Repeat("x", 129)} {
-			if err := valid(name); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), what+" "+strconv.Quote(name)) {
+			if err := valid(name); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), what+" "+strconv.Quote(name)) {
 				t.Errorf("%q: %v", name, err)
 			}
 		}
@@ -205,7 +209,7 @@ func TestListenerID(t *testing.T) {
 		"build-7.example.com": "build-7.example.com", "my_host": "my-host", "my host\n": "my-host-", "": "localhost",
 		"a~b": "a~b", "hôte": "h-te", "_": "-", "del\x7f": "del-",
 	} {
-		id := listenerID(host, 4711)
+		id := listen.ListenerID(host, 4711)
 		if !regexp.MustCompile(`^` + regexp.QuoteMeta(want) + `~[0-9a-f]{8}_4711$`).MatchString(id) {
 			t.Errorf("hostname %q: %q", host, id)
 		}
@@ -214,15 +218,15 @@ func TestListenerID(t *testing.T) {
 		if pid, err := strconv.Atoi(id[at+1:]); err != nil || pid != 4711 || strings.Contains(id[:at], "_") {
 			t.Errorf("Blueque cannot parse %q", id)
 		}
-		if !isQuernListener(id) || strings.ContainsAny(id, " \n") {
+		if !store.IsQuernListener(id) || strings.ContainsAny(id, " \n") {
 			t.Errorf("%q", id)
 		}
 	}
-	if id := (&Client{}).Node().ID(); id == (&Client{}).Node().ID() || !strings.HasSuffix(id, fmt.Sprintf("_%d", os.Getpid())) {
+	if id := listen.New((&Client{})).ID(); id == listen.New((&Client{})).ID() || !strings.HasSuffix(id, fmt.Sprintf("_%d", os.Getpid())) {
 		t.Errorf("twice the same, or not of this process: %q", id)
 	}
 	for _, id := range []string{"host_1", "host~1_2", "host~0123456g_2", "host~01234567_", "host~01234567_2x"} {
-		if isQuernListener(id) {
+		if store.IsQuernListener(id) {
 			t.Errorf("%q counts as Quern's", id)
 		}
 	}

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -9,20 +9,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/worker"
+
 	"github.com/redis/go-redis/v9"
 )
 
-func (w *world) listener(t testing.TB, queue string) *Listener {
+func (w *world) listener(t testing.TB, queue string) *worker.Listener {
 	t.Helper()
-	listener := must[*Listener](t)(w.Listener(w.ctx, queue))
+	listener := must[*worker.Listener](t)(worker.NewListener(w.ctx, w.Client, queue))
 	t.Cleanup(func() { _ = listener.Close(context.WithoutCancel(w.ctx)) })
 	return listener
 }
 
 // listening begins to listen; the task comes on the channel.
-func (w *world) listening(t testing.TB, ctx context.Context, listener *Listener) <-chan *Task {
+func (w *world) listening(t testing.TB, ctx context.Context, listener *worker.Listener) <-chan *queue.Task {
 	t.Helper()
-	tasks := make(chan *Task, 1)
+	tasks := make(chan *queue.Task, 1)
 	ended := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -43,9 +47,9 @@ func TestTryListen(t *testing.T) {
 		if task, err := listener.TryListen(w.ctx); task != nil || err != nil {
 			t.Errorf("an empty queue: %v, %v", task, err)
 		}
-		first, second := w.enqueue(t, "q", "1", Options{}), w.enqueue(t, "q", "2", Options{})
-		task := must[*Task](t)(listener.TryListen(w.ctx))
-		if task.ID != first || task.Status != Reserved || task.Node != listener.ID() || task.Run != 1 ||
+		first, second := w.enqueue(t, "q", "1", queue.Options{}), w.enqueue(t, "q", "2", queue.Options{})
+		task := must[*queue.Task](t)(listener.TryListen(w.ctx))
+		if task.ID != first || task.Status != queue.Reserved || task.Node != listener.ID() || task.Run != 1 ||
 			task.Queue != "q" || string(task.Parameters) != "1" {
 			t.Errorf("listened to %+v", task)
 		}
@@ -54,9 +58,9 @@ func TestTryListen(t *testing.T) {
 		if task, err := listener.TryListen(ended); task != nil || !errors.Is(err, context.Canceled) {
 			t.Errorf("with a context that has ended: %v, %v", task, err)
 		}
-		w.depth(t, "q", map[Status]int64{Pending: 1, Reserved: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 1, queue.Reserved: 1})
 		// A second one may be in hand before the first is settled.
-		if task := must[*Task](t)(listener.TryListen(w.ctx)); task.ID != second {
+		if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task.ID != second {
 			t.Errorf("the second is %+v", task)
 		}
 	})
@@ -64,7 +68,7 @@ func TestTryListen(t *testing.T) {
 
 func TestListenerClose(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		listener := must[*Listener](t)(w.Listener(w.ctx, "q"))
+		listener := must[*worker.Listener](t)(worker.NewListener(w.ctx, w.Client, "q"))
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 1 {
 			t.Errorf("%d listeners", n)
 		}
@@ -76,13 +80,13 @@ func TestListenerClose(t *testing.T) {
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners after closing twice", n)
 		}
-		if err := w.rdb.ZScore(w.ctx, w.store.keys.nodes(), listener.ID()).Err(); !errors.Is(err, redis.Nil) {
+		if err := w.rdb.ZScore(w.ctx, w.Store().Keys.Nodes(), listener.ID()).Err(); !errors.Is(err, redis.Nil) {
 			t.Errorf("the lease is left: %v", err)
 		}
-		if _, err := w.Listener(w.ctx, "no queue"); !errors.Is(err, ErrInvalid) {
+		if _, err := worker.NewListener(w.ctx, w.Client, "no queue"); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("a queue that cannot be: %v", err)
 		}
-		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.store.keys.nodes()).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.Store().Keys.Nodes()).Result()); n != 0 {
 			t.Errorf("%d leases are left", n)
 		}
 	})
@@ -91,8 +95,8 @@ func TestListenerClose(t *testing.T) {
 func TestListenIsWokenByAMessage(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		tasks := w.listening(t, w.ctx, w.listener(t, "q"))
-		w.subscribed(t, w.store.keys.channel("q"))
-		id := w.enqueue(t, "q", "", Options{})
+		w.subscribed(t, w.Store().Keys.Channel("q"))
+		id := w.enqueue(t, "q", "", queue.Options{})
 		if task := receive(t, "the task", tasks); task == nil || task.ID != id {
 			t.Fatalf("listened to %+v", task)
 		}
@@ -101,7 +105,7 @@ func TestListenIsWokenByAMessage(t *testing.T) {
 
 func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
 	w := setup(t)
-	w.store.poll = 50 * time.Millisecond
+	w.Store().Poll = 50 * time.Millisecond
 	listener := w.listener(t, "q")
 	var looks atomic.Int64 // scripts
 	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
@@ -112,8 +116,8 @@ func TestListenFindsWhatNobodyAnnounced(t *testing.T) {
 	tasks := w.listening(t, w.ctx, listener)
 	// One at the beginning, one when the subscription stands: what comes later is found by the poll.
 	eventually(t, "the listener's third look", func() bool { return looks.Load() >= 3 })
-	w.rdb.HSet(w.ctx, w.store.keys.task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
-	w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "quiet")
+	w.rdb.HSet(w.ctx, w.Store().Keys.Task("quiet"), "status", "pending", "queue", "q", "parameters", "x")
+	w.rdb.LPush(w.ctx, w.Store().Keys.Pending("q"), "quiet")
 	if task := receive(t, "the task", tasks); task == nil || task.ID != "quiet" {
 		t.Errorf("listened to %+v", task)
 	}
@@ -129,7 +133,7 @@ func TestListenEndsWithItsContext(t *testing.T) {
 			_, err := listener.Listen(ctx)
 			errs <- err
 		}()
-		w.subscribed(t, w.store.keys.channel("q"))
+		w.subscribed(t, w.Store().Keys.Channel("q"))
 		cancel(reason)
 		if err := receive(t, "the end", errs); !errors.Is(err, reason) {
 			t.Errorf("ended with %v, want the context's cause", err)
@@ -140,8 +144,8 @@ func TestListenEndsWithItsContext(t *testing.T) {
 func TestListenTellsWhatIsWrong(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		listener := w.listener(t, "q")
-		w.rdb.Set(w.ctx, w.store.keys.pending("q"), "x", 0)
-		if _, err := listener.Listen(w.ctx); err == nil || !strings.Contains(err.Error(), w.store.keys.pending("q")) {
+		w.rdb.Set(w.ctx, w.Store().Keys.Pending("q"), "x", 0)
+		if _, err := listener.Listen(w.ctx); err == nil || !strings.Contains(err.Error(), w.Store().Keys.Pending("q")) {
 			t.Errorf("listening to a key of another type: %v", err)
 		}
 	})
@@ -150,10 +154,10 @@ func TestListenTellsWhatIsWrong(t *testing.T) {
 func TestListenGoesOnWhileRedisIsAway(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	tasks := w.listening(t, w.ctx, w.listener(t, "q"))
-	past.subscribed(t, w.store.keys.channel("q"))
+	past.subscribed(t, w.Store().Keys.Channel("q"))
 	proxy.Refuse()
-	id := past.enqueue(t, "q", "", Options{}) // announced while nobody hears
-	proxy.Pass()                              // found by the subscription that stands again
+	id := past.enqueue(t, "q", "", queue.Options{}) // announced while nobody hears
+	proxy.Pass()                                    // found by the subscription that stands again
 	if task := receive(t, "the task", tasks); task == nil || task.ID != id {
 		t.Errorf("listened to %+v", task)
 	}
@@ -164,9 +168,9 @@ func TestListenLooksAgainSoon(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
 	tasks := w.listening(t, w.ctx, listener)
-	past.subscribed(t, w.store.keys.channel("q"))
-	proxy.CutReplies(2, w.store.keys.reserved("q", listener.ID())) // the reserve, and the look into the list
-	id := past.enqueue(t, "q", "", Options{})
+	past.subscribed(t, w.Store().Keys.Channel("q"))
+	proxy.CutReplies(2, w.Store().Keys.Reserved("q", listener.ID())) // the reserve, and the look into the list
+	id := past.enqueue(t, "q", "", queue.Options{})
 	if task := receive(t, "the task", tasks); task == nil || task.ID != id || proxy.Cuts() != 2 {
 		t.Errorf("after %d cuts listened to %+v", proxy.Cuts(), task)
 	}
@@ -179,9 +183,9 @@ func TestTryListenPassesOverWhatIsGone(t *testing.T) {
 		for i := range 2500 {
 			gone = append(gone, fmt.Sprintf("gone%d", i))
 		}
-		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), gone...)
-		id := w.enqueue(t, "q", "", Options{})
-		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+		w.rdb.LPush(w.ctx, w.Store().Keys.Pending("q"), gone...)
+		id := w.enqueue(t, "q", "", queue.Options{})
+		task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
 		if task == nil || task.ID != id {
 			t.Errorf("listened to %+v", task)
 		}
@@ -192,13 +196,13 @@ func TestTryListenPassesOverWhatIsGone(t *testing.T) {
 func TestTryListenFindsTheTaskOfALostReply(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
-	first, second := past.enqueue(t, "q", "x", Options{}), past.enqueue(t, "q", "", Options{})
-	proxy.CutReplies(1, w.store.keys.reserved("q", listener.ID()))
-	task := must[*Task](t)(listener.TryListen(w.ctx))
+	first, second := past.enqueue(t, "q", "x", queue.Options{}), past.enqueue(t, "q", "", queue.Options{})
+	proxy.CutReplies(1, w.Store().Keys.Reserved("q", listener.ID()))
+	task := must[*queue.Task](t)(listener.TryListen(w.ctx))
 	if proxy.Cuts() != 1 || task == nil || task.ID != first || task.Run != 1 || string(task.Parameters) != "x" {
 		t.Errorf("after %d cuts listened to %+v", proxy.Cuts(), task)
 	}
-	if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != second {
+	if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != second {
 		t.Errorf("then to %+v", task)
 	}
 }
@@ -207,15 +211,15 @@ func TestTryListenFindsTheTaskOfALostReply(t *testing.T) {
 func TestTryListenFindsTheTaskAfterAnOutage(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
-	first, second := past.enqueue(t, "q", "", Options{}), past.enqueue(t, "q", "", Options{})
+	first, second := past.enqueue(t, "q", "", queue.Options{}), past.enqueue(t, "q", "", queue.Options{})
 	proxy.CutReplies(-1, "")
-	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+	if task, err := listener.TryListen(w.ctx); task != nil || !queue.IsUnavailable(err) {
 		t.Fatalf("while every reply is lost: %v, %v", task, err)
 	}
-	past.depth(t, "q", map[Status]int64{Pending: 1, Reserved: 1})
+	past.depth(t, "q", map[queue.Status]int64{queue.Pending: 1, queue.Reserved: 1})
 	proxy.Pass()
 	for _, id := range []string{first, second} {
-		if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != id {
+		if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != id {
 			t.Errorf("listened to %+v, want %s", task, id)
 		}
 	}
@@ -225,26 +229,26 @@ func TestTryListenFindsTheTaskAfterAnOutage(t *testing.T) {
 func TestCloseGivesBackWhatNobodyGot(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
-	past.enqueue(t, "q", "", Options{ID: "got"})
-	past.enqueue(t, "q", "", Options{ID: "unheard"})
-	if task := must[*Task](t)(listener.TryListen(w.ctx)); task.ID != "got" {
+	past.enqueue(t, "q", "", queue.Options{ID: "got"})
+	past.enqueue(t, "q", "", queue.Options{ID: "unheard"})
+	if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task.ID != "got" {
 		t.Fatalf("%+v", task)
 	}
 	proxy.CutReplies(-1, "")
-	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+	if task, err := listener.TryListen(w.ctx); task != nil || !queue.IsUnavailable(err) {
 		t.Fatalf("%+v, %v", task, err)
 	}
-	if err := listener.Close(w.ctx); !IsUnavailable(err) {
+	if err := listener.Close(w.ctx); !queue.IsUnavailable(err) {
 		t.Errorf("closed while every reply is lost: %v", err)
 	}
 	proxy.Pass()
 	if err := listener.Close(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got, unheard := past.task(t, "got"), past.task(t, "unheard"); got.Status != Reserved || unheard.Status != Pending {
+	if got, unheard := past.task(t, "got"), past.task(t, "unheard"); got.Status != queue.Reserved || unheard.Status != queue.Pending {
 		t.Errorf("%+v, %+v", got, unheard)
 	}
-	past.depth(t, "q", map[Status]int64{Reserved: 1, Pending: 1})
+	past.depth(t, "q", map[queue.Status]int64{queue.Reserved: 1, queue.Pending: 1})
 	if n := must[map[string]int64](t)(past.Queues(past.ctx))["q"]; n != 0 {
 		t.Errorf("%d listeners", n)
 	}
@@ -254,9 +258,9 @@ func TestCloseGivesBackWhatNobodyGot(t *testing.T) {
 func TestCloseOfWhatIsCancelled(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
-	id := past.enqueue(t, "q", "", Options{})
+	id := past.enqueue(t, "q", "", queue.Options{})
 	proxy.CutReplies(-1, "")
-	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+	if task, err := listener.TryListen(w.ctx); task != nil || !queue.IsUnavailable(err) {
 		t.Fatalf("%+v, %v", task, err)
 	}
 	if done, err := past.Queue("q").Cancel(w.ctx, id); done || err != nil {
@@ -266,7 +270,7 @@ func TestCloseOfWhatIsCancelled(t *testing.T) {
 	if err := listener.Close(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if task := past.task(t, id); task.Status != Failed || task.Reason != ReasonCancelled {
+	if task := past.task(t, id); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled {
 		t.Errorf("%+v", task)
 	}
 }
@@ -275,13 +279,13 @@ func TestCloseOfWhatIsCancelled(t *testing.T) {
 func TestTryListenFindsTheTaskThatItCouldNotRead(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
-	first, second := past.enqueue(t, "q", "", Options{}), past.enqueue(t, "q", "", Options{})
+	first, second := past.enqueue(t, "q", "", queue.Options{}), past.enqueue(t, "q", "", queue.Options{})
 	proxy.CutReplies(1, "hgetall")
-	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+	if task, err := listener.TryListen(w.ctx); task != nil || !queue.IsUnavailable(err) {
 		t.Fatalf("a task that cannot be read: %v, %v", task, err)
 	}
 	for _, id := range []string{first, second} {
-		if task := must[*Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != id {
+		if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task == nil || task.ID != id {
 			t.Errorf("listened to %+v, want %s", task, id)
 		}
 	}
@@ -291,24 +295,24 @@ func TestTryListenFindsTheTaskThatItCouldNotRead(t *testing.T) {
 func TestTryListenNeverGivesATaskTwice(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
 	listener := w.listener(t, "q")
-	id := past.enqueue(t, "q", "", Options{})
-	task := must[*Task](t)(listener.TryListen(w.ctx))
+	id := past.enqueue(t, "q", "", queue.Options{})
+	task := must[*queue.Task](t)(listener.TryListen(w.ctx))
 	if task == nil || task.ID != id {
 		t.Fatalf("listened to %+v", task)
 	}
-	proxy.CutReplies(1, w.store.keys.reserved("q", listener.ID()))
-	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) || proxy.Cuts() != 1 {
+	proxy.CutReplies(1, w.Store().Keys.Reserved("q", listener.ID()))
+	if task, err := listener.TryListen(w.ctx); task != nil || !queue.IsUnavailable(err) || proxy.Cuts() != 1 {
 		t.Errorf("after a lost reply: %+v, %v", task, err)
 	}
 	if task, err := listener.TryListen(w.ctx); task != nil || err != nil {
 		t.Errorf("then: %+v, %v", task, err)
 	}
 	// Given back and reserved again with a lost reply it is a new run, and comes.
-	if err := w.Processor(task).Release(w.ctx); err != nil {
+	if err := worker.NewProcessor(w.Client, task).Release(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	proxy.CutReplies(1, w.store.keys.reserved("q", listener.ID()))
-	if again := must[*Task](t)(listener.TryListen(w.ctx)); again == nil || again.ID != id || again.Run != 2 {
+	proxy.CutReplies(1, w.Store().Keys.Reserved("q", listener.ID()))
+	if again := must[*queue.Task](t)(listener.TryListen(w.ctx)); again == nil || again.ID != id || again.Run != 2 {
 		t.Errorf("the second run: %+v", again)
 	}
 }
@@ -316,22 +320,22 @@ func TestTryListenNeverGivesATaskTwice(t *testing.T) {
 // A reserve that the client gave up may be done by Redis long after, when nobody expects it.
 func TestTryListenFindsALateReserve(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Second
+		w.Config.Lease = time.Second
 		listener := w.listener(t, "q")
-		if task := must[*Task](t)(listener.TryListen(w.ctx)); task != nil {
+		if task := must[*queue.Task](t)(listener.TryListen(w.ctx)); task != nil {
 			t.Fatal("an empty queue has a task")
 		}
-		id := w.enqueue(t, "q", "", Options{})
-		w.reserve(t, listener.node, "q", false)
-		var task *Task
+		id := w.enqueue(t, "q", "", queue.Options{})
+		w.reserve(t, listener.Node, "q", false)
+		var task *queue.Task
 		eventually(t, "the task of the late reserve", func() bool {
-			task = must[*Task](t)(listener.TryListen(w.ctx))
+			task = must[*queue.Task](t)(listener.TryListen(w.ctx))
 			return task != nil
 		})
 		if task.ID != id {
 			t.Errorf("listened to %+v", task)
 		}
-		if again := must[*Task](t)(listener.TryListen(w.ctx)); again != nil {
+		if again := must[*queue.Task](t)(listener.TryListen(w.ctx)); again != nil {
 			t.Errorf("and then to %+v", again)
 		}
 	})
@@ -340,22 +344,22 @@ func TestTryListenFindsALateReserve(t *testing.T) {
 // A request that was kept back in a network that hung is done after all.
 func TestListenOverAHang(t *testing.T) {
 	w, past, proxy := setupBehind(t, "?read_timeout=1s")
-	w.config.Lease = time.Second // how often the list is read
+	w.Config.Lease = time.Second // how often the list is read
 	listener := w.listener(t, "q")
-	id := past.enqueue(t, "q", "", Options{})
+	id := past.enqueue(t, "q", "", queue.Options{})
 	proxy.Block()
-	if task, err := listener.TryListen(w.ctx); task != nil || !IsUnavailable(err) {
+	if task, err := listener.TryListen(w.ctx); task != nil || !queue.IsUnavailable(err) {
 		t.Fatalf("over a network that hangs: %v, %v", task, err)
 	}
-	past.depth(t, "q", map[Status]int64{Pending: 1})
+	past.depth(t, "q", map[queue.Status]int64{queue.Pending: 1})
 	proxy.Pass()
-	task := must[*Task](t)(listener.Listen(w.ctx))
+	task := must[*queue.Task](t)(listener.Listen(w.ctx))
 	if task.ID != id {
 		t.Errorf("listened to %+v", task)
 	}
 }
 
-func (w *world) running(t testing.TB, listener *Listener) (stop func() error, ended <-chan error) {
+func (w *world) running(t testing.TB, listener *worker.Listener) (stop func() error, ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
 	errs := make(chan error, 1)
@@ -366,17 +370,17 @@ func (w *world) running(t testing.TB, listener *Listener) (stop func() error, en
 
 func TestRunRenewsTheLease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Second
+		w.Config.Lease = time.Second
 		listener := w.listener(t, "q")
 		stop, _ := w.running(t, listener)
 		lease := func() float64 {
-			return must[float64](t)(w.rdb.ZScore(w.ctx, w.store.keys.nodes(), listener.ID()).Result())
+			return must[float64](t)(w.rdb.ZScore(w.ctx, w.Store().Keys.Nodes(), listener.ID()).Result())
 		}
 		for range 2 { // over, but not reclaimed
-			w.rdb.ZAddXX(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+			w.rdb.ZAddXX(w.ctx, w.Store().Keys.Nodes(), redis.Z{Score: 1, Member: listener.ID()})
 			eventually(t, "a renewed lease", func() bool { return lease() > float64(time.Now().Unix())-60 })
 		}
-		about := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.store.keys.node(listener.ID())).Result())
+		about := must[map[string]string](t)(w.rdb.HGetAll(w.ctx, w.Store().Keys.Node(listener.ID())).Result())
 		if about["kind"] != "go" || about["queues"] != "q" {
 			t.Errorf("the node says of itself %v", about)
 		}
@@ -389,24 +393,24 @@ func TestRunRenewsTheLease(t *testing.T) {
 // What was drained once stays so, whoever runs it, and Run may be called again.
 func TestRunAfterADrain(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Hour // so that no renewal is due
+		w.Config.Lease = time.Hour // so that no renewal is due
 		listener := w.listener(t, "q")
-		w.enqueue(t, "q", "", Options{})
+		w.enqueue(t, "q", "", queue.Options{})
 		stop, _ := w.running(t, listener)
-		w.subscribed(t, w.store.keys.control())
-		if err := w.Fleet().Drain(w.ctx, listener.ID()); err != nil {
+		w.subscribed(t, w.Store().Keys.Control())
+		if err := listen.NewFleet(w.Client).Drain(w.ctx, listener.ID()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the drain", listener.draining)
+		eventually(t, "the drain", listener.Draining)
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
 		stop, ended := w.running(t, listener)
 		eventually(t, "the renewal of the second run", func() bool {
-			return w.rdb.HGet(w.ctx, w.store.keys.node(listener.ID()), "draining").Val() == "true"
+			return w.rdb.HGet(w.ctx, w.Store().Keys.Node(listener.ID()), "draining").Val() == "true"
 		})
-		w.rdb.Publish(w.ctx, w.store.keys.control(), "")
-		if task, err := listener.TryListen(w.ctx); task != nil || !errors.Is(err, ErrDraining) {
+		w.rdb.Publish(w.ctx, w.Store().Keys.Control(), "")
+		if task, err := listener.TryListen(w.ctx); task != nil || !errors.Is(err, queue.ErrDraining) {
 			t.Errorf("%+v, %v", task, err)
 		}
 		select {
@@ -422,11 +426,11 @@ func TestRunAfterADrain(t *testing.T) {
 
 func TestRunTellsALostLease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Second
+		w.Config.Lease = time.Second
 		listener := w.listener(t, "q")
 		_, ended := w.running(t, listener)
-		w.rdb.ZRem(w.ctx, w.store.keys.nodes(), listener.ID())
-		if err := receive(t, "the end of Run", ended); !errors.Is(err, ErrLeaseLost) || !strings.Contains(err.Error(), listener.ID()) {
+		w.rdb.ZRem(w.ctx, w.Store().Keys.Nodes(), listener.ID())
+		if err := receive(t, "the end of Run", ended); !errors.Is(err, queue.ErrLeaseLost) || !strings.Contains(err.Error(), listener.ID()) {
 			t.Errorf("ended with %v", err)
 		}
 	})
@@ -434,19 +438,19 @@ func TestRunTellsALostLease(t *testing.T) {
 
 func TestRunOutlivesAnOutage(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	w.config.Lease = time.Second
+	w.Config.Lease = time.Second
 	listener := w.listener(t, "q")
 	stop, ended := w.running(t, listener)
 	proxy.Refuse()
-	past.rdb.ZAddXX(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1, Member: listener.ID()})
+	past.rdb.ZAddXX(w.ctx, w.Store().Keys.Nodes(), redis.Z{Score: 1, Member: listener.ID()})
 	select { // several renewals fail
 	case err := <-ended:
 		t.Fatalf("ended with %v", err)
-	case <-time.After(w.config.Lease):
+	case <-time.After(w.Config.Lease):
 	}
 	proxy.Pass()
 	eventually(t, "a renewed lease", func() bool {
-		return past.rdb.ZScore(w.ctx, w.store.keys.nodes(), listener.ID()).Val() > 1
+		return past.rdb.ZScore(w.ctx, w.Store().Keys.Nodes(), listener.ID()).Val() > 1
 	})
 	if err := stop(); err != nil {
 		t.Errorf("ended with %v", err)

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -7,24 +7,28 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-func (w *world) append(t testing.TB, node *Node, hold Claim, lines ...string) {
+func (w *world) append(t testing.TB, node *listen.Node, hold listen.Claim, lines ...string) {
 	t.Helper()
-	for _, err := range node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: lines}}) {
+	for _, err := range node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: hold, Lines: lines}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func (w *world) log(t testing.TB, id string, after int64) []LogLine {
+func (w *world) log(t testing.TB, id string, after int64) []manage.LogLine {
 	t.Helper()
-	return must[[]LogLine](t)(w.Log(w.ctx, id, after))
+	return must[[]manage.LogLine](t)(manage.New(w.Client).Log(w.ctx, id, after))
 }
 
 // numbered checks that the lines are numbered without a gap, and returns their texts.
-func numbered(t testing.TB, lines []LogLine, first int64) []string {
+func numbered(t testing.TB, lines []manage.LogLine, first int64) []string {
 	t.Helper()
 	texts := make([]string, len(lines))
 	for i, line := range lines {
@@ -38,12 +42,12 @@ func numbered(t testing.TB, lines []LogLine, first int64) []string {
 
 func TestLog(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		if lines := w.log(t, id, 0); len(lines) != 0 {
 			t.Errorf("before it ran: %v", lines)
 		}
 		node, hold := w.held(t, "q")
-		w.store.clock = "1700000000.123456"
+		w.Store().Clock = "1700000000.123456"
 		w.append(t, node, hold, "one", "", "three 3 words", "bad \xff byte")
 		w.append(t, node, hold)
 		lines := w.log(t, id, 0)
@@ -61,15 +65,15 @@ func TestLog(t *testing.T) {
 		}
 
 		// What it wrote just before its end comes after its end; its next run goes on counting.
-		if errs, err := node.Release(w.ctx, "q", []Claim{hold}); err != nil || errs[0] != nil {
+		if errs, err := node.Release(w.ctx, "q", []listen.Claim{hold}); err != nil || errs[0] != nil {
 			t.Fatal(err, errs)
 		}
-		if errs := node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"stale"}}}); !errors.Is(errs[0], ErrLost) {
+		if errs := node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: hold, Lines: []string{"stale"}}}); !errors.Is(errs[0], queue.ErrLost) {
 			t.Errorf("of a task that was given back: %v", errs)
 		}
 		node, hold = w.held(t, "q")
 		w.append(t, node, hold, "again")
-		w.settle(t, node, "q", Settlement{Claim: hold})
+		w.settle(t, node, "q", listen.Settlement{Claim: hold})
 		w.append(t, node, hold, "last words")
 		if got := numbered(t, w.log(t, id, 4), 5); fmt.Sprint(got) != "[again last words]" {
 			t.Errorf("of the second run: %v", got)
@@ -77,10 +81,10 @@ func TestLog(t *testing.T) {
 		if err := w.Queue("q").Delete(w.ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		if errs := node.AppendLogs(w.ctx, []LogBatch{{Claim: hold, Lines: []string{"late"}}}); !errors.Is(errs[0], ErrNoTask) {
+		if errs := node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: hold, Lines: []string{"late"}}}); !errors.Is(errs[0], queue.ErrNoTask) {
 			t.Errorf("of a deleted task: %v", errs)
 		}
-		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.store.keys.log(id)).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.Exists(w.ctx, w.Store().Keys.Log(id)).Result()); n != 0 {
 			t.Error("the log outlives the task")
 		}
 	})
@@ -88,7 +92,7 @@ func TestLog(t *testing.T) {
 
 func TestLogKeepsTheLastLines(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		node, hold := w.held(t, "q")
 		written := 0
 		write := func(n int) {
@@ -103,12 +107,12 @@ func TestLogKeepsTheLastLines(t *testing.T) {
 			write(n)
 		}
 		texts := numbered(t, w.log(t, id, 0), 402)
-		if len(texts) != logLines || texts[0] != "line 402" || texts[999] != "line 1401" {
+		if len(texts) != listen.LogLines || texts[0] != "line 402" || texts[999] != "line 1401" {
 			t.Errorf("%d lines from %q to %q", len(texts), texts[0], texts[len(texts)-1])
 		}
 		write(2600) // at once: lines that are never stored have numbers as well
 		texts = numbered(t, w.log(t, id, 0), 3002)
-		if len(texts) != logLines || texts[0] != "line 3002" || texts[999] != "line 4001" {
+		if len(texts) != listen.LogLines || texts[0] != "line 3002" || texts[999] != "line 4001" {
 			t.Errorf("%d lines from %q to %q", len(texts), texts[0], texts[len(texts)-1])
 		}
 	})
@@ -116,10 +120,10 @@ func TestLogKeepsTheLastLines(t *testing.T) {
 
 func TestLogKeepsTheLastBytes(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		node, hold := w.held(t, "q")
 		size := func() (bytes int) {
-			for _, entry := range must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.log(id), 0, -1).Result()) {
+			for _, entry := range must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Log(id), 0, -1).Result()) {
 				bytes += len(entry)
 			}
 			return bytes
@@ -128,16 +132,16 @@ func TestLogKeepsTheLastBytes(t *testing.T) {
 			w.append(t, node, hold, strings.Repeat(fmt.Sprint(i%10), 5000))
 		}
 		lines := w.log(t, id, 0)
-		if n := size(); n > logBytes || n < logBytes-6000 {
-			t.Errorf("keeps %d bytes of at most %d", n, logBytes)
+		if n := size(); n > listen.LogBytes || n < listen.LogBytes-6000 {
+			t.Errorf("keeps %d bytes of at most %d", n, listen.LogBytes)
 		}
 		if last := lines[len(lines)-1]; last.Number != 30 || !strings.HasPrefix(last.Text, "999") {
 			t.Errorf("the last is %d %.10q", last.Number, last.Text)
 		}
 		// One line alone is longer than all that may be kept.
-		w.append(t, node, hold, strings.Repeat("é", logBytes), "end")
+		w.append(t, node, hold, strings.Repeat("é", listen.LogBytes), "end")
 		lines = w.log(t, id, 30)
-		if n := size(); n > logBytes || len(lines) != 2 || lines[1].Text != "end" {
+		if n := size(); n > listen.LogBytes || len(lines) != 2 || lines[1].Text != "end" {
 			t.Fatalf("keeps %d bytes, %d lines", n, len(lines))
 		}
 		if text := lines[0].Text; !utf8.ValidString(text) || !strings.HasPrefix(text, "éé") || len(text) < 4<<10 {
@@ -149,16 +153,16 @@ func TestLogKeepsTheLastBytes(t *testing.T) {
 func TestLogOfMany(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t, "q")
-		var batches []LogBatch
+		var batches []listen.LogBatch
 		for i := range 5 {
-			w.enqueue(t, "q", "", Options{})
+			w.enqueue(t, "q", "", queue.Options{})
 			got := w.reserve(t, node, "q", true)
-			batches = append(batches, LogBatch{Claim: Claim{ID: got.ID, Run: got.Run}, Lines: []string{fmt.Sprint(i)}})
+			batches = append(batches, listen.LogBatch{Claim: listen.Claim{ID: got.ID, Run: got.Run}, Lines: []string{fmt.Sprint(i)}})
 		}
 		batches[1].Run++
 		batches[3].ID = "none"
 		for i, err := range node.AppendLogs(w.ctx, batches) {
-			if want := map[int]error{1: ErrLost, 3: ErrNoTask}[i]; !errors.Is(err, want) {
+			if want := map[int]error{1: queue.ErrLost, 3: queue.ErrNoTask}[i]; !errors.Is(err, want) {
 				t.Errorf("batch %d: %v, want %v", i, err, want)
 			}
 		}
@@ -172,15 +176,15 @@ func TestLogOfMany(t *testing.T) {
 
 func TestLogThatSomebodyDamaged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		node, hold := w.held(t, "q")
-		w.rdb.RPush(w.ctx, w.store.keys.log(id), "no number here", "", "7")
+		w.rdb.RPush(w.ctx, w.Store().Keys.Log(id), "no number here", "", "7")
 		w.append(t, node, hold, "next")
 		lines := w.log(t, id, 0)
 		if len(lines) == 0 || lines[len(lines)-1].Text != "next" {
 			t.Errorf("%+v", lines)
 		}
-		if _, err := w.Log(w.ctx, "no id", 0); !errors.Is(err, ErrInvalid) {
+		if _, err := manage.New(w.Client).Log(w.ctx, "no id", 0); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("no id: %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"fmt"
@@ -6,6 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,7 +26,7 @@ func (w *world) scripts(t testing.TB, call func()) (scripts, commands int64, too
 	count := func() (all, evals int64) {
 		for line := range strings.Lines(must[string](t)(w.rdb.Info(w.ctx, "commandstats").Result())) {
 			if name, rest, found := strings.Cut(line, ":calls="); found {
-				n := asInt(strings.SplitN(rest, ",", 2)[0])
+				n := store.AsInt(strings.SplitN(rest, ",", 2)[0])
 				if all += n; strings.HasPrefix(name, "cmdstat_eval") {
 					evals += n
 				}
@@ -47,7 +52,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	t.Parallel()
 	// Not from 0 on: the commands of a script would be logged as well, which takes as long as they do.
 	w := setupOwn(t, "--slowlog-log-slower-than", "1000")
-	if err := w.Prepare(w.ctx); err != nil {
+	if err := listen.Prepare(w.ctx, w.Client); err != nil {
 		t.Fatal(err)
 	}
 	node := w.node(t, "q")
@@ -59,13 +64,13 @@ func TestNoScriptIsLong(t *testing.T) {
 			t.Errorf("%s: %d scripts of %d commands, want %d at most", what, scripts, commands, mostCommands)
 		}
 	}
-	fill := func(n int, options Options) {
+	fill := func(n int, options queue.Options) {
 		t.Helper()
-		must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, slices.Repeat([]Spec{{Options: options}}, n)))
+		must[[]queue.Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, slices.Repeat([]queue.Spec{{Options: options}}, n)))
 	}
-	reserve := func() (holds []Claim) {
+	reserve := func() (holds []listen.Claim) {
 		t.Helper()
-		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", FailurePolicy: FailurePolicy{MaxCrashes: 1, Dead: "dead"}}})[0]
+		batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", FailurePolicy: listen.FailurePolicy{MaxCrashes: 1, Dead: "dead"}}})[0]
 		if batch.Err != nil {
 			t.Fatal(batch.Err)
 		}
@@ -74,12 +79,12 @@ func TestNoScriptIsLong(t *testing.T) {
 		}
 		return holds
 	}
-	settle := func(what string, s Settlement) {
+	settle := func(what string, s listen.Settlement) {
 		t.Helper()
-		var all []Settlement
+		var all []listen.Settlement
 		weight := 0
 		for _, hold := range reserve() {
-			if s.Claim, weight = hold, weight+s.Weight(); weight <= MaxWeight {
+			if s.Claim, weight = hold, weight+s.Weight(); weight <= listen.MaxWeight {
 				all = append(all, s)
 			}
 		}
@@ -88,34 +93,34 @@ func TestNoScriptIsLong(t *testing.T) {
 
 	w.at(0)
 	high := 80
-	measure("enqueue", func() { fill(1000, Options{Key: "k", Priority: &high, Retry: Retry{MaxAge: time.Hour}}) })
-	fill(1000, Options{Key: "k"})
-	var holds []Claim
+	measure("enqueue", func() { fill(1000, queue.Options{Key: "k", Priority: &high, Retry: queue.Retry{MaxAge: time.Hour}}) })
+	fill(1000, queue.Options{Key: "k"})
+	var holds []listen.Claim
 	measure("reserve", func() { holds = reserve() })
-	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(MaxClaims, len(holds))])) })
-	settle("settle as complete", Settlement{})
-	settle("settle as failed", Settlement{Failure: &Failure{}})
-	settle("settle to try again", Settlement{Failure: &Failure{}, Requeue: RequeueRetry, Delay: time.Second})
-	settle("settle with children", Settlement{Children: []Child{{Queue: "q", Spec: Spec{Options: Options{ID: "child"}}}}})
+	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(listen.MaxClaims, len(holds))])) })
+	settle("settle as complete", listen.Settlement{})
+	settle("settle as failed", listen.Settlement{Failure: &queue.Failure{}})
+	settle("settle to try again", listen.Settlement{Failure: &queue.Failure{}, Requeue: listen.RequeueRetry, Delay: time.Second})
+	settle("settle with children", listen.Settlement{Children: []listen.Child{{Queue: "q", Spec: queue.Spec{Options: queue.Options{ID: "child"}}}}})
 	reserve()
 	reserve()
-	w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 0, Member: node.id})
-	measure("reclaim", func() { must[Reclaimed](t)(w.reclaimQueue(w.ctx, node.id, "q", 1, false)) })
+	w.rdb.ZAdd(w.ctx, w.Store().Keys.Nodes(), redis.Z{Score: 0, Member: node.ID()})
+	measure("reclaim", func() { must[listen.Reclaimed](t)(w.reclaimQueue(w.ctx, node.ID(), "q", 1, false)) })
 	node = w.node(t, "q")
-	fill(1256, Options{Priority: new(100), Retry: Retry{MaxAge: time.Second}})
+	fill(1256, queue.Options{Priority: new(100), Retry: queue.Retry{MaxAge: time.Second}})
 	w.at(10)
 	measure("reserve what has expired", func() { reserve() })
 	measure("expire", func() { must[int](t)(expire(w.ctx, w.Queue("q"), 0, "dead")) })
-	fill(48, Options{Priority: new(100)})
-	fill(128, Options{Priority: new(100), Retry: Retry{MaxAge: time.Second}})
+	fill(48, queue.Options{Priority: new(100)})
+	fill(128, queue.Options{Priority: new(100), Retry: queue.Retry{MaxAge: time.Second}})
 	w.at(12)
 	measure("reserve what may run, then what has expired", func() { reserve() })
 	must[int](t)(expire(w.ctx, w.Queue("q"), 0, "dead"))
-	fill(1000, Options{Delay: time.Second})
+	fill(1000, queue.Options{Delay: time.Second})
 	w.at(20)
 	measure("due", func() { must[int](t)(enqueueDue(w.ctx, w.Queue("q"))) })
 	// There is room for tasks when what does not run any more is taken out.
-	crowded := ReserveRequest{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - 60}
+	crowded := listen.ReserveRequest{Queue: "q", Count: 1000, Start: true, Plugin: "p", Digest: "d", MaxRunning: 30_000 - 60}
 	for i := range 100 {
 		name := fmt.Sprint("fleet", i)
 		crowded.Fleet = append(crowded.Fleet, name)
@@ -123,11 +128,11 @@ func TestNoScriptIsLong(t *testing.T) {
 		for j := range entries {
 			entries[j] = fmt.Sprintf("gone~01234567_8 8 %d", j)
 		}
-		w.rdb.SAdd(w.ctx, w.store.keys.started(name), entries...)
+		w.rdb.SAdd(w.ctx, w.Store().Keys.Started(name), entries...)
 	}
-	fill(1000, Options{})
+	fill(1000, queue.Options{})
 	measure("reserve of a full plugin", func() {
-		if batch := node.Reserve(w.ctx, []ReserveRequest{crowded})[0]; batch.Err != nil || len(batch.Tasks) == 0 {
+		if batch := node.Reserve(w.ctx, []listen.ReserveRequest{crowded})[0]; batch.Err != nil || len(batch.Tasks) == 0 {
 			t.Errorf("%+v", batch)
 		}
 	})
@@ -142,15 +147,15 @@ func TestNoScriptIsLong(t *testing.T) {
 		many[i] = redis.Z{Score: 2e9, Member: fmt.Sprintf("host%d~01234567_8", i)}
 		queues[i] = fmt.Sprint("many", i)
 	}
-	must[int64](t)(w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), many...).Result())
-	must[int64](t)(w.rdb.ZAdd(w.ctx, w.store.keys.queues(), redis.Z{Member: "empty"}).Result())
-	w.rdb.HSet(w.ctx, w.store.keys.stats("empty"), "enqueued", 1)
+	must[int64](t)(w.rdb.ZAdd(w.ctx, w.Store().Keys.Nodes(), many...).Result())
+	must[int64](t)(w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), redis.Z{Member: "empty"}).Result())
+	w.rdb.HSet(w.ctx, w.Store().Keys.Stats("empty"), "enqueued", 1)
 	measure("recount of many nodes", func() {
 		if forgotten := must[bool](t)(recount(w.ctx, w.Queue("empty"))); forgotten {
 			t.Error("a queue is forgotten, and nobody looked at all listeners")
 		}
 	})
-	measure("look of many nodes", func() { must[Stats](t)(w.Queue("empty").Stats(w.ctx)) })
+	measure("look of many nodes", func() { must[manage.Stats](t)(manage.New(w.Client).Queue("empty").Stats(w.ctx)) })
 	leaves := w.node(t, queues...)
 	named := func() {
 		t.Helper()
@@ -164,7 +169,9 @@ func TestNoScriptIsLong(t *testing.T) {
 	named()
 	leaves = w.node(t, queues[0])
 	w.die(t, leaves)
-	measure("reclaim of many queues", func() { must[Reclaimed](t)(w.Fleet().Reclaim(w.ctx, leaves.id, 0)) })
+	measure("reclaim of many queues", func() { must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(w.ctx, leaves.ID(), 0)) })
 	named()
-	measure("purge", func() { must[int](t)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})) })
+	measure("purge", func() {
+		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true}))
+	})
 }

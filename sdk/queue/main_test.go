@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -9,6 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -24,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // world is a tenant of its own on one server.
 type world struct {
-	*Client
+	*queue.Client
 	rdb *redis.Client
 	ctx context.Context
 }
@@ -36,13 +41,13 @@ func newWorld(t *testing.T, url string) *world {
 	if !strings.Contains(url, "?") {
 		url += "?read_timeout=20s" // the machine may be busy with other things
 	}
-	client, err := New(url, Config{Tenant: queuetest.Tenant()})
+	client, err := queue.New(url, queue.Config{Tenant: queuetest.Tenant()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	client.store.poll = time.Hour // whoever waits must be woken; a test that means the poll sets another
-	return &world{Client: client, rdb: client.store.rdb.(*redis.Client), ctx: ctx}
+	client.Store().Poll = time.Hour // whoever waits must be woken; a test that means the poll sets another
+	return &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: ctx}
 }
 
 // setup is a tenant of its own on the shared redis-server.
@@ -97,20 +102,20 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-func (w *world) enqueue(t testing.TB, queue, parameters string, options Options) string {
+func (w *world) enqueue(t testing.TB, queue, parameters string, options queue.Options) string {
 	t.Helper()
 	return must[string](t)(w.Queue(queue).Enqueue(w.ctx, []byte(parameters), options))
 }
 
-func (w *world) task(t testing.TB, id string) *Task {
+func (w *world) task(t testing.TB, id string) *queue.Task {
 	t.Helper()
-	return must[*Task](t)(w.Task(w.ctx, id))
+	return must[*queue.Task](t)(w.Task(w.ctx, id))
 }
 
 // reserve takes one task for the node and fails the test if there is none.
-func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Reservation {
+func (w *world) reserve(t testing.TB, node *listen.Node, queue string, start bool) listen.Reservation {
 	t.Helper()
-	batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: 1, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+	batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: queue, Count: 1, Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
 	if batch.Err != nil {
 		t.Fatal(batch.Err)
 	}
@@ -121,33 +126,33 @@ func (w *world) reserve(t testing.TB, node *Node, queue string, start bool) Rese
 }
 
 // enqueueDue moves every due task of a queue, block by block.
-func enqueueDue(ctx context.Context, q *Queue) (int, error) {
-	return blocks(func() (Block, error) { return q.client.Fleet().EnqueueDue(ctx, q.name) })
+func enqueueDue(ctx context.Context, q *queue.Queue) (int, error) {
+	return blocks(func() (listen.Block, error) { return listen.NewFleet(q.client).EnqueueDue(ctx, q.Name()) })
 }
 
 // expire is enqueueDue for what has expired.
-func expire(ctx context.Context, q *Queue, maxAge time.Duration, dead string) (int, error) {
-	return blocks(func() (Block, error) { return q.client.Fleet().Expire(ctx, q.name, maxAge, dead) })
+func expire(ctx context.Context, q *queue.Queue, maxAge time.Duration, dead string) (int, error) {
+	return blocks(func() (listen.Block, error) { return listen.NewFleet(q.client).Expire(ctx, q.Name(), maxAge, dead) })
 }
 
 // reclaimQueue reclaims the tasks of one queue.
-func (w *world) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (got Reclaimed, err error) {
-	err = w.Fleet().reclaimQueue(ctx, &got, listener, queue, maxCrashes, force)
+func (w *world) reclaimQueue(ctx context.Context, listener, queue string, maxCrashes int, force bool) (got listen.Reclaimed, err error) {
+	err = listen.NewFleet(w.Client).ReclaimQueue(ctx, &got, listener, queue, maxCrashes, force)
 	return got, err
 }
 
-func blocks(move func() (Block, error)) (moved int, err error) {
+func blocks(move func() (listen.Block, error)) (moved int, err error) {
 	for more := true; more && err == nil; {
-		var block Block
+		var block listen.Block
 		block, err = move()
 		moved, more = moved+block.Tasks, block.More
 	}
 	return moved, err
 }
 
-func (w *world) node(t testing.TB, queues ...string) *Node {
+func (w *world) node(t testing.TB, queues ...string) *listen.Node {
 	t.Helper()
-	node := w.Node()
+	node := listen.New(w.Client)
 	if err := node.Join(w.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -160,17 +165,17 @@ func (w *world) node(t testing.TB, queues ...string) *Node {
 }
 
 // held reserves and starts a task, ready to be settled.
-func (w *world) held(t testing.TB, queue string) (*Node, Claim) {
+func (w *world) held(t testing.TB, queue string) (*listen.Node, listen.Claim) {
 	t.Helper()
 	node := w.node(t, queue)
 	got := w.reserve(t, node, queue, true)
-	return node, Claim{ID: got.ID, Run: got.Run}
+	return node, listen.Claim{ID: got.ID, Run: got.Run}
 }
 
 // settle completes (or fails, with a failure) a held task.
-func (w *world) settle(t testing.TB, node *Node, queue string, settlement Settlement) {
+func (w *world) settle(t testing.TB, node *listen.Node, queue string, settlement listen.Settlement) {
 	t.Helper()
-	errs, err := node.Settle(w.ctx, queue, []Settlement{settlement})
+	errs, err := node.Settle(w.ctx, queue, []listen.Settlement{settlement})
 	if err := errors.Join(append(errs, err)...); err != nil {
 		t.Fatal(err)
 	}
@@ -218,12 +223,12 @@ func receive[T any](t testing.TB, what string, from <-chan T) (value T) {
 }
 
 // depth checks how many tasks of each state a queue holds; what is not named must be 0.
-func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
+func (w *world) depth(t testing.TB, name string, want map[queue.Status]int64) {
 	t.Helper()
-	stats := must[Stats](t)(w.Queue(queue).Stats(w.ctx))
-	for _, status := range Statuses() {
+	stats := must[manage.Stats](t)(manage.New(w.Client).Queue(name).Stats(w.ctx))
+	for _, status := range queue.Statuses() {
 		if stats.Depth[status] != want[status] {
-			t.Errorf("%d tasks %s in %q, want %d (all: %v)", stats.Depth[status], status, queue, want[status], stats.Depth)
+			t.Errorf("%d tasks %s in %q, want %d (all: %v)", stats.Depth[status], status, name, want[status], stats.Depth)
 		}
 	}
 }
@@ -231,15 +236,15 @@ func (w *world) depth(t testing.TB, queue string, want map[Status]int64) {
 // ballast fills a list up to the length that is still searched.
 func (w *world) ballast(list string) {
 	fill := slices.Repeat([]any{"ballast"}, 5000)
-	for range searched / len(fill) {
+	for range store.Searched / len(fill) {
 		w.rdb.LPush(w.ctx, list, fill...)
 	}
 }
 
 // unsearched is newCall of a script for which every list is too long to be searched: filling one takes miniredis a minute.
-func unsearched(name, key string, args ...any) call {
-	source := strings.Replace(allScripts[name].source, fmt.Sprint("local SEARCHED = ", searched), "local SEARCHED = 0", 1)
-	return call{script{redis.NewScript(source), source}, []string{key}, args}
+func unsearched(name, key string, args ...any) store.Call {
+	source := strings.Replace(store.AllScripts[name].Source, fmt.Sprint("local SEARCHED = ", store.Searched), "local SEARCHED = 0", 1)
+	return store.Call{store.Script{redis.NewScript(source), source}, []string{key}, args}
 }
 
 // durable are the options of a server that keeps every write over a kill.
@@ -253,9 +258,9 @@ func setupBehind(t *testing.T, query string) (*world, *world, *queuetest.Proxy) 
 	server := queuetest.Shared(t)
 	proxy := queuetest.NewProxy(t, server)
 	behind, past := newWorld(t, proxy.URL()+query), newWorld(t, server.URL())
-	past.store.keys, past.config = behind.store.keys, behind.config
+	past.Store().Keys, past.Config = behind.Store().Keys, behind.Config
 	// It has a connection and the scripts before anything breaks, however short its time-outs are.
-	eventually(t, "a connection", func() bool { return behind.Prepare(behind.ctx) == nil })
+	eventually(t, "a connection", func() bool { return listen.Prepare(behind.ctx, behind.Client) == nil })
 	return behind, past, proxy
 }
 
@@ -266,27 +271,27 @@ func setupOwn(t *testing.T, options ...string) *world {
 }
 
 // at sets the clock of the scripts to so many seconds after a beginning.
-func (w *world) at(second float64) { w.store.clock = fmt.Sprintf("%.6f", 1700000000+second) }
+func (w *world) at(second float64) { w.Store().Clock = fmt.Sprintf("%.6f", 1700000000+second) }
 
 // names are all keys of the tenant, in order.
 func (w *world) names(t testing.TB) []string {
 	t.Helper()
-	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.store.keys.ns+"_*").Result())))
+	return slices.Sorted(slices.Values(must[[]string](t)(w.rdb.Keys(w.ctx, w.Store().Keys.Tenant+"_*").Result())))
 }
 
 // waits are the IDs of the list that Python knows, next to run first.
 func (w *world) waits(t testing.TB, queue string) []string {
 	t.Helper()
-	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending(queue), 0, -1).Result())
+	ids := must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Pending(queue), 0, -1).Result())
 	slices.Reverse(ids)
 	return ids
 }
 
-func (w *world) reserveMany(t testing.TB, node *Node, queue string, count int, start bool) []Claim {
+func (w *world) reserveMany(t testing.TB, node *listen.Node, queue string, count int, start bool) []listen.Claim {
 	t.Helper()
-	var holds []Claim
+	var holds []listen.Claim
 	for len(holds) < count {
-		batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
+		batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: queue, Count: count - len(holds), Start: start, Plugin: "p", Digest: "sha256:0"}})[0]
 		if batch.Err != nil || len(batch.Tasks) == 0 {
 			t.Fatalf("reserved %d of %d tasks: %v", len(holds), count, batch.Err)
 		}

@@ -1,8 +1,11 @@
-package queue
+package queue_test
 
 import (
 	"maps"
 	"slices"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"pgregory.net/rapid"
 )
@@ -44,14 +47,14 @@ func (m *model) cancelFlow(r *rapid.T) {
 			finished++
 		}
 	}
-	done, err := rapid.SampledFrom(m.clients).Draw(r, "client").CancelFlow(m.w.ctx, id, whole)
+	done, err := manage.New(rapid.SampledFrom(m.clients).Draw(r, "client")).CancelFlow(m.w.ctx, id, whole)
 	if slices.Sort(done.Running); err != nil || done.Cancelled != len(cancelled) || done.Finished != finished || !slices.Equal(done.Running, running) {
 		r.Fatalf("%+v, %v, want %v, and %d finished and %v running", done, err, cancelled, finished, running)
 	}
 	if len(cancelled) == 0 {
 		return
 	}
-	order, err := m.w.rdb.LRange(m.w.ctx, m.w.store.keys.failed("q"), 0, int64(len(cancelled)-1)).Result()
+	order, err := m.w.rdb.LRange(m.w.ctx, m.w.Store().Keys.Failed("q"), 0, int64(len(cancelled)-1)).Result()
 	if slices.Reverse(order); err != nil || len(order) != len(cancelled) {
 		r.Fatalf("%v, %v, want %v", order, err, cancelled)
 	}
@@ -60,6 +63,6 @@ func (m *model) cancelFlow(r *rapid.T) {
 		if !cancelled[id] || slices.Contains(waits, id) != (i < blocked) {
 			r.Fatalf("cancelled %v, want %v and first %d of those that are blocked", order, cancelled, blocked)
 		}
-		m.fail(id, ReasonCancelled)
+		m.fail(id, queue.ReasonCancelled)
 	}
 }

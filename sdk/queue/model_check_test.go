@@ -1,10 +1,13 @@
-package queue
+package queue_test
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
@@ -13,19 +16,19 @@ import (
 // check compares Redis with the model.
 func (m *model) check(r *rapid.T) {
 	m.checkTopics(r)
-	ctx, k := m.w.ctx, m.w.store.keys
+	ctx, k := m.w.ctx, m.w.Store().Keys
 	lists := make(map[string]*redis.StringSliceCmd)
-	want := map[string][]string{k.complete("q"): m.complete, k.failed("q"): m.failed} // oldest first
+	want := map[string][]string{k.Complete("q"): m.complete, k.Failed("q"): m.failed} // oldest first
 	for _, priority := range priorities {
 		want[m.pendingKey(priority)] = m.pending[priority]
 	}
 	var nodes []string
 	for _, node := range m.nodes {
-		want[k.reserved("q", node.id)] = node.reserved
-		nodes = append(nodes, node.id)
+		want[k.Reserved("q", node.ID())] = node.reserved
+		nodes = append(nodes, node.ID())
 	}
 	for _, node := range m.graves {
-		want[k.reserved("q", node.id)] = nil
+		want[k.Reserved("q", node.ID())] = nil
 	}
 	hashes := make(map[string]*redis.SliceCmd)
 	var (
@@ -39,16 +42,16 @@ func (m *model) check(r *rapid.T) {
 		for key := range want {
 			lists[key] = p.LRange(ctx, key, 0, -1)
 		}
-		scheduled, index = p.ZRange(ctx, k.scheduled("q"), 0, -1), p.ZRange(ctx, k.index("q"), 0, -1)
-		leases, expiry = p.ZRange(ctx, k.nodes(), 0, -1), p.ZRange(ctx, k.expiry("q"), 0, -1)
-		blocked, ended = p.ZRange(ctx, k.blocked("q"), 0, -1), p.ZRange(ctx, k.ended(), 0, -1)
-		started, listeners = p.SMembers(ctx, k.started("q")), p.SMembers(ctx, k.listeners("q"))
-		totals, serving = p.HGetAll(ctx, k.stats("q")), p.ZScore(ctx, k.queues(), "q")
+		scheduled, index = p.ZRange(ctx, k.Scheduled("q"), 0, -1), p.ZRange(ctx, k.Index("q"), 0, -1)
+		leases, expiry = p.ZRange(ctx, k.Nodes(), 0, -1), p.ZRange(ctx, k.Expiry("q"), 0, -1)
+		blocked, ended = p.ZRange(ctx, k.Blocked("q"), 0, -1), p.ZRange(ctx, k.Ended(), 0, -1)
+		started, listeners = p.SMembers(ctx, k.Started("q")), p.SMembers(ctx, k.Listeners("q"))
+		totals, serving = p.HGetAll(ctx, k.Stats("q")), p.ZScore(ctx, k.Queues(), "q")
 		for id := range m.tasks {
-			hashes[id] = p.HMGet(ctx, k.task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel", "after")
+			hashes[id] = p.HMGet(ctx, k.Task(id), "status", "run", "node", "attempts", "crashes", "rejects", "settled", "cancel", "after")
 		}
 		for _, id := range m.deleted {
-			deleted = append(deleted, p.Exists(ctx, k.task(id), k.bytes(id), k.log(id), k.attempts(id), k.after(id)))
+			deleted = append(deleted, p.Exists(ctx, k.Task(id), k.Bytes(id), k.Log(id), k.Attempts(id), k.After(id)))
 		}
 		return nil
 	})
@@ -78,12 +81,12 @@ func (m *model) check(r *rapid.T) {
 	var running []string
 	for id, task := range m.tasks {
 		m.checkHash(r, id, task, hashes[id].Val())
-		if task.status == Started {
-			running = append(running, fmt.Sprintf("%s %d %s", task.node.id, task.node.pid, id))
+		if task.status == queue.Started {
+			running = append(running, fmt.Sprintf("%s %d %s", task.node.ID(), task.node.Pid, id))
 		}
 		expires := slices.Contains(expiry.Val(), id)
 		if task.waiting() && expires != (task.expires > 0) || task.status.Finished() && expires {
-			r.Fatalf("%s of %s, which is %s and expires at %d: %v", k.expiry("q"), id, task.status, task.expires, expires)
+			r.Fatalf("%s of %s, which is %s and expires at %d: %v", k.Expiry("q"), id, task.status, task.expires, expires)
 		}
 	}
 	same("started", sorted(started.Val()), sorted(running))
@@ -102,7 +105,7 @@ func (m *model) check(r *rapid.T) {
 func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 	node := ""
 	if task.node != nil {
-		node = task.node.id
+		node = task.node.ID()
 	}
 	want := []string{
 		string(task.status), fmt.Sprint(task.run), node, fmt.Sprint(task.attempts), fmt.Sprint(task.crashes), fmt.Sprint(task.rejects),
@@ -110,14 +113,14 @@ func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 	}
 	got := make([]string, len(hash))
 	for i, value := range hash {
-		got[i] = asString(value)
-		if i == 3 && got[i] == "" && task.status == Complete && task.run > 0 {
+		got[i] = store.AsString(value)
+		if i == 3 && got[i] == "" && task.status == queue.Complete && task.run > 0 {
 			got[i] = "1"
 		} else if i >= 3 && i <= 5 && got[i] == "" {
 			got[i] = "0"
 		}
 	}
-	if task.status == Failed && got[6] == got[1] && strings.HasPrefix(want[6], got[2]+" "+got[1]+"@") { // short for the run that the hash names
+	if task.status == queue.Failed && got[6] == got[1] && strings.HasPrefix(want[6], got[2]+" "+got[1]+"@") { // short for the run that the hash names
 		got[6] = want[6]
 	}
 	if got[1] == "00" { // 0, of a task with no further fields
@@ -130,8 +133,8 @@ func (m *model) checkHash(r *rapid.T, id string, task *modelTask, hash []any) {
 }
 
 func (m *model) pendingKey(priority int) string {
-	if priority == DefaultPriority {
-		return m.w.store.keys.pending("q")
+	if priority == queue.DefaultPriority {
+		return m.w.Store().Keys.Pending("q")
 	}
-	return m.w.store.keys.level(fmt.Sprintf("%03d", priority), "q")
+	return m.w.Store().Keys.Level(fmt.Sprintf("%03d", priority), "q")
 }

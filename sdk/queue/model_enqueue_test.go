@@ -1,9 +1,12 @@
-package queue
+package queue_test
 
 import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"pgregory.net/rapid"
 )
@@ -17,7 +20,7 @@ type newborn struct {
 // bearAll enqueues tasks together. Those without options of their own come into the list last.
 func (m *model) bearAll(born []newborn) {
 	for _, n := range born {
-		if n.task.priority != DefaultPriority || n.task.phase != "" {
+		if n.task.priority != queue.DefaultPriority || n.task.phase != "" {
 			m.bear(n, m.now)
 		} else {
 			m.tasks[n.id] = n.task
@@ -41,10 +44,10 @@ func (m *model) bear(n newborn, due int) {
 	}
 	n.task.bornAt(due)
 	if due > m.now {
-		n.task.status, m.scheduled[n.id] = Scheduled, due
+		n.task.status, m.scheduled[n.id] = queue.Scheduled, due
 		return
 	}
-	n.task.status, m.pending[n.task.priority] = Pending, append(m.pending[n.task.priority], n.id)
+	n.task.status, m.pending[n.task.priority] = queue.Pending, append(m.pending[n.task.priority], n.id)
 }
 
 func (t *modelTask) bornAt(moment int) {
@@ -54,19 +57,19 @@ func (t *modelTask) bornAt(moment int) {
 }
 
 // children draws what a task has enqueued, whatever becomes of it.
-func (m *model) children(r *rapid.T, s *Settlement) (born []newborn) {
+func (m *model) children(r *rapid.T, s *listen.Settlement) (born []newborn) {
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "children") {
 		task, options := m.newTask(r)
-		s.Children = append(s.Children, Child{"q", Spec{Options: options}})
+		s.Children = append(s.Children, listen.Child{"q", queue.Spec{Options: options}})
 		born = append(born, newborn{options.ID, task})
 	}
 	return born
 }
 
 // newTask draws a task and says what its producer asks for.
-func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
-	task := &modelTask{priority: rapid.SampledFrom(append(priorities, DefaultPriority, DefaultPriority)).Draw(r, "priority")}
-	options := Options{Priority: &task.priority}
+func (m *model) newTask(r *rapid.T) (*modelTask, queue.Options) {
+	task := &modelTask{priority: rapid.SampledFrom(append(priorities, queue.DefaultPriority, queue.DefaultPriority)).Draw(r, "priority")}
+	options := queue.Options{Priority: &task.priority}
 	if rapid.IntRange(0, 3).Draw(r, "expires") == 0 {
 		task.maxAge = rapid.IntRange(1, 20).Draw(r, "max age")
 		options.Retry.MaxAge = time.Duration(task.maxAge) * time.Second
@@ -76,7 +79,7 @@ func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 		if options.Open = rapid.IntRange(0, 3).Draw(r, "open") == 0; options.Open {
 			task.phase = "open"
 		}
-		task.when = rapid.SampledFrom(whens).Draw(r, "when")
+		task.when = rapid.SampledFrom(queue.Whens).Draw(r, "when")
 		for range rapid.IntRange(1, 3).Draw(r, "dependencies") {
 			if id := rapid.SampledFrom(may).Draw(r, "dependency"); !slices.Contains(task.deps, id) {
 				task.deps = append(task.deps, id)
@@ -91,26 +94,26 @@ func (m *model) newTask(r *rapid.T) (*modelTask, Options) {
 
 // enqueue makes up to three tasks, of which some may exist already.
 func (m *model) enqueue(r *rapid.T) {
-	var specs []Spec
+	var specs []queue.Spec
 	var existed []bool
 	var born []newborn
 	for range rapid.IntRange(1, 3).Draw(r, "tasks") {
 		if len(m.tasks) > 0 && rapid.IntRange(0, 4).Draw(r, "again") == 0 {
 			id, _ := m.some(r, func(*modelTask) bool { return true })
-			if reservedID.MatchString(id) { // see TestReserved
+			if queue.ReservedID.MatchString(id) { // see TestReserved
 				continue
 			}
-			specs, existed = append(specs, Spec{Options: Options{ID: id}}), append(existed, true)
+			specs, existed = append(specs, queue.Spec{Options: queue.Options{ID: id}}), append(existed, true)
 			continue
 		}
 		task, options := m.newTask(r)
-		m.deleted = slices.DeleteFunc(m.deleted, reservedID.MatchString)
+		m.deleted = slices.DeleteFunc(m.deleted, queue.ReservedID.MatchString)
 		if len(m.deleted) > 0 && rapid.Bool().Draw(r, "the ID of a deleted task") {
 			options.ID, m.deleted = m.deleted[0], m.deleted[1:]
 			m.advance(r, 1)
 		}
 		born = append(born, newborn{options.ID, task})
-		specs, existed = append(specs, Spec{Options: options}), append(existed, false)
+		specs, existed = append(specs, queue.Spec{Options: options}), append(existed, false)
 	}
 	m.bearAll(born) // all of them now, though time may have passed meanwhile
 	receipts, err := m.queue(r).EnqueueMany(m.w.ctx, specs)
@@ -140,11 +143,11 @@ func (m *model) tick(r *rapid.T) {
 		m.advance(r, 1)
 	}
 	client, other := rapid.SampledFrom(m.clients).Draw(r, "client"), rapid.SampledFrom(m.clients).Draw(r, "other")
-	definition := Schedule{ID: "s", Queue: "q", Cron: "* * * * * *", Overlap: OverlapSkip, Parameters: []byte(rapid.SampledFrom([]string{"a", "b"}).Draw(r, "parameters"))}
+	definition := queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * * *", Overlap: queue.OverlapSkip, Parameters: []byte(rapid.SampledFrom([]string{"a", "b"}).Draw(r, "parameters"))}
 	if _, err := client.PutSchedule(m.w.ctx, definition, rapid.Bool().Draw(r, "only if it is missing")); err != nil {
 		r.Fatal(err)
 	}
-	read := func(c *Client) *Schedule {
+	read := func(c *queue.Client) *queue.Schedule {
 		s, err := c.Schedule(m.w.ctx, "s")
 		if err != nil {
 			r.Fatal(err)
@@ -153,19 +156,19 @@ func (m *model) tick(r *rapid.T) {
 	}
 	late := read(other)
 	fire := time.Unix(int64(1700000000+m.now), 0)
-	end, err := client.Fleet().Tick(m.w.ctx, read(client), fire, PassedTicks{}, fire.Add(time.Second))
-	want := TickFired
+	end, err := listen.NewFleet(client).Tick(m.w.ctx, read(client), fire, listen.PassedTicks{}, fire.Add(time.Second))
+	want := listen.TickFired
 	if last := m.tasks[m.tickID]; last != nil && !last.status.Finished() {
-		want = TickSkipped
+		want = listen.TickSkipped
 	} else {
-		m.tickID = TickID("s", fire)
-		m.bear(newborn{m.tickID, &modelTask{priority: DefaultPriority}}, m.now)
+		m.tickID = listen.TickID("s", fire)
+		m.bear(newborn{m.tickID, &modelTask{priority: queue.DefaultPriority}}, m.now)
 	}
 	m.ticked = m.now
 	if err != nil || end != want {
 		r.Fatalf("tick: %s, %v, want %s", end, err, want)
 	}
-	if end, err := other.Fleet().Tick(m.w.ctx, late, fire, PassedTicks{}, fire.Add(time.Second)); err != nil || end != TickChanged {
+	if end, err := listen.NewFleet(other).Tick(m.w.ctx, late, fire, listen.PassedTicks{}, fire.Add(time.Second)); err != nil || end != listen.TickChanged {
 		r.Fatalf("the same tick of another host: %s, %v", end, err)
 	}
 }

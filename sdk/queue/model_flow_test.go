@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"cmp"
@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"pgregory.net/rapid"
 )
@@ -22,7 +25,7 @@ func (m *model) note(id string, code int) {
 // blocked lists the tasks that wait for others.
 func (m *model) blocked() (ids []string) {
 	for id, task := range m.tasks {
-		if (task.phase == "blocked" || task.phase == "open") && task.status == Scheduled {
+		if (task.phase == "blocked" || task.phase == "open") && task.status == queue.Scheduled {
 			ids = append(ids, id)
 		}
 	}
@@ -43,7 +46,7 @@ func (m *model) awaitable() (ids []string) {
 
 // block makes a new task wait for its dependencies, of which those count that have ended.
 func (m *model) block(id string, task *modelTask) {
-	task.status = Scheduled
+	task.status = queue.Scheduled
 	m.depend(id, task, task.deps)
 	m.resolve(id, task)
 }
@@ -70,13 +73,13 @@ func (m *model) await(r *rapid.T) {
 	fresh := slices.DeleteFunc(slices.Clone(named), func(dep string) bool { return slices.Contains(task.deps, dep) })
 	err := m.queue(r).Await(m.w.ctx, id, named...)
 	switch {
-	case task.status != Scheduled && len(fresh) > 0:
-		if !errors.Is(err, ErrStatus) {
+	case task.status != queue.Scheduled && len(fresh) > 0:
+		if !errors.Is(err, queue.ErrStatus) {
 			r.Fatalf("what is %s awaits %v: %v", task.status, fresh, err)
 		}
 	case err != nil:
 		r.Fatal(err)
-	case task.status == Scheduled:
+	case task.status == queue.Scheduled:
 		task.deps = append(task.deps, fresh...)
 		m.depend(id, task, fresh)
 	}
@@ -88,7 +91,7 @@ func (m *model) close(r *rapid.T) {
 	if err := m.queue(r).Close(m.w.ctx, id); err != nil {
 		r.Fatal(err)
 	}
-	if task.status == Scheduled {
+	if task.status == queue.Scheduled {
 		task.phase = "blocked"
 		m.resolve(id, task)
 	}
@@ -111,11 +114,11 @@ func (t *modelTask) decide() string {
 	failures := t.failures()
 	all, some := len(t.ends) == len(t.deps), len(t.ends) > failures
 	switch {
-	case t.when == WhenComplete && failures > 0, t.when == WhenAny && all && !some:
+	case t.when == queue.WhenComplete && failures > 0, t.when == queue.WhenAny && all && !some:
 		return "fail"
-	case t.when == WhenFailed && all && failures == 0:
+	case t.when == queue.WhenFailed && all && failures == 0:
 		return "skip"
-	case t.when == WhenFailed && failures > 0, t.when == WhenAny && some, (t.when == WhenComplete || t.when == WhenEnded) && all:
+	case t.when == queue.WhenFailed && failures > 0, t.when == queue.WhenAny && some, (t.when == queue.WhenComplete || t.when == queue.WhenEnded) && all:
 		return "run"
 	}
 	return "wait"
@@ -124,15 +127,15 @@ func (t *modelTask) decide() string {
 func (m *model) resolve(id string, task *modelTask) {
 	switch task.decide() {
 	case "fail":
-		m.fail(id, ReasonDependency)
+		m.fail(id, queue.ReasonDependency)
 	case "skip":
-		task.status, m.complete = Complete, append(m.complete, id)
+		task.status, m.complete = queue.Complete, append(m.complete, id)
 		m.totals["complete"]++
 		m.note(id, 2)
 	case "run":
 		if len(task.deps) == 1 && task.ends[task.deps[0]] == "complete" {
-			if other := m.tasks[task.deps[0]]; other == nil || other.status != Complete { // its result was to be the parameters
-				m.fail(id, ReasonDependency)
+			if other := m.tasks[task.deps[0]]; other == nil || other.status != queue.Complete { // its result was to be the parameters
+				m.fail(id, queue.ReasonDependency)
 				return
 			}
 		}
@@ -175,11 +178,11 @@ func (m *model) tell(id, dep, end string) {
 	}
 	switch {
 	case task.phase == "released":
-	case task.status == Scheduled:
+	case task.status == queue.Scheduled:
 		m.resolve(id, task)
-	case task.status == Failed && task.reason == ReasonDependency && task.decide() != "fail":
+	case task.status == queue.Failed && task.reason == queue.ReasonDependency && task.decide() != "fail":
 		m.failed = slices.DeleteFunc(m.failed, func(other string) bool { return other == id })
-		task.status, task.expires = Scheduled, 0
+		task.status, task.expires = queue.Scheduled, 0
 		m.note(id, 3)
 		m.resolve(id, task)
 	}
@@ -223,8 +226,8 @@ func (m *model) advanceAll(r *rapid.T) {
 // recheck finds nothing that nobody was told.
 func (m *model) recheck(r *rapid.T) {
 	m.advanceAll(r)
-	m.advance(r, int(RecheckAge.Seconds())+1)
-	if _, err := m.w.Fleet().Recheck(m.w.ctx, m.queue(r).name); err != nil {
+	m.advance(r, int(listen.RecheckAge.Seconds())+1)
+	if _, err := listen.NewFleet(m.w.Client).Recheck(m.w.ctx, m.queue(r).Name()); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -1,9 +1,12 @@
-package queue
+package queue_test
 
 import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
@@ -12,7 +15,7 @@ import (
 func (m *model) reserve(r *rapid.T) {
 	node, count := m.someNode(r), rapid.IntRange(1, 4).Draw(r, "count")
 	start := rapid.Bool().Draw(r, "start")
-	batch := node.Reserve(m.w.ctx, []ReserveRequest{{Queue: "q", Count: count, Start: start}})[0]
+	batch := node.Reserve(m.w.ctx, []listen.ReserveRequest{{Queue: "q", Count: count, Start: start}})[0]
 	if batch.Err != nil || batch.Dropped != 0 {
 		r.Fatalf("reserved %+v", batch)
 	}
@@ -25,16 +28,16 @@ func (m *model) reserve(r *rapid.T) {
 			m.unqueue(id, task)
 			switch {
 			case task.expires > 0 && task.expires < m.now:
-				m.fail(id, ReasonExpired)
+				m.fail(id, queue.ReasonExpired)
 				passed++
 			case slices.Contains(task.rejected, node.Node) && m.othersMay(task):
 				m.back(id, 1, false)
 				passed++
 			default:
 				task.run++
-				task.node, task.status = node.Node, Reserved
+				task.node, task.status = node.Node, queue.Reserved
 				if start {
-					task.status = Started
+					task.status = queue.Started
 				}
 				taken = append(taken, id)
 			}
@@ -61,29 +64,29 @@ func (m *model) adopt(r *rapid.T) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	batch := node.Adopt(m.w.ctx, ReserveRequest{Queue: "q"}, ids)
+	batch := node.Adopt(m.w.ctx, listen.ReserveRequest{Queue: "q"}, ids)
 	if batch.Err != nil || len(batch.Tasks) != len(node.reserved) || batch.Dropped != 0 {
 		r.Fatalf("adopted %+v, want %v", batch, node.reserved)
 	}
 }
 
 func (m *model) start(r *rapid.T) {
-	_, task := m.some(r, func(task *modelTask) bool { return task.status == Reserved })
+	_, task := m.some(r, func(task *modelTask) bool { return task.status == queue.Reserved })
 	var err error
 	if task.hold, err = task.node.Start(m.w.ctx, "q", task.hold); err != nil {
 		r.Fatal(err)
 	}
-	task.status = Started
+	task.status = queue.Started
 }
 
 // settle ends the run of what is held: for good, or to be tried again.
 func (m *model) settle(r *rapid.T) {
 	id, task := m.some(r, (*modelTask).held)
-	settlement := Settlement{Claim: task.hold}
-	action := rapid.SampledFrom([]Requeue{"complete", "fail", RequeueRetry, RequeueReschedule, RequeueReject}).Draw(r, "action")
+	settlement := listen.Settlement{Claim: task.hold}
+	action := rapid.SampledFrom([]listen.Requeue{"complete", "fail", listen.RequeueRetry, listen.RequeueReschedule, listen.RequeueReject}).Draw(r, "action")
 	delay := rapid.IntRange(0, 3).Draw(r, "delay")
 	if action != "complete" {
-		settlement.Failure = &Failure{Reason: ReasonTrap}
+		settlement.Failure = &queue.Failure{Reason: queue.ReasonTrap}
 	}
 	if action != "complete" && action != "fail" {
 		settlement.Requeue, settlement.Delay = action, time.Duration(delay)*time.Second
@@ -92,10 +95,10 @@ func (m *model) settle(r *rapid.T) {
 	m.publications(r, &settlement)
 	node := task.node
 	for repeat := range 2 { // it finds its own mark
-		errs, err := node.Settle(m.w.ctx, "q", []Settlement{settlement})
+		errs, err := node.Settle(m.w.ctx, "q", []listen.Settlement{settlement})
 		err = errors.Join(append(errs, err)...)
 		cancelled := task.cancel && settlement.Requeue != "" && repeat == 0
-		if cancelled != errors.Is(err, ErrCancelled) || err != nil && !cancelled {
+		if cancelled != errors.Is(err, queue.ErrCancelled) || err != nil && !cancelled {
 			r.Fatal(err)
 		}
 	}
@@ -103,7 +106,7 @@ func (m *model) settle(r *rapid.T) {
 	switch action {
 	case "complete":
 		task.attempts++
-		task.status = Complete
+		task.status = queue.Complete
 		m.totals["complete"]++
 		m.note(id, 2)
 		m.bearAll(children)
@@ -113,19 +116,19 @@ func (m *model) settle(r *rapid.T) {
 		m.complete = append(m.complete, id)
 	case "fail":
 		task.attempts++
-		m.fail(id, ReasonTrap)
-	case RequeueRetry:
+		m.fail(id, queue.ReasonTrap)
+	case listen.RequeueRetry:
 		task.attempts++
 		m.back(id, delay, false)
-	case RequeueReject:
+	case listen.RequeueReject:
 		task.rejects++
 		task.rejected = append(task.rejected, node)
 		m.back(id, delay, false)
 	default:
 		m.back(id, delay, false)
 	}
-	mark := settler(node.id, task.hold)
-	if task.status != Complete { // whose own fields say which run it was
+	mark := settler(node.ID(), task.hold)
+	if task.status != queue.Complete { // whose own fields say which run it was
 		task.mark = mark
 	}
 	m.ghosts = append(m.ghosts, ghost{node, settlement, mark})
@@ -137,10 +140,10 @@ func (m *model) repeat(r *rapid.T) {
 		r.Skip("nothing was settled")
 	}
 	old := rapid.SampledFrom(m.ghosts).Draw(r, "settlement")
-	errs, err := old.node.Settle(m.w.ctx, "q", []Settlement{old.settlement})
-	want := ErrLost
+	errs, err := old.node.Settle(m.w.ctx, "q", []listen.Settlement{old.settlement})
+	want := queue.ErrLost
 	if task := m.tasks[old.settlement.ID]; task == nil {
-		want = ErrNoTask
+		want = queue.ErrNoTask
 	} else if task.settledBy(old.mark) {
 		want = nil
 	}
@@ -161,23 +164,23 @@ func (m *model) stale(r *rapid.T) {
 	if task.held() && node == task.node && run == task.run {
 		r.Skip("that is the holder")
 	}
-	hold := Claim{ID: id, Run: run, Born: task.hold.Born}
-	settled, err := node.Settle(m.w.ctx, "q", []Settlement{{Claim: hold, Result: []byte("stolen")}})
-	done := task.settledBy(settler(node.id, hold))
-	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], ErrLost) {
+	hold := listen.Claim{ID: id, Run: run, Born: task.hold.Born}
+	settled, err := node.Settle(m.w.ctx, "q", []listen.Settlement{{Claim: hold, Result: []byte("stolen")}})
+	done := task.settledBy(settler(node.ID(), hold))
+	if err != nil || done && settled[0] != nil || !done && !errors.Is(settled[0], queue.ErrLost) {
 		r.Fatal(settled, err)
 	}
-	released, err := node.Release(m.w.ctx, "q", []Claim{hold})
-	if err != nil || !errors.Is(released[0], ErrLost) {
+	released, err := node.Release(m.w.ctx, "q", []listen.Claim{hold})
+	if err != nil || !errors.Is(released[0], queue.ErrLost) {
 		r.Fatal(released, err)
 	}
-	if _, err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, ErrLost) {
+	if _, err := node.Start(m.w.ctx, "q", hold); !errors.Is(err, queue.ErrLost) {
 		r.Fatal(err)
 	}
-	if errs := node.Progress(m.w.ctx, []ProgressReport{{Claim: hold, Queue: "q"}}); !errors.Is(errs[0], ErrLost) {
+	if errs := node.Progress(m.w.ctx, []listen.ProgressReport{{Claim: hold, Queue: "q"}}); !errors.Is(errs[0], queue.ErrLost) {
 		r.Fatal(errs)
 	}
-	if err := node.Checkpoint(m.w.ctx, "q", hold, []byte("stolen")); !errors.Is(err, ErrLost) {
+	if err := node.Checkpoint(m.w.ctx, "q", hold, []byte("stolen")); !errors.Is(err, queue.ErrLost) {
 		r.Fatal(err)
 	}
 }
@@ -188,7 +191,7 @@ func (m *model) release(r *rapid.T) {
 	if len(node.reserved) == 0 {
 		r.Skip("it holds nothing")
 	}
-	var holds []Claim
+	var holds []listen.Claim
 	var cancelled []bool
 	for range rapid.IntRange(1, len(node.reserved)).Draw(r, "count") {
 		id := node.reserved[len(node.reserved)-1]
@@ -202,7 +205,7 @@ func (m *model) release(r *rapid.T) {
 		r.Fatal(err)
 	}
 	for i, err := range errs {
-		if cancelled[i] != errors.Is(err, ErrCancelled) || err != nil && !cancelled[i] {
+		if cancelled[i] != errors.Is(err, queue.ErrCancelled) || err != nil && !cancelled[i] {
 			r.Fatal(err)
 		}
 	}
@@ -211,14 +214,14 @@ func (m *model) release(r *rapid.T) {
 // kill ends a node's lease. What it holds it may still settle until somebody comes for it.
 func (m *model) kill(r *rapid.T) {
 	node := m.someNode(r)
-	if _, err := rapid.SampledFrom(m.clients).Draw(r, "client").Fleet().Reclaim(m.w.ctx, node.id, 0); !node.dead && !errors.Is(err, ErrStatus) {
+	if _, err := listen.NewFleet(rapid.SampledFrom(m.clients).Draw(r, "client")).Reclaim(m.w.ctx, node.ID(), 0); !node.dead && !errors.Is(err, queue.ErrStatus) {
 		r.Fatalf("reclaimed from a node that lives: %v", err)
 	} else if node.dead {
 		m.reclaimed(r, node)
 		return
 	}
 	node.dead = true
-	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.store.keys.nodes(), redis.Z{Score: 1, Member: node.id}).Err(); err != nil {
+	if err := m.w.rdb.ZAddXX(m.w.ctx, m.w.Store().Keys.Nodes(), redis.Z{Score: 1, Member: node.ID()}).Err(); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -230,11 +233,11 @@ func (m *model) reclaim(r *rapid.T) {
 		r.Skip("it lives")
 	}
 	client := rapid.SampledFrom(m.clients).Draw(r, "client")
-	dead, _, _, err := client.Fleet().Leases(m.w.ctx)
-	if err != nil || !slices.Contains(dead, node.id) {
+	dead, _, _, err := listen.NewFleet(client).Leases(m.w.ctx)
+	if err != nil || !slices.Contains(dead, node.ID()) {
 		r.Fatalf("dead are %v, %v", dead, err)
 	}
-	got, err := client.Fleet().Reclaim(m.w.ctx, node.id, 0)
+	got, err := listen.NewFleet(client).Reclaim(m.w.ctx, node.ID(), 0)
 	if err != nil || got.Sum() != len(node.reserved) || got.Dropped != 0 {
 		r.Fatalf("%+v, %v, want %v", got, err, node.reserved)
 	}
@@ -246,14 +249,14 @@ func (m *model) reclaimed(r *rapid.T, node *modelNode) {
 		id := node.reserved[len(node.reserved)-1]
 		task := m.tasks[id]
 		m.unhold(id, task)
-		if task.status != Started {
+		if task.status != queue.Started {
 			m.back(id, 0, true)
 			continue
 		}
 		task.crashes++
 		switch {
-		case task.crashes >= DefaultMaxCrashes && !task.cancel:
-			m.fail(id, ReasonCrashed)
+		case task.crashes >= listen.DefaultMaxCrashes && !task.cancel:
+			m.fail(id, queue.ReasonCrashed)
 		case task.crashes == 1:
 			m.back(id, 0, true)
 		default:
@@ -261,10 +264,10 @@ func (m *model) reclaimed(r *rapid.T, node *modelNode) {
 		}
 	}
 	m.graves = append(m.graves, node.Node)
-	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, ErrLeaseLost) {
+	if _, err := node.Renew(m.w.ctx, nil); !errors.Is(err, queue.ErrLeaseLost) {
 		r.Fatal(err)
 	}
-	if batch := node.Reserve(m.w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, ErrLeaseLost) {
+	if batch := node.Reserve(m.w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1}})[0]; !errors.Is(batch.Err, queue.ErrLeaseLost) {
 		r.Fatalf("%+v", batch)
 	}
 	m.join(r, slices.Index(m.nodes, node))

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"cmp"
@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"pgregory.net/rapid"
 
@@ -19,11 +23,11 @@ import (
 // says so, and nothing is lost or doubled.
 type model struct {
 	w       *world
-	clients []*Client // of nodes and people alike, each with its own view
+	clients []*queue.Client // of nodes and people alike, each with its own view
 	nodes   []*modelNode
-	graves  []*Node // nodes whose tasks were taken from them; they may still try something
-	ghosts  []ghost // settlements whose answers were lost, perhaps; they may be repeated at any time
-	now     int     // seconds after the epoch of the model
+	graves  []*listen.Node // nodes whose tasks were taken from them; they may still try something
+	ghosts  []ghost        // settlements whose answers were lost, perhaps; they may be repeated at any time
+	now     int            // seconds after the epoch of the model
 
 	tasks     map[string]*modelTask
 	waiting   map[string][]string // by task, those that were to wait for it, in order
@@ -41,51 +45,51 @@ type model struct {
 }
 
 type modelNode struct {
-	*Node
+	*listen.Node
 	reserved []string // oldest first
 	dead     bool     // its lease is over
 }
 
 // ghost is a settlement that was done.
 type ghost struct {
-	node       *Node
-	settlement Settlement
+	node       *listen.Node
+	settlement listen.Settlement
 	mark       string
 }
 
 type modelTask struct {
-	status          Status
+	status          queue.Status
 	run             int64
-	hold            Claim // that of the run
-	node            *Node // who holds it, or held it when it finished
+	hold            listen.Claim // that of the run
+	node            *listen.Node // who holds it, or held it when it finished
 	attempts        int
 	crashes         int
 	rejects         int
 	priority        int
 	maxAge, expires int // 0: none
 	mark            string
-	rejected        []*Node
+	rejected        []*listen.Node
 	cancel          bool
-	reason          Reason
+	reason          queue.Reason
 	eta             int
 
-	when    When
+	when    queue.When
 	phase   string            // open, blocked or released; "" without dependencies
 	deps    []string          // in the order in which they were named
 	ends    map[string]string // how those ended that have
 	awaited bool
 }
 
-func (t *modelTask) held() bool { return t.status == Reserved || t.status == Started }
+func (t *modelTask) held() bool { return t.status == queue.Reserved || t.status == queue.Started }
 
 // settledBy tells whether the run with this mark settled the task, and it did not run since.
 func (t *modelTask) settledBy(mark string) bool {
-	return mark == t.mark || t.status == Complete && t.node != nil && mark == settler(t.node.id, t.hold)
+	return mark == t.mark || t.status == queue.Complete && t.node != nil && mark == settler(t.node.ID(), t.hold)
 }
 
 // settler is the mark of a run as scripts write it.
-func settler(listener string, claim Claim) string {
-	run, times, _ := strings.Cut(claim.proof(), "@")
+func settler(listener string, claim listen.Claim) string {
+	run, times, _ := strings.Cut(claim.Proof(), "@")
 	created, started, ok := strings.Cut(times, "@")
 	if !ok {
 		started = created
@@ -93,7 +97,7 @@ func settler(listener string, claim Claim) string {
 	return listener + " " + run + "@" + started
 }
 
-func (t *modelTask) waiting() bool { return t.status == Pending || t.status == Scheduled }
+func (t *modelTask) waiting() bool { return t.status == queue.Pending || t.status == queue.Scheduled }
 
 // priorities are those that the model's tasks have.
 var priorities = []int{100, 80, 50, 0}
@@ -106,7 +110,7 @@ func newModel(t *testing.T, shared *world) *model {
 	m.topics = newModelTopics()
 	tenant := queuetest.Tenant()
 	for range 3 {
-		m.clients = append(m.clients, must[*Client](t)(NewFromRedis(shared.rdb, Config{Tenant: tenant})))
+		m.clients = append(m.clients, must[*queue.Client](t)(queue.NewFromRedis(shared.rdb, queue.Config{Tenant: tenant})))
 	}
 	m.w = &world{Client: m.clients[0], rdb: shared.rdb, ctx: t.Context()}
 	m.clock()
@@ -118,7 +122,7 @@ func newModel(t *testing.T, shared *world) *model {
 
 // join brings a new node to the queue, with the client that has its place.
 func (m *model) join(t rapid.TB, i int) {
-	node := m.clients[i].Node()
+	node := listen.New(m.clients[i])
 	if err := errors.Join(node.Join(m.w.ctx), node.Register(m.w.ctx, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +134,7 @@ func (m *model) join(t rapid.TB, i int) {
 
 func (m *model) clock() {
 	for _, client := range m.clients {
-		client.store.clock = fmt.Sprintf("%d.000000", 1700000000+m.now)
+		client.Store().Clock = fmt.Sprintf("%d.000000", 1700000000+m.now)
 	}
 }
 
@@ -186,7 +190,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 }
 
 // queue is the queue as one of the clients sees it.
-func (m *model) queue(r *rapid.T) *Queue {
+func (m *model) queue(r *rapid.T) *queue.Queue {
 	return rapid.SampledFrom(m.clients).Draw(r, "client").Queue("q")
 }
 
@@ -213,11 +217,11 @@ func (m *model) nodeOf(task *modelTask) *modelNode {
 }
 
 // fail makes a task fail that nobody holds.
-func (m *model) fail(id string, reason Reason) {
+func (m *model) fail(id string, reason queue.Reason) {
 	task := m.tasks[id]
 	delete(m.scheduled, id)
 	m.unqueue(id, task)
-	task.status, task.reason, m.failed = Failed, reason, append(m.failed, id)
+	task.status, task.reason, m.failed = queue.Failed, reason, append(m.failed, id)
 	m.note(id, 1)
 	m.totals["failed"]++
 	m.totals["failed:"+string(reason)]++
@@ -233,14 +237,14 @@ func (m *model) back(id string, delay int, front bool) {
 	task := m.tasks[id]
 	switch {
 	case task.cancel:
-		m.fail(id, ReasonCancelled)
+		m.fail(id, queue.ReasonCancelled)
 		return
 	case delay > 0:
-		task.status, m.scheduled[id] = Scheduled, m.now+delay
+		task.status, m.scheduled[id] = queue.Scheduled, m.now+delay
 	case front:
-		task.status, m.pending[task.priority] = Pending, append([]string{id}, m.pending[task.priority]...)
+		task.status, m.pending[task.priority] = queue.Pending, append([]string{id}, m.pending[task.priority]...)
 	default:
-		task.status, m.pending[task.priority] = Pending, append(m.pending[task.priority], id)
+		task.status, m.pending[task.priority] = queue.Pending, append(m.pending[task.priority], id)
 	}
 	task.node = nil
 }
@@ -304,7 +308,7 @@ func (m *model) expire(r *rapid.T) {
 		return cmp.Or(m.tasks[a].expires-m.tasks[b].expires, strings.Compare(a, b))
 	})
 	for _, id := range over {
-		m.fail(id, ReasonExpired)
+		m.fail(id, queue.ReasonExpired)
 	}
 	n, err := expire(m.w.ctx, m.queue(r), 0, "")
 	if err != nil || n != len(over) {
@@ -325,13 +329,13 @@ func (m *model) cancel(r *rapid.T) {
 		if !done || err != nil {
 			r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
 		}
-		m.fail(id, ReasonCancelled)
+		m.fail(id, queue.ReasonCancelled)
 	case task.held():
 		if done || err != nil {
 			r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
 		}
 		task.cancel = true
-	case !errors.Is(err, ErrStatus):
+	case !errors.Is(err, queue.ErrStatus):
 		r.Fatalf("cancelled %s: %v, %v", task.status, done, err)
 	}
 }
@@ -347,11 +351,11 @@ func (m *model) recount(r *rapid.T) {
 func (m *model) retry(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
 	err := m.queue(r).Retry(m.w.ctx, id)
-	if task.status == Failed && task.phase == "blocked" && task.decide() == "fail" {
+	if task.status == queue.Failed && task.phase == "blocked" && task.decide() == "fail" {
 		m.lookAgain(id, task)
 	}
-	if task.status != Failed || task.phase == "blocked" && task.decide() == "fail" {
-		if !errors.Is(err, ErrStatus) {
+	if task.status != queue.Failed || task.phase == "blocked" && task.decide() == "fail" {
+		if !errors.Is(err, queue.ErrStatus) {
 			r.Fatalf("retried %s: %v", task.status, err)
 		}
 		return
@@ -363,7 +367,7 @@ func (m *model) retry(r *rapid.T) {
 	task.attempts, task.crashes, task.rejects, task.rejected, task.cancel, task.mark = 0, 0, 0, nil, false, ""
 	m.note(id, 3)
 	if task.phase == "blocked" || task.phase == "open" {
-		task.status, task.expires, task.eta = Scheduled, 0, 0
+		task.status, task.expires, task.eta = queue.Scheduled, 0, 0
 		m.resolve(id, task)
 		return
 	}
@@ -375,7 +379,7 @@ func (m *model) delete(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
 	err := m.queue(r).Delete(m.w.ctx, id)
 	if !task.status.Finished() {
-		if !errors.Is(err, ErrStatus) {
+		if !errors.Is(err, queue.ErrStatus) {
 			r.Fatalf("deleted %s: %v", task.status, err)
 		}
 		return
@@ -407,7 +411,7 @@ func (m *model) forget(id string) {
 // purge forgets what is finished, but for some.
 func (m *model) purge(r *rapid.T) {
 	keep := rapid.IntRange(1, 12).Draw(r, "keep")
-	n, err := m.queue(r).Purge(m.w.ctx, PurgeOptions{Keep: int64(keep)})
+	n, err := manage.QueueOf(m.queue(r)).Purge(m.w.ctx, manage.PurgeOptions{Keep: int64(keep)})
 	forgot := 0
 	for _, list := range []*[]string{&m.complete, &m.failed} {
 		over := func() []string { return slices.Clone((*list)[:max(0, len(*list)-keep)]) }

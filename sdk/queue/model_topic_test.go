@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"cmp"
@@ -7,6 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"pgregory.net/rapid"
 )
@@ -28,7 +33,7 @@ type modelHook struct {
 }
 
 type modelPublication struct {
-	*Publication
+	*queue.Publication
 	at          int
 	accepted    bool // and no more: its subscribers are not chosen
 	subscribers []string
@@ -44,11 +49,11 @@ func newModelTopics() modelTopics {
 const modelPublications = 6 // so that an ID comes again
 
 // modelSubscriptions are those that there may be. wants says the same in other words.
-var modelSubscriptions = map[string]Subscription{
+var modelSubscriptions = map[string]queue.Subscription{
 	"a": {Topic: "t", Queue: "q"},
-	"b": {Topic: "*", Queue: "q", Filter: Filter{Attributes: map[string]string{"kind": "x*"}}},
+	"b": {Topic: "*", Queue: "q", Filter: queue.Filter{Attributes: map[string]string{"kind": "x*"}}},
 	"c": {Topic: "u", Queue: "other"},
-	"d": {Topic: "t*", Queue: "other", Filter: Filter{Data: map[string]any{"/n": 1}}},
+	"d": {Topic: "t*", Queue: "other", Filter: queue.Filter{Data: map[string]any{"/n": 1}}},
 	"e": {Topic: "t"}, // a webhook
 }
 
@@ -67,8 +72,8 @@ func (p *modelPublication) wants(subscription string) bool {
 }
 
 // newPublication draws one whose ID may be kept.
-func (m *model) newPublication(r *rapid.T) *Publication {
-	p := &Publication{
+func (m *model) newPublication(r *rapid.T) *queue.Publication {
+	p := &queue.Publication{
 		ID:      fmt.Sprint("p", rapid.IntRange(1, modelPublications).Draw(r, "publication")),
 		Topic:   rapid.SampledFrom([]string{"t", "u"}).Draw(r, "topic"),
 		Payload: []byte(rapid.SampledFrom([]string{"", `{"n": 1}`, `{"n": 1.0}`, `{"n": 2}`, "text"}).Draw(r, "payload")),
@@ -110,7 +115,7 @@ func (m *model) subscribe(r *rapid.T) {
 		err = client.Unsubscribe(m.w.ctx, id)
 		delete(m.topics.active, id)
 	default:
-		_, err = client.ChangeSubscription(m.w.ctx, id, func(s *Subscription) error { s.Active = !active; return nil })
+		_, err = client.ChangeSubscription(m.w.ctx, id, func(s *queue.Subscription) error { s.Active = !active; return nil })
 		m.topics.active[id] = !active
 	}
 	if err != nil {
@@ -125,14 +130,14 @@ func (m *model) reuse(r *rapid.T) {
 	_, exists := m.topics.active["e"]
 	var err error
 	if exists && rapid.Bool().Draw(r, "change") {
-		_, err = client.ChangeSubscription(m.w.ctx, "e", func(s *Subscription) error { s.Active, s.Webhook.URL = true, url; return nil })
+		_, err = client.ChangeSubscription(m.w.ctx, "e", func(s *queue.Subscription) error { s.Active, s.Webhook.URL = true, url; return nil })
 	} else {
 		if exists {
 			err = client.Unsubscribe(m.w.ctx, "e")
 		}
 		m.advance(r, 1)
 		s := modelSubscriptions["e"]
-		s.ID, s.Webhook, m.topics.hook.made = "e", &Webhook{URL: url}, m.now
+		s.ID, s.Webhook, m.topics.hook.made = "e", &queue.Webhook{URL: url}, m.now
 		_, failed := client.Subscribe(m.w.ctx, s)
 		err = cmp.Or(err, failed)
 	}
@@ -156,8 +161,8 @@ func (m *model) publish(r *rapid.T) {
 	if !elsewhere {
 		m.choose(p)
 	}
-	got, err := rapid.SampledFrom(m.clients).Draw(r, "client").Publish(m.w.ctx, is.Topic, is.Payload, PublishOptions{ID: is.ID, Attributes: is.Attributes})
-	if elsewhere != errors.Is(err, ErrExists) || !elsewhere && (err != nil || got.Existed != existed || got.Taken != taken || got.Subscribers != len(p.subscribers)) {
+	got, err := rapid.SampledFrom(m.clients).Draw(r, "client").Publish(m.w.ctx, is.Topic, is.Payload, queue.PublishOptions{ID: is.ID, Attributes: is.Attributes})
+	if elsewhere != errors.Is(err, queue.ErrExists) || !elsewhere && (err != nil || got.Existed != existed || got.Taken != taken || got.Subscribers != len(p.subscribers)) {
 		r.Fatalf("%+v, %v, want %+v, existed %v, taken %v", got, err, p, existed, taken)
 	}
 }
@@ -177,14 +182,14 @@ func (m *model) republish(r *rapid.T) {
 }
 
 // publications draws what a task publishes with its completion, whatever becomes of it.
-func (m *model) publications(r *rapid.T, s *Settlement) {
+func (m *model) publications(r *rapid.T, s *listen.Settlement) {
 	for range rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(r, "publications") {
 		s.Publications = append(s.Publications, m.newPublication(r))
 	}
 }
 
 // accept keeps a publication without subscribers; nothing comes of it if one of its ID is kept.
-func (m *model) accept(p *Publication) *modelPublication {
+func (m *model) accept(p *queue.Publication) *modelPublication {
 	t := &m.topics
 	if t.publications[p.ID] == nil {
 		t.publications[p.ID] = &modelPublication{Publication: p, at: m.now, accepted: true}
@@ -204,7 +209,7 @@ func (m *model) choose(p *modelPublication) {
 			continue
 		}
 		p.subscribers = append(p.subscribers, subscription)
-		task := PublishedID(p.ID, subscription)
+		task := queue.PublishedID(p.ID, subscription)
 		if subscription == "e" {
 			if _, is := m.topics.deliveries[task]; !is {
 				m.topics.deliveries[task] = m.topics.hook
@@ -217,7 +222,7 @@ func (m *model) choose(p *modelPublication) {
 			}
 		} else if m.tasks[task] == nil {
 			m.deleted = slices.DeleteFunc(m.deleted, func(other string) bool { return other == task })
-			m.bear(newborn{task, &modelTask{priority: DefaultPriority}}, m.now)
+			m.bear(newborn{task, &modelTask{priority: queue.DefaultPriority}}, m.now)
 		}
 	}
 	if len(p.subscribers) == 0 {
@@ -228,7 +233,7 @@ func (m *model) choose(p *modelPublication) {
 // prune forgets the oldest publications of each topic; those without their tasks stay.
 func (m *model) prune(r *rapid.T) {
 	keep := rapid.IntRange(1, 3).Draw(r, "keep")
-	n, err := m.w.purgePublications(PurgeOptions{Keep: int64(keep)})
+	n, err := m.w.purgePublications(manage.PurgeOptions{Keep: int64(keep)})
 	gone := 0
 	for topic := range m.topics.published {
 		kept := m.topics.kept(topic)
@@ -249,16 +254,16 @@ func (m *model) checkTopics(r *rapid.T) {
 	var accepted []string
 	for topic, published := range m.topics.published {
 		kept := m.topics.kept(topic)
-		all, err := m.clients[1].Publications(m.w.ctx, topic, 0, maxPage)
+		all, err := manage.New(m.clients[1]).Publications(m.w.ctx, topic, 0, store.MaxPage)
 		if err != nil || len(all) != len(kept) {
 			r.Fatalf("%d publications of %s, %v, want %v", len(all), topic, err, kept)
 		}
 		for _, p := range all {
 			want := m.topics.publications[p.ID]
-			if want == nil || want.accepted != (p.State == PublicationAccepted) || p.Tasks != len(want.subscribers) || p.Subscribers != p.Tasks {
+			if want == nil || want.accepted != (p.State == queue.PublicationAccepted) || p.Tasks != len(want.subscribers) || p.Subscribers != p.Tasks {
 				r.Fatalf("%+v, want %+v", p, want)
 			}
-			tasks, err := m.clients[2].PublicationTasks(m.w.ctx, p.ID, 0, maxPage)
+			tasks, err := manage.New(m.clients[2]).PublicationTasks(m.w.ctx, p.ID, 0, store.MaxPage)
 			var subscribers []string
 			for _, task := range tasks {
 				subscribers = append(subscribers, task.Subscription)
@@ -270,17 +275,17 @@ func (m *model) checkTopics(r *rapid.T) {
 				accepted = append(accepted, p.ID)
 			}
 		}
-		counts, err := m.clients[0].Topic(m.w.ctx, topic)
+		counts, err := manage.New(m.clients[0]).Topic(m.w.ctx, topic)
 		if err != nil || counts.Published != int64(published) || counts.Dropped != int64(m.topics.dropped[topic]) {
 			r.Fatalf("%+v, %v, want %d published, %d dropped", counts, err, published, m.topics.dropped[topic])
 		}
 	}
 	slices.Sort(accepted)
-	under, err := m.w.rdb.ZRange(m.w.ctx, m.w.store.keys.publishing(), 0, -1).Result()
+	under, err := m.w.rdb.ZRange(m.w.ctx, m.w.Store().Keys.Publishing(), 0, -1).Result()
 	if slices.Sort(under); err != nil || !slices.Equal(under, accepted) {
 		r.Fatalf("under way: %v, %v, want %v", under, err, accepted)
 	}
-	others, err := m.w.rdb.LRange(m.w.ctx, m.w.store.keys.pending("other"), 0, -1).Result()
+	others, err := m.w.rdb.LRange(m.w.ctx, m.w.Store().Keys.Pending("other"), 0, -1).Result()
 	if slices.Reverse(others); err != nil || !slices.Equal(others, m.topics.others) {
 		r.Fatalf("tasks of the other queue: %v, %v, want %v", others, err, m.topics.others)
 	}
@@ -289,12 +294,12 @@ func (m *model) checkTopics(r *rapid.T) {
 
 // checkDeliveries: what waits for the webhook is for the present one if that is the same, or has the same URL.
 func (m *model) checkDeliveries(r *rapid.T) {
-	ids, err := m.w.rdb.LRange(m.w.ctx, m.w.store.keys.pending(WebhookQueues+"e"), 0, -1).Result()
+	ids, err := m.w.rdb.LRange(m.w.ctx, m.w.Store().Keys.Pending(queue.WebhookQueues+"e"), 0, -1).Result()
 	if err != nil || len(ids) != len(m.topics.deliveries) {
 		r.Fatalf("%d deliveries wait, %v, want %v", len(ids), err, m.topics.deliveries)
 	}
 	s, err := m.w.Subscription(m.w.ctx, "e")
-	if errors.Is(err, ErrNoSubscription) {
+	if errors.Is(err, queue.ErrNoSubscription) {
 		return
 	}
 	for _, id := range ids {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -36,10 +38,10 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 			return nil, err
 		}
 	}
-	seen, err := pipelined(ctx, c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
-		return p.Get(ctx, c.store.keys.once(s.ID))
+	seen, err := store.Pipelined(ctx, c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
+		return p.Get(ctx, c.store.Keys.Once(s.ID))
 	})
-	if err != nil && !isNil(err) {
+	if err != nil && !store.IsNil(err) {
 		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
 	}
 	receipts := make([]Receipt, len(specs))
@@ -48,7 +50,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	for i, spec := range specs {
 		mark, err := seen[i].Result() // empty: from an earlier version
 		switch {
-		case isNil(err):
+		case store.IsNil(err):
 			fresh, at = append(fresh, spec), append(at, i)
 			continue
 		case err != nil:
@@ -67,10 +69,10 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 		return receipts, err
 	}
 	// After the tasks: if the mark came first and nothing followed, the task would be lost.
-	_, err = pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
-		return p.Set(ctx, c.store.keys.once(s.ID), onceMark(s.Parameters), OnceLife)
+	_, err = store.Pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
+		return p.Set(ctx, c.store.Keys.Once(s.ID), onceMark(s.Parameters), OnceLife)
 	})
-	return receipts, wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
+	return receipts, store.Wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
 
 // EnqueueRequest is EnqueueOnce for all the tasks of a request, of which what is the content and id the ID. It returns false, and
@@ -97,7 +99,7 @@ func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, spec
 	if word == "done" {
 		return receipts, !taken, err
 	}
-	_, replied := answered(err)
+	_, replied := store.Answered(err)
 	ended := context.WithoutCancel(ctx)
 	switch {
 	case taken:
@@ -113,7 +115,7 @@ func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, spec
 
 // onceRequest is a request that once.lua notes.
 type onceRequest struct {
-	store    *store
+	store    *store.Store
 	id, mark string
 }
 
@@ -125,7 +127,7 @@ func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, kno
 		return "", nil, err
 	}
 	for _, place := range answer[1:] {
-		known = append(known, specs[asInt(place)])
+		known = append(known, specs[store.AsInt(place)])
 	}
 	word, _ = answer[0].(string)
 	return word, known, nil
@@ -133,13 +135,13 @@ func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, kno
 
 // tell runs once.lua.
 func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]any, error) {
-	keys := []string{r.store.keys.once(r.id)}
+	keys := []string{r.store.Keys.Once(r.id)}
 	for i := range specs {
-		keys = append(keys, r.store.keys.task(specs[i].ID), r.store.keys.once(specs[i].ID))
+		keys = append(keys, r.store.Keys.Task(specs[i].ID), r.store.Keys.Once(specs[i].ID))
 	}
-	answer, err := r.store.eval(ctx, call{allScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
+	answer, err := r.store.Eval(ctx, store.Call{store.AllScripts["once"], keys, []any{what, r.mark, int(OnceLife.Seconds())}})
 	words, _ := answer.([]any)
-	return words, wrap("remember request "+r.id, err)
+	return words, store.Wrap("remember request "+r.id, err)
 }
 
 // onceMark tells parameters from others.

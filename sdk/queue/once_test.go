@@ -1,10 +1,14 @@
-package queue
+package queue_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,8 +18,8 @@ import (
 func TestEnqueueOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
-		a, b := Spec{Options: Options{ID: q.OnceID("event", "s", "1")}}, Spec{Options: Options{ID: q.OnceID("event", "s", "2")}}
-		if got := must[[]Receipt](t)(q.EnqueueOnce(w.ctx, []Spec{a, a})); got[0].Existed || !got[1].Existed {
+		a, b := queue.Spec{Options: queue.Options{ID: q.OnceID("event", "s", "1")}}, queue.Spec{Options: queue.Options{ID: q.OnceID("event", "s", "2")}}
+		if got := must[[]queue.Receipt](t)(q.EnqueueOnce(w.ctx, []queue.Spec{a, a})); got[0].Existed || !got[1].Existed {
 			t.Errorf("the same twice: %+v", got)
 		}
 		if _, err := q.Cancel(w.ctx, a.ID); err != nil {
@@ -24,14 +28,14 @@ func TestEnqueueOnce(t *testing.T) {
 		if err := q.Delete(w.ctx, a.ID); err != nil {
 			t.Fatal(err)
 		}
-		got := must[[]Receipt](t)(q.EnqueueOnce(w.ctx, []Spec{a, b}))
-		if got[0] != (Receipt{ID: a.ID, Existed: true}) || got[1] != (Receipt{ID: b.ID}) {
+		got := must[[]queue.Receipt](t)(q.EnqueueOnce(w.ctx, []queue.Spec{a, b}))
+		if got[0] != (queue.Receipt{ID: a.ID, Existed: true}) || got[1] != (queue.Receipt{ID: b.ID}) {
 			t.Errorf("a deleted one and a new one: %+v", got)
 		}
-		if _, err := w.Task(w.ctx, a.ID); !errors.Is(err, ErrNoTask) {
+		if _, err := w.Task(w.ctx, a.ID); !errors.Is(err, queue.ErrNoTask) {
 			t.Errorf("the deleted task is back: %v", err)
 		}
-		if life := w.rdb.TTL(w.ctx, w.store.keys.once(a.ID)).Val(); life <= 0 || life > OnceLife {
+		if life := w.rdb.TTL(w.ctx, w.Store().Keys.Once(a.ID)).Val(); life <= 0 || life > queue.OnceLife {
 			t.Errorf("it is remembered for %s", life)
 		}
 	})
@@ -40,12 +44,12 @@ func TestEnqueueOnce(t *testing.T) {
 // Another body under the ID of a task does not become the one that is remembered.
 func TestOnceRemembersTheTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.enqueue(t, "q", "one", Options{ID: "k"}) // whose producer died before it was remembered
+		w.enqueue(t, "q", "one", queue.Options{ID: "k"}) // whose producer died before it was remembered
 		for _, c := range []struct {
 			body  string
 			taken bool
 		}{{"two", true}, {"two", true}, {"one", false}, {"two", true}} {
-			got := must[[]Receipt](t)(w.Queue("q").EnqueueOnce(w.ctx, []Spec{{Parameters: []byte(c.body), Options: Options{ID: "k"}}}))
+			got := must[[]queue.Receipt](t)(w.Queue("q").EnqueueOnce(w.ctx, []queue.Spec{{Parameters: []byte(c.body), Options: queue.Options{ID: "k"}}}))
 			if got[0].Taken != c.taken || !c.taken && !got[0].Existed {
 				t.Errorf("%s: %+v, want taken %t", c.body, got[0], c.taken)
 			}
@@ -60,24 +64,24 @@ func TestRefusedIsNotOnce(t *testing.T) {
 		if err := q.SetLimit(w.ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		specs := []Spec{{Options: Options{ID: "a"}}, {Options: Options{ID: "b"}}}
-		if _, err := q.EnqueueOnce(w.ctx, specs); !errors.Is(err, ErrQueueFull) {
+		specs := []queue.Spec{{Options: queue.Options{ID: "a"}}, {Options: queue.Options{ID: "b"}}}
+		if _, err := q.EnqueueOnce(w.ctx, specs); !errors.Is(err, queue.ErrQueueFull) {
 			t.Fatalf("%v, want ErrQueueFull", err)
 		}
 		if err := q.SetLimit(w.ctx, 0); err != nil {
 			t.Fatal(err)
 		}
-		if got := must[[]Receipt](t)(q.EnqueueOnce(w.ctx, specs)); got[0].Existed || got[1].Existed {
+		if got := must[[]queue.Receipt](t)(q.EnqueueOnce(w.ctx, specs)); got[0].Existed || got[1].Existed {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
 // asked are the tasks of a request with an ID, whose parameters are its content.
-func asked(q *Queue, id, content string, n int, options Options) []Spec {
-	specs := make([]Spec, n)
+func asked(q *queue.Queue, id, content string, n int, options queue.Options) []queue.Spec {
+	specs := make([]queue.Spec, n)
 	for i := range specs {
-		specs[i] = Spec{Parameters: []byte(content), Options: options}
+		specs[i] = queue.Spec{Parameters: []byte(content), Options: options}
 		specs[i].ID = q.OnceID(id, fmt.Sprint(i))
 	}
 	return specs
@@ -87,7 +91,7 @@ func asked(q *Queue, id, content string, n int, options Options) []Spec {
 func TestEnqueueRequest(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
-		send := func(id, content string, n int, options Options) ([]Receipt, bool, error) {
+		send := func(id, content string, n int, options queue.Options) ([]queue.Receipt, bool, error) {
 			return q.EnqueueRequest(w.ctx, id, []byte(content), asked(q, id, content, n, options))
 		}
 		limit := func(n int64) {
@@ -96,13 +100,13 @@ func TestEnqueueRequest(t *testing.T) {
 			}
 		}
 		for name, c := range map[string]struct {
-			options Options
+			options queue.Options
 			limit   int64
 			want    error
 		}{
-			"invalid":    {Options{Headers: map[string]string{"BAD": "1"}}, 0, ErrInvalid},
-			"dependency": {Options{After: []string{"nosuch"}}, 0, ErrDependency},
-			"full":       {Options{}, 1, ErrQueueFull},
+			"invalid":    {queue.Options{Headers: map[string]string{"BAD": "1"}}, 0, queue.ErrInvalid},
+			"dependency": {queue.Options{After: []string{"nosuch"}}, 0, queue.ErrDependency},
+			"full":       {queue.Options{}, 1, queue.ErrQueueFull},
 		} {
 			limit(c.limit)
 			if _, _, err := send(name, "wrong", 2, c.options); !errors.Is(err, c.want) {
@@ -110,22 +114,22 @@ func TestEnqueueRequest(t *testing.T) {
 			}
 			limit(0)
 			for i, content := range []string{"right", "wrong", "right"} {
-				receipts, same, err := send(name, content, 2, Options{})
+				receipts, same, err := send(name, content, 2, queue.Options{})
 				if right := content == "right"; err != nil || same != right || right && (len(receipts) != 2 || receipts[0].Existed != (i > 0) || receipts[1].Taken) {
 					t.Errorf("%s, then %s: %+v, %t, %v", name, content, receipts, same, err)
 				}
 			}
 		}
 
-		limit(6 + blockTasks) // so that the second block is refused
-		if _, _, err := send("part", "one", 2*blockTasks, Options{}); !errors.Is(err, ErrQueueFull) {
+		limit(6 + store.BlockTasks) // so that the second block is refused
+		if _, _, err := send("part", "one", 2*store.BlockTasks, queue.Options{}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Fatalf("%v, want ErrQueueFull", err)
 		}
 		limit(0)
-		if _, same, err := send("part", "other", 1, Options{}); same || err != nil {
+		if _, same, err := send("part", "other", 1, queue.Options{}); same || err != nil {
 			t.Errorf("another request after a part: %t, %v", same, err)
 		}
-		if receipts, same, err := send("part", "one", 2*blockTasks, Options{}); !same || err != nil || !receipts[0].Existed || receipts[blockTasks].Existed {
+		if receipts, same, err := send("part", "one", 2*store.BlockTasks, queue.Options{}); !same || err != nil || !receipts[0].Existed || receipts[store.BlockTasks].Existed {
 			t.Errorf("the rest: %+v, %t, %v", receipts, same, err)
 		}
 	})
@@ -140,16 +144,16 @@ func TestForgottenRequest(t *testing.T) {
 			n       int
 			same    bool
 		}{{"one", 1, true}, {"two", 1, false}, {"two", 2, false}, {"one", 1, true}, {"two", 2, false}} {
-			w.rdb.Del(w.ctx, w.store.keys.once("id"), w.store.keys.once(q.OnceID("id", "0"))) // they expired
-			receipts, same, err := q.EnqueueRequest(w.ctx, "id", []byte(c.content), asked(q, "id", c.content, c.n, Options{}))
+			w.rdb.Del(w.ctx, w.Store().Keys.Once("id"), w.Store().Keys.Once(q.OnceID("id", "0"))) // they expired
+			receipts, same, err := q.EnqueueRequest(w.ctx, "id", []byte(c.content), asked(q, "id", c.content, c.n, queue.Options{}))
 			if err != nil || same != c.same || !same && receipts != nil {
 				t.Errorf("%+v: %+v, %t, %v", c, receipts, same, err)
 			}
-			if marked := w.rdb.Exists(w.ctx, w.store.keys.once("id")).Val() == 1; marked != c.same {
+			if marked := w.rdb.Exists(w.ctx, w.Store().Keys.Once("id")).Val() == 1; marked != c.same {
 				t.Errorf("%+v: it is remembered: %t", c, marked)
 			}
 		}
-		if depth := must[Stats](t)(q.Stats(w.ctx)).Depth[Pending]; depth != 1 {
+		if depth := must[manage.Stats](t)(manage.QueueOf(q).Stats(w.ctx)).Depth[queue.Pending]; depth != 1 {
 			t.Errorf("%d tasks, want 1", depth)
 		}
 	})
@@ -158,20 +162,20 @@ func TestForgottenRequest(t *testing.T) {
 // Requests of one ID at a time: the first content counts until all of its requests are refused.
 func TestRequestsAtATime(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		specs := asked(w.Queue("q"), "id", "one", 1, Options{})
-		one, two := onceRequest{w.store, "id", onceMark([]byte("one"))}, onceRequest{w.store, "id", onceMark([]byte("two"))}
-		begin := func(r onceRequest, want string) {
+		specs := asked(w.Queue("q"), "id", "one", 1, queue.Options{})
+		one, two := queue.OnceRequest{w.Store(), "id", queue.OnceMark([]byte("one"))}, queue.OnceRequest{w.Store(), "id", queue.OnceMark([]byte("two"))}
+		begin := func(r queue.OnceRequest, want string) {
 			t.Helper()
-			if word, _, err := r.begin(w.ctx, specs); err != nil || word != want {
+			if word, _, err := r.Begin(w.ctx, specs); err != nil || word != want {
 				t.Errorf("%s, %v; want %s", word, err, want)
 			}
-			if life := w.rdb.TTL(w.ctx, w.store.keys.once("id")).Val(); life <= 0 || life > OnceLife {
+			if life := w.rdb.TTL(w.ctx, w.Store().Keys.Once("id")).Val(); life <= 0 || life > queue.OnceLife {
 				t.Errorf("it is remembered for %s", life)
 			}
 		}
-		end := func(r onceRequest, how string) {
+		end := func(r queue.OnceRequest, how string) {
 			t.Helper()
-			must[[]any](t)(r.tell(w.ctx, how, specs))
+			must[[]any](t)(r.Tell(w.ctx, how, specs))
 		}
 		begin(one, "begun")
 		begin(two, "other")
@@ -197,16 +201,16 @@ func TestRequestWithoutAnswer(t *testing.T) {
 	defer cancel()
 	w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
 		for _, cmd := range cmds {
-			if len(cmd.Args()) > 1 && cmd.Args()[1] == allScripts["enqueue"].Hash() {
+			if len(cmd.Args()) > 1 && cmd.Args()[1] == store.AllScripts["enqueue"].Hash() {
 				cancel()
 			}
 		}
 	}))
-	if _, _, err := q.EnqueueRequest(ctx, "id", []byte("one"), asked(q, "id", "one", 1, Options{})); !errors.Is(err, context.Canceled) {
+	if _, _, err := q.EnqueueRequest(ctx, "id", []byte("one"), asked(q, "id", "one", 1, queue.Options{})); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v, want context.Canceled", err)
 	}
 	for content, want := range map[string]bool{"two": false, "one": true} {
-		if _, same, err := q.EnqueueRequest(w.ctx, "id", []byte(content), asked(q, "id", content, 1, Options{})); same != want || err != nil {
+		if _, same, err := q.EnqueueRequest(w.ctx, "id", []byte(content), asked(q, "id", content, 1, queue.Options{})); same != want || err != nil {
 			t.Errorf("%s: %t, %v", content, same, err)
 		}
 	}
@@ -218,7 +222,7 @@ func TestOnceID(t *testing.T) {
 	for _, id := range []string{
 		w.Queue("q").OnceID("a", "bc"), w.Queue("q").OnceID("ab", "c"), w.Queue("r").OnceID("a", "bc"), w.Queue("q").OnceID("a", "b", "c"),
 	} {
-		if ids[id] = true; ValidID(id) != nil {
+		if ids[id] = true; queue.ValidID(id) != nil {
 			t.Errorf("%q is no ID", id)
 		}
 	}
@@ -231,24 +235,24 @@ func TestPage(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
 		for _, id := range []string{"a", "b", "c"} {
-			w.enqueue(t, "q", "", Options{ID: id})
+			w.enqueue(t, "q", "", queue.Options{ID: id})
 		}
-		w.rdb.Del(w.ctx, w.store.keys.task("b")) // vanished, and still in its lists
-		if task := must[*Task](t)(w.Summary(w.ctx, "a")); task.Queue != "q" || task.Status != Pending || task.Parameters != nil {
+		w.rdb.Del(w.ctx, w.Store().Keys.Task("b")) // vanished, and still in its lists
+		if task := must[*queue.Task](t)(w.Summary(w.ctx, "a")); task.Queue != "q" || task.Status != queue.Pending || task.Parameters != nil {
 			t.Errorf("%+v", task)
 		}
-		if _, err := w.Summary(w.ctx, "b"); !errors.Is(err, ErrNoTask) {
+		if _, err := w.Summary(w.ctx, "b"); !errors.Is(err, queue.ErrNoTask) {
 			t.Errorf("%v, want ErrNoTask", err)
 		}
-		page := must[TaskPage](t)(q.Page(w.ctx, ListOptions{Status: Pending, Limit: 3}))
+		page := must[manage.TaskPage](t)(manage.QueueOf(q).Page(w.ctx, manage.ListOptions{Status: queue.Pending, Limit: 3}))
 		if len(page.Tasks) != 2 || page.Read != 3 || page.End {
 			t.Errorf("%+v; want 2 tasks of 3 entries", page)
 		}
-		if page = must[TaskPage](t)(q.Page(w.ctx, ListOptions{Offset: 2, Limit: 3})); page.Read != 1 || !page.End {
+		if page = must[manage.TaskPage](t)(manage.QueueOf(q).Page(w.ctx, manage.ListOptions{Offset: 2, Limit: 3})); page.Read != 1 || !page.End {
 			t.Errorf("the last page: %+v", page)
 		}
-		must[TaskPage](t)(q.Page(w.ctx, ListOptions{})) // the default limit
-		if _, err := q.Page(w.ctx, ListOptions{Limit: maxPage + 1}); !errors.Is(err, ErrInvalid) {
+		must[manage.TaskPage](t)(manage.QueueOf(q).Page(w.ctx, manage.ListOptions{})) // the default limit
+		if _, err := manage.QueueOf(q).Page(w.ctx, manage.ListOptions{Limit: store.MaxPage + 1}); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("a limit too high: %v", err)
 		}
 	})

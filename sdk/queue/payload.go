@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Payloads are the parameters and results of tasks and the payloads of publications, which may be larger than any other value. Their
@@ -16,20 +18,20 @@ func (c *Client) Parameters(ctx context.Context, id string) ([]byte, error) {
 
 // ParametersWithin is Parameters for a caller that has room for this many bytes: ErrTooLarge, and nothing is read, if there are more.
 func (c *Client) ParametersWithin(ctx context.Context, id string, most int64) ([]byte, error) {
-	value, found, err := c.store.readPayload(ctx, id, "parameters", most)
+	value, found, err := c.store.ReadPayload(ctx, id, "parameters", most)
 	if found || err != nil {
 		return value, err
 	}
-	live, err := c.store.rdb.HGet(ctx, c.store.keys.task(id), "live_id").Result()
+	live, err := c.store.RDB.HGet(ctx, c.store.Keys.Task(id), "live_id").Result()
 	if err == nil {
-		value, _, err = c.store.readPayload(ctx, live, "parameters", most)
+		value, _, err = c.store.ReadPayload(ctx, live, "parameters", most)
 		return value, err
 	}
-	exists, err := c.store.rdb.Exists(ctx, c.store.keys.task(id)).Result()
+	exists, err := c.store.RDB.Exists(ctx, c.store.Keys.Task(id)).Result()
 	if err == nil && exists == 0 {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
-	return nil, wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
+	return nil, store.Wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
 }
 
 // Result reads the result of a task alone: ErrNoTask if it has none, because it is not complete or is deleted. If there are more than
@@ -38,7 +40,7 @@ func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, err
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	value, found, err := c.store.readPayload(ctx, id, "result", most)
+	value, found, err := c.store.ReadPayload(ctx, id, "result", most)
 	if err == nil && !found {
 		err = fmt.Errorf("result of task %s: %w", id, ErrNoTask)
 	}
@@ -57,23 +59,23 @@ func (c *Client) PublicationWithin(ctx context.Context, id string, most int64) (
 		return nil, err
 	}
 	var size int64
-	if c.store.measures(most) {
+	if c.store.Measures(most) {
 		var err error
-		if size, _, err = c.store.publicationSize(ctx, id); err != nil {
+		if size, _, err = c.store.PublicationSize(ctx, id); err != nil {
 			return nil, err
 		}
 	}
 	if size > most {
-		return nil, noRoom("the payload of publication "+id, size, most)
+		return nil, store.NoRoom("the payload of publication "+id, size, most)
 	}
-	rdb, end := c.store.payloadReader(size)
+	rdb, end := c.store.PayloadReader(size)
 	defer end()
-	hash, err := rdb.HGetAll(ctx, c.store.keys.publication(id)).Result()
+	hash, err := rdb.HGetAll(ctx, c.store.Keys.Publication(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read publication %s: %w", id, err)
 	}
 	if len(hash) == 0 {
 		return nil, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
 	}
-	return newPublication(id, hash), nil
+	return ParsePublication(id, hash), nil
 }

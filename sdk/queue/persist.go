@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Persist repeats a call, which must be safe to repeat, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
 func Persist(ctx context.Context, call func(context.Context) error) error {
 	var last error
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
+	for pause := store.MinPause; ; pause = min(2*pause, store.MaxPause) {
 		err := call(ctx)
 		if last != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			return last

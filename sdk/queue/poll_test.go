@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -7,12 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/redis/go-redis/v9"
 )
 
 func TestPollInBlocks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.store.clock = "1700000000.000000"
+		w.Store().Clock = "1700000000.000000"
 		queues := make([]string, 403) // three blocks
 		for i := range queues {
 			queues[i] = fmt.Sprintf("q%d", i)
@@ -20,11 +23,11 @@ func TestPollInBlocks(t *testing.T) {
 		pending := map[int]int64{0: 1, 199: 2, 200: 3, 399: 4, 400: 5, 402: 6} // the edges of the blocks
 		for i, n := range pending {
 			for range n {
-				w.enqueue(t, queues[i], "", Options{})
+				w.enqueue(t, queues[i], "", queue.Options{})
 			}
 		}
-		w.enqueue(t, queues[300], "", Options{Delay: 20 * time.Second})
-		w.enqueue(t, queues[401], "", Options{Delay: 10 * time.Second})
+		w.enqueue(t, queues[300], "", queue.Options{Delay: 20 * time.Second})
+		w.enqueue(t, queues[401], "", queue.Options{Delay: 10 * time.Second})
 		var blocks struct{ pipelines, scripts, longest int }
 		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
 			if cmds[0].Name() == "evalsha" && len(cmds) > 1 { // not what a new connection begins with, nor one that Redis did not know
@@ -35,7 +38,7 @@ func TestPollInBlocks(t *testing.T) {
 				blocks.longest = max(blocks.longest, len(cmd.Args()))
 			}
 		}))
-		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, queues))
+		poll := must[listen.Backlogs](t)(listen.NewFleet(w.Client).Backlogs(w.ctx, queues))
 		if blocks.pipelines != 1 || blocks.scripts != 3 || blocks.longest > 210 {
 			t.Errorf("sent %+v, want three blocks in one round trip", blocks)
 		}
@@ -62,8 +65,8 @@ func TestPollInBlocks(t *testing.T) {
 func TestPollOfNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t)
-		w.rdb.ZAdd(w.ctx, w.store.keys.nodes(), redis.Z{Score: 1700000000.5, Member: "another~00000000_1"})
-		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, nil))
+		w.rdb.ZAdd(w.ctx, w.Store().Keys.Nodes(), redis.Z{Score: 1700000000.5, Member: "another~00000000_1"})
+		poll := must[listen.Backlogs](t)(listen.NewFleet(w.Client).Backlogs(w.ctx, nil))
 		if len(poll.Queues) != 0 || !poll.LeaseEnd.Equal(time.UnixMilli(1700000000500)) {
 			t.Errorf("%+v", poll)
 		}
@@ -79,8 +82,8 @@ func TestPollOfNothing(t *testing.T) {
 // A change is a task where there was none, or none where there were some; a damaged key is no obstacle.
 func TestChanged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.store.keys.pending("damaged"), "x", 0)
-		w.enqueue(t, "filled", "", Options{})
+		w.rdb.Set(w.ctx, w.Store().Keys.Pending("damaged"), "x", 0)
+		w.enqueue(t, "filled", "", queue.Options{})
 		for name, test := range map[string]struct {
 			empty, waiting []string
 			want           bool
@@ -91,7 +94,7 @@ func TestChanged(t *testing.T) {
 			"Emptied":  {[]string{"a"}, []string{"filled", "b"}, true},
 			"Replaced": {[]string{"filled"}, []string{"a"}, true},
 		} {
-			if got := must[bool](t)(w.Fleet().Changed(w.ctx, test.empty, test.waiting)); got != test.want {
+			if got := must[bool](t)(listen.NewFleet(w.Client).Changed(w.ctx, test.empty, test.waiting)); got != test.want {
 				t.Errorf("%s: %t, want %t", name, got, test.want)
 			}
 		}
@@ -101,13 +104,13 @@ func TestChanged(t *testing.T) {
 // One queue that somebody damaged, or an eta that is no time, must not hide the others.
 func TestPollPassesOverWhatIsDamaged(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.store.keys.pending("list"), "x", 0)
-		w.rdb.Set(w.ctx, w.store.keys.scheduled("zset"), "x", 0)
+		w.rdb.Set(w.ctx, w.Store().Keys.Pending("list"), "x", 0)
+		w.rdb.Set(w.ctx, w.Store().Keys.Scheduled("zset"), "x", 0)
 		for queue, eta := range map[string]float64{"micros": 1.7e15, "nanos": 1.7e18} {
-			w.rdb.ZAdd(w.ctx, w.store.keys.scheduled(queue), redis.Z{Score: eta, Member: "id"})
+			w.rdb.ZAdd(w.ctx, w.Store().Keys.Scheduled(queue), redis.Z{Score: eta, Member: "id"})
 		}
-		w.enqueue(t, "fine", "", Options{})
-		poll := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"list", "zset", "micros", "nanos", "fine"}))
+		w.enqueue(t, "fine", "", queue.Options{})
+		poll := must[listen.Backlogs](t)(listen.NewFleet(w.Client).Backlogs(w.ctx, []string{"list", "zset", "micros", "nanos", "fine"}))
 		for _, look := range poll.Queues {
 			if look.Pending != map[string]int64{"fine": 1}[look.Queue] || !look.NextETA.IsZero() {
 				t.Errorf("%+v", look)
@@ -121,10 +124,10 @@ func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		node := w.node(t)
 		for _, eta := range []float64{0, -5, math.Inf(-1)} {
-			id := w.enqueue(t, "q", "", Options{Delay: time.Hour})
-			w.rdb.ZAdd(w.ctx, w.store.keys.scheduled("q"), redis.Z{Score: eta, Member: id})
-			next := must[Backlogs](t)(w.Fleet().Backlogs(w.ctx, []string{"q"})).Queues[0].NextETA
-			batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "q", Count: 1}})[0]
+			id := w.enqueue(t, "q", "", queue.Options{Delay: time.Hour})
+			w.rdb.ZAdd(w.ctx, w.Store().Keys.Scheduled("q"), redis.Z{Score: eta, Member: id})
+			next := must[listen.Backlogs](t)(listen.NewFleet(w.Client).Backlogs(w.ctx, []string{"q"})).Queues[0].NextETA
+			batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1}})[0]
 			if next.IsZero() || next.After(time.Unix(1, 0)) || !batch.NextETA.Equal(next) {
 				t.Errorf("with the score %v the next is due at %s and %s", eta, next, batch.NextETA)
 			}
@@ -140,7 +143,7 @@ func TestPollFindsAnETABeforeTheEpoch(t *testing.T) {
 
 func TestEnqueueDueOfNoQueue(t *testing.T) {
 	w := setup(t)
-	if _, err := enqueueDue(w.ctx, w.Queue("no queue")); !errors.Is(err, ErrInvalid) {
+	if _, err := enqueueDue(w.ctx, w.Queue("no queue")); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"mime"
 	"strings"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // PublicationState is where a publication stands.
@@ -44,11 +46,11 @@ type Publication struct {
 	turns int // how many have had their turn: Tasks and Refused
 }
 
-func newPublication(id string, hash map[string]string) *Publication {
+func ParsePublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
-		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: parseSeconds(hash["created"]),
-		Parent: hash["parent"], Depth: int(asInt(hash["depth"])), Traceparent: hash["traceparent"], Tracestate: hash["tracestate"],
-		Subscribers: int(asInt(hash["subscribers"])), Refused: int(asInt(hash["refused"])), turns: int(asInt(hash["tasks"])),
+		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: store.ParseSeconds(hash["created"]),
+		Parent: hash["parent"], Depth: int(store.AsInt(hash["depth"])), Traceparent: hash["traceparent"], Tracestate: hash["tracestate"],
+		Subscribers: int(store.AsInt(hash["subscribers"])), Refused: int(store.AsInt(hash["refused"])), turns: int(store.AsInt(hash["tasks"])),
 	}
 	p.Tasks = max(0, p.turns-p.Refused)
 	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged ones are none

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -58,7 +60,7 @@ func (o *PublishOptions) validate(topic string) error {
 		}
 	}
 	tasks := Options{Parent: o.Parent, Depth: o.Depth, Traceparent: o.Traceparent}
-	return tasks.validate()
+	return tasks.Validate()
 }
 
 // Validate refuses a publication that could not be published.
@@ -101,7 +103,7 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, opti
 		Parent: options.Parent, Depth: options.Depth, Traceparent: trace[HeaderTraceparent], Tracestate: trace[HeaderTracestate],
 	}
 	published, err := c.publish(ctx, p)
-	return published, wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
+	return published, store.Wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
 }
 
 // Republish goes on with a publication whose tasks are not all enqueued; ErrNoPublication if it is not kept (any more).
@@ -110,7 +112,7 @@ func (c *Client) Republish(ctx context.Context, id string) error {
 	if err == nil && p.State != PublicationDone && p.State != PublicationDropped {
 		_, err = c.publish(ctx, p)
 	}
-	return wrap("go on with publication "+id, err)
+	return store.Wrap("go on with publication "+id, err)
 }
 
 // publish writes a publication, or goes on with one, until each of its subscribers has a task.
@@ -214,7 +216,7 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 		byID[all[i].ID] = &all[i]
 	}
 	out := chosen{before: p.turns, total: p.Subscribers}
-	ids, err := c.store.rdb.LRange(ctx, c.store.keys.published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
+	ids, err := c.store.RDB.LRange(ctx, c.store.Keys.Published(p.ID), int64(p.turns), int64(p.turns+most-1)).Result()
 	for _, id := range ids {
 		out.next = append(out.next, byID[id])
 	}
@@ -225,37 +227,37 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 }
 
 // publishCall is the call of publish.lua for these subscribers.
-func (c *Client) publishCall(p *Publication, to chosen, generation string) call {
-	text, companion := encodeValue(p.Payload)
-	marker := optional(companion != nil, text)
-	from, after := optional(p.State == PublicationAccepted, "-"), len(to.next)
+func (c *Client) publishCall(p *Publication, to chosen, generation string) store.Call {
+	text, companion := store.EncodeValue(p.Payload)
+	marker := store.Optional(companion != nil, text)
+	from, after := store.Optional(p.State == PublicationAccepted, "-"), len(to.next)
 	if to.before >= 0 {
 		from, after = strconv.Itoa(to.before), to.before+len(to.next)
 	}
-	args := []any{c.store.clock, p.Topic, generation, to.total, from, after, marker}
-	args = p.arguments(args, p.State == "")
-	args = named(to.all, args...)
+	args := []any{c.store.Clock, p.Topic, generation, to.total, from, after, marker}
+	args = p.Arguments(args, p.State == "")
+	args = store.Named(to.all, args...)
 	for _, s := range to.next {
 		if s == nil {
 			continue
 		}
-		spec := p.spec(s)
+		spec := p.SpecFor(s)
 		args = append(args, s.Queue)
 		begin := len(args)
-		args = spec.arguments(args, spec.ID, s.Queue, true)
+		args = spec.Arguments(args, spec.ID, s.Queue, true)
 		if marker != "" { // the payload is sent once for all: see publish.lua
 			options := append([]any{"bytes", ""}, args[begin+3:]...)
 			args = append(args[:begin+3], options...)
 			args[begin+2] = len(options)
 		}
 	}
-	return newCall("publish", c.store.keys.publication(p.ID), args...)
+	return store.NewCall("publish", c.store.Keys.Publication(p.ID), args...)
 }
 
 // evalPublish runs publish.lua and waits for replicas, as Enqueue does.
-func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishAnswer, error) {
+func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (publishAnswer, error) {
 	wanted := c.config.Replicas
-	cmds, got, waited := c.store.evalReplicated(ctx, []call{one}, wanted, c.config.ReplicaTimeout)
+	cmds, got, waited := c.store.EvalReplicated(ctx, []store.Call{one}, wanted, c.config.ReplicaTimeout)
 	text, err := cmds[0].Text()
 	switch {
 	case redis.HasErrorPrefix(err, "QUEUEFULL"):
@@ -271,7 +273,7 @@ func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishA
 		a.topic = words[1]
 		return a, nil
 	}
-	a.subscribers, a.turns, a.other = int(asInt(words[1])), int(asInt(words[2])), words[3] == "other"
+	a.subscribers, a.turns, a.other = int(store.AsInt(words[1])), int(store.AsInt(words[2])), words[3] == "other"
 	if (a.word == "new" || a.word == "old") && got < wanted {
 		return a, &NotReplicatedError{IDs: []string{id}, Wanted: wanted, Got: got, Err: waited}
 	}
@@ -279,7 +281,7 @@ func (c *Client) evalPublish(ctx context.Context, one call, id string) (publishA
 }
 
 // arguments adds those of the publication, as batch.lua takes them; the payload only if it is not kept yet.
-func (p *Publication) arguments(args []any, payload bool) []any {
+func (p *Publication) Arguments(args []any, payload bool) []any {
 	var attributes []byte
 	if len(p.Attributes) > 0 {
 		attributes, _ = json.Marshal(p.Attributes) // a map of strings always can be
@@ -290,11 +292,11 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 	}
 	args = append(args, p.ID, value, 0)
 	begin := len(args)
-	args = appendFields(args,
+	args = store.AppendFields(args,
 		"topic", p.Topic,
 		"attributes", string(attributes),
 		"parent", p.Parent,
-		"depth", optional(p.Depth > 0, strconv.Itoa(p.Depth)),
+		"depth", store.Optional(p.Depth > 0, strconv.Itoa(p.Depth)),
 		"traceparent", p.Traceparent,
 		"tracestate", p.Tracestate,
 	)
@@ -303,7 +305,7 @@ func (p *Publication) arguments(args []any, payload bool) []any {
 }
 
 // spec is the task of a publication for one subscription, without the payload.
-func (p *Publication) spec(s *Subscription) Spec {
+func (p *Publication) SpecFor(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
 	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: s.Edition()}
@@ -319,9 +321,9 @@ func (p *Publication) spec(s *Subscription) Spec {
 // webhook's URL. What waits for one is for a later one only if either is the same.
 func (s *Subscription) Edition() string {
 	if s.Webhook == nil {
-		return seconds(s.CreatedAt)
+		return store.Seconds(s.CreatedAt)
 	}
-	return seconds(s.CreatedAt) + " " + definition(s.Webhook.URL)
+	return store.Seconds(s.CreatedAt) + " " + definition(s.Webhook.URL)
 }
 
 // PublishedID is the ID of the task that a publication makes for a subscription.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -29,7 +31,7 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	return wrap("pause queue "+q.name, q.client.store.rdb.SAdd(ctx, q.client.store.keys.paused(), q.name).Err())
+	return store.Wrap("pause queue "+q.name, q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
 }
 
 // Resume ends a pause, and what Hold began, and wakes the listeners.
@@ -37,16 +39,16 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	_, err := q.client.store.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.SRem(ctx, q.client.store.keys.paused(), q.name)
-		p.HDel(ctx, q.client.store.keys.stats(q.name), "held")
+	_, err := q.client.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.SRem(ctx, q.client.store.Keys.Paused(), q.name)
+		p.HDel(ctx, q.client.store.Keys.Stats(q.name), "held")
 		return nil
 	})
 	if err != nil {
-		return wrap("resume queue "+q.name, err)
+		return store.Wrap("resume queue "+q.name, err)
 	}
 	// If this is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
-	_ = q.client.store.rdb.Publish(ctx, q.client.store.keys.channel(q.name), "").Err()
+	_ = q.client.store.RDB.Publish(ctx, q.client.store.Keys.Channel(q.name), "").Err()
 	return nil
 }
 
@@ -58,26 +60,26 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if limit < 0 {
 		return fmt.Errorf("%w: limit %d of queue %q: use 1 or more, or 0 for none", ErrInvalid, limit, q.name)
 	}
-	limits := q.client.store.keys.limits()
+	limits := q.client.store.Keys.Limits()
 	if limit == 0 {
-		return wrap("lift limit of queue "+q.name, q.client.store.rdb.HDel(ctx, limits, q.name).Err())
+		return store.Wrap("lift limit of queue "+q.name, q.client.store.RDB.HDel(ctx, limits, q.name).Err())
 	}
-	return wrap("limit queue "+q.name, q.client.store.rdb.HSet(ctx, limits, q.name, limit).Err())
+	return store.Wrap("limit queue "+q.name, q.client.store.RDB.HSet(ctx, limits, q.name, limit).Err())
 }
 
 // manyQueues is a script's error MANYQUEUES.
 func manyQueues(err error) error {
-	text, _ := answered(err)
+	text, _ := store.Answered(err)
 	return fmt.Errorf("%w: %s: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
 }
 
 // Limit is how many tasks may wait in the queue; 0: there is no bound.
 func (q *Queue) Limit(ctx context.Context) (int64, error) {
-	limit, err := q.client.store.rdb.HGet(ctx, q.client.store.keys.limits(), q.name).Result()
-	if isNil(err) {
+	limit, err := q.client.store.RDB.HGet(ctx, q.client.store.Keys.Limits(), q.name).Result()
+	if store.IsNil(err) {
 		return 0, nil
 	}
-	return asInt(limit), wrap("read limit of queue "+q.name, err)
+	return store.AsInt(limit), store.Wrap("read limit of queue "+q.name, err)
 }
 
 // Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
@@ -86,8 +88,8 @@ func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	_, err := q.client.store.eval(ctx, newCall("hold", q.client.store.keys.stats(q.name), q.client.store.clock, wait.Seconds()))
-	return wrap("hold queue "+q.name, err)
+	_, err := q.client.store.Eval(ctx, store.NewCall("hold", q.client.store.Keys.Stats(q.name), q.client.store.Clock, wait.Seconds()))
+	return store.Wrap("hold queue "+q.name, err)
 }
 
 // HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has none.
@@ -96,26 +98,26 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	c := q.client
-	listeners, err := c.store.rdb.SMembers(ctx, c.store.keys.listeners(q.name)).Result()
+	listeners, err := c.store.RDB.SMembers(ctx, c.store.Keys.Listeners(q.name)).Result()
 	if err != nil || len(listeners) == 0 {
-		return false, wrap("list listeners of "+q.name, err)
+		return false, store.Wrap("list listeners of "+q.name, err)
 	}
 	now, err := c.Clock(ctx)
 	if err != nil {
 		return false, err
 	}
-	ends, err := pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.store.keys.nodes(), listener) // which a producer may ask
+	ends, err := store.Pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
+		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // which a producer may ask
 	})
 	for i, listener := range listeners[:len(ends)] {
 		end, failed := ends[i].Result()
-		if failed != nil && !isNil(failed) {
-			return false, wrap("read leases", failed)
+		if failed != nil && !store.IsNil(failed) {
+			return false, store.Wrap("read leases", failed)
 		}
 		leased := end > 0 // a Quern listener without a lease is dead
-		if leased && end > float64(now.Unix()) || !leased && !isQuernListener(listener) {
+		if leased && end > float64(now.Unix()) || !leased && !store.IsQuernListener(listener) {
 			return true, nil
 		}
 	}
-	return false, wrap("read leases", err)
+	return false, store.Wrap("read leases", err)
 }

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"bufio"
@@ -12,6 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -122,7 +127,7 @@ func TestRedisCLIPage(t *testing.T) {
 			}
 			server := queuetest.Start(t)
 			w := newWorld(t, server.URL())
-			w.store.keys, w.config.Tenant = keys{DefaultTenant}, DefaultTenant
+			w.Store().Keys, w.Config.Tenant = store.Keys{queue.DefaultTenant}, queue.DefaultTenant
 			testRedisCLIPage(t, w, newShell(t, name, server), recipes(t))
 		})
 	}
@@ -149,10 +154,10 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 	follow("")
 	follow("Enqueue")
 	first := sh.value("id")
-	stop := w.working(t, "thumbnails", func(_ context.Context, task *Task) ([]byte, error) {
+	stop := w.working(t, "thumbnails", func(_ context.Context, task *queue.Task) ([]byte, error) {
 		return task.Parameters, nil
 	})
-	if task := w.finished(t, first); task.Status != Complete || string(task.Result) != parameters || task.Created.IsZero() {
+	if task := w.finished(t, first); task.Status != queue.Complete || string(task.Result) != parameters || task.Created.IsZero() {
 		t.Errorf("the first task: %+v", task)
 	}
 	if err := stop(); err != nil {
@@ -163,48 +168,48 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 	follow("Enqueue")
 	follow("Schedule")
 	pending, scheduled := sh.value("id"), sh.value("later")
-	if task := w.task(t, pending); pending == first || task.Status != Pending || string(task.Parameters) != parameters {
+	if task := w.task(t, pending); pending == first || task.Status != queue.Pending || string(task.Parameters) != parameters {
 		t.Errorf("the pending task: %+v", task)
 	}
 	task := w.task(t, scheduled)
-	if wait := task.ETA.Sub(task.Created); task.Status != Scheduled || wait < 3599e9 || wait > 3601e9 {
+	if wait := task.ETA.Sub(task.Created); task.Status != queue.Scheduled || wait < 3599e9 || wait > 3601e9 {
 		t.Errorf("the scheduled task: %+v", task)
 	}
 	follow("Look")
 	follow("Count")
-	w.depth(t, "thumbnails", map[Status]int64{Complete: 1, Pending: 1, Scheduled: 1})
+	w.depth(t, "thumbnails", map[queue.Status]int64{queue.Complete: 1, queue.Pending: 1, queue.Scheduled: 1})
 	// With listeners that hold something it counts as Stats does.
 	node := w.node(t, "thumbnails")
 	reserved := w.reserve(t, node, "thumbnails", false)
-	w.enqueue(t, "thumbnails", "", Options{})
+	w.enqueue(t, "thumbnails", "", queue.Options{})
 	started := w.reserve(t, node, "thumbnails", true)
 	if printed := sh.run(page["Count"][0].commands); printed != "scheduled 1\npending 0\nreserved 1\nstarted 1\ncomplete 1\nfailed 0\n" {
 		t.Errorf("with tasks that are held it counts\n%s", printed)
 	}
-	w.settle(t, node, "thumbnails", Settlement{Claim: Claim{ID: started.ID, Run: started.Run}})
-	if errs, err := node.Release(w.ctx, "thumbnails", []Claim{{ID: reserved.ID, Run: reserved.Run}}); err != nil || errs[0] != nil {
+	w.settle(t, node, "thumbnails", listen.Settlement{Claim: listen.Claim{ID: started.ID, Run: started.Run}})
+	if errs, err := node.Release(w.ctx, "thumbnails", []listen.Claim{{ID: reserved.ID, Run: reserved.Run}}); err != nil || errs[0] != nil {
 		t.Fatal(err, errs)
 	}
 
 	// Cancelled they show as failed, whoever waits is told, and nobody runs them.
 	waits := map[string]<-chan waited{pending: w.waiting(t, pending), scheduled: w.waiting(t, scheduled)}
 	for id := range waits {
-		w.subscribed(t, w.store.keys.done(id))
+		w.subscribed(t, w.Store().Keys.Done(id))
 	}
 	follow("Cancel a pending task")
 	follow("Cancel a scheduled task")
 	for id, wait := range waits {
 		got := receive(t, "the end of Wait", wait)
-		if got.err != nil || got.task.Status != Failed || got.task.Reason != ReasonCancelled ||
+		if got.err != nil || got.task.Status != queue.Failed || got.task.Reason != queue.ReasonCancelled ||
 			got.task.Failure().Message != "cancelled by hand" || got.task.FinishedAt.IsZero() {
 			t.Errorf("cancelled: %+v, %v", got.task, got.err)
 		}
-		if batch := node.Reserve(w.ctx, []ReserveRequest{{Queue: "thumbnails", Count: 10}})[0]; len(batch.Tasks) != 0 || batch.Err != nil {
+		if batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "thumbnails", Count: 10}})[0]; len(batch.Tasks) != 0 || batch.Err != nil {
 			t.Errorf("%s can still be reserved: %+v", id, batch)
 		}
 	}
-	w.depth(t, "thumbnails", map[Status]int64{Complete: 2, Failed: 2})
-	failed := idsOf(must[[]*Task](t)(w.Queue("thumbnails").List(w.ctx, ListOptions{Status: Failed})))
+	w.depth(t, "thumbnails", map[queue.Status]int64{queue.Complete: 2, queue.Failed: 2})
+	failed := idsOf(must[[]*queue.Task](t)(manage.New(w.Client).Queue("thumbnails").List(w.ctx, manage.ListOptions{Status: queue.Failed})))
 	if !slices.Equal(failed, []string{scheduled, pending}) {
 		t.Errorf("failed are %v", failed)
 	}
@@ -214,7 +219,7 @@ func testRedisCLIPage(t *testing.T, w *world, sh *shell, page map[string][]recip
 			t.Errorf("%s twice: %s", heading, printed)
 		}
 	}
-	w.depth(t, "thumbnails", map[Status]int64{Complete: 2, Failed: 2})
+	w.depth(t, "thumbnails", map[queue.Status]int64{queue.Complete: 2, queue.Failed: 2})
 
 	// One that runs is stopped by whoever runs it.
 	follow("Enqueue")

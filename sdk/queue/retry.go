@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Unlimited as Retry.MaxAttempts tries until the task is done, expires or is cancelled.
@@ -131,8 +133,8 @@ func (r Retry) validate() error {
 		name  string
 		value time.Duration
 	}{{"base", r.Base}, {"min", r.Min}, {"max", r.Max}, {"max age", r.MaxAge}} {
-		if delay.value < 0 || delay.value > longest {
-			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, delay.name, delay.value, longest)
+		if delay.value < 0 || delay.value > store.Longest {
+			return fmt.Errorf("%w: %s %s of the retry policy: use 0s to %s", ErrInvalid, delay.name, delay.value, store.Longest)
 		}
 	}
 	switch {
@@ -171,14 +173,14 @@ func (r Retry) encode() string {
 }
 
 // parseRetry reads a policy from a hash; a damaged one sets nothing.
-func parseRetry(text, maxAttempts, maxAge string) Retry {
+func ParseRetry(text, maxAttempts, maxAge string) Retry {
 	var t retryText
 	if text != "" && json.Unmarshal([]byte(text), &t) != nil {
 		t = retryText{}
 	}
 	r := Retry{
-		MaxAttempts: int(asInt(maxAttempts)), Backoff: t.Backoff, Base: parseDuration(t.Base), Min: parseDuration(t.Min),
-		Max: parseDuration(t.Max), Jitter: t.Jitter, MaxAge: secondsDuration(maxAge), MaxReschedules: t.MaxReschedules,
+		MaxAttempts: int(store.AsInt(maxAttempts)), Backoff: t.Backoff, Base: store.ParseDuration(t.Base), Min: store.ParseDuration(t.Min),
+		Max: store.ParseDuration(t.Max), Jitter: t.Jitter, MaxAge: store.SecondsDuration(maxAge), MaxReschedules: t.MaxReschedules,
 	}
 	if r.validate() != nil {
 		return Retry{}

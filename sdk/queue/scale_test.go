@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,33 +24,33 @@ import (
 func ownWorld(b *testing.B) *world {
 	b.Helper()
 	server := queuetest.Start(b, "--slowlog-log-slower-than", "10000", "--slowlog-max-len", "1000")
-	client := must[*Client](b)(New(server.URL()+"?read_timeout=60s", Config{Tenant: queuetest.Tenant()}))
+	client := must[*queue.Client](b)(queue.New(server.URL()+"?read_timeout=60s", queue.Config{Tenant: queuetest.Tenant()}))
 	b.Cleanup(func() { _ = client.Close() })
-	if err := client.Prepare(b.Context()); err != nil {
+	if err := listen.Prepare(b.Context(), client); err != nil {
 		b.Fatal(err)
 	}
-	return &world{Client: client, rdb: client.store.rdb.(*redis.Client), ctx: b.Context()}
+	return &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: b.Context()}
 }
 
 // finish brings n tasks of the queue to their end, a quarter of them to failure.
-func (w *world) finish(b *testing.B, queue string, n int) {
+func (w *world) finish(b *testing.B, name string, n int) {
 	b.Helper()
-	node := w.node(b, queue)
+	node := w.node(b, name)
 	for done := 0; done < n; {
-		batch := node.Reserve(w.ctx, []ReserveRequest{{
-			Queue: queue, Count: 500, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64),
+		batch := node.Reserve(w.ctx, []listen.ReserveRequest{{
+			Queue: name, Count: 500, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64),
 		}})[0]
 		if batch.Err != nil || len(batch.Tasks) == 0 {
 			b.Fatal(len(batch.Tasks), batch.Err)
 		}
-		settlements := make([]Settlement, len(batch.Tasks))
+		settlements := make([]listen.Settlement, len(batch.Tasks))
 		for i, task := range batch.Tasks {
-			settlements[i] = Settlement{Claim: Claim{ID: task.ID, Run: task.Run}, Result: []byte("done")}
+			settlements[i] = listen.Settlement{Claim: listen.Claim{ID: task.ID, Run: task.Run}, Result: []byte("done")}
 			if i%4 == 0 {
-				settlements[i].Failure = &Failure{Reason: ReasonError, Message: "exit status 1"}
+				settlements[i].Failure = &queue.Failure{Reason: queue.ReasonError, Message: "exit status 1"}
 			}
 		}
-		if _, err := node.Settle(w.ctx, queue, settlements); err != nil {
+		if _, err := node.Settle(w.ctx, name, settlements); err != nil {
 			b.Fatal(err)
 		}
 		done += len(batch.Tasks)
@@ -98,7 +102,7 @@ func BenchmarkPurgeMillion(b *testing.B) {
 		}
 		b.StartTimer()
 		w.probe(b, func() {
-			if n := must[int](b)(w.Queue("q").Purge(w.ctx, PurgeOptions{Everything: true})); n != tasks {
+			if n := must[int](b)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true})); n != tasks {
 				b.Fatalf("purged %d", n)
 			}
 		})
@@ -114,14 +118,14 @@ func BenchmarkChangeOneOfMillions(b *testing.B) {
 		w := ownWorld(b)
 		q := w.Queue("q")
 		mark := func(at string) []string {
-			specs := make([]Spec, 200)
+			specs := make([]queue.Spec, 200)
 			for i := range specs {
 				specs[i].ID = fmt.Sprintf("%s-%d", at, i)
 				if at == "expire" {
 					specs[i].Retry.MaxAge = time.Second
 				}
 			}
-			receipts := must[[]Receipt](b)(q.EnqueueMany(w.ctx, specs))
+			receipts := must[[]queue.Receipt](b)(q.EnqueueMany(w.ctx, specs))
 			ids := make([]string, len(receipts))
 			for i, receipt := range receipts {
 				ids[i] = receipt.ID
@@ -146,7 +150,7 @@ func BenchmarkChangeOneOfMillions(b *testing.B) {
 		w.probe(b, func() {
 			for i, id := range finished {
 				var err error
-				if task := w.task(b, id); task.Status == Failed && i%8 == 0 {
+				if task := w.task(b, id); task.Status == queue.Failed && i%8 == 0 {
 					err = q.Retry(w.ctx, id)
 				} else {
 					err = q.Delete(w.ctx, id)
@@ -184,8 +188,8 @@ func BenchmarkMemory(b *testing.B) {
 				w := ownWorld(b)
 				must[string](b)(w.rdb.ConfigSet(w.ctx, "hash-max-listpack-value", fmt.Sprint(of.compact)).Result())
 				empty := used(w)
-				specs := slices.Repeat([]Spec{{Parameters: []byte(strings.Repeat("x", of.parameters))}}, tasks)
-				must[[]Receipt](b)(w.Queue("q").EnqueueMany(w.ctx, specs))
+				specs := slices.Repeat([]queue.Spec{{Parameters: []byte(strings.Repeat("x", of.parameters))}}, tasks)
+				must[[]queue.Receipt](b)(w.Queue("q").EnqueueMany(w.ctx, specs))
 				b.ReportMetric((used(w)-empty)/tasks, "B/pending")
 				w.finish(b, "q", tasks)
 				b.ReportMetric((used(w)-empty)/tasks, "B/finished")

@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -78,7 +80,7 @@ func (s *Schedule) PluginOwner() string {
 
 // Same tells whether another schedule has the same ID, owner and definition.
 func (s *Schedule) Same(other *Schedule) bool {
-	a, b := s.withDefaults(), other.withDefaults()
+	a, b := s.WithDefaults(), other.WithDefaults()
 	return a.ID == b.ID && a.Owner == b.Owner && a.Definition() == b.Definition()
 }
 
@@ -119,8 +121,8 @@ type ScheduleState struct {
 	// Waits is the tick that waits for the task before, or for room in the queue: it has not been missed. Zero: none does.
 	Waits time.Time
 
-	revision string
-	next     string // as it is in Redis
+	Revision string
+	Stored   string // as it is in Redis
 }
 
 var validSchedule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -133,7 +135,7 @@ func ValidSchedule(id string) error {
 	return nil
 }
 
-func (s Schedule) withDefaults() Schedule {
+func (s Schedule) WithDefaults() Schedule {
 	s.Owner = cmp.Or(s.Owner, ScheduleByHand)
 	s.Missed = cmp.Or(s.Missed, MissedOne)
 	s.Overlap = cmp.Or(s.Overlap, OverlapAllow)
@@ -145,7 +147,7 @@ func (s Schedule) withDefaults() Schedule {
 
 // Validate checks all but the expression and the time zone, which hosts and the command line can read.
 func (s Schedule) Validate() error {
-	s = s.withDefaults()
+	s = s.WithDefaults()
 	o := s.Options
 	rest := o
 	rest.Labels, rest.Retry, rest.Timeout, rest.Priority = nil, Retry{}, 0, nil
@@ -162,14 +164,14 @@ func (s Schedule) Validate() error {
 		return fmt.Errorf("%w: schedule %s: missed %q: use %s, %s or %s", ErrInvalid, s.ID, s.Missed, MissedSkip, MissedOne, MissedAll)
 	case s.MaxMissed < 0 || s.MaxMissed > MaxMissed || s.MaxMissed > 0 && s.Missed != MissedAll:
 		return fmt.Errorf("%w: schedule %s: max missed %d: use 1 to %d, with missed %s", ErrInvalid, s.ID, s.MaxMissed, MaxMissed, MissedAll)
-	case s.Window < 0 || s.Window > longest:
-		return fmt.Errorf("%w: schedule %s: window %s: use 1s to %s, or 0s for none", ErrInvalid, s.ID, s.Window, longest)
+	case s.Window < 0 || s.Window > store.Longest:
+		return fmt.Errorf("%w: schedule %s: window %s: use 1s to %s, or 0s for none", ErrInvalid, s.ID, s.Window, store.Longest)
 	case !slices.Contains([]Overlap{OverlapAllow, OverlapSkip, OverlapQueue}, s.Overlap):
 		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)
 	case o.metadata() > maxMetadata || !reflect.DeepEqual(rest, Options{}):
 		return fmt.Errorf("%w: schedule %s: its tasks have labels, a retry policy, a timeout and a priority, and no other options", ErrInvalid, s.ID)
 	}
-	return wrap("schedule "+s.ID, o.validate())
+	return store.Wrap("schedule "+s.ID, o.Validate())
 }
 
 // scheduleTask is the task of a schedule in its hash.
@@ -188,7 +190,7 @@ type scheduleTask struct {
 func (s *Schedule) fields() []any {
 	o := s.Options
 	task := scheduleTask{
-		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, MaxAge: durationText(o.Retry.MaxAge),
+		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, MaxAge: store.DurationText(o.Retry.MaxAge),
 	}
 	if policy := o.Retry.encode(); policy != "" {
 		task.Retry = json.RawMessage(policy)
@@ -197,26 +199,26 @@ func (s *Schedule) fields() []any {
 		task.Parameters, task.ParametersBase64 = "", s.Parameters
 	}
 	text, _ := json.Marshal(task) // it always can be
-	return appendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text), "missed", string(s.Missed),
-		"max_missed", optional(s.MaxMissed > 0, strconv.Itoa(s.MaxMissed)), "window", durationText(s.Window), "overlap", string(s.Overlap))
+	return store.AppendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text), "missed", string(s.Missed),
+		"max_missed", store.Optional(s.MaxMissed > 0, strconv.Itoa(s.MaxMissed)), "window", store.DurationText(s.Window), "overlap", string(s.Overlap))
 }
 
 // newSchedule reads a hash. What is damaged stays zero.
-func newSchedule(id string, hash map[string]string) *Schedule {
+func ParseSchedule(id string, hash map[string]string) *Schedule {
 	var task scheduleTask
 	_ = json.Unmarshal([]byte(hash["task"]), &task)
-	moment := func(field string) time.Time { return parseSeconds(hash[field]) }
+	moment := func(field string) time.Time { return store.ParseSeconds(hash[field]) }
 	s := &Schedule{
 		ID: id, Owner: hash["owner"], Queue: hash["queue"], Cron: hash["cron"], Timezone: hash["timezone"],
 		Options: Options{
-			Labels: task.Labels, Priority: task.Priority, Timeout: parseDuration(task.Timeout),
-			Retry: parseRetry(string(task.Retry), strconv.Itoa(task.MaxAttempts), task.MaxAge),
+			Labels: task.Labels, Priority: task.Priority, Timeout: store.ParseDuration(task.Timeout),
+			Retry: ParseRetry(string(task.Retry), strconv.Itoa(task.MaxAttempts), task.MaxAge),
 		},
-		Missed: Missed(hash["missed"]), MaxMissed: int(asInt(hash["max_missed"])), Window: secondsDuration(hash["window"]), Overlap: Overlap(hash["overlap"]),
+		Missed: Missed(hash["missed"]), MaxMissed: int(store.AsInt(hash["max_missed"])), Window: store.SecondsDuration(hash["window"]), Overlap: Overlap(hash["overlap"]),
 		ScheduleState: ScheduleState{
 			Paused: moment("paused"), Created: moment("created"), Updated: moment("updated"), Since: moment("since"), Next: moment("next"), Last: moment("last"),
-			LastID: hash["last_id"], Fired: asInt(hash["fired"]), Skipped: asInt(hash["skipped"]), MissedTicks: asInt(hash["missed_ticks"]),
-			Absent: moment("absent"), Waits: moment("waits"), revision: hash["revision"], next: hash["next"],
+			LastID: hash["last_id"], Fired: store.AsInt(hash["fired"]), Skipped: store.AsInt(hash["skipped"]), MissedTicks: store.AsInt(hash["missed_ticks"]),
+			Absent: moment("absent"), Waits: moment("waits"), Revision: hash["revision"], Stored: hash["next"],
 		},
 	}
 	if s.Parameters = task.ParametersBase64; s.Parameters == nil {
@@ -244,11 +246,11 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (Put
 
 // putSchedule is PutSchedule, for the sync of this token.
 func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missing bool) (Put, error) {
-	s = s.withDefaults()
+	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
-	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put", append([]any{MaxSchedules, optional(missing, "1")}, s.fields()...)...)
+	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put", append([]any{MaxSchedules, store.Optional(missing, "1")}, s.fields()...)...)
 	return Put(answer), err
 }
 
@@ -275,8 +277,8 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	if err := ValidSchedule(id); err != nil {
 		return "", err
 	}
-	reply, err := c.store.eval(ctx, newCall("schedule", c.store.keys.ticks(), append([]any{c.store.clock, id, owner, what, sync}, args...)...))
-	answer := asString(reply)
+	reply, err := c.store.Eval(ctx, store.NewCall("schedule", c.store.Keys.Ticks(), append([]any{c.store.Clock, id, owner, what, sync}, args...)...))
+	answer := store.AsString(reply)
 	other, owned := strings.CutPrefix(answer, "owned ")
 	switch {
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
@@ -291,7 +293,7 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	case answer == "full":
 		err = ErrManySchedules
 	}
-	return answer, wrap(fmt.Sprintf("%s schedule %s", what, id), err)
+	return answer, store.Wrap(fmt.Sprintf("%s schedule %s", what, id), err)
 }
 
 // Schedule reads a schedule: ErrNoSchedule if there is none.
@@ -325,11 +327,11 @@ const scheduleBytes = 4 << 20
 
 // scheduleBlock is how many of these schedules one call reads: at least one.
 func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
-	sizes, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
-		return p.HStrLen(ctx, c.store.keys.schedule(id), "task")
+	sizes, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
+		return p.HStrLen(ctx, c.store.Keys.Schedule(id), "task")
 	})
 	if err != nil {
-		return nil, wrap("read sizes of schedules", err)
+		return nil, store.Wrap("read sizes of schedules", err)
 	}
 	total := int64(0)
 	for i, size := range sizes {
@@ -341,20 +343,20 @@ func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, err
 }
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
-	cmds, err := pipelinedBy(ctx, c.store, largeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
-		return p.HGetAll(ctx, c.store.keys.schedule(id))
+	cmds, err := store.PipelinedBy(ctx, c.store, store.LargeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
+		return p.HGetAll(ctx, c.store.Keys.Schedule(id))
 	})
 	var found []*Schedule
 	for i, cmd := range cmds {
 		if hash := cmd.Val(); len(hash) > 0 {
-			found = append(found, newSchedule(ids[i], hash))
+			found = append(found, ParseSchedule(ids[i], hash))
 		}
 	}
-	return found, wrap("read schedules", err)
+	return found, store.Wrap("read schedules", err)
 }
 
 // spec is the task of a tick.
-func (s *Schedule) spec(id string) *Spec {
+func (s *Schedule) Spec(id string) *Spec {
 	spec := &Spec{Parameters: s.Parameters, Options: s.Options}
 	spec.ID, spec.Key = id, s.ID
 	return spec
@@ -366,7 +368,7 @@ func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	spec := s.spec(s.ID + "@run-" + NewID()[:13])
+	spec := s.Spec(s.ID + "@run-" + NewID()[:13])
 	return c.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)
 }
 
@@ -396,8 +398,8 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 	}
 	token := NewID()
 	if !dry { // before the schedules are read: what others have stored by then is deleted below, and they store nothing more
-		if err := c.store.rdb.Set(ctx, c.store.keys.duty("sync_"+owner), token, syncTime).Err(); err != nil {
-			return sync, wrap("begin the sync of schedules", err)
+		if err := c.store.RDB.Set(ctx, c.store.Keys.Duty("sync_"+owner), token, syncTime).Err(); err != nil {
+			return sync, store.Wrap("begin the sync of schedules", err)
 		}
 	}
 	are, err := c.ScheduleHeads(ctx)
@@ -455,7 +457,7 @@ func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 // SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
 // where the next page begins, "" if there is none.
 func (c *Client) SchedulePage(ctx context.Context, after string, limit int) (page []*Schedule, next string, err error) {
-	ids, err := c.store.scheduleIDs(ctx, MaxSchedules)
+	ids, err := c.store.ScheduleIDs(ctx, MaxSchedules)
 	if err != nil {
 		return nil, "", err
 	}
@@ -483,7 +485,7 @@ func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Sche
 
 // Definition is a digest of what a manifest says of a schedule.
 func (s *Schedule) Definition() string {
-	d := s.withDefaults()
+	d := s.WithDefaults()
 	return definition(d.fields()...)
 }
 
@@ -495,7 +497,7 @@ func definition(parts ...any) string {
 
 // ScheduleHeads lists the tenant's schedules, by ID, without their Parameters and Options.
 func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
-	ids, err := c.store.scheduleIDs(ctx, MaxSchedules)
+	ids, err := c.store.ScheduleIDs(ctx, MaxSchedules)
 	if err != nil {
 		return nil, err
 	}
@@ -503,14 +505,14 @@ func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
 		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated", "since", "next",
 		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
 	}
-	cmds, err := pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.store.keys.schedule(id), fields...)
+	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.Keys.Schedule(id), fields...)
 	})
 	var heads []*Schedule
 	for i, cmd := range cmds {
-		if hash := hashOf(fields, cmd.Val()); len(hash) > 0 {
-			heads = append(heads, newSchedule(ids[i], hash))
+		if hash := store.HashOf(fields, cmd.Val()); len(hash) > 0 {
+			heads = append(heads, ParseSchedule(ids[i], hash))
 		}
 	}
-	return heads, wrap("read schedules", err)
+	return heads, store.Wrap("read schedules", err)
 }

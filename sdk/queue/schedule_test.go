@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -9,10 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // put stores a schedule and tells what became of it.
-func (w *world) put(t testing.TB, s Schedule) Put {
+func (w *world) put(t testing.TB, s queue.Schedule) queue.Put {
 	t.Helper()
 	put, err := w.PutSchedule(w.ctx, s, false)
 	if err != nil {
@@ -21,21 +24,21 @@ func (w *world) put(t testing.TB, s Schedule) Put {
 	return put
 }
 
-func (w *world) schedule(t testing.TB, id string) *Schedule {
+func (w *world) schedule(t testing.TB, id string) *queue.Schedule {
 	t.Helper()
-	return must[*Schedule](t)(w.Schedule(w.ctx, id))
+	return must[*queue.Schedule](t)(w.Schedule(w.ctx, id))
 }
 
 // tick reads a schedule and ends its tick, at seconds after the world's beginning; next is 60 seconds later.
-func (w *world) tick(t testing.TB, id string, at int64) TickEnd {
+func (w *world) tick(t testing.TB, id string, at int64) listen.TickEnd {
 	t.Helper()
 	s := w.schedule(t, id)
-	return must[TickEnd](t)(w.Fleet().Tick(w.ctx, s, time.Unix(1700000000+at, 0), PassedTicks{}, time.Unix(1700000060+at, 0)))
+	return must[listen.TickEnd](t)(listen.NewFleet(w.Client).Tick(w.ctx, s, time.Unix(1700000000+at, 0), listen.PassedTicks{}, time.Unix(1700000060+at, 0)))
 }
 
 func (w *world) due(t testing.TB) (ids []string, next time.Time) {
 	t.Helper()
-	due := must[Due](t)(w.Fleet().DueSchedules(w.ctx, 10))
+	due := must[listen.Due](t)(listen.NewFleet(w.Client).DueSchedules(w.ctx, 10))
 	for _, s := range due.Schedules {
 		ids = append(ids, s.ID)
 	}
@@ -46,52 +49,52 @@ func TestSchedule(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		priority := 70
-		s := Schedule{
+		s := queue.Schedule{
 			ID: "nightly", Queue: "q", Cron: "0 0 * * *", Timezone: "Europe/Berlin", Parameters: []byte("a\x00\xff"),
-			Options: Options{
+			Options: queue.Options{
 				Priority: &priority, Timeout: time.Minute, Labels: map[string]string{"a": "b"},
-				Retry: Retry{MaxAttempts: 3, Base: 2 * time.Second, MaxAge: time.Hour},
+				Retry: queue.Retry{MaxAttempts: 3, Base: 2 * time.Second, MaxAge: time.Hour},
 			},
-			Missed: MissedAll, Window: time.Hour, Overlap: OverlapSkip,
+			Missed: queue.MissedAll, Window: time.Hour, Overlap: queue.OverlapSkip,
 		}
-		if put := w.put(t, s); put != PutNew {
+		if put := w.put(t, s); put != queue.PutNew {
 			t.Errorf("put: %s", put)
 		}
 		got := w.schedule(t, "nightly")
-		want := s.withDefaults()
-		if !slices.Equal(got.fields(), want.fields()) || got.Owner != ScheduleByHand || got.MaxMissed != 100 || !got.Since.Equal(time.Unix(1700000000, 0)) || !got.Next.IsZero() {
+		want := s.WithDefaults()
+		if !slices.Equal(got.Fields(), want.Fields()) || got.Owner != queue.ScheduleByHand || got.MaxMissed != 100 || !got.Since.Equal(time.Unix(1700000000, 0)) || !got.Next.IsZero() {
 			t.Errorf("%+v", got)
 		}
 		if ids, _ := w.due(t); !slices.Equal(ids, []string{"nightly"}) {
 			t.Errorf("due: %v", ids)
 		}
-		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Time{}, PassedTicks{}, time.Unix(1700000060, 0))); end != TickPlanned {
+		if end := must[listen.TickEnd](t)(listen.NewFleet(w.Client).Tick(w.ctx, got, time.Time{}, listen.PassedTicks{}, time.Unix(1700000060, 0))); end != listen.TickPlanned {
 			t.Errorf("plan: %s", end)
 		}
 		if ids, next := w.due(t); ids != nil || !next.Equal(time.Unix(1700000060, 0)) {
 			t.Errorf("due: %v, next %s", ids, next)
 		}
-		if end := w.tick(t, "nightly", 60); end != TickEarly {
+		if end := w.tick(t, "nightly", 60); end != listen.TickEarly {
 			t.Errorf("before its time: %s", end)
 		}
 		w.at(60)
 		// What does not change the expression leaves the next tick where it is.
 		s.Parameters = []byte("text")
-		if put := w.put(t, s); put != PutChanged {
+		if put := w.put(t, s); put != queue.PutChanged {
 			t.Errorf("put: %s", put)
 		}
-		if put := w.put(t, s); put != PutSame {
+		if put := w.put(t, s); put != queue.PutSame {
 			t.Errorf("put: %s", put)
 		}
-		if end := must[TickEnd](t)(w.Fleet().Tick(w.ctx, got, time.Unix(1700000060, 0), PassedTicks{}, time.Time{})); end != TickChanged {
+		if end := must[listen.TickEnd](t)(listen.NewFleet(w.Client).Tick(w.ctx, got, time.Unix(1700000060, 0), listen.PassedTicks{}, time.Time{})); end != listen.TickChanged {
 			t.Errorf("with the old definition: %s", end)
 		}
-		if end := w.tick(t, "nightly", 60); end != TickFired {
+		if end := w.tick(t, "nightly", 60); end != listen.TickFired {
 			t.Errorf("fire: %s", end)
 		}
 		task := w.task(t, "nightly@1700000060")
 		if string(task.Parameters) != "text" || task.Priority != 70 || task.Timeout != time.Minute || task.Key != "nightly" || task.Labels["a"] != "b" ||
-			task.Retry.MaxAttempts != 3 || task.Retry.Base != 2*time.Second || task.Retry.MaxAge != time.Hour || task.Status != Pending {
+			task.Retry.MaxAttempts != 3 || task.Retry.Base != 2*time.Second || task.Retry.MaxAge != time.Hour || task.Status != queue.Pending {
 			t.Errorf("%+v", task)
 		}
 		got = w.schedule(t, "nightly")
@@ -110,11 +113,11 @@ func TestSchedule(t *testing.T) {
 			w.DeleteSchedule(w.ctx, "nightly", ""), w.PauseSchedule(w.ctx, "nightly"), w.ResumeSchedule(w.ctx, "nightly"),
 			errorOf(w.Schedule(w.ctx, "nightly")), errorOf(w.RunSchedule(w.ctx, "nightly")),
 		} {
-			if !errors.Is(err, ErrNoSchedule) {
+			if !errors.Is(err, queue.ErrNoSchedule) {
 				t.Errorf("%v, want ErrNoSchedule", err)
 			}
 		}
-		if n := w.rdb.Exists(w.ctx, w.store.keys.ticks(), w.store.keys.schedule("nightly")).Val(); n != 0 {
+		if n := w.rdb.Exists(w.ctx, w.Store().Keys.Ticks(), w.Store().Keys.Schedule("nightly")).Val(); n != 0 {
 			t.Errorf("%d keys are left", n)
 		}
 	})
@@ -126,7 +129,7 @@ func errorOf[T any](_ T, err error) error { return err }
 func TestPausedSchedule(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
-		w.put(t, Schedule{ID: "s", Queue: "q", Cron: "* * * * *"})
+		w.put(t, queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *"})
 		w.tick(t, "s", 0)
 		for range 2 {
 			if err := w.PauseSchedule(w.ctx, "s"); err != nil {
@@ -137,10 +140,10 @@ func TestPausedSchedule(t *testing.T) {
 		if ids, next := w.due(t); ids != nil || !next.IsZero() {
 			t.Errorf("due: %v, next %s", ids, next)
 		}
-		if end := w.tick(t, "s", 60); end != TickChanged {
+		if end := w.tick(t, "s", 60); end != listen.TickChanged {
 			t.Errorf("tick: %s", end)
 		}
-		w.put(t, Schedule{ID: "s", Queue: "q", Cron: "*/2 * * * *"}) // stays paused
+		w.put(t, queue.Schedule{ID: "s", Queue: "q", Cron: "*/2 * * * *"}) // stays paused
 		if ids, _ := w.due(t); ids != nil || w.schedule(t, "s").Paused.Unix() != 1700000000 {
 			t.Errorf("due: %v", ids)
 		}
@@ -162,63 +165,63 @@ func TestPausedSchedule(t *testing.T) {
 func TestOneTaskATick(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
-		w.put(t, Schedule{ID: "s", Queue: "q", Cron: "* * * * *"})
-		read := make([]*Schedule, 8)
+		w.put(t, queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *"})
+		read := make([]*queue.Schedule, 8)
 		for i := range read {
 			read[i] = w.schedule(t, "s")
 		}
-		ends := make([]TickEnd, len(read))
+		ends := make([]listen.TickEnd, len(read))
 		var group sync.WaitGroup
 		for i, s := range read {
 			group.Go(func() {
-				ends[i], _ = w.Fleet().Tick(w.ctx, s, time.Unix(1700000000, 0), PassedTicks{Skipped: 3, Missed: 2}, time.Unix(1700000060, 0))
+				ends[i], _ = listen.NewFleet(w.Client).Tick(w.ctx, s, time.Unix(1700000000, 0), listen.PassedTicks{Skipped: 3, Missed: 2}, time.Unix(1700000060, 0))
 			})
 		}
 		group.Wait()
 		slices.Sort(ends)
-		if want := append(slices.Repeat([]TickEnd{TickChanged}, 7), TickFired); !slices.Equal(ends, want) {
+		if want := append(slices.Repeat([]listen.TickEnd{listen.TickChanged}, 7), listen.TickFired); !slices.Equal(ends, want) {
 			t.Errorf("%v", ends)
 		}
 		if s := w.schedule(t, "s"); s.Fired != 1 || s.MissedTicks != 2 || s.Skipped != 3 {
 			t.Errorf("%+v", s.ScheduleState)
 		}
-		w.depth(t, "q", map[Status]int64{Pending: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 1})
 		// A schedule that was deleted and made again has no second task for the tick.
 		if err := w.DeleteSchedule(w.ctx, "s", ""); err != nil {
 			t.Fatal(err)
 		}
-		w.put(t, Schedule{ID: "s", Queue: "q", Cron: "* * * * *"})
+		w.put(t, queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *"})
 		w.tick(t, "s", 0)
-		w.depth(t, "q", map[Status]int64{Pending: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 1})
 	})
 }
 
 func TestOverlap(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, c := range []struct {
-			overlap Overlap
-			second  TickEnd
-		}{{OverlapAllow, TickFired}, {OverlapSkip, TickSkipped}, {OverlapQueue, TickBusy}} {
+			overlap queue.Overlap
+			second  listen.TickEnd
+		}{{queue.OverlapAllow, listen.TickFired}, {queue.OverlapSkip, listen.TickSkipped}, {queue.OverlapQueue, listen.TickBusy}} {
 			w.at(0)
 			q := string(c.overlap)
-			w.put(t, Schedule{ID: q, Queue: q, Cron: "* * * * *", Overlap: c.overlap})
-			if end := w.tick(t, q, 0); end != TickFired {
+			w.put(t, queue.Schedule{ID: q, Queue: q, Cron: "* * * * *", Overlap: c.overlap})
+			if end := w.tick(t, q, 0); end != listen.TickFired {
 				t.Errorf("%s: the first: %s", q, end)
 			}
 			w.at(60)
 			if end := w.tick(t, q, 60); end != c.second {
 				t.Errorf("%s: the second: %s", q, end)
 			}
-			if c.overlap == OverlapQueue {
+			if c.overlap == queue.OverlapQueue {
 				if _, next := w.due(t); next.Unix() != 1700000061 {
 					t.Errorf("looked at again at %s", next)
 				}
 			}
 			node := w.node(t, q)
 			first := w.reserve(t, node, q, true)
-			w.settle(t, node, q, Settlement{Claim: first.Claim(), Failure: &Failure{}})
+			w.settle(t, node, q, listen.Settlement{Claim: first.Claim(), Failure: &queue.Failure{}})
 			w.at(61)
-			if end := w.tick(t, q, 61); end != TickFired {
+			if end := w.tick(t, q, 61); end != listen.TickFired {
 				t.Errorf("%s: after the end of the first: %s", q, end)
 			}
 		}
@@ -232,60 +235,60 @@ func TestOverlap(t *testing.T) {
 func TestErrTick(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
-		w.put(t, Schedule{ID: "full", Queue: "full", Cron: "* * * * *"})
-		w.put(t, Schedule{ID: "damaged", Queue: "damaged", Cron: "* * * * *"})
-		w.enqueue(t, "full", "", Options{})
-		if err := errors.Join(w.Queue("full").SetLimit(w.ctx, 1), w.rdb.Set(w.ctx, w.store.keys.pending("damaged"), "x", 0).Err()); err != nil {
+		w.put(t, queue.Schedule{ID: "full", Queue: "full", Cron: "* * * * *"})
+		w.put(t, queue.Schedule{ID: "damaged", Queue: "damaged", Cron: "* * * * *"})
+		w.enqueue(t, "full", "", queue.Options{})
+		if err := errors.Join(w.Queue("full").SetLimit(w.ctx, 1), w.rdb.Set(w.ctx, w.Store().Keys.Pending("damaged"), "x", 0).Err()); err != nil {
 			t.Fatal(err)
 		}
-		if end := w.tick(t, "full", 0); end != TickFull {
+		if end := w.tick(t, "full", 0); end != listen.TickFull {
 			t.Errorf("tick: %s", end)
 		}
-		_, err := w.Fleet().Tick(w.ctx, w.schedule(t, "damaged"), time.Unix(1700000000, 0), PassedTicks{}, time.Time{})
+		_, err := listen.NewFleet(w.Client).Tick(w.ctx, w.schedule(t, "damaged"), time.Unix(1700000000, 0), listen.PassedTicks{}, time.Time{})
 		if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("tick: %v", err)
 		}
 		if ids, next := w.due(t); ids != nil || next.Unix() != 1700000001 {
 			t.Errorf("due: %v, next %s", ids, next)
 		}
-		w.depth(t, "full", map[Status]int64{Pending: 1})
+		w.depth(t, "full", map[queue.Status]int64{queue.Pending: 1})
 	})
 }
 
 func TestErrPutSchedule(t *testing.T) {
 	w := setup(t)
-	good := Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
+	good := queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
 	w.put(t, good)
-	if put, err := w.PutSchedule(w.ctx, Schedule{ID: "s", Queue: "other", Cron: "* * * * *"}, true); err != nil || put != PutKept {
+	if put, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "s", Queue: "other", Cron: "* * * * *"}, true); err != nil || put != queue.PutKept {
 		t.Errorf("%s, %v", put, err)
 	}
 	other := good
-	other.Owner = OwnedByPlugin("mail")
-	if _, err := w.PutSchedule(w.ctx, other, false); !errors.Is(err, ErrOwned) || !strings.Contains(err.Error(), "hand") {
+	other.Owner = queue.OwnedByPlugin("mail")
+	if _, err := w.PutSchedule(w.ctx, other, false); !errors.Is(err, queue.ErrOwned) || !strings.Contains(err.Error(), "hand") {
 		t.Errorf("%v", err)
 	}
-	if err := w.DeleteSchedule(w.ctx, "s", OwnedByPlugin("mail")); !errors.Is(err, ErrOwned) {
+	if err := w.DeleteSchedule(w.ctx, "s", queue.OwnedByPlugin("mail")); !errors.Is(err, queue.ErrOwned) {
 		t.Errorf("%v", err)
 	}
-	for want, change := range map[string]func(*Schedule){
-		"use 1 to 100 letters": func(s *Schedule) { s.ID = "a@b" },
-		`queue "a b"`:          func(s *Schedule) { s.Queue = "a b" },
-		"cron expression":      func(s *Schedule) { s.Cron = "" },
-		"at most 65536":        func(s *Schedule) { s.Parameters = make([]byte, 65537) },
-		"missed \"never\"":     func(s *Schedule) { s.Missed = "never" },
-		"max missed 5":         func(s *Schedule) { s.MaxMissed = 5 },
-		"max missed 1001":      func(s *Schedule) { s.Missed, s.MaxMissed = MissedAll, 1001 },
-		"window -1s":           func(s *Schedule) { s.Window = -time.Second },
-		`overlap "replace"`:    func(s *Schedule) { s.Overlap = "replace" },
-		"no other options":     func(s *Schedule) { s.Options.Delay = time.Second },
-		"and no other":         func(s *Schedule) { s.Options.Dead = "dead" },
-		"of the retry policy":  func(s *Schedule) { s.Options.Retry.Base = -1 },
-		"priority 101":         func(s *Schedule) { s.Options.Priority = new(int); *s.Options.Priority = 101 },
-		"17 labels":            func(s *Schedule) { s.Options.Labels = manyLabels(17) },
+	for want, change := range map[string]func(*queue.Schedule){
+		"use 1 to 100 letters": func(s *queue.Schedule) { s.ID = "a@b" },
+		`queue "a b"`:          func(s *queue.Schedule) { s.Queue = "a b" },
+		"cron expression":      func(s *queue.Schedule) { s.Cron = "" },
+		"at most 65536":        func(s *queue.Schedule) { s.Parameters = make([]byte, 65537) },
+		"missed \"never\"":     func(s *queue.Schedule) { s.Missed = "never" },
+		"max missed 5":         func(s *queue.Schedule) { s.MaxMissed = 5 },
+		"max missed 1001":      func(s *queue.Schedule) { s.Missed, s.MaxMissed = queue.MissedAll, 1001 },
+		"window -1s":           func(s *queue.Schedule) { s.Window = -time.Second },
+		`overlap "replace"`:    func(s *queue.Schedule) { s.Overlap = "replace" },
+		"no other options":     func(s *queue.Schedule) { s.Options.Delay = time.Second },
+		"and no other":         func(s *queue.Schedule) { s.Options.Dead = "dead" },
+		"of the retry policy":  func(s *queue.Schedule) { s.Options.Retry.Base = -1 },
+		"priority 101":         func(s *queue.Schedule) { s.Options.Priority = new(int); *s.Options.Priority = 101 },
+		"17 labels":            func(s *queue.Schedule) { s.Options.Labels = manyLabels(17) },
 	} {
 		bad := good
 		change(&bad)
-		if _, err := w.PutSchedule(w.ctx, bad, false); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := w.PutSchedule(w.ctx, bad, false); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -302,15 +305,15 @@ func manyLabels(n int) map[string]string {
 // A list is all of its owner's schedules, and touches those of nobody else.
 func TestSyncSchedules(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.put(t, Schedule{ID: "mine", Queue: "q", Cron: "* * * * *"})
-		list := []Schedule{{ID: "a", Queue: "q", Cron: "* * * * *"}, {ID: "b", Queue: "q", Cron: "* * * * *"}}
+		w.put(t, queue.Schedule{ID: "mine", Queue: "q", Cron: "* * * * *"})
+		list := []queue.Schedule{{ID: "a", Queue: "q", Cron: "* * * * *"}, {ID: "b", Queue: "q", Cron: "* * * * *"}}
 		for _, dry := range []bool{true, false} {
 			if sync, err := w.SyncSchedules(w.ctx, "file", list, dry); err != nil || !slices.Equal(sync.New, []string{"a", "b"}) {
 				t.Errorf("dry %v: %+v, %v", dry, sync, err)
 			}
 		}
-		list = []Schedule{{ID: "b", Queue: "q", Cron: "* * * * *"}, {ID: "c", Queue: "q", Cron: "* * * * *"}, {ID: "a", Queue: "other", Cron: "* * * * *"}}
-		w.put(t, Schedule{ID: "gone", Queue: "q", Cron: "* * * * *", Owner: "file"})
+		list = []queue.Schedule{{ID: "b", Queue: "q", Cron: "* * * * *"}, {ID: "c", Queue: "q", Cron: "* * * * *"}, {ID: "a", Queue: "other", Cron: "* * * * *"}}
+		w.put(t, queue.Schedule{ID: "gone", Queue: "q", Cron: "* * * * *", Owner: "file"})
 		for _, dry := range []bool{true, false} {
 			sync, err := w.SyncSchedules(w.ctx, "file", list, dry)
 			if err != nil || fmt.Sprint(sync) != "{[c] [a] [b] [gone]}" {
@@ -318,21 +321,21 @@ func TestSyncSchedules(t *testing.T) {
 			}
 		}
 		var ids []string
-		for _, s := range must[[]*Schedule](t)(w.Schedules(w.ctx)) {
+		for _, s := range must[[]*queue.Schedule](t)(w.Schedules(w.ctx)) {
 			ids = append(ids, s.ID)
 		}
 		if !slices.Equal(ids, []string{"a", "b", "c", "mine"}) {
 			t.Errorf("%v", ids)
 		}
-		for want, list := range map[error][]Schedule{
-			ErrOwned:   {{ID: "new", Queue: "q", Cron: "* * * * *"}, {ID: "mine", Queue: "q", Cron: "* * * * *"}},
-			ErrInvalid: {{ID: "new", Queue: "q", Cron: "* * * * *"}, {ID: "new", Queue: "q", Cron: "* * * * *"}},
+		for want, list := range map[error][]queue.Schedule{
+			queue.ErrOwned:   {{ID: "new", Queue: "q", Cron: "* * * * *"}, {ID: "mine", Queue: "q", Cron: "* * * * *"}},
+			queue.ErrInvalid: {{ID: "new", Queue: "q", Cron: "* * * * *"}, {ID: "new", Queue: "q", Cron: "* * * * *"}},
 		} {
 			if _, err := w.SyncSchedules(w.ctx, "file", list, false); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
 		}
-		if got := must[[]*Schedule](t)(w.Schedules(w.ctx)); len(got) != 4 {
+		if got := must[[]*queue.Schedule](t)(w.Schedules(w.ctx)); len(got) != 4 {
 			t.Errorf("a list that is refused changed something: %d schedules", len(got))
 		}
 	})
@@ -345,16 +348,16 @@ func TestSyncSchedulesTogether(t *testing.T) {
 		var made atomic.Int64
 		for i := range 6 {
 			group.Go(func() {
-				list := []Schedule{{ID: fmt.Sprint("a", i), Queue: "q", Cron: "* * * * *"}, {ID: fmt.Sprint("b", i), Queue: "q", Cron: "* * * * *"}}
+				list := []queue.Schedule{{ID: fmt.Sprint("a", i), Queue: "q", Cron: "* * * * *"}, {ID: fmt.Sprint("b", i), Queue: "q", Cron: "* * * * *"}}
 				if _, err := w.SyncSchedules(w.ctx, "file", list, false); err == nil {
 					made.Add(1)
-				} else if !errors.Is(err, ErrOvertaken) {
+				} else if !errors.Is(err, queue.ErrOvertaken) {
 					t.Error(err)
 				}
 			})
 		}
 		group.Wait()
-		if got := must[[]*Schedule](t)(w.Schedules(w.ctx)); made.Load() < 1 || len(got) != 2 || got[0].ID[1:] != got[1].ID[1:] {
+		if got := must[[]*queue.Schedule](t)(w.Schedules(w.ctx)); made.Load() < 1 || len(got) != 2 || got[0].ID[1:] != got[1].ID[1:] {
 			t.Errorf("%d lists were made, and of them there are %+v", made.Load(), got)
 		}
 	})
@@ -363,18 +366,18 @@ func TestSyncSchedulesTogether(t *testing.T) {
 // What is deleted by hand disappears, or comes back with the next put.
 func TestScheduleHalfDeleted(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		s := Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
+		s := queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *"}
 		w.put(t, s)
-		w.rdb.Del(w.ctx, w.store.keys.ticks())
-		if put := w.put(t, s); put != PutChanged {
+		w.rdb.Del(w.ctx, w.Store().Keys.Ticks())
+		if put := w.put(t, s); put != queue.PutChanged {
 			t.Errorf("put: %s", put)
 		}
 		if ids, _ := w.due(t); !slices.Equal(ids, []string{"s"}) {
 			t.Errorf("due: %v", ids)
 		}
-		w.rdb.Del(w.ctx, w.store.keys.schedule("s"))
+		w.rdb.Del(w.ctx, w.Store().Keys.Schedule("s"))
 		w.due(t)
-		if n := w.rdb.ZCard(w.ctx, w.store.keys.ticks()).Val(); n != 0 {
+		if n := w.rdb.ZCard(w.ctx, w.Store().Keys.Ticks()).Val(); n != 0 {
 			t.Error("an entry without a schedule stays")
 		}
 	})
@@ -382,7 +385,7 @@ func TestScheduleHalfDeleted(t *testing.T) {
 
 func TestRunSchedule(t *testing.T) {
 	w := setup(t)
-	w.put(t, Schedule{ID: "s", Queue: "q", Cron: "* * * * *", Parameters: []byte("p")})
+	w.put(t, queue.Schedule{ID: "s", Queue: "q", Cron: "* * * * *", Parameters: []byte("p")})
 	id := must[string](t)(w.RunSchedule(w.ctx, "s"))
 	if task := w.task(t, id); !strings.HasPrefix(id, "s@run-") || string(task.Parameters) != "p" || task.Key != "s" {
 		t.Errorf("%+v", task)
@@ -393,7 +396,7 @@ func TestRunSchedule(t *testing.T) {
 func TestSmallestSchedulePage(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, id := range []string{"a", "b"} {
-			w.put(t, Schedule{ID: id, Queue: "q", Cron: "* * * * *"})
+			w.put(t, queue.Schedule{ID: id, Queue: "q", Cron: "* * * * *"})
 		}
 		for _, limit := range []int{-1, 0, 1} {
 			page, next, err := w.SchedulePage(w.ctx, "", limit)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 const (
@@ -139,7 +141,7 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
 		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Plugin: s.Plugin,
-		Absent: json.Number(seconds(s.Absent)), CreatedAt: json.Number(seconds(s.CreatedAt)), UpdatedAt: json.Number(seconds(s.UpdatedAt)),
+		Absent: json.Number(store.Seconds(s.Absent)), CreatedAt: json.Number(store.Seconds(s.CreatedAt)), UpdatedAt: json.Number(store.Seconds(s.UpdatedAt)),
 	}
 	if len(s.Filter.Attributes)+len(s.Filter.Data) > 0 {
 		t.Filter = &s.Filter
@@ -166,14 +168,14 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("%w: subscription: %w", ErrInvalid, err)
 	}
 	*s = Subscription{
-		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: parseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
+		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: store.ParseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
 		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
-		Absent: parseSeconds(t.Absent.String()), CreatedAt: parseSeconds(t.CreatedAt.String()), UpdatedAt: parseSeconds(t.UpdatedAt.String()),
+		Absent: store.ParseSeconds(t.Absent.String()), CreatedAt: store.ParseSeconds(t.CreatedAt.String()), UpdatedAt: store.ParseSeconds(t.UpdatedAt.String()),
 	}
 	if r := t.Retry; r != nil {
 		s.Retry = Retry{
-			Backoff: r.Backoff, Base: parseDuration(r.Base), Min: parseDuration(r.Min), Max: parseDuration(r.Max), Jitter: r.Jitter,
-			MaxAge: parseDuration(r.MaxAge), MaxReschedules: r.MaxReschedules,
+			Backoff: r.Backoff, Base: store.ParseDuration(r.Base), Min: store.ParseDuration(r.Min), Max: store.ParseDuration(r.Max), Jitter: r.Jitter,
+			MaxAge: store.ParseDuration(r.MaxAge), MaxReschedules: r.MaxReschedules,
 		}
 	}
 	s.Retry.MaxAttempts = t.MaxAttempts
@@ -182,7 +184,7 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	}
 	if w := t.Webhook; w != nil {
 		s.Webhook = &Webhook{
-			URL: w.URL, Method: w.Method, Headers: w.Headers, SecretHeaders: w.SecretHeaders, Timeout: parseDuration(w.Timeout), Body: w.Body,
+			URL: w.URL, Method: w.Method, Headers: w.Headers, SecretHeaders: w.SecretHeaders, Timeout: store.ParseDuration(w.Timeout), Body: w.Body,
 			Secrets: w.Secrets, Expect: w.Expect, Final: w.Final,
 		}
 	}
@@ -240,7 +242,7 @@ func (s *Subscription) validateTasks() error {
 		}
 	}
 	tasks := s.options()
-	return errors.Join(ValidQueue(s.Queue), tasks.validate())
+	return errors.Join(ValidQueue(s.Queue), tasks.Validate())
 }
 
 // options are those that all of its tasks have.

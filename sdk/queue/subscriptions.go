@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -35,8 +37,8 @@ func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 // readSubscriptions is what Subscriptions lists, with their generation.
 func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
 	// The generation comes first: what changes before the subscriptions are read makes them look older than they are.
-	generation, err = c.store.rdb.Get(ctx, c.store.keys.generation()).Result()
-	if isNil(err) {
+	generation, err = c.store.RDB.Get(ctx, c.store.Keys.Generation()).Result()
+	if store.IsNil(err) {
 		generation, err = "0", nil
 	}
 	if err != nil {
@@ -76,13 +78,13 @@ const maxSubscriptions = 32 << 20
 
 // subscriptionTexts reads all subscriptions, by ID. What changes meanwhile gives them another generation.
 func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, error) {
-	key := c.store.keys.subscriptions()
-	if _, is := c.store.rdb.(bounded); !is {
-		return c.store.rdb.HGetAll(ctx, key).Result()
+	key := c.store.Keys.Subscriptions()
+	if _, is := c.store.RDB.(store.Bounded); !is {
+		return c.store.RDB.HGetAll(ctx, key).Result()
 	}
 	texts, size := make(map[string]string), 0
 	for cursor := uint64(0); ; {
-		found, next, err := c.store.rdb.HScan(ctx, key, cursor, "", largeItems).Result()
+		found, next, err := c.store.RDB.HScan(ctx, key, cursor, "", store.LargeItems).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -125,8 +127,8 @@ func parseSubscription(id, text string) (Subscription, error) {
 
 // Subscription reads one: ErrNoSubscription if there is none.
 func (c *Client) Subscription(ctx context.Context, id string) (Subscription, error) {
-	text, err := c.store.rdb.HGet(ctx, c.store.keys.subscriptions(), id).Result()
-	if isNil(err) {
+	text, err := c.store.RDB.HGet(ctx, c.store.Keys.Subscriptions(), id).Result()
+	if store.IsNil(err) {
 		return Subscription{}, fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 	}
 	if err != nil {
@@ -162,7 +164,7 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 			if err = c.replaceSubscription(ctx, id, text, "", "", ""); errors.Is(err, errChanged) {
 				continue
 			}
-			return s, wrap("delete subscription "+id, err)
+			return s, store.Wrap("delete subscription "+id, err)
 		}
 		if err != nil {
 			return s, err
@@ -180,15 +182,15 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 // Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	for {
-		text, err := c.store.rdb.HGet(ctx, c.store.keys.subscriptions(), id).Result() // it may be damaged
-		if isNil(err) {
+		text, err := c.store.RDB.HGet(ctx, c.store.Keys.Subscriptions(), id).Result() // it may be damaged
+		if store.IsNil(err) {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
 		if err == nil {
 			err = c.replaceSubscription(ctx, id, text, "", "", "")
 		}
 		if !errors.Is(err, errChanged) {
-			return wrap("delete subscription "+id, err)
+			return store.Wrap("delete subscription "+id, err)
 		}
 	}
 }
@@ -202,7 +204,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	now, err := c.store.now(ctx)
+	now, err := c.store.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -213,10 +215,10 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	}
 	queue, most := s.Queue, 0
 	old, _ := parseSubscription(s.ID, s.text)
-	released := optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
-	if old.Queue == s.Queue || s.Plugin != "" {                                                                 // one of a plugin is served
+	released := store.Optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
+	if old.Queue == s.Queue || s.Plugin != "" {                                                                       // one of a plugin is served
 		queue = ""
-	} else if most, err = c.store.maxQueues(ctx); err != nil {
+	} else if most, err = c.store.MaxQueues(ctx); err != nil {
 		return err
 	}
 	// Reading them anew for each one would take as long as all others; but some that this client knows may be deleted.
@@ -251,11 +253,11 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue, released); err == nil {
 		s.text = string(text)
 	}
-	return wrap("write subscription "+s.ID, err)
+	return store.Wrap("write subscription "+s.ID, err)
 }
 
 func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, released string) error {
-	answer, err := c.store.eval(ctx, newCall("subscribe", c.store.keys.subscriptions(), id, old, text, MaxSubscriptions, queue, released))
+	answer, err := c.store.Eval(ctx, store.NewCall("subscribe", c.store.Keys.Subscriptions(), id, old, text, MaxSubscriptions, queue, released))
 	switch {
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
 		return manyQueues(err)
@@ -263,9 +265,9 @@ func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, 
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err != nil:
 		return err
-	case asString(answer) == "changed":
+	case store.AsString(answer) == "changed":
 		return errChanged
-	case asString(answer) == "full":
+	case store.AsString(answer) == "full":
 		return fmt.Errorf("%w: the tenant has %d subscriptions: delete some", ErrInvalid, MaxSubscriptions)
 	}
 	return nil

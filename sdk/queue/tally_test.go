@@ -1,36 +1,39 @@
-package queue
+package queue_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // What several hosts count adds up by minute, for each queue and for all, and by version.
 func TestTally(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.store.clock = "1700000059.500000"
-		var fast, slow Waits
+		w.Store().Clock = "1700000059.500000"
+		var fast, slow listen.Waits
 		fast.Add(3 * time.Millisecond)
 		slow.Add(10 * time.Second)
-		tallies := []Tally{
+		tallies := []listen.Tally{
 			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Version: "1.5.0", Complete: 3, Failed: 1, Waits: fast},
 			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Version: "2.0.0", Failed: 2}, // only the manifest is another one
 			{Queue: "slow", Plugin: "slow", Digest: "cd", Complete: 1, Waits: slow},
 		}
 		for range 2 {
-			if err := w.Node().Tally(w.ctx, tallies); err != nil {
+			if err := listen.New(w.Client).Tally(w.ctx, tallies); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.store.clock = "1700000160.000000" // the minute after the next one
-		if err := w.Node().Tally(w.ctx, tallies[:1]); err != nil {
+		w.Store().Clock = "1700000160.000000" // the minute after the next one
+		if err := listen.New(w.Client).Tally(w.ctx, tallies[:1]); err != nil {
 			t.Fatal(err)
 		}
-		all := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "", 3))
-		mail := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "mail", 3))
-		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 6 || all[1] != (Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
+		all := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Minutes(w.ctx, "", 3))
+		mail := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Minutes(w.ctx, "mail", 3))
+		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 6 || all[1] != (listen.Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
 			t.Errorf("all queues: %+v", all)
 		}
 		if len(mail) != 3 || mail[0].Complete != 6 || mail[2].Complete != 3 {
@@ -45,16 +48,16 @@ func TestTally(t *testing.T) {
 		if _, ok := all[1].Waits.Quantile(0.5); ok {
 			t.Error("a minute without tasks has a wait")
 		}
-		recent := must[[]Minute](t)(w.Fleet().Recent(w.ctx, 3, "slow", "mail", "none"))
+		recent := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Recent(w.ctx, 3, "slow", "mail", "none"))
 		if recent[0].Complete != 2 || recent[1].Complete != 9 || recent[1].Failed != 7 || recent[2].Complete != 0 {
 			t.Errorf("recently: %+v", recent)
 		}
-		versions := must[[]VersionTally](t)(w.Fleet().Versions(w.ctx))
+		versions := must[[]listen.VersionTally](t)(listen.NewFleet(w.Client).Versions(w.ctx))
 		if fmt.Sprint(versions) != "[{mail and more ab 1.5.0 9 3} {mail and more ab 2.0.0 0 4} {slow cd  2 0}]" {
 			t.Errorf("versions: %v", versions)
 		}
-		w.store.clock = "1700007200.000000"
-		if versions := must[[]VersionTally](t)(w.Fleet().Versions(w.ctx)); len(versions) != 0 {
+		w.Store().Clock = "1700007200.000000"
+		if versions := must[[]listen.VersionTally](t)(listen.NewFleet(w.Client).Versions(w.ctx)); len(versions) != 0 {
 			t.Errorf("two hours later: %v", versions)
 		}
 	})
@@ -64,26 +67,26 @@ func TestTally(t *testing.T) {
 // complete all the same.
 func TestTallyBound(t *testing.T) {
 	w := setup(t)
-	node := w.Node()
+	node := listen.New(w.Client)
 	now := must[time.Time](t)(w.Clock(w.ctx))
-	w.store.clock = seconds(now)
+	w.Store().Clock = store.Seconds(now)
 	for block := range 130 {
-		var tallies []Tally
+		var tallies []listen.Tally
 		for i := range 8 {
 			name := fmt.Sprintf("%s%d-%d", strings.Repeat("q", 100), block, i)
-			tallies = append(tallies, Tally{Queue: name, Plugin: name, Digest: "ab", Version: "1", Complete: 1, Failed: 1})
+			tallies = append(tallies, listen.Tally{Queue: name, Plugin: name, Digest: "ab", Version: "1", Complete: 1, Failed: 1})
 		}
 		if err := node.Tally(w.ctx, tallies); err != nil {
 			t.Fatal(err)
 		}
 	}
-	minute, hour := w.store.keys.minute(fmt.Sprint(now.Unix()/60)), w.store.keys.hour(fmt.Sprint(now.Unix()/3600))
-	for key, life := range map[string]time.Duration{minute: KeptMinutes * time.Minute, hour: keptHours * time.Hour} {
-		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != tallyFields || ttl <= 0 || ttl > life {
+	minute, hour := w.Store().Keys.Minute(fmt.Sprint(now.Unix()/60)), w.Store().Keys.Hour(fmt.Sprint(now.Unix()/3600))
+	for key, life := range map[string]time.Duration{minute: listen.KeptMinutes * time.Minute, hour: listen.KeptHours * time.Hour} {
+		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != listen.TallyFields || ttl <= 0 || ttl > life {
 			t.Errorf("%s has %d fields and lasts %s", key, n, ttl)
 		}
 	}
-	if all := must[[]Minute](t)(w.Fleet().Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
+	if all := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
 		t.Errorf("%+v", all)
 	}
 	if used := w.rdb.MemoryUsage(w.ctx, minute).Val(); used > 1<<20 {
@@ -94,12 +97,12 @@ func TestTallyBound(t *testing.T) {
 // A damaged count is an error, and harms nothing else.
 func TestTallyDamaged(t *testing.T) {
 	w := setup(t)
-	w.store.clock = "1700000000.000000"
-	w.rdb.Set(w.ctx, w.store.keys.minute("28333333"), "x", 0)
-	if err := w.Node().Tally(w.ctx, []Tally{{Queue: "q", Complete: 1}}); err == nil || !strings.Contains(err.Error(), "_minute_28333333 is a string") {
+	w.Store().Clock = "1700000000.000000"
+	w.rdb.Set(w.ctx, w.Store().Keys.Minute("28333333"), "x", 0)
+	if err := listen.New(w.Client).Tally(w.ctx, []listen.Tally{{Queue: "q", Complete: 1}}); err == nil || !strings.Contains(err.Error(), "_minute_28333333 is a string") {
 		t.Errorf("a minute of another type: %v", err)
 	}
-	if _, err := w.Fleet().Minutes(w.ctx, "q", 1); err == nil {
+	if _, err := listen.NewFleet(w.Client).Minutes(w.ctx, "q", 1); err == nil {
 		t.Error("a minute of another type can be read")
 	}
 }

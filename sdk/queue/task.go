@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -73,39 +75,39 @@ type Task struct {
 }
 
 func fullDigest(text string) string {
-	if text == "" || strings.HasPrefix(text, digestPrefix) {
+	if text == "" || strings.HasPrefix(text, store.DigestPrefix) {
 		return text
 	}
-	return digestPrefix + text
+	return store.DigestPrefix + text
 }
 
 // DefaultPriority is that of a task whose producer set none.
 const DefaultPriority = 50
 
 // newTask reads the fields of a hash. A field that is damaged or missing stays zero: a task enqueued by hand is valid.
-func newTask(id string, hash map[string]string) *Task {
-	number := func(field string) int { return int(asInt(hash[field])) }
-	moment := func(field string) time.Time { return parseSeconds(hash[field]) }
+func ParseTask(id string, hash map[string]string) *Task {
+	number := func(field string) int { return int(store.AsInt(hash[field])) }
+	moment := func(field string) time.Time { return store.ParseSeconds(hash[field]) }
 	t := &Task{
 		ID: id, Queue: hash["queue"], Status: Status(hash["status"]),
 		Error: hash["error"], Reason: Reason(hash["reason"]), LastError: hash["last_error"],
-		Node: hash["node"], PID: number("pid"), Run: asInt(hash["run"]), Born: bornAt(hash["created"]),
+		Node: hash["node"], PID: number("pid"), Run: store.AsInt(hash["run"]), Born: store.BornAt(hash["created"]),
 		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
-		Retry: parseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: secondsDuration(hash["timeout"]),
+		Retry: ParseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: store.SecondsDuration(hash["timeout"]),
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
 		DeadID: hash["dead_id"], Dead: hash["dead_queue"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Version: hash["version"], Message: hash["message"],
-		CheckpointSize: asInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
-		Traceparent: hash["traceparent"], Headers: parseHeaders(hash["headers"], hash["traceparent"]),
+		CheckpointSize: store.AsInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
+		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
-	t.After = parseAfter(hash["after"])
+	t.After = ParseAfter(hash["after"])
 	if t.Status == Started {
-		t.Born += startedAt(hash["started_at"])
+		t.Born += store.StartedAt(hash["started_at"])
 	}
-	t.state = stateOf(hash["created"], hash["run"], string(t.Status), hash["updated"])
+	t.state = store.StateOf(hash["created"], hash["run"], string(t.Status), hash["updated"])
 	if t.Status.Finished() {
 		t.FinishedAt = t.Updated
 	}
@@ -132,16 +134,16 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 		return nil, err
 	}
 	var size int64
-	if c.store.measures(math.MaxInt64) {
-		sizes, err := c.store.sizesOf(ctx, []string{id}, "parameters", "result")
+	if c.store.Measures(math.MaxInt64) {
+		sizes, err := c.store.SizesOf(ctx, []string{id}, "parameters", "result")
 		if err != nil {
 			return nil, fmt.Errorf("read task %s: %w", id, err)
 		}
 		size = sizes[0] + sizes[1]
 	}
-	rdb, end := c.store.payloadReader(size)
+	rdb, end := c.store.PayloadReader(size)
 	defer end()
-	hash, err := rdb.HGetAll(ctx, c.store.keys.task(id)).Result()
+	hash, err := rdb.HGetAll(ctx, c.store.Keys.Task(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read task %s: %w", id, err)
 	}
@@ -150,14 +152,14 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	}
 	for _, field := range []string{"parameters", "result"} {
 		if text, ok := hash[field]; ok {
-			if hash[field], err = c.store.companion(ctx, rdb, id, field, text); err != nil {
+			if hash[field], err = c.store.Companion(ctx, rdb, id, field, text); err != nil {
 				return nil, fmt.Errorf("read %s of task %s: %w", field, id, err)
 			}
 		}
 	}
-	task := newTask(id, hash)
+	task := ParseTask(id, hash)
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
-		if task.Parameters, _, err = c.store.readPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
+		if task.Parameters, _, err = c.store.ReadPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +168,7 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 
 // Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
 func (t *Task) Failure() Failure {
-	f := parseFailure(t.Error)
+	f := ParseFailure(t.Error)
 	if f.Message == t.Error && t.Reason != "" {
 		f.Reason = t.Reason
 	}
@@ -213,15 +215,15 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	values, err := c.store.rdb.HMGet(ctx, c.store.keys.task(id), summaryFields...).Result()
+	values, err := c.store.RDB.HMGet(ctx, c.store.Keys.Task(id), store.SummaryFields...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read task %s: %w", id, err)
 	}
-	hash := hashOf(summaryFields, values)
+	hash := store.HashOf(store.SummaryFields, values)
 	if len(hash) == 0 {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
-	return newTask(id, hash), nil
+	return ParseTask(id, hash), nil
 }
 
 // summaries reads all of these tasks, without those that are gone.
@@ -243,14 +245,14 @@ func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids
 	}
 	tasks = make([]*Task, 0, len(ids))
 	for some := range slices.Chunk(ids, block) {
-		cmds, err := pipelined(ctx, c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-			return p.HMGet(ctx, c.store.keys.task(id), summaryFields...)
+		cmds, err := store.Pipelined(ctx, c.store, some, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+			return p.HMGet(ctx, c.store.Keys.Task(id), store.SummaryFields...)
 		})
 		if err != nil {
-			return nil, 0, 0, wrap(fmt.Sprintf("read tasks of %q", queue), err)
+			return nil, 0, 0, store.Wrap(fmt.Sprintf("read tasks of %q", queue), err)
 		}
 		for i, cmd := range cmds {
-			hash := hashOf(summaryFields, cmd.Val())
+			hash := store.HashOf(store.SummaryFields, cmd.Val())
 			for name, text := range hash {
 				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
 					size += 5 * controls(text) // as JSON
@@ -282,7 +284,7 @@ func summary(id string, hash map[string]string, queue string, status Status) *Ta
 	if len(hash) == 0 {
 		return nil
 	}
-	task := newTask(id, hash)
+	task := ParseTask(id, hash)
 	if task.Queue == "" {
 		task.Queue = queue
 	}

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -6,11 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 func TestWorkTimeout(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+		w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 			<-ctx.Done()
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				t.Errorf("the context ended with %v, %v", ctx.Err(), context.Cause(ctx))
@@ -21,7 +25,7 @@ func TestWorkTimeout(t *testing.T) {
 			case "panic":
 				panic("late")
 			case "permanent":
-				return nil, Permanent(ctx.Err())
+				return nil, worker.Permanent(ctx.Err())
 			case "cause":
 				return nil, context.Cause(ctx)
 			}
@@ -30,18 +34,18 @@ func TestWorkTimeout(t *testing.T) {
 		const exceeded = "timeout of 50ms exceeded"
 		for name, c := range map[string]struct {
 			attempts int
-			status   Status
-			reason   Reason
+			status   queue.Status
+			reason   queue.Reason
 			message  string
 		}{
-			"error":     {1, Failed, ReasonTimeout, exceeded + ": context deadline exceeded"},
-			"cause":     {1, Failed, ReasonTimeout, exceeded},
-			"panic":     {1, Failed, ReasonTimeout, exceeded + ": panic: late"},
-			"result":    {1, Complete, "", ""},
-			"permanent": {2, Scheduled, ReasonTimeout, exceeded + ": context deadline exceeded"},
+			"error":     {1, queue.Failed, queue.ReasonTimeout, exceeded + ": context deadline exceeded"},
+			"cause":     {1, queue.Failed, queue.ReasonTimeout, exceeded},
+			"panic":     {1, queue.Failed, queue.ReasonTimeout, exceeded + ": panic: late"},
+			"result":    {1, queue.Complete, "", ""},
+			"permanent": {2, queue.Scheduled, queue.ReasonTimeout, exceeded + ": context deadline exceeded"},
 		} {
-			id := w.enqueue(t, "q", name, Options{Timeout: 50 * time.Millisecond, Retry: Retry{MaxAttempts: c.attempts}})
-			var task *Task
+			id := w.enqueue(t, "q", name, queue.Options{Timeout: 50 * time.Millisecond, Retry: queue.Retry{MaxAttempts: c.attempts}})
+			var task *queue.Task
 			eventually(t, "the end of "+name, func() bool {
 				task = w.task(t, id)
 				return task.Attempts == 1
@@ -49,15 +53,15 @@ func TestWorkTimeout(t *testing.T) {
 			if task.Status != c.status {
 				t.Errorf("%s: %+v", name, task)
 			}
-			if c.status == Complete {
+			if c.status == queue.Complete {
 				if string(task.Result) != "all the same" {
 					t.Errorf("%s: %+v", name, task)
 				}
 				continue
 			}
 			failure := task.Failure()
-			if c.status == Scheduled {
-				failure = parseFailure(task.LastError)
+			if c.status == queue.Scheduled {
+				failure = queue.ParseFailure(task.LastError)
 			}
 			if failure.Reason != c.reason || failure.Message != c.message || failure.Limit != "timeout=50ms" ||
 				(name == "panic") != strings.Contains(failure.Stderr, "timeout_test.go") {
@@ -71,20 +75,20 @@ func TestWorkTimeout(t *testing.T) {
 func TestWorkDeadline(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
-		w.working(t, "q", func(ctx context.Context, _ *Task) ([]byte, error) {
+		w.working(t, "q", func(ctx context.Context, _ *queue.Task) ([]byte, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			task := w.finished(t, w.enqueue(t, "q", "", Options{
-				Deadline: time.Unix(1700000001, 0), Timeout: timeout, Retry: Retry{MaxAttempts: 9},
+			task := w.finished(t, w.enqueue(t, "q", "", queue.Options{
+				Deadline: time.Unix(1700000001, 0), Timeout: timeout, Retry: queue.Retry{MaxAttempts: 9},
 			}))
-			if failure := task.Failure(); failure.Reason != ReasonExpired || failure.Message != "its deadline is over: context deadline exceeded" || failure.Limit != "" {
+			if failure := task.Failure(); failure.Reason != queue.ReasonExpired || failure.Message != "its deadline is over: context deadline exceeded" || failure.Limit != "" {
 				t.Errorf("%+v", failure)
 			}
 		}
-		task := w.finished(t, w.enqueue(t, "q", "", Options{Deadline: time.Unix(1700000001, 0), Timeout: time.Millisecond}))
-		if task.Reason != ReasonTimeout {
+		task := w.finished(t, w.enqueue(t, "q", "", queue.Options{Deadline: time.Unix(1700000001, 0), Timeout: time.Millisecond}))
+		if task.Reason != queue.ReasonTimeout {
 			t.Errorf("the timeout is first: %+v", task)
 		}
 	})
@@ -93,17 +97,17 @@ func TestWorkDeadline(t *testing.T) {
 func TestWorkAfterTheDeadline(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
-		id := w.enqueue(t, "q", "", Options{Deadline: time.Unix(1700000001, 0)})
-		task := must[*Task](t)(w.listener(t, "q").TryListen(w.ctx))
+		id := w.enqueue(t, "q", "", queue.Options{Deadline: time.Unix(1700000001, 0)})
+		task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
 		w.at(2)
-		err := w.workOn(w.ctx, task, &cancels{node: w.Node(), read: make(chan struct{}, 1)}, func(context.Context, *Task) ([]byte, error) {
+		err := worker.workOn(w.ctx, w.Client, task, &worker.Cancels{Node: listen.New(w.Client), Read: make(chan struct{}, 1)}, func(context.Context, *queue.Task) ([]byte, error) {
 			t.Error("it runs")
 			return nil, nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if failure := w.task(t, id).Failure(); failure.Reason != ReasonExpired || failure.Message != "its deadline is over" {
+		if failure := w.task(t, id).Failure(); failure.Reason != queue.ReasonExpired || failure.Message != "its deadline is over" {
 			t.Errorf("%+v", failure)
 		}
 	})

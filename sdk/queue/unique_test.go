@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"errors"
@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -16,21 +20,21 @@ func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, c := range []struct {
 			name          string
-			first, second Spec
+			first, second queue.Spec
 			existed       bool // while the first one waits
 			after         bool // when it is finished
 		}{
-			{"parameters", Spec{[]byte("x"), Options{Unique: &Unique{}}}, Spec{[]byte("x"), Options{Unique: &Unique{}}}, true, false},
-			{"other-parameters", Spec{[]byte("x"), Options{Unique: &Unique{}}}, Spec{[]byte("y"), Options{Unique: &Unique{}}}, false, false},
-			{"key", Spec{[]byte("x"), Options{Unique: &Unique{Key: "k"}}}, Spec{[]byte("y"), Options{Unique: &Unique{Key: "k"}}}, true, false},
-			{"other-key", Spec{[]byte("x"), Options{Unique: &Unique{Key: "k"}}}, Spec{[]byte("x"), Options{Unique: &Unique{Key: "l"}}}, false, false},
-			{"for-a-time", Spec{[]byte("x"), Options{Unique: &Unique{For: time.Minute}}}, Spec{[]byte("x"), Options{Unique: &Unique{For: time.Minute}}}, true, true},
-			{"scheduled", Spec{[]byte("x"), Options{Unique: &Unique{}, Delay: time.Hour}}, Spec{[]byte("x"), Options{Unique: &Unique{}}}, true, false},
-			{"not", Spec{[]byte("x"), Options{Unique: &Unique{}}}, Spec{[]byte("x"), Options{}}, false, false},
+			{"parameters", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}, queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}, true, false},
+			{"other-parameters", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}, queue.Spec{[]byte("y"), queue.Options{Unique: &queue.Unique{}}}, false, false},
+			{"key", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{Key: "k"}}}, queue.Spec{[]byte("y"), queue.Options{Unique: &queue.Unique{Key: "k"}}}, true, false},
+			{"other-key", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{Key: "k"}}}, queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{Key: "l"}}}, false, false},
+			{"for-a-time", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{For: time.Minute}}}, queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{For: time.Minute}}}, true, true},
+			{"scheduled", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{}, Delay: time.Hour}}, queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}, true, false},
+			{"not", queue.Spec{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}, queue.Spec{[]byte("x"), queue.Options{}}, false, false},
 		} {
 			q := w.Queue(c.name)
-			first := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.first}))[0]
-			second := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]
+			first := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{c.first}))[0]
+			second := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{c.second}))[0]
 			if first.Existed || second.Existed != c.existed || (second.ID == first.ID) != c.existed {
 				t.Errorf("%s: %+v, then %+v", c.name, first, second)
 			}
@@ -40,7 +44,7 @@ func TestUnique(t *testing.T) {
 			if _, err := q.Cancel(w.ctx, first.ID); err != nil {
 				t.Fatal(err)
 			}
-			third := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]
+			third := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{c.second}))[0]
 			if third.Existed != c.after {
 				t.Errorf("%s: when the first is finished %+v", c.name, third)
 			}
@@ -48,17 +52,17 @@ func TestUnique(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.after { // and what is deleted holds nothing
-				third = must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]
+				third = must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{c.second}))[0]
 			}
-			if fourth := must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{c.second}))[0]; !fourth.Existed || fourth.ID != third.ID {
+			if fourth := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{c.second}))[0]; !fourth.Existed || fourth.ID != third.ID {
 				t.Errorf("%s: who took over holds it: %+v, then %+v", c.name, third, fourth)
 			}
-			w.depth(t, c.name, map[Status]int64{Pending: 1})
+			w.depth(t, c.name, map[queue.Status]int64{queue.Pending: 1})
 		}
 		// Other queues are others, and a repeat by ID is a repeat.
-		a := must[[]Receipt](t)(w.Queue("a").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}}}}))[0]
-		b := must[[]Receipt](t)(w.Queue("b").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}}}}))[0]
-		again := must[[]Receipt](t)(w.Queue("a").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}, ID: a.ID}}}))[0]
+		a := must[[]queue.Receipt](t)(w.Queue("a").EnqueueMany(w.ctx, []queue.Spec{{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}}))[0]
+		b := must[[]queue.Receipt](t)(w.Queue("b").EnqueueMany(w.ctx, []queue.Spec{{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}}))[0]
+		again := must[[]queue.Receipt](t)(w.Queue("a").EnqueueMany(w.ctx, []queue.Spec{{[]byte("x"), queue.Options{Unique: &queue.Unique{}, ID: a.ID}}}))[0]
 		if b.Existed || !again.Existed || again.ID != a.ID {
 			t.Errorf("%+v, %+v, %+v", a, b, again)
 		}
@@ -67,18 +71,18 @@ func TestUnique(t *testing.T) {
 
 func TestUniqueLives(t *testing.T) {
 	w := setup(t)
-	for queue, c := range map[string]struct {
-		unique Unique
+	for name, c := range map[string]struct {
+		unique queue.Unique
 		ttl    time.Duration
-	}{"settled": {Unique{}, uniqueLife}, "time": {Unique{For: 1500 * time.Millisecond}, 2 * time.Second}} {
-		w.enqueue(t, queue, "x", Options{Unique: &c.unique})
-		ttl := w.rdb.TTL(w.ctx, w.store.keys.unique(queue, c.unique.hash(queue, []byte("x")))).Val()
+	}{"settled": {queue.Unique{}, store.UniqueLife}, "time": {queue.Unique{For: 1500 * time.Millisecond}, 2 * time.Second}} {
+		w.enqueue(t, name, "x", queue.Options{Unique: &c.unique})
+		ttl := w.rdb.TTL(w.ctx, w.Store().Keys.Unique(name, c.unique.Hash(name, []byte("x")))).Val()
 		if ttl > c.ttl || ttl < c.ttl-time.Minute || ttl <= 0 {
-			t.Errorf("%s lives %s", queue, ttl)
+			t.Errorf("%s lives %s", name, ttl)
 		}
 	}
 	for _, wrong := range []time.Duration{-1, time.Millisecond, 200 * 365 * 24 * time.Hour} {
-		if _, err := w.Queue("q").Enqueue(w.ctx, nil, Options{Unique: &Unique{For: wrong}}); !errors.Is(err, ErrInvalid) {
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{Unique: &queue.Unique{For: wrong}}); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("for %s: %v", wrong, err)
 		}
 	}
@@ -88,10 +92,10 @@ func TestUniqueLives(t *testing.T) {
 func TestUniqueOfManyAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		var group sync.WaitGroup
-		receipts := make([]Receipt, 20)
+		receipts := make([]queue.Receipt, 20)
 		for i := range receipts {
 			group.Go(func() {
-				got, err := w.Queue("q").EnqueueMany(w.ctx, []Spec{{[]byte("x"), Options{Unique: &Unique{}}}})
+				got, err := w.Queue("q").EnqueueMany(w.ctx, []queue.Spec{{[]byte("x"), queue.Options{Unique: &queue.Unique{}}}})
 				if err != nil {
 					t.Error(err)
 					return
@@ -112,7 +116,7 @@ func TestUniqueOfManyAtOnce(t *testing.T) {
 		if written != 1 {
 			t.Errorf("%d were written", written)
 		}
-		w.depth(t, "q", map[Status]int64{Pending: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 1})
 	})
 }
 
@@ -122,20 +126,22 @@ func TestListOfAKey(t *testing.T) {
 		var cancelled []string
 		for i := range 3 {
 			w.at(float64(i))
-			id := w.enqueue(t, "q", "x", Options{ID: fmt.Sprint("z", 9-i), Key: "order 7"})
+			id := w.enqueue(t, "q", "x", queue.Options{ID: fmt.Sprint("z", 9-i), Key: "order 7"})
 			if _, err := q.Cancel(w.ctx, id); err != nil {
 				t.Fatal(err)
 			}
 			cancelled = append([]string{id}, cancelled...)
 		}
-		byKey := append([]string{w.enqueue(t, "q", "y", Options{Key: "order 7"})}, cancelled...)
-		w.enqueue(t, "q", "y", Options{Key: "order 70"})
-		list := func(o ListOptions) []string { return idsOf(must[[]*Task](t)(q.List(w.ctx, o))) }
+		byKey := append([]string{w.enqueue(t, "q", "y", queue.Options{Key: "order 7"})}, cancelled...)
+		w.enqueue(t, "q", "y", queue.Options{Key: "order 70"})
+		list := func(o manage.ListOptions) []string {
+			return idsOf(must[[]*queue.Task](t)(manage.QueueOf(q).List(w.ctx, o)))
+		}
 		slices.SortStableFunc(byKey, func(a, b string) int { return w.task(t, b).Created.Compare(w.task(t, a).Created) })
-		if got := list(ListOptions{Key: "order 7"}); len(got) != 4 || !slices.Equal(got[2:], byKey[2:]) {
+		if got := list(manage.ListOptions{Key: "order 7"}); len(got) != 4 || !slices.Equal(got[2:], byKey[2:]) {
 			t.Errorf("by key %v, want %v", got, byKey)
 		}
-		if got := list(ListOptions{Key: "order 7", Status: Failed, Offset: 1, Limit: 1}); !slices.Equal(got, cancelled[1:2]) {
+		if got := list(manage.ListOptions{Key: "order 7", Status: queue.Failed, Offset: 1, Limit: 1}); !slices.Equal(got, cancelled[1:2]) {
 			t.Errorf("a page of what failed: %v", got)
 		}
 		for _, id := range cancelled {
@@ -143,10 +149,10 @@ func TestListOfAKey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := list(ListOptions{Key: "order 7"}); len(got) != 1 {
+		if got := list(manage.ListOptions{Key: "order 7"}); len(got) != 1 {
 			t.Errorf("after deleting %v", got)
 		}
-		if n := w.rdb.ZCard(w.ctx, w.store.keys.keyed("q")).Val(); n != 2 {
+		if n := w.rdb.ZCard(w.ctx, w.Store().Keys.Keyed("q")).Val(); n != 2 {
 			t.Errorf("%d entries of keys are left", n)
 		}
 	})
@@ -158,16 +164,16 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 	q := w.Queue("q")
 	const tasks = 2500
 	w.at(0)
-	specs := make([]Spec, tasks-1)
+	specs := make([]queue.Spec, tasks-1)
 	for i := range specs {
-		specs[i] = Spec{nil, Options{ID: fmt.Sprintf("a%05d", i), Key: "k"}}
+		specs[i] = queue.Spec{nil, queue.Options{ID: fmt.Sprintf("a%05d", i), Key: "k"}}
 	}
-	must[[]Receipt](t)(q.EnqueueMany(w.ctx, specs))
+	must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, specs))
 	w.at(1)
-	w.enqueue(t, "q", "", Options{ID: "z", Key: "k"})
+	w.enqueue(t, "q", "", queue.Options{ID: "z", Key: "k"})
 	var all []string
-	for offset := 0; offset <= tasks; offset += maxPage {
-		all = append(all, idsOf(must[[]*Task](t)(q.List(w.ctx, ListOptions{Key: "k", Offset: offset, Limit: maxPage})))...)
+	for offset := 0; offset <= tasks; offset += store.MaxPage {
+		all = append(all, idsOf(must[[]*queue.Task](t)(manage.QueueOf(q).List(w.ctx, manage.ListOptions{Key: "k", Offset: offset, Limit: store.MaxPage})))...)
 	}
 	slices.Sort(all[1:])
 	if len(all) != tasks || all[0] != "z" || len(slices.Compact(all)) != tasks {
@@ -181,23 +187,23 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 			}
 		}
 	}))
-	if page := must[TaskPage](t)(q.Page(w.ctx, ListOptions{Key: "k", Offset: 7, Limit: 10})); len(page.Tasks) != 10 || page.Read != tasks || page.End || whole != 10 {
+	if page := must[manage.TaskPage](t)(manage.QueueOf(q).Page(w.ctx, manage.ListOptions{Key: "k", Offset: 7, Limit: 10})); len(page.Tasks) != 10 || page.Read != tasks || page.End || whole != 10 {
 		t.Errorf("a page of %d tasks (the last: %v) took %d entries and %d tasks", len(page.Tasks), page.End, page.Read, whole)
 	}
-	if page := must[TaskPage](t)(q.Page(w.ctx, ListOptions{Key: "k", Offset: tasks - 10, Limit: 10})); len(page.Tasks) != 10 || !page.End {
+	if page := must[manage.TaskPage](t)(manage.QueueOf(q).Page(w.ctx, manage.ListOptions{Key: "k", Offset: tasks - 10, Limit: 10})); len(page.Tasks) != 10 || !page.End {
 		t.Errorf("the last page has %d tasks: %v", len(page.Tasks), page.End)
 	}
 	for _, c := range []struct {
-		options ListOptions
+		options manage.ListOptions
 		want    int
 	}{
-		{ListOptions{Offset: 1200, Limit: 10}, 10},
-		{ListOptions{Offset: 2495, Limit: 10}, 5},
-		{ListOptions{Offset: math.MaxInt, Limit: 10}, 0},
-		{ListOptions{Status: Complete}, 0},
+		{manage.ListOptions{Offset: 1200, Limit: 10}, 10},
+		{manage.ListOptions{Offset: 2495, Limit: 10}, 5},
+		{manage.ListOptions{Offset: math.MaxInt, Limit: 10}, 0},
+		{manage.ListOptions{Status: queue.Complete}, 0},
 	} {
 		c.options.Key = "k"
-		if got := must[[]*Task](t)(q.List(w.ctx, c.options)); len(got) != c.want {
+		if got := must[[]*queue.Task](t)(manage.QueueOf(q).List(w.ctx, c.options)); len(got) != c.want {
 			t.Errorf("%+v: %d", c.options, len(got))
 		}
 	}
@@ -206,13 +212,13 @@ func TestListOfAKeyWithManyTasks(t *testing.T) {
 func TestLabels(t *testing.T) {
 	w := setup(t)
 	labels := make(map[string]string)
-	for i := range maxLabels + 1 {
-		if _, err := w.Queue("labels").Enqueue(w.ctx, nil, Options{Labels: labels}); err != nil {
+	for i := range queue.MaxLabels + 1 {
+		if _, err := w.Queue("labels").Enqueue(w.ctx, nil, queue.Options{Labels: labels}); err != nil {
 			t.Errorf("%d labels: %v", i, err)
 		}
 		labels[fmt.Sprint(i)] = ""
 	}
-	if _, err := w.Queue("labels").Enqueue(w.ctx, nil, Options{Labels: labels}); !errors.Is(err, ErrInvalid) {
+	if _, err := w.Queue("labels").Enqueue(w.ctx, nil, queue.Options{Labels: labels}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("17 labels: %v", err)
 	}
 }
@@ -224,38 +230,38 @@ func TestLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		high := 80
-		for i, options := range []Options{{ID: "a", Unique: &Unique{}}, {ID: "b", Delay: time.Hour}, {ID: "c", Priority: &high}} {
+		for i, options := range []queue.Options{{ID: "a", Unique: &queue.Unique{}}, {ID: "b", Delay: time.Hour}, {ID: "c", Priority: &high}} {
 			if _, err := q.Enqueue(w.ctx, fmt.Append(nil, i), options); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for name, c := range map[string]struct {
-			specs []Spec
+			specs []queue.Spec
 			full  bool
 		}{
-			"one more":         {[]Spec{{}}, true},
-			"scheduled":        {[]Spec{{Options: Options{Delay: time.Hour}}}, true},
-			"one that exists":  {[]Spec{{Options: Options{ID: "a"}}, {Options: Options{ID: "b"}}, {Options: Options{ID: "c"}}}, false},
-			"that and another": {[]Spec{{Options: Options{ID: "a"}}, {}}, true},
-			"unique":           {[]Spec{{[]byte("0"), Options{Unique: &Unique{}}}}, false},
+			"one more":         {[]queue.Spec{{}}, true},
+			"scheduled":        {[]queue.Spec{{Options: queue.Options{Delay: time.Hour}}}, true},
+			"one that exists":  {[]queue.Spec{{Options: queue.Options{ID: "a"}}, {Options: queue.Options{ID: "b"}}, {Options: queue.Options{ID: "c"}}}, false},
+			"that and another": {[]queue.Spec{{Options: queue.Options{ID: "a"}}, {}}, true},
+			"unique":           {[]queue.Spec{{[]byte("0"), queue.Options{Unique: &queue.Unique{}}}}, false},
 		} {
 			_, err := q.EnqueueMany(w.ctx, c.specs)
-			if errors.Is(err, ErrQueueFull) != c.full || !c.full && err != nil || IsUnavailable(err) {
+			if errors.Is(err, queue.ErrQueueFull) != c.full || !c.full && err != nil || queue.IsUnavailable(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		w.depth(t, "q", map[Status]int64{Pending: 2, Scheduled: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 2, queue.Scheduled: 1})
 		// What is tried again is not counted, and what runs does not wait.
 		got := w.reserve(t, w.node(t, "q"), "q", true)
-		twice := Spec{Options: Options{ID: "twice"}}
-		if _, err := q.EnqueueMany(w.ctx, []Spec{twice, twice}); got.ID != "c" || err != nil {
+		twice := queue.Spec{Options: queue.Options{ID: "twice"}}
+		if _, err := q.EnqueueMany(w.ctx, []queue.Spec{twice, twice}); got.ID != "c" || err != nil {
 			t.Errorf("%s, %v", got.ID, err)
 		}
 		if err := q.SetLimit(w.ctx, 0); err != nil || must[int64](t)(q.Limit(w.ctx)) != 0 {
 			t.Error(err)
 		}
-		w.enqueue(t, "q", "", Options{})
-		if err := q.SetLimit(w.ctx, -1); !errors.Is(err, ErrInvalid) {
+		w.enqueue(t, "q", "", queue.Options{})
+		if err := q.SetLimit(w.ctx, -1); !errors.Is(err, queue.ErrInvalid) {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -16,7 +19,7 @@ import (
 
 // waiting begins to wait for a task. What comes is sent when Wait returns.
 type waited struct {
-	task *Task
+	task *queue.Task
 	err  error
 }
 
@@ -36,25 +39,25 @@ func (w *world) waiting(t testing.TB, id string) <-chan waited {
 
 func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		node, hold := w.held(t, "q")
 		var reads atomic.Int64
 		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
-			if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hget" && cmd.Args()[1] == w.store.keys.task(id) }) {
+			if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hget" && cmd.Args()[1] == w.Store().Keys.Task(id) }) {
 				reads.Add(1)
 			}
 		}))
-		other := w.enqueue(t, "q", "", Options{}) // its waiter keeps the subscription
+		other := w.enqueue(t, "q", "", queue.Options{}) // its waiter keeps the subscription
 		last, ended := w.waiting(t, other), w.waiting(t, id)
-		w.subscribed(t, w.store.keys.done(other))
+		w.subscribed(t, w.Store().Keys.Done(other))
 		eventually(t, "the first look, and that when the subscription stands", func() bool { return reads.Load() == 2 })
-		w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
+		w.settle(t, node, "q", listen.Settlement{Claim: hold, Result: []byte("x")})
 		got := receive(t, "the end of Wait", ended)
-		if got.err != nil || got.task.Status != Complete || string(got.task.Result) != "x" {
+		if got.err != nil || got.task.Status != queue.Complete || string(got.task.Result) != "x" {
 			t.Errorf("waited for %+v, %v", got.task, got.err)
 		}
 		eventually(t, "the end of its subscription", func() bool {
-			return must[map[string]int64](t)(w.rdb.PubSubNumSub(w.ctx, w.store.keys.done(id)).Result())[w.store.keys.done(id)] == 0
+			return must[map[string]int64](t)(w.rdb.PubSubNumSub(w.ctx, w.Store().Keys.Done(id)).Result())[w.Store().Keys.Done(id)] == 0
 		})
 		must[bool](t)(w.Queue("q").Cancel(w.ctx, other)) // announced behind it on the same connection
 		receive(t, "the end of the other Wait", last)
@@ -66,17 +69,17 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 
 func TestWaitForWhatIsFinished(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		if _, err := w.Queue("q").Cancel(w.ctx, id); err != nil {
 			t.Fatal(err)
 		}
 		got := receive(t, "the end of Wait", w.waiting(t, id))
-		if got.err != nil || got.task.Status != Failed {
+		if got.err != nil || got.task.Status != queue.Failed {
 			t.Errorf("waited for %+v, %v", got.task, got.err)
 		}
 		for _, none := range []string{"none", "no id"} {
 			got := receive(t, "the end of Wait", w.waiting(t, none))
-			if !errors.Is(got.err, map[string]error{"none": ErrNoTask, "no id": ErrInvalid}[none]) {
+			if !errors.Is(got.err, map[string]error{"none": queue.ErrNoTask, "no id": queue.ErrInvalid}[none]) {
 				t.Errorf("waited for %q: %v", none, got.err)
 			}
 		}
@@ -86,36 +89,36 @@ func TestWaitForWhatIsFinished(t *testing.T) {
 // Python settles without an announcement, and somebody may delete the hash by hand.
 func TestWaitLooksByItself(t *testing.T) {
 	w := setup(t)
-	w.store.poll = 50 * time.Millisecond
-	settled, deleted := w.enqueue(t, "q", "", Options{}), w.enqueue(t, "q", "", Options{})
+	w.Store().Poll = 50 * time.Millisecond
+	settled, deleted := w.enqueue(t, "q", "", queue.Options{}), w.enqueue(t, "q", "", queue.Options{})
 	first, second := w.waiting(t, settled), w.waiting(t, deleted)
-	w.subscribed(t, w.store.keys.done(settled))
-	w.subscribed(t, w.store.keys.done(deleted))
-	w.rdb.HSet(w.ctx, w.store.keys.task(settled), "status", "complete", "result", "x")
-	w.rdb.Del(w.ctx, w.store.keys.task(deleted))
+	w.subscribed(t, w.Store().Keys.Done(settled))
+	w.subscribed(t, w.Store().Keys.Done(deleted))
+	w.rdb.HSet(w.ctx, w.Store().Keys.Task(settled), "status", "complete", "result", "x")
+	w.rdb.Del(w.ctx, w.Store().Keys.Task(deleted))
 	got := receive(t, "the end of Wait", first)
 	if got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("settled by Python: waited for %+v, %v", got.task, got.err)
 	}
-	if got := receive(t, "the end of Wait", second); !errors.Is(got.err, ErrNoTask) {
+	if got := receive(t, "the end of Wait", second); !errors.Is(got.err, queue.ErrNoTask) {
 		t.Errorf("deleted by hand: waited for %+v, %v", got.task, got.err)
 	}
 }
 
 func TestWaitEndsWithTheTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		ended := w.waiting(t, id)
-		w.subscribed(t, w.store.keys.done(id))
+		w.subscribed(t, w.Store().Keys.Done(id))
 		_, err := w.rdb.TxPipelined(w.ctx, func(p redis.Pipeliner) error { // as the script does
-			p.Del(w.ctx, w.store.keys.task(id))
-			p.Publish(w.ctx, w.store.keys.done(id), "")
+			p.Del(w.ctx, w.Store().Keys.Task(id))
+			p.Publish(w.ctx, w.Store().Keys.Done(id), "")
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := receive(t, "the end of Wait", ended); !errors.Is(got.err, ErrNoTask) {
+		if got := receive(t, "the end of Wait", ended); !errors.Is(got.err, queue.ErrNoTask) {
 			t.Errorf("waited: %v", got.err)
 		}
 	})
@@ -125,22 +128,22 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
 		node := w.node(t, "q")
-		w.rdb.Set(w.ctx, w.store.keys.waiters(), 1, 0)
+		w.rdb.Set(w.ctx, w.Store().Keys.Waiters(), 1, 0)
 		for what, end := range map[string]func(id string) error{
 			"cancel": func(id string) error { _, err := q.Cancel(w.ctx, id); return err },
 			"settle": func(id string) error {
 				got := w.reserve(t, node, "q", true)
-				errs, err := node.Settle(w.ctx, "q", []Settlement{{Claim: Claim{ID: id, Run: got.Run}}})
+				errs, err := node.Settle(w.ctx, "q", []listen.Settlement{{Claim: listen.Claim{ID: id, Run: got.Run}}})
 				return errors.Join(append(errs, err)...)
 			},
 			"delete": func(id string) error {
-				return errors.Join(w.rdb.HSet(w.ctx, w.store.keys.task(id), "status", "failed").Err(), q.Delete(w.ctx, id))
+				return errors.Join(w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "status", "failed").Err(), q.Delete(w.ctx, id))
 			},
 		} {
-			id := w.enqueue(t, "q", "", Options{})
-			done := w.rdb.Subscribe(w.ctx, w.store.keys.done(id))
+			id := w.enqueue(t, "q", "", queue.Options{})
+			done := w.rdb.Subscribe(w.ctx, w.Store().Keys.Done(id))
 			messages := done.Channel()
-			w.subscribed(t, w.store.keys.done(id))
+			w.subscribed(t, w.Store().Keys.Done(id))
 			if err := end(id); err != nil {
 				t.Fatal(what, err)
 			}
@@ -148,7 +151,7 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 				t.Errorf("%s: the message is %q, want nothing in it", what, message.Payload)
 			}
 			_ = done.Close()
-			w.rdb.Del(w.ctx, w.store.keys.pending("q"))
+			w.rdb.Del(w.ctx, w.Store().Keys.Pending("q"))
 		}
 	})
 }
@@ -156,31 +159,31 @@ func TestWhatEndsATaskAnnouncesIt(t *testing.T) {
 // What is complete is announced while somebody waits for a task.
 func TestNobodyWaitsNobodyHears(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		first, second := w.enqueue(t, "q", "", Options{}), w.enqueue(t, "q", "", Options{})
+		first, second := w.enqueue(t, "q", "", queue.Options{}), w.enqueue(t, "q", "", queue.Options{})
 		node := w.node(t, "q")
 		held := w.reserveMany(t, node, "q", 2, true)
-		done := w.rdb.Subscribe(w.ctx, w.store.keys.done(first), w.store.keys.done(second))
+		done := w.rdb.Subscribe(w.ctx, w.Store().Keys.Done(first), w.Store().Keys.Done(second))
 		defer func() { _ = done.Close() }()
 		messages := done.Channel()
-		w.subscribed(t, w.store.keys.done(second))
-		w.settle(t, node, "q", Settlement{Claim: held[0]})
-		ended := w.waiting(t, w.enqueue(t, "other", "", Options{}))
-		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.store.keys.waiters()).Val() == 1 })
-		w.settle(t, node, "q", Settlement{Claim: held[1]})
-		if got := receive(t, "the second one's announcement", messages); got.Channel != w.store.keys.done(second) {
+		w.subscribed(t, w.Store().Keys.Done(second))
+		w.settle(t, node, "q", listen.Settlement{Claim: held[0]})
+		ended := w.waiting(t, w.enqueue(t, "other", "", queue.Options{}))
+		eventually(t, "a waiter's note", func() bool { return w.rdb.Exists(w.ctx, w.Store().Keys.Waiters()).Val() == 1 })
+		w.settle(t, node, "q", listen.Settlement{Claim: held[1]})
+		if got := receive(t, "the second one's announcement", messages); got.Channel != w.Store().Keys.Done(second) {
 			t.Errorf("heard of %s, want only of %s", got.Channel, second)
 		}
-		if left := w.rdb.PTTL(w.ctx, w.store.keys.waiters()).Val(); left <= 0 || left > noteFor {
-			t.Errorf("the note is kept for %s, want at most %s", left, noteFor)
+		if left := w.rdb.PTTL(w.ctx, w.Store().Keys.Waiters()).Val(); left <= 0 || left > queue.NoteFor {
+			t.Errorf("the note is kept for %s, want at most %s", left, queue.NoteFor)
 		}
-		must[bool](t)(w.Queue("other").Cancel(w.ctx, must[[]string](t)(w.rdb.LRange(w.ctx, w.store.keys.pending("other"), 0, 0).Result())[0]))
+		must[bool](t)(w.Queue("other").Cancel(w.ctx, must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Pending("other"), 0, 0).Result())[0]))
 		receive(t, "the end of Wait", ended)
 	})
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		ctx, cancel := context.WithTimeoutCause(w.ctx, 20*time.Millisecond, errors.New("waited long enough"))
 		defer cancel()
 		if _, err := w.Wait(ctx, id); err == nil || err.Error() != "wait for task "+id+": waited long enough" {
@@ -192,9 +195,9 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 // Whoever waits for what cannot come any more is told, soon, and so is who begins to wait then.
 func TestWaitEndsWithTheClient(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		first, second := w.waiting(t, id), w.waiting(t, id)
-		w.subscribed(t, w.store.keys.done(id))
+		w.subscribed(t, w.Store().Keys.Done(id))
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +215,7 @@ func TestWaitEndsWithTheClient(t *testing.T) {
 
 func TestWaitTellsWhatIsWrong(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.Set(w.ctx, w.store.keys.task("id"), "x", 0)
+		w.rdb.Set(w.ctx, w.Store().Keys.Task("id"), "x", 0)
 		if got := receive(t, "the end of Wait", w.waiting(t, "id")); got.err == nil {
 			t.Errorf("a key of another type: waited for %+v", got.task)
 		}
@@ -223,14 +226,14 @@ func TestWaitOverARestart(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t, durable...)
 	w := newWorld(t, server.URL())
-	id := w.enqueue(t, "q", "", Options{})
+	id := w.enqueue(t, "q", "", queue.Options{})
 	node, hold := w.held(t, "q")
 	ended := w.waiting(t, id)
-	w.subscribed(t, w.store.keys.done(id))
-	eventually(t, "the waiter's note", func() bool { return w.rdb.Del(w.ctx, w.store.keys.waiters()).Val() == 1 })
+	w.subscribed(t, w.Store().Keys.Done(id))
+	eventually(t, "the waiter's note", func() bool { return w.rdb.Del(w.ctx, w.Store().Keys.Waiters()).Val() == 1 })
 	server.Kill()
-	server.Restart(t)                                                    // as one does that has lost the last second: the waiter notes again that it waits
-	w.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")}) // perhaps before the waiter is back
+	server.Restart(t)                                                           // as one does that has lost the last second: the waiter notes again that it waits
+	w.settle(t, node, "q", listen.Settlement{Claim: hold, Result: []byte("x")}) // perhaps before the waiter is back
 	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("waited for %+v, %v", got.task, got.err)
 	}
@@ -239,12 +242,12 @@ func TestWaitOverARestart(t *testing.T) {
 // A look that failed is repeated soon, not at the next one.
 func TestWaitLooksAgainSoon(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	id := past.enqueue(t, "q", "", Options{})
+	id := past.enqueue(t, "q", "", queue.Options{})
 	node, hold := past.held(t, "q")
 	ended := w.waiting(t, id)
-	past.subscribed(t, w.store.keys.done(id))
-	proxy.CutReplies(3, w.store.keys.task(id))
-	past.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
+	past.subscribed(t, w.Store().Keys.Done(id))
+	proxy.CutReplies(3, w.Store().Keys.Task(id))
+	past.settle(t, node, "q", listen.Settlement{Claim: hold, Result: []byte("x")})
 	got := receive(t, "the end of Wait", ended)
 	if got.err != nil || string(got.task.Result) != "x" || proxy.Cuts() != 3 {
 		t.Errorf("waited %d cuts for %+v, %v", proxy.Cuts(), got.task, got.err)
@@ -255,12 +258,12 @@ func TestWaitLooksAgainSoon(t *testing.T) {
 // makes it look.
 func TestWaitOverABrokenConnection(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	id := past.enqueue(t, "q", "", Options{})
+	id := past.enqueue(t, "q", "", queue.Options{})
 	node, hold := past.held(t, "q")
 	ended := w.waiting(t, id)
-	past.subscribed(t, w.store.keys.done(id))
+	past.subscribed(t, w.Store().Keys.Done(id))
 	proxy.Refuse()
-	past.settle(t, node, "q", Settlement{Claim: hold, Result: []byte("x")})
+	past.settle(t, node, "q", listen.Settlement{Claim: hold, Result: []byte("x")})
 	proxy.Pass()
 	if got := receive(t, "the end of Wait", ended); got.err != nil || string(got.task.Result) != "x" {
 		t.Errorf("waited for %+v, %v", got.task, got.err)
@@ -272,8 +275,8 @@ func TestAThousandWaiters(t *testing.T) {
 	t.Parallel()
 	w := setupOwn(t)
 	const tasks = 1000
-	specs := make([]Spec, tasks)
-	receipts := must[[]Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
+	specs := make([]queue.Spec, tasks)
+	receipts := must[[]queue.Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
 	ended := make([]<-chan waited, tasks)
 	for i, receipt := range receipts {
 		ended[i] = w.waiting(t, receipt.ID)
@@ -292,9 +295,9 @@ func TestAThousandWaiters(t *testing.T) {
 	eventually(t, "the subscriptions, once more", all)
 	node := w.node(t, "q")
 	holds := w.reserveMany(t, node, "q", tasks, true)
-	settlements := make([]Settlement, tasks)
+	settlements := make([]listen.Settlement, tasks)
 	for i, hold := range holds {
-		settlements[i] = Settlement{Claim: hold, Result: []byte(hold.ID)}
+		settlements[i] = listen.Settlement{Claim: hold, Result: []byte(hold.ID)}
 	}
 	if errs, err := node.Settle(w.ctx, "q", settlements); errors.Join(append(errs, err)...) != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -20,7 +22,7 @@ const (
 
 // waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads for all.
 type waiters struct {
-	store *store
+	store *store.Store
 
 	mu    sync.Mutex                     // guards what follows
 	byID  map[string]map[chan error]bool // by task; a channel gets nil when the task is finished, or why it never will be
@@ -46,7 +48,7 @@ func (ws *waiters) add(id string) (ready chan error) {
 	}
 	ws.byID[id][ready] = true
 	ws.dirty[id] = true
-	notify(ws.wake)
+	store.Notify(ws.wake)
 	return ready
 }
 
@@ -55,7 +57,7 @@ func (ws *waiters) remove(id string, ready chan error) {
 	delete(ws.byID[id], ready)
 	if len(ws.byID[id]) == 0 {
 		delete(ws.byID, id)
-		notify(ws.wake)
+		store.Notify(ws.wake)
 	}
 	end := func() {}
 	if len(ws.byID) == 0 {
@@ -72,12 +74,12 @@ func (ws *waiters) mark(ids ...string) {
 	for _, id := range ids {
 		ws.dirty[id] = true
 	}
-	notify(ws.wake)
+	store.Notify(ws.wake)
 }
 
 // run reads the tasks that are announced and those that are new, and all of them at each poll, until ctx ends.
 func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
-	pubsub := ws.store.rdb.Subscribe(ctx)
+	pubsub := ws.store.RDB.Subscribe(ctx)
 	subscription := pubsub.ChannelWithSubscriptions()
 	messages := subscription
 	defer func() {
@@ -85,12 +87,12 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		for range subscription { // or go-redis waits a minute to deliver what is left
 		}
 	}()
-	ticker, renewal := time.NewTicker(ws.store.poll), time.NewTicker(noteEvery)
+	ticker, renewal := time.NewTicker(ws.store.Poll), time.NewTicker(noteEvery)
 	defer ticker.Stop()
 	defer renewal.Stop()
 	subscribed := make(map[string]bool) // true once Redis has confirmed it
-	done := ws.store.keys.done("")
-	pause := minPause
+	done := ws.store.Keys.Done("")
+	pause := store.MinPause
 	var noted time.Time // when it was last noted that somebody waits
 	for {
 		all := false
@@ -126,14 +128,14 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		// Subscribe, note it, then read, then wait: what finishes between the last two is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
 		if time.Since(noted) >= noteEvery {
-			if err := ws.store.rdb.Set(ctx, ws.store.keys.waiters(), 1, noteFor).Err(); !IsUnavailable(err) {
+			if err := ws.store.RDB.Set(ctx, ws.store.Keys.Waiters(), 1, noteFor).Err(); !IsUnavailable(err) {
 				noted = time.Now()
 			} // else it is tried again with the next read; while a replica or a full server refuses it, the poll finds what is complete
 		}
 		if ws.read(ctx, all) == nil {
-			pause = minPause
+			pause = store.MinPause
 		} else if Sleep(ctx, pause) {
-			pause = min(2*pause, maxPause)
+			pause = min(2*pause, store.MaxPause)
 		}
 	}
 }
@@ -144,13 +146,13 @@ func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscrib
 	ws.mu.Lock()
 	for id := range ws.byID {
 		if _, is := subscribed[id]; !is {
-			come = append(come, ws.store.keys.done(id))
+			come = append(come, ws.store.Keys.Done(id))
 			subscribed[id] = false
 		}
 	}
 	for id := range subscribed {
 		if ws.byID[id] == nil {
-			gone = append(gone, ws.store.keys.done(id))
+			gone = append(gone, ws.store.Keys.Done(id))
 			delete(subscribed, id)
 		}
 	}
@@ -177,8 +179,8 @@ func (ws *waiters) read(ctx context.Context, all bool) error {
 		status *redis.StringCmd
 		exists *redis.IntCmd
 	}
-	states, err := pipelined(ctx, ws.store, ids, func(p redis.Pipeliner, id string) state {
-		key := ws.store.keys.task(id)
+	states, err := store.Pipelined(ctx, ws.store, ids, func(p redis.Pipeliner, id string) state {
+		key := ws.store.Keys.Task(id)
 		return state{p.HGet(ctx, key, "status"), p.Exists(ctx, key)}
 	})
 	if ctx.Err() != nil || IsUnavailable(err) {
@@ -196,7 +198,7 @@ func (ws *waiters) read(ctx context.Context, all bool) error {
 			ws.answer(id, nil)
 		case exists.Err() == nil && exists.Val() == 0:
 			ws.answer(id, fmt.Errorf("task %s: %w", id, ErrNoTask))
-		case status.Err() != nil && !isNil(status.Err()):
+		case status.Err() != nil && !store.IsNil(status.Err()):
 			ws.answer(id, fmt.Errorf("wait for task %s: %w", id, status.Err()))
 		}
 	}

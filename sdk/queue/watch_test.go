@@ -1,17 +1,20 @@
-package queue
+package queue_test
 
 import (
 	"context"
 	"errors"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // watch runs a watch; what it wakes comes on the channel.
-func (w *world) watch(t testing.TB) (*Watch, <-chan string) {
+func (w *world) watch(t testing.TB) (*listen.Watch, <-chan string) {
 	t.Helper()
-	watch := w.Watch()
+	watch := listen.NewWatch(w.Client)
 	wakes := make(chan string, 1000)
 	ctx, cancel := context.WithCancel(w.ctx)
 	ended := make(chan struct{})
@@ -46,7 +49,7 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		woken(t, "the confirmations", wakes, "a", "b")
-		w.enqueue(t, "a", "", Options{})
+		w.enqueue(t, "a", "", queue.Options{})
 		woken(t, "a message", wakes, "a")
 		if err := watch.Add(w.ctx, "c"); err != nil {
 			t.Fatal(err)
@@ -56,11 +59,11 @@ func TestWatch(t *testing.T) {
 		if err := watch.Remove(w.ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
-		w.enqueue(t, "a", "", Options{})
-		w.enqueue(t, "c", "", Options{})
+		w.enqueue(t, "a", "", queue.Options{})
+		w.enqueue(t, "c", "", queue.Options{})
 		woken(t, "a message of another", wakes, "c")
 
-		w.enqueue(t, "b", "", Options{})
+		w.enqueue(t, "b", "", queue.Options{})
 		woken(t, "a message of a third", wakes, "b")
 	})
 }
@@ -68,7 +71,7 @@ func TestWatch(t *testing.T) {
 // Each kind of transition that makes work announces it.
 func TestWhatWakes(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.store.clock = "1700000000.000000"
+		w.Store().Clock = "1700000000.000000"
 		watch, wakes := w.watch(t)
 		if err := errors.Join(watch.Add(w.ctx, "q"), watch.Add(w.ctx, "end")); err != nil {
 			t.Fatal(err)
@@ -76,25 +79,25 @@ func TestWhatWakes(t *testing.T) {
 		woken(t, "the confirmations", wakes, "q", "end")
 		q := w.Queue("q")
 
-		must[[]Receipt](t)(q.EnqueueMany(w.ctx, []Spec{{}, {}, {}}))
+		must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{{}, {}, {}}))
 		woken(t, "three tasks together", wakes, "q")
 		node := w.node(t, "q")
 		got := w.reserve(t, node, "q", true)
-		if errs, err := node.Release(w.ctx, "q", []Claim{{ID: got.ID, Run: got.Run}}); err != nil || errs[0] != nil {
+		if errs, err := node.Release(w.ctx, "q", []listen.Claim{{ID: got.ID, Run: got.Run}}); err != nil || errs[0] != nil {
 			t.Fatal(err, errs)
 		}
 		woken(t, "a release", wakes, "q")
-		w.enqueue(t, "q", "", Options{Delay: 20e9})
+		w.enqueue(t, "q", "", queue.Options{Delay: 20e9})
 		woken(t, "the first scheduled task", wakes, "q")
-		w.enqueue(t, "q", "", Options{Delay: 30e9}) // later than the first: nothing changes
-		w.enqueue(t, "q", "", Options{Delay: 10e9})
+		w.enqueue(t, "q", "", queue.Options{Delay: 30e9}) // later than the first: nothing changes
+		w.enqueue(t, "q", "", queue.Options{Delay: 10e9})
 		woken(t, "an earlier scheduled task", wakes, "q")
-		w.store.clock = "1700000015.000000"
+		w.Store().Clock = "1700000015.000000"
 		must[int](t)(enqueueDue(w.ctx, q))
 		woken(t, "a due task", wakes, "q")
 		must[int](t)(enqueueDue(w.ctx, q)) // none is due
 
-		w.enqueue(t, "end", "", Options{})
+		w.enqueue(t, "end", "", queue.Options{})
 		woken(t, "nothing further of q", wakes, "end")
 	})
 }
@@ -112,13 +115,13 @@ func TestWatchOverARestart(t *testing.T) {
 	_ = watch.Add(w.ctx, "c") // whether it notices or not that Redis is away
 	server.Restart(t)
 	woken(t, "the confirmations after the restart", wakes, "a", "b", "c")
-	w.enqueue(t, "c", "", Options{})
+	w.enqueue(t, "c", "", queue.Options{})
 	woken(t, "a message after the restart", wakes, "c")
 }
 
 func TestWatchEndsWhenItIsClosed(t *testing.T) {
 	w := setup(t)
-	watch := w.Watch()
+	watch := listen.NewWatch(w.Client)
 	if err := watch.Add(w.ctx, "q"); err != nil {
 		t.Fatal(err)
 	}

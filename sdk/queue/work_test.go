@@ -1,4 +1,4 @@
-package queue
+package queue_test
 
 import (
 	"context"
@@ -10,19 +10,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/worker"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-type handler = func(context.Context, *Task) ([]byte, error)
+type handler = func(context.Context, *queue.Task) ([]byte, error)
 
 // working runs Work until the test or stop ends it; stop returns what Work returned.
 func (w *world) working(t testing.TB, queue string, handle handler) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
 	errs := make(chan error, 1)
-	go func() { errs <- w.Work(ctx, queue, handle) }()
+	go func() { errs <- worker.Run(ctx, w.Client, queue, handle) }()
 	var once atomic.Bool
 	stop = func() error {
 		cancel()
@@ -35,14 +40,14 @@ func (w *world) working(t testing.TB, queue string, handle handler) (stop func()
 	return stop
 }
 
-func (w *world) finished(t testing.TB, id string) *Task {
+func (w *world) finished(t testing.TB, id string) *queue.Task {
 	t.Helper()
-	return must[*Task](t)(w.Wait(w.ctx, id))
+	return must[*queue.Task](t)(w.Wait(w.ctx, id))
 }
 
 func TestWork(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		stop := w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) {
+		stop := w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
 			switch text := string(task.Parameters); text {
 			case "error":
 				return []byte("dropped"), errors.New("no such file")
@@ -52,26 +57,26 @@ func TestWork(t *testing.T) {
 				return []byte(strings.ToUpper(text)), nil
 			}
 		})
-		task := w.finished(t, w.enqueue(t, "q", "fine", Options{}))
-		if task.Status != Complete || string(task.Result) != "FINE" || task.PID == 0 || task.StartedAt.IsZero() || task.Attempts != 1 {
+		task := w.finished(t, w.enqueue(t, "q", "fine", queue.Options{}))
+		if task.Status != queue.Complete || string(task.Result) != "FINE" || task.PID == 0 || task.StartedAt.IsZero() || task.Attempts != 1 {
 			t.Errorf("a task that went well: %+v", task)
 		}
-		task = w.finished(t, w.enqueue(t, "q", "error", Options{}))
-		if failure := task.Failure(); task.Status != Failed || failure.Reason != ReasonError || failure.Message != "no such file" || task.Result != nil {
+		task = w.finished(t, w.enqueue(t, "q", "error", queue.Options{}))
+		if failure := task.Failure(); task.Status != queue.Failed || failure.Reason != queue.ReasonError || failure.Message != "no such file" || task.Result != nil {
 			t.Errorf("a task that failed: %+v", task)
 		}
-		task = w.finished(t, w.enqueue(t, "q", "panic", Options{}))
-		if failure := task.Failure(); task.Status != Failed || failure.Message != "panic: index out of range" || !strings.Contains(failure.Stderr, "work_test.go") {
+		task = w.finished(t, w.enqueue(t, "q", "panic", queue.Options{}))
+		if failure := task.Failure(); task.Status != queue.Failed || failure.Message != "panic: index out of range" || !strings.Contains(failure.Stderr, "work_test.go") {
 			t.Errorf("a task that panicked: %+v", task)
 		}
 		if err := stop(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		stats := must[Stats](t)(w.Queue("q").Stats(w.ctx))
-		if stats.Listeners != 0 || stats.Depth[Complete] != 1 || stats.Depth[Failed] != 2 {
+		stats := must[manage.Stats](t)(manage.New(w.Client).Queue("q").Stats(w.ctx))
+		if stats.Listeners != 0 || stats.Depth[queue.Complete] != 1 || stats.Depth[queue.Failed] != 2 {
 			t.Errorf("left behind %+v", stats)
 		}
-		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.store.keys.nodes()).Result()); n != 0 {
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.Store().Keys.Nodes()).Result()); n != 0 {
 			t.Errorf("%d leases left", n)
 		}
 	})
@@ -80,21 +85,21 @@ func TestWork(t *testing.T) {
 func TestWorkGivesBackWhatItHadNotFinished(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		started := make(chan struct{})
-		stop := w.working(t, "q", func(ctx context.Context, _ *Task) ([]byte, error) {
+		stop := w.working(t, "q", func(ctx context.Context, _ *queue.Task) ([]byte, error) {
 			close(started)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		receive(t, "the start", started)
 		if err := stop(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if task := w.task(t, id); task.Status != Pending || task.Node != "" || task.Attempts != 0 {
+		if task := w.task(t, id); task.Status != queue.Pending || task.Node != "" || task.Attempts != 0 {
 			t.Errorf("given back: %+v", task)
 		}
-		stats := must[Stats](t)(w.Queue("q").Stats(w.ctx))
-		if stats.Listeners != 0 || stats.Depth[Pending] != 1 || stats.Depth[Started] != 0 {
+		stats := must[manage.Stats](t)(manage.New(w.Client).Queue("q").Stats(w.ctx))
+		if stats.Listeners != 0 || stats.Depth[queue.Pending] != 1 || stats.Depth[queue.Started] != 0 {
 			t.Errorf("left behind %+v", stats)
 		}
 	})
@@ -103,17 +108,17 @@ func TestWorkGivesBackWhatItHadNotFinished(t *testing.T) {
 func TestWorkKeepsWhatItHasFinished(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		started := make(chan struct{})
-		stop := w.working(t, "q", func(ctx context.Context, _ *Task) ([]byte, error) {
+		stop := w.working(t, "q", func(ctx context.Context, _ *queue.Task) ([]byte, error) {
 			close(started)
 			<-ctx.Done()
 			return []byte("done all the same"), nil
 		})
-		id := w.enqueue(t, "q", "", Options{})
+		id := w.enqueue(t, "q", "", queue.Options{})
 		receive(t, "the start", started)
 		if err := stop(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if task := w.task(t, id); task.Status != Complete || string(task.Result) != "done all the same" {
+		if task := w.task(t, id); task.Status != queue.Complete || string(task.Result) != "done all the same" {
 			t.Errorf("finished: %+v", task)
 		}
 	})
@@ -124,13 +129,13 @@ func TestWorkEndsWithAnyCause(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancelCause(w.ctx)
 		errs := make(chan error, 1)
-		go func() { errs <- w.Work(ctx, "q", nil) }()
-		w.subscribed(t, w.store.keys.channel("q"))
+		go func() { errs <- worker.Run(ctx, w.Client, "q", nil) }()
+		w.subscribed(t, w.Store().Keys.Channel("q"))
 		cancel(errors.New("interrupt signal received"))
 		if err := receive(t, "the end of Work", errs); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if err := w.Work(ctx, "q", nil); err != nil {
+		if err := worker.Run(ctx, w.Client, "q", nil); err != nil {
 			t.Errorf("with a context that has ended: %v", err)
 		}
 	})
@@ -138,11 +143,11 @@ func TestWorkEndsWithAnyCause(t *testing.T) {
 
 func TestWorkTellsWhatIsWrong(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		if err := w.Work(w.ctx, "no queue", nil); !errors.Is(err, ErrInvalid) {
+		if err := worker.Run(w.ctx, w.Client, "no queue", nil); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("a queue that cannot be: %v", err)
 		}
-		w.rdb.Set(w.ctx, w.store.keys.pending("q"), "x", 0)
-		if err := w.Work(w.ctx, "q", nil); err == nil || !strings.Contains(err.Error(), w.store.keys.pending("q")) {
+		w.rdb.Set(w.ctx, w.Store().Keys.Pending("q"), "x", 0)
+		if err := worker.Run(w.ctx, w.Client, "q", nil); err == nil || !strings.Contains(err.Error(), w.Store().Keys.Pending("q")) {
 			t.Errorf("a key of another type: %v", err)
 		}
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
@@ -154,7 +159,7 @@ func TestWorkTellsWhatIsWrong(t *testing.T) {
 func TestWorkTellsThatRedisIsAwayAtTheStart(t *testing.T) {
 	w, _, proxy := setupBehind(t, "")
 	proxy.Refuse()
-	if err := w.Work(w.ctx, "q", nil); !IsUnavailable(err) {
+	if err := worker.Run(w.ctx, w.Client, "q", nil); !queue.IsUnavailable(err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -162,45 +167,45 @@ func TestWorkTellsThatRedisIsAwayAtTheStart(t *testing.T) {
 // By hand with redis-cli, with as few fields as there can be, or a wrong one.
 func TestWorkRunsTasksByHand(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.rdb.HSet(w.ctx, w.store.keys.task("bare"), "parameters", "1")
-		w.rdb.HSet(w.ctx, w.store.keys.task("moved"), "parameters", "2", "queue", "elsewhere", "run", "many")
-		w.rdb.HSet(w.ctx, w.store.keys.task("put-back"), "parameters", "3", "queue", "q", "pid", "1", "node", "gone_1")
-		w.rdb.LPush(w.ctx, w.store.keys.pending("q"), "bare", "moved", "put-back")
-		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) { return task.Parameters, nil })
+		w.rdb.HSet(w.ctx, w.Store().Keys.Task("bare"), "parameters", "1")
+		w.rdb.HSet(w.ctx, w.Store().Keys.Task("moved"), "parameters", "2", "queue", "elsewhere", "run", "many")
+		w.rdb.HSet(w.ctx, w.Store().Keys.Task("put-back"), "parameters", "3", "queue", "q", "pid", "1", "node", "gone_1")
+		w.rdb.LPush(w.ctx, w.Store().Keys.Pending("q"), "bare", "moved", "put-back")
+		w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) { return task.Parameters, nil })
 		for i, id := range []string{"bare", "moved", "put-back"} {
 			task := w.finished(t, id)
-			if task.Status != Complete || string(task.Result) != fmt.Sprint(i+1) || task.PID < 2 {
+			if task.Status != queue.Complete || string(task.Result) != fmt.Sprint(i+1) || task.PID < 2 {
 				t.Errorf("by hand: %+v", task)
 			}
 		}
-		w.depth(t, "q", map[Status]int64{Complete: 3})
+		w.depth(t, "q", map[queue.Status]int64{queue.Complete: 3})
 	})
 }
 
 // Somebody took the listener for dead: it starts anew, and its task runs again.
 func TestWorkStartsAnewWhenItsLeaseIsLost(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Second
+		w.Config.Lease = time.Second
 		var nodes []string
-		stop := w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+		stop := w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 			if nodes = append(nodes, task.Node); len(nodes) > 1 {
 				return []byte("second"), nil
 			}
 			w.reclaim(t, "q", task)
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), ErrLeaseLost) {
+			if !errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
 				t.Errorf("the handler's context ended with %v", context.Cause(ctx))
 			}
 			return []byte("first"), nil // too late
 		})
-		task := w.finished(t, w.enqueue(t, "q", "", Options{}))
+		task := w.finished(t, w.enqueue(t, "q", "", queue.Options{}))
 		if err := stop(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
 		if string(task.Result) != "second" || len(nodes) != 2 || nodes[0] == nodes[1] || task.Node != nodes[1] || task.Run != 2 {
 			t.Errorf("nodes %v, task %+v", nodes, task)
 		}
-		w.depth(t, "q", map[Status]int64{Complete: 1})
+		w.depth(t, "q", map[queue.Status]int64{queue.Complete: 1})
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners left", n)
 		}
@@ -210,17 +215,17 @@ func TestWorkStartsAnewWhenItsLeaseIsLost(t *testing.T) {
 // A worker that waits hears of its lost lease when it takes the next task at the latest.
 func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		w.config.Lease = time.Minute // so that no renewal comes between
-		w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) { return task.Parameters, nil })
-		w.subscribed(t, w.store.keys.channel("q"))
+		w.Config.Lease = time.Minute // so that no renewal comes between
+		w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) { return task.Parameters, nil })
+		w.subscribed(t, w.Store().Keys.Channel("q"))
 		var first string
 		eventually(t, "the first renewal", func() bool {
-			nodes := must[[]NodeInfo](t)(w.Fleet().Nodes(w.ctx))
+			nodes := must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx))
 			first = nodes[0].ID
 			return len(nodes[0].About) > 0
 		})
-		w.rdb.ZRem(w.ctx, w.store.keys.nodes(), first)
-		task := w.finished(t, w.enqueue(t, "q", "x", Options{}))
+		w.rdb.ZRem(w.ctx, w.Store().Keys.Nodes(), first)
+		task := w.finished(t, w.enqueue(t, "q", "x", queue.Options{}))
 		if string(task.Result) != "x" || task.Node == first || task.Run != 1 {
 			t.Errorf("%+v", task)
 		}
@@ -228,17 +233,17 @@ func TestWorkStartsAnewAtTheNextTask(t *testing.T) {
 }
 
 // reclaim does to a listener and its started task what a host does when the lease has ended.
-func (w *world) reclaim(t testing.TB, queue string, task *Task) {
+func (w *world) reclaim(t testing.TB, queue string, task *queue.Task) {
 	t.Helper()
 	_, err := w.rdb.TxPipelined(w.ctx, func(p redis.Pipeliner) error {
-		p.ZRem(w.ctx, w.store.keys.nodes(), task.Node)
-		p.SRem(w.ctx, w.store.keys.listeners(queue), task.Node)
-		p.ZIncrBy(w.ctx, w.store.keys.queues(), -1, queue)
-		p.LRem(w.ctx, w.store.keys.reserved(queue, task.Node), 1, task.ID)
-		p.SRem(w.ctx, w.store.keys.started(queue), fmt.Sprintf("%s %d %s", task.Node, os.Getpid(), task.ID))
-		p.HSet(w.ctx, w.store.keys.task(task.ID), "status", "pending")
-		p.HDel(w.ctx, w.store.keys.task(task.ID), "node", "pid")
-		p.RPush(w.ctx, w.store.keys.pending(queue), task.ID)
+		p.ZRem(w.ctx, w.Store().Keys.Nodes(), task.Node)
+		p.SRem(w.ctx, w.Store().Keys.Listeners(queue), task.Node)
+		p.ZIncrBy(w.ctx, w.Store().Keys.Queues(), -1, queue)
+		p.LRem(w.ctx, w.Store().Keys.Reserved(queue, task.Node), 1, task.ID)
+		p.SRem(w.ctx, w.Store().Keys.Started(queue), fmt.Sprintf("%s %d %s", task.Node, os.Getpid(), task.ID))
+		p.HSet(w.ctx, w.Store().Keys.Task(task.ID), "status", "pending")
+		p.HDel(w.ctx, w.Store().Keys.Task(task.ID), "node", "pid")
+		p.RPush(w.ctx, w.Store().Keys.Pending(queue), task.ID)
 		return nil
 	})
 	if err != nil {
@@ -249,9 +254,9 @@ func (w *world) reclaim(t testing.TB, queue string, task *Task) {
 // The lease is lost, and then Redis too: the worker comes back when Redis does.
 func TestWorkStartsAnewWhenRedisIsBack(t *testing.T) {
 	w, past, proxy := setupBehind(t, "")
-	w.config.Lease = time.Second
+	w.Config.Lease = time.Second
 	runs, away := 0, make(chan struct{})
-	stop := w.working(t, "q", func(ctx context.Context, task *Task) ([]byte, error) {
+	stop := w.working(t, "q", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 		if runs++; runs > 1 {
 			return []byte("second"), nil
 		}
@@ -261,10 +266,10 @@ func TestWorkStartsAnewWhenRedisIsBack(t *testing.T) {
 		close(away)
 		return nil, ctx.Err()
 	})
-	id := past.enqueue(t, "q", "", Options{})
+	id := past.enqueue(t, "q", "", queue.Options{})
 	receive(t, "the lost lease", away)
 	select {
-	case <-time.After(leaveTimeout + time.Second): // so that nothing of the first listener is left to try
+	case <-time.After(worker.LeaveTimeout + time.Second): // so that nothing of the first listener is left to try
 	case <-w.ctx.Done():
 	}
 	proxy.Pass()
@@ -283,14 +288,14 @@ func TestWorkOverARestart(t *testing.T) {
 	w := newWorld(t, server.URL())
 	started, dead := make(chan struct{}, 1), make(chan struct{})
 	runs := 0
-	stop := w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) {
+	stop := w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
 		if runs++; runs == 1 {
 			started <- struct{}{}
 			<-dead
 		}
 		return task.Parameters, nil
 	})
-	first, second := w.enqueue(t, "q", "1", Options{}), w.enqueue(t, "q", "2", Options{})
+	first, second := w.enqueue(t, "q", "1", queue.Options{}), w.enqueue(t, "q", "2", queue.Options{})
 	receive(t, "the start", started)
 	server.Kill()
 	close(dead) // the handler is done while there is no Redis
@@ -304,7 +309,7 @@ func TestWorkOverARestart(t *testing.T) {
 	if err := stop(); err != nil || runs != 2 {
 		t.Errorf("ended with %v after %d runs", err, runs)
 	}
-	w.depth(t, "q", map[Status]int64{Complete: 2})
+	w.depth(t, "q", map[queue.Status]int64{queue.Complete: 2})
 }
 
 // Redis comes back empty: the lease and the task are gone, the worker serves what comes now.
@@ -312,22 +317,22 @@ func TestWorkOverARestartThatForgetsAll(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	w := newWorld(t, server.URL())
-	w.config.Lease = time.Second
+	w.Config.Lease = time.Second
 	started, dead := make(chan struct{}, 1), make(chan struct{})
 	runs := 0
-	stop := w.working(t, "q", func(_ context.Context, task *Task) ([]byte, error) {
+	stop := w.working(t, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
 		if runs++; runs == 1 {
 			started <- struct{}{}
 			<-dead
 		}
 		return task.Parameters, nil
 	})
-	w.enqueue(t, "q", "1", Options{})
+	w.enqueue(t, "q", "1", queue.Options{})
 	receive(t, "the start", started)
 	server.Kill()
 	server.Restart(t)
 	close(dead)
-	if task := w.finished(t, w.enqueue(t, "q", "2", Options{})); string(task.Result) != "2" {
+	if task := w.finished(t, w.enqueue(t, "q", "2", queue.Options{})); string(task.Result) != "2" {
 		t.Errorf("%+v", task)
 	}
 	eventually(t, "a listener of the new Redis", func() bool {
@@ -336,7 +341,7 @@ func TestWorkOverARestartThatForgetsAll(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("ended with %v", err)
 	}
-	w.depth(t, "q", map[Status]int64{Complete: 1})
+	w.depth(t, "q", map[queue.Status]int64{queue.Complete: 1})
 }
 
 // With Redis away for good the end of the context still ends Work, and it says what it could not do.
@@ -348,15 +353,15 @@ func TestWorkEndsThoughRedisStaysAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, past, proxy := setupBehind(t, "?read_timeout=1s")
 			started := make(chan struct{})
-			stop := w.working(t, "q", func(ctx context.Context, _ *Task) ([]byte, error) {
+			stop := w.working(t, "q", func(ctx context.Context, _ *queue.Task) ([]byte, error) {
 				close(started)
 				<-ctx.Done()
 				return nil, ctx.Err()
 			})
-			past.enqueue(t, "q", "", Options{})
+			past.enqueue(t, "q", "", queue.Options{})
 			receive(t, "the start", started)
 			fault(proxy)
-			if err := stop(); !IsUnavailable(err) {
+			if err := stop(); !queue.IsUnavailable(err) {
 				t.Errorf("ended with %v", err)
 			}
 		})

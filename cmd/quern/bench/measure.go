@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -64,7 +66,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report show.View, 
 		if time.Since(begun) > benchStart {
 			return nil, cli.Refusedf("%d of %d hosts serve after %s: see what they log with `quern serve`", listeners, hosts, benchStart)
 		}
-		stats, err := b.queue.Stats(ctx)
+		stats, err := manage.QueueOf(b.queue).Stats(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +146,7 @@ func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) 
 	if !served {
 		return nil, cli.Refusedf("no host serves the queue %q of tenant %s: start one with a plugin for it, or leave --queue out", b.queue.Name(), b.client.Tenant())
 	}
-	stats, err := b.queue.Stats(ctx)
+	stats, err := manage.QueueOf(b.queue).Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +217,7 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 // awaitAll waits until no task of the queue waits or runs. Nobody else may use the queue.
 func (b *bench) awaitAll(ctx context.Context) error {
 	for {
-		stats, err := b.queue.Stats(ctx)
+		stats, err := manage.QueueOf(b.queue).Stats(ctx)
 		if err != nil {
 			return err
 		}

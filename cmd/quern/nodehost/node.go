@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -257,7 +259,7 @@ func (n *Node) Reach(ctx context.Context) error {
 		if _, err := client.Clock(ctx); err != nil {
 			return fmt.Errorf("tenant %s: %w", client.Tenant(), err)
 		}
-		if info, err := client.Info(ctx); err == nil && info["role"] == "slave" { // not every user of Redis may ask
+		if info, err := manage.New(client).Info(ctx); err == nil && info["role"] == "slave" { // not every user of Redis may ask
 			return cli.Refusedf("tenant %s: this Redis is a replica, which takes no tasks: name the primary", client.Tenant())
 		}
 	}
@@ -353,7 +355,7 @@ func (n *Node) warn(ctx context.Context, client *queue.Client) {
 		case <-ticker.C: // the host logs that it cannot reach Redis
 		}
 	}
-	warnings, _ := client.Warnings(ctx) // a host may do without the permission
+	warnings, _ := manage.New(client).Warnings(ctx) // a host may do without the permission
 	for _, warning := range warnings {
 		n.Logger.Warn(warning)
 	}

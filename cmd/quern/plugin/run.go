@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -227,7 +229,7 @@ func describePublication(p *queue.Publication, secrets *redact.Secrets) string {
 }
 
 // describe describes a task that was enqueued to the author of the handler, without secrets.
-func describe(c queue.Child, secrets *redact.Secrets) string {
+func describe(c listen.Child, secrets *redact.Secrets) string {
 	words := []string{fmt.Sprintf("%s to %s", c.ID, c.Queue)}
 	add := func(given bool, format string, value any) {
 		if given {

@@ -6,6 +6,9 @@ import (
 	"net"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -72,14 +75,14 @@ func (l *loaded) openBuckets() *kv.Store {
 // localTask is the guest.Host of a task, and records what the task enqueues.
 type localTask struct {
 	children  *guest.Children
-	atOnce    []queue.Child
+	atOnce    []listen.Child
 	published []*queue.Publication // at once
 	awaited   []dependency
 }
 
 // dependency is a task that the local task waited for.
 type dependency struct {
-	queue.Dependency
+	manage.Dependency
 	result []byte
 }
 
@@ -101,7 +104,7 @@ func readDependencies(named []manifest.Dependency, read func(path string) ([]byt
 }
 
 // enqueued are the task's children in their order.
-func (t *localTask) enqueued() []queue.Child { return append(t.atOnce, t.children.Waiting()...) }
+func (t *localTask) enqueued() []listen.Child { return append(t.atOnce, t.children.Waiting()...) }
 
 // publications are what the task publishes, in its order.
 func (t *localTask) publications() []*queue.Publication {
@@ -132,7 +135,7 @@ func (*localTask) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (*localTask) AdmitQueue(context.Context, string) error { return nil }
 
 // Enqueue implements guest.Host.
-func (t *localTask) Enqueue(_ context.Context, child queue.Child) (string, error) {
+func (t *localTask) Enqueue(_ context.Context, child listen.Child) (string, error) {
 	t.atOnce = append(t.atOnce, child)
 	return child.ID, nil
 }
@@ -147,7 +150,7 @@ func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
 }
 
 // Dependencies implements guest.Host.
-func (t *localTask) Dependencies(context.Context) (all []queue.Dependency, err error) {
+func (t *localTask) Dependencies(context.Context) (all []manage.Dependency, err error) {
 	for _, one := range t.awaited {
 		all = append(all, one.Dependency)
 	}

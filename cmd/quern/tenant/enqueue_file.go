@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -307,7 +309,7 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 	options.ID = fmt.Sprintf("%s-%d", f.id, number)
 	spec, err := parseLine(line, options)
 	if err == nil {
-		err = (&queue.Child{Queue: f.queue, Spec: spec}).Validate()
+		err = (&listen.Child{Queue: f.queue, Spec: spec}).Validate()
 	}
 	if err != nil {
 		return nil, cli.TrimInvalid(err)

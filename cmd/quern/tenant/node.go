@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -30,7 +32,7 @@ func nodeRow(n admin.Node, now time.Time) show.View {
 		lease = "alive"
 	case !ends.IsZero():
 		lease = fmt.Sprintf("over for %.1fs", now.Sub(ends).Seconds())
-	case n.Kind != queue.KindPython:
+	case n.Kind != listen.KindPython:
 		lease = "over"
 	}
 	var holds []string
@@ -88,7 +90,7 @@ func notDrained(ctx context.Context, client admin.Tenant, listener string) error
 	switch {
 	case i < 0:
 		return noListener(client, listener)
-	case nodes[i].Kind == queue.KindPython:
+	case nodes[i].Kind == listen.KindPython:
 		return cli.Refusedf("listener %s is a Python one, which cannot drain: end its process there", listener)
 	}
 	return cli.Refusedf("listener %s is dead, its lease is over: other hosts requeue its tasks, or use `quern node reclaim %s`", listener, cli.ShellWord(listener))
@@ -108,7 +110,7 @@ func newNodeReclaim(env cli.Environment) *cobra.Command {
 			"ended, or its tasks run twice.",
 		Args: cli.Arguments(1, 1),
 	}
-	maxCrashes := queue.DefaultMaxCrashes
+	maxCrashes := listen.DefaultMaxCrashes
 	option.Number(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {

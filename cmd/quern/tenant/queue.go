@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -88,7 +91,7 @@ func newQueuePause(env cli.Environment) *cobra.Command {
 			}
 			nodes, err := client.Nodes(cmd.Context())
 			for _, node := range nodes {
-				if node.Kind == queue.KindPython && slices.Contains(node.Queues, args[0]) {
+				if node.Kind == listen.KindPython && slices.Contains(node.Queues, args[0]) {
 					cli.Note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
 				}
 			}
@@ -147,7 +150,7 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 }
 
 func newQueuePurge(env cli.Environment) *cobra.Command {
-	var o queue.PurgeOptions
+	var o manage.PurgeOptions
 	cmd := &cobra.Command{
 		Use: "purge QUEUE", Short: "Delete finished tasks of a queue, and print how many",
 		Long: "Deletes finished tasks of a queue with their results, logs and histories, and prints how many: those\n" +

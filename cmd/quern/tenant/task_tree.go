@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // showTree prints a task with the tasks that came from it.
 func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
-	tree, err := client.Tree(cmd.Context(), id, queue.TreeOptions{})
+	tree, err := client.Tree(cmd.Context(), id, manage.TreeOptions{})
 	if err != nil {
 		return err
 	}
@@ -25,7 +26,7 @@ func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) err
 }
 
 // drawTree writes a line for each task. stem begins the task's own line, trunk the lines below it.
-func drawTree(text *strings.Builder, node *queue.TreeNode, stem, trunk string) {
+func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) {
 	line := stem + node.ID
 	if t := node.Task; t == nil {
 		line += "  deleted"

@@ -8,13 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // taskView is a task as `task show` prints it for people.
-func taskView(tenant string, t *queue.Task, history []queue.Attempt) show.View {
+func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View {
 	var labels show.View
 	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
 		labels = append(labels, show.Field{"", "label " + name, t.Labels[name]})
@@ -145,8 +147,8 @@ func afterText(a *queue.After) any {
 const mostDependencies = 1000
 
 // dependenciesView names some of a task's dependencies, of which there are of in all.
-func dependenciesView(of int, some []queue.Dependency) show.View {
-	slices.SortStableFunc(some, func(a, b queue.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
+func dependenciesView(of int, some []manage.Dependency) show.View {
+	slices.SortStableFunc(some, func(a, b manage.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
 	var names []string
 	for _, d := range some[:min(len(some), 10)] {
 		if d.End != "" {
@@ -161,7 +163,7 @@ func dependenciesView(of int, some []queue.Dependency) show.View {
 }
 
 // historyView has a line for each ended run: its outcome, duration, node and failure.
-func historyView(attempts []queue.Attempt) (v show.View) {
+func historyView(attempts []manage.Attempt) (v show.View) {
 	for _, a := range attempts {
 		line := a.Outcome
 		if !a.Started.IsZero() && !a.Ended.IsZero() {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/quern-project/quern/cmd/quern/top"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
@@ -32,7 +34,7 @@ func TestTopIsBounded(t *testing.T) {
 	}
 	s := &topSource{client: client}
 	for range topHosts + 10 {
-		if err := client.Node().Join(t.Context()); err != nil {
+		if err := listen.New(client.Client).Join(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
@@ -61,6 +63,6 @@ type Look struct {
 type Task struct {
 	*queue.Task
 	Clock   time.Time
-	History []queue.Attempt
+	History []manage.Attempt
 	Log     []admin.LogLine
 }

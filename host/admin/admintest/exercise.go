@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
@@ -26,7 +29,7 @@ type bench struct {
 	ctx    context.Context
 	client *queue.Client
 	store  *kv.Store
-	node   *queue.Node
+	node   *listen.Node
 }
 
 // Exercise tests what each implementation must do.
@@ -52,7 +55,7 @@ func Exercise(t *testing.T, open Open) {
 			}
 			t.Cleanup(func() { _ = client.Close() })
 			store := kv.New(rdb, client.Tenant())
-			b := &bench{Tenant: open(t, client, store), t: t, ctx: t.Context(), client: client, store: store, node: client.Node()}
+			b := &bench{Tenant: open(t, client, store), t: t, ctx: t.Context(), client: client, store: store, node: listen.New(client)}
 			b.must(b.node.Join(b.ctx))
 			test(b)
 		})
@@ -96,15 +99,15 @@ func (b *bench) enqueue(ids ...string) {
 // run has the node run the next task of queue q: it fails with the message or, without one, completes.
 func (b *bench) run(message string) {
 	b.t.Helper()
-	batch := b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: "1.0.0"}})[0]
+	batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: "1.0.0"}})[0]
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		b.t.Fatalf("reserved %+v", batch)
 	}
-	settlement := queue.Settlement{Claim: batch.Tasks[0].Claim(), Result: []byte("done " + batch.Tasks[0].ID)}
+	settlement := listen.Settlement{Claim: batch.Tasks[0].Claim(), Result: []byte("done " + batch.Tasks[0].ID)}
 	if message != "" {
 		settlement.Failure = &queue.Failure{Reason: queue.ReasonError, Message: message}
 	}
-	errs, err := b.node.Settle(b.ctx, "q", []queue.Settlement{settlement})
+	errs, err := b.node.Settle(b.ctx, "q", []listen.Settlement{settlement})
 	b.must(append(errs, err)...)
 }
 
@@ -167,7 +170,7 @@ func (b *bench) changes() {
 	b.refused("a task that waits is deleted", q.Delete(b.ctx, "three"), queue.ErrStatus)
 	b.must(q.Delete(b.ctx, "two"))
 	b.run("")
-	purged, err := q.Purge(b.ctx, queue.PurgeOptions{Everything: true})
+	purged, err := q.Purge(b.ctx, manage.PurgeOptions{Everything: true})
 	b.must(err)
 	b.is("purged", purged, 1)
 }
@@ -180,7 +183,7 @@ func (b *bench) flows() {
 	dependencies, err := b.Dependencies(b.ctx, "next", 0, 10)
 	b.must(err)
 	b.is("dependencies", len(dependencies), 1)
-	tree, err := b.Tree(b.ctx, "first", queue.TreeOptions{Depth: 3, Width: 10, Total: 10})
+	tree, err := b.Tree(b.ctx, "first", manage.TreeOptions{Depth: 3, Width: 10, Total: 10})
 	b.must(err)
 	b.is("tree", fmt.Sprint(tree.ID, len(tree.Children), tree.Children[0].ID), "first1next")
 	b.must(b.Queue("q").Await(b.ctx, "open", "first"), b.Queue("q").Close(b.ctx, "open"))
@@ -308,7 +311,7 @@ func (b *bench) schedules() {
 func (b *bench) fleet() {
 	b.must(b.node.Register(b.ctx, "q"))
 	b.enqueue("held")
-	b.node.Reserve(b.ctx, []queue.ReserveRequest{{Queue: "q", Count: 1}})
+	b.node.Reserve(b.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1}})
 	nodes, err := b.Nodes(b.ctx)
 	b.must(err)
 	b.is("nodes", fmt.Sprint(len(nodes), nodes[0].Alive, nodes[0].Queues, nodes[0].Holds), "1 true [q] map[q:[held]]")

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Tree reads a task with what came of it.
-func (c *Client) Tree(ctx context.Context, id string, o queue.TreeOptions) (*queue.TreeNode, error) {
+func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*manage.TreeNode, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
@@ -30,7 +32,7 @@ func (c *Client) Tree(ctx context.Context, id string, o queue.TreeOptions) (*que
 }
 
 // Dependencies reads some of the tasks that a task waits for, or waited for.
-func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]queue.Dependency, error) {
+func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]manage.Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
@@ -38,20 +40,20 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	what := get(&page, "tasks", id, "dependencies")
 	what.query = url.Values{"offset": {fmt.Sprint(from)}, "limit": {fmt.Sprint(limit)}}
 	err := c.do(ctx, what)
-	all := make([]queue.Dependency, len(page.Items))
+	all := make([]manage.Dependency, len(page.Items))
 	for i, d := range page.Items {
-		all[i] = queue.Dependency(d)
+		all[i] = manage.Dependency(d)
 	}
 	return all, err
 }
 
 // CancelFlow cancels a task and all that wait for it, or all that is connected with it.
-func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (queue.FlowCancelled, error) {
+func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error) {
 	var got api.FlowCancelled
 	what := post(&got.Body, "tasks", id, "cancel-flow")
 	what.query = url.Values{"whole": {fmt.Sprint(whole)}}
 	err := c.do(ctx, what)
-	return queue.FlowCancelled(got.Body), err
+	return manage.FlowCancelled(got.Body), err
 }
 
 // Await adds tasks to those that an open task waits for.

@@ -12,6 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
@@ -118,10 +121,10 @@ func pauseOf(err error) time.Duration {
 }
 
 // History reads the last runs of a task that have ended, oldest first.
-func (c *Client) History(ctx context.Context, task *queue.Task) ([]queue.Attempt, error) {
+func (c *Client) History(ctx context.Context, task *queue.Task) ([]manage.Attempt, error) {
 	var page api.List[admin.Attempt]
 	err := c.do(ctx, get(&page, "tasks", task.ID, "history"))
-	var attempts []queue.Attempt
+	var attempts []manage.Attempt
 	for _, a := range page.Items {
 		attempts = append(attempts, a.Attempt())
 	}
@@ -213,7 +216,7 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 	for i, spec := range specs {
 		spec.ID = cmp.Or(spec.ID, queue.NewID())
 		receipts[i].ID = spec.ID
-		if err := (&queue.Child{Queue: q.name, Spec: spec}).Validate(); err != nil {
+		if err := (&listen.Child{Queue: q.name, Spec: spec}).Validate(); err != nil {
 			return nil, err
 		}
 		if len(spec.Parameters) > mostBody {
@@ -242,7 +245,7 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 // batch is how many of the first tasks go together; 0 if the first one is too large for a batch.
 func batch(specs []queue.Spec) (n int) {
 	for size := 0; n < len(specs) && n < mostBatch; n++ {
-		if size += (&queue.Child{Spec: specs[n]}).Size(); size > mostBatchBytes {
+		if size += (&listen.Child{Spec: specs[n]}).Size(); size > mostBatchBytes {
 			break
 		}
 	}

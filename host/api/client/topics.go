@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
@@ -141,7 +143,7 @@ func (c *Client) Deliveries(ctx context.Context, id string, status queue.Status,
 }
 
 // Replay delivers again what was published since a time and matches the subscription; dry only counts it.
-func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry bool) (queue.Replayed, error) {
+func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry bool) (manage.Replayed, error) {
 	var got api.Replayed
 	what := post(&got, "subscriptions", id, "replay")
 	what.query = url.Values{"since": {fmt.Sprintf("%.6f", float64(since.UnixMicro())/1e6)}, "dry_run": {fmt.Sprint(dry)}}
@@ -149,7 +151,7 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 	if err == nil && got.Error != nil {
 		err = got.Error
 	}
-	return queue.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: admin.Moment(got.Until)}, err
+	return manage.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: admin.Moment(got.Until)}, err
 }
 
 // Publication reads a publication with its payload, and what became of its tasks.

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/chromedp/chromedp"
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
@@ -22,10 +25,10 @@ import (
 )
 
 // stats waits until the counts of a queue are as wanted.
-func (w *world) stats(t *testing.T, name string, wanted func(queue.Stats) bool) {
+func (w *world) stats(t *testing.T, name string, wanted func(manage.Stats) bool) {
 	t.Helper()
 	w.eventually(t, "the counts of "+name, func() (bool, error) {
-		stats, err := w.Queue(name).Stats(w.ctx)
+		stats, err := manage.New(w.Client).Queue(name).Stats(w.ctx)
 		return wanted(stats), err
 	})
 }
@@ -53,24 +56,24 @@ func TestQueueActions(t *testing.T) {
 	w.see(t, "Pause mail?", "0 waiting tasks; 0 running tasks go on")
 	w.accessible(t, "dialog")
 	w.press(t, "Leave it", "Pause", "Pause")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Paused })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Paused })
 	w.press(t, "Resume", "Resume")
-	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
+	w.stats(t, "mail", func(s manage.Stats) bool { return !s.Paused })
 	w.press(t, "Limit")
 	w.fill(t, "limit", "7")
 	w.press(t, "Set the limit")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 7 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Limit == 7 })
 
 	w.press(t, "Retry failed", "Retry 3 tasks")
 	w.see(t, "3 of 3 tasks", "done")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 3 && s.Depth[queue.Failed] == 0 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 3 && s.Depth[queue.Failed] == 0 })
 
 	w.goTo(t, "/queues/mail", "Queue mail")
 	w.press(t, "Cancel pending")
 	w.see(t, "queue mail, status pending")
 	w.press(t, "Cancel 3 tasks")
 	w.see(t, "3 of 3 tasks") // then the page goes nowhere any more
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 3 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 3 })
 
 	w.goTo(t, "/queues/mail", "Queue mail")
 	w.press(t, "Purge")
@@ -78,7 +81,7 @@ func TestQueueActions(t *testing.T) {
 	w.fill(t, "age", "0")
 	w.press(t, "Delete them")
 	w.see(t, "3 tasks deleted.")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 0 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 0 })
 }
 
 // A task is tried again, cancelled and deleted.
@@ -97,11 +100,11 @@ func TestTaskActions(t *testing.T) {
 	w.run(t, node, "mail", failed("no"))
 	w.goTo(t, "/tasks/"+id, "Task "+id)
 	w.press(t, "Retry", "Retry the task")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 1 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 1 })
 	w.press(t, "Cancel")
 	w.see(t, "It is pending. It will not run")
 	w.press(t, "Cancel the task")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 1 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 1 })
 	w.see(t, "cancelled")
 	w.press(t, "Delete", "Delete the task")
 	w.until(t, `document.querySelector("h1").innerText === "Queue mail"`)
@@ -185,9 +188,9 @@ func TestTopicActions(t *testing.T) {
 	w.until(t, `document.querySelector("h1").innerText === "Subscription partner"`)
 	off, err := json.Marshal([]webhook.Off{{Destination: "https://partner.example", Failures: 10, Until: 4102444800, Error: "HTTP 503"}})
 	must(t, err)
-	sender := w.Node()
+	sender := listen.New(w.Client)
 	must(t, sender.Join(w.ctx))
-	_, err = sender.Renew(w.ctx, map[string]string{"kind": queue.KindWebhook, "destinations_off": string(off)})
+	_, err = sender.Renew(w.ctx, map[string]string{"kind": listen.KindWebhook, "destinations_off": string(off)})
 	must(t, err)
 	w.see(t, "its destination is switched off", "HTTP 503")
 	w.accessible(t, "switched off")
@@ -214,7 +217,7 @@ func TestTopicActions(t *testing.T) {
 	w.see(t, "Deliver 1 publication to partner again?")
 	w.press(t, "Deliver 1 publication")
 	w.see(t, "1 task enqueued in webhook.partner.")
-	w.stats(t, "webhook.partner", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+	w.stats(t, "webhook.partner", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 2 })
 	_, err = w.Publish(w.ctx, "orders.new", nil, queue.PublishOptions{ID: "two", Attributes: map[string]string{"type": "made", "tenant": "acme"}})
 	must(t, err)
 	must(t, w.Queue("webhook.partner").SetLimit(w.ctx, 4)) // of which three are there
@@ -273,7 +276,7 @@ func TestFlowActions(t *testing.T) {
 	w.accessible(t, "dialog")
 	w.press(t, "Cancel the flow")
 	w.see(t, "3 cancelled, 0 being stopped, 0 had finished.")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 3 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 3 })
 	w.goTo(t, "/queues/mail", "Queue mail")
 	w.press(t, "Enqueue")
 	w.see(t, "One task, behind the 0 tasks that are pending.")
@@ -302,7 +305,7 @@ func TestJobs(t *testing.T) {
 	w.see(t, "label half=1")
 	w.press(t, "Delete 2 tasks")
 	w.see(t, "2 of 2 tasks")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 2 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 2 })
 
 	w.goTo(t, "/search?status=complete", "Search")
 	w.see(t, "None.")
@@ -311,9 +314,9 @@ func TestJobs(t *testing.T) {
 	w.see(t, "No task passes: there is nothing to do.")
 	w.press(t, "Leave it")
 
-	job, err := w.NewJob(w.ctx, "retry", `{"queue":"mail"}`, "ada")
+	job, err := manage.New(w.Client).NewJob(w.ctx, "retry", `{"queue":"mail"}`, "ada")
 	must(t, err)
-	claim, err := w.WorkOn(w.ctx, job.ID) // by this process, which does not go on
+	claim, err := manage.New(w.Client).WorkOn(w.ctx, job.ID) // by this process, which does not go on
 	must(t, err)
 	w.goTo(t, "/jobs/"+job.ID, "Job")
 	w.see(t, "counting")
@@ -343,7 +346,7 @@ func TestNodeActions(t *testing.T) {
 	w.see(t, "The 1 task that old.example.com_17 holds return to their queues. Make sure that its process has ended")
 	w.press(t, "Reclaim them")
 	w.see(t, "1 returned")
-	w.stats(t, "slow", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 1 })
+	w.stats(t, "slow", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 1 })
 }
 
 // What the doctor found is mended where it is shown.
@@ -361,7 +364,7 @@ func TestFindings(t *testing.T) {
 	must(t, err)
 	s, err := w.Schedule(w.ctx, "report")
 	must(t, err)
-	_, err = w.Fleet().NoteSchedule(w.ctx, s, false, 0)
+	_, err = listen.NewFleet(w.Client).NoteSchedule(w.ctx, s, false, 0)
 	must(t, err)
 	_, err = w.Publish(w.ctx, "orders.lost", nil, queue.PublishOptions{})
 	must(t, err)
@@ -381,12 +384,12 @@ func TestFindings(t *testing.T) {
 	}
 	w.goTo(t, "", "Overview")
 	w.press(t, "Resume", "Resume")
-	w.stats(t, "mail", func(s queue.Stats) bool { return !s.Paused })
+	w.stats(t, "mail", func(s manage.Stats) bool { return !s.Paused })
 	w.press(t, "Limit to 2", "Set the limit")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Limit == 2 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Limit == 2 })
 	w.press(t, "Release", "Release it")
 	w.eventually(t, "the quarantine ends", func() (bool, error) {
-		left, err := w.Fleet().Quarantines(w.ctx)
+		left, err := listen.NewFleet(w.Client).Quarantines(w.ctx)
 		return len(left) == 0, err
 	})
 	w.until(t, `document.querySelectorAll(".findings button").length === 0`)
@@ -443,7 +446,7 @@ func TestDeadLetters(t *testing.T) {
 	w.see(t, ids...)
 	w.press(t, "Retry all letters", "Retry 2 tasks")
 	w.see(t, "2 of 2 tasks")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 2 })
 }
 
 // Whoever has no token signs in; the page has no buttons for what a role may not do; signing out forgets the token.

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/chromedp/chromedp"
 
 	"github.com/quern-project/quern/host/api"
@@ -161,7 +164,7 @@ func TestTroubleOfAQueueWithoutListeners(t *testing.T) {
 	}
 	must(t, w.Queue("mial").SetLimit(w.ctx, 4))
 	w.enqueue(t, "mail", "hello", queue.Options{})
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Complete] == 1 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Complete] == 1 })
 
 	o := called(t, w)
 	o.see(t, "queue mial", "3 of 4 (75 %)", "none set")
@@ -170,7 +173,7 @@ func TestTroubleOfAQueueWithoutListeners(t *testing.T) {
 	o.click(t, "Queue mial")
 	o.click(t, "Cancel pending")
 	o.click(t, "Cancel 3 tasks")
-	w.stats(t, "mial", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 0 && s.Depth[queue.Failed] == 3 })
+	w.stats(t, "mial", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 0 && s.Depth[queue.Failed] == 3 })
 	o.ended(t)
 }
 
@@ -186,9 +189,9 @@ func TestTroubleOfOneTenant(t *testing.T) {
 		_, err := other.Queue("mail").Enqueue(w.ctx, []byte("0 sent"), queue.Options{})
 		must(t, err)
 	}
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Failed] == 8 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 8 })
 	w.eventually(t, "the failures are counted", func() (bool, error) {
-		minutes, err := w.Fleet().Minutes(w.ctx, "mail", 5)
+		minutes, err := listen.NewFleet(w.Client).Minutes(w.ctx, "mail", 5)
 		sum := int64(0)
 		for _, m := range minutes {
 			sum += m.Failed
@@ -206,12 +209,12 @@ func TestTroubleOfOneTenant(t *testing.T) {
 	plugin(t, dir, "mail", mended, "name: mail\nversion: 2.0.1\n") // somebody deploys the mended one, whose files come one after the other
 	serves := regexp.MustCompile(fmt.Sprintf(`"version":"2.0.1","digest":"sha256:%x"[^}]*"state":"serving"`, sha256.Sum256(mended)))
 	w.eventually(t, "the new version serves", func() (bool, error) {
-		nodes, err := w.Fleet().Nodes(w.ctx)
+		nodes, err := listen.NewFleet(w.Client).Nodes(w.ctx)
 		return len(nodes) == 1 && serves.MatchString(nodes[0].About["plugins"]), err
 	})
 	o.click(t, "Retry all failed ones")
 	o.click(t, "Retry 8 tasks")
-	w.stats(t, "mail", func(s queue.Stats) bool { return s.Depth[queue.Complete] == 8 })
+	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Complete] == 8 })
 	o.ended(t)
 }
 
@@ -223,13 +226,13 @@ func TestTroubleOfMemory(t *testing.T) {
 	plugin(t, dir, "large", runtimetest.Echo(t), "name: large\nlimits: {memory: 64MiB}\n")
 	w.host(t, dir, []string{w.Tenant(), other.Tenant()}, "--memory", "96MiB")
 	hog := w.enqueue(t, "report", "600000", queue.Options{})
-	w.stats(t, "report", func(s queue.Stats) bool { return s.Depth[queue.Started] == 1 })
+	w.stats(t, "report", func(s manage.Stats) bool { return s.Depth[queue.Started] == 1 })
 	waiting := w.enqueue(t, "large", "hello", queue.Options{})
 	_, err := other.Queue("large").Enqueue(w.ctx, nil, queue.Options{})
 	must(t, err)
 	for _, tenant := range []*queue.Client{w.Client, other} { // whoever is the first in line, each is told
 		w.eventually(t, "the host waits for memory", func() (bool, error) {
-			nodes, err := tenant.Fleet().Nodes(w.ctx)
+			nodes, err := listen.NewFleet(tenant).Nodes(w.ctx)
 			return len(nodes) == 1 && nodes[0].About["waits_for_memory"] == `["large"]`, err
 		})
 	}
@@ -245,7 +248,7 @@ func TestTroubleOfMemory(t *testing.T) {
 	o.found(t, "memory", "out of memory", "for a task of large", " MiB of 96 MiB", hog)
 	o.click(t, "Cancel")
 	o.click(t, "Cancel the task")
-	w.stats(t, "large", func(s queue.Stats) bool { return s.Depth[queue.Complete] == 1 })
+	w.stats(t, "large", func(s manage.Stats) bool { return s.Depth[queue.Complete] == 1 })
 	o.ended(t)
 }
 

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
@@ -38,7 +41,7 @@ func TestHostile(t *testing.T) {
 	must(t, err)
 	_, err = w.Publish(w.ctx, "t", []byte(hostile), queue.PublishOptions{ID: hostileID, Attributes: map[string]string{"type": `<script>hacked=1</script>"'`}})
 	must(t, err)
-	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: hostile, Action: hostile, On: hostile, From: hostile, Detail: hostile}))
+	must(t, manage.New(w.Client).Audit(w.ctx, manage.AuditEntry{Who: hostile, Action: hostile, On: hostile, From: hostile, Detail: hostile}))
 
 	w.do(t, chromedp.Navigate(w.base))
 	w.see(t, "Overview")
@@ -143,7 +146,7 @@ func TestOutage(t *testing.T) {
 	w.see(t, "Redis is not available: try again. It may have been done all the same.")
 	w.press(t, "Enqueue it")
 	w.see(t, "It was enqueued before")
-	w.stats(t, "other", func(s queue.Stats) bool { return s.Depth[queue.Pending] == 2 })
+	w.stats(t, "other", func(s manage.Stats) bool { return s.Depth[queue.Pending] == 2 })
 }
 
 // The page says when its server is away, and goes on with the next one.
@@ -158,7 +161,7 @@ func TestServerAway(t *testing.T) {
 	w.see(t, "Quern does not answer", "Trying again", "Task "+id)
 	w.listen(t, strings.TrimSuffix(strings.TrimPrefix(w.base, "http://"), "/"))
 	w.until(t, `document.querySelector("#trouble").innerText === ""`)
-	must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: []string{"second line"}}})[0])
+	must(t, node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: task.Claim(), Lines: []string{"second line"}}})[0])
 	w.see(t, "second line")
 	if lines := evaluate[int](t, w, `document.querySelectorAll(".log li").length`); lines != 2 {
 		t.Errorf("%d lines, want each once", lines)
@@ -173,15 +176,15 @@ func TestLiveTask(t *testing.T) {
 	task := w.run(t, node, "mail", nil, "first line")
 	w.goTo(t, "/tasks/"+id, "Task "+id)
 	w.see(t, "first line", "Following the log")
-	must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: []string{"second line"}}})[0])
-	must(t, node.Progress(w.ctx, []queue.ProgressReport{{Claim: task.Claim(), Queue: "mail", Fraction: 0.7, Message: "almost"}})[0])
+	must(t, node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: task.Claim(), Lines: []string{"second line"}}})[0])
+	must(t, node.Progress(w.ctx, []listen.ProgressReport{{Claim: task.Claim(), Queue: "mail", Fraction: 0.7, Message: "almost"}})[0])
 	w.see(t, "second line", "70 % almost")
 	w.do(t, chromedp.Evaluate[chromedp.Void](`getSelection().selectAllChildren(document.querySelector("h1"))`))
 	hide := `Object.defineProperty(document, "hidden", { value: %t, configurable: true }); document.dispatchEvent(new Event("visibilitychange"))`
 	w.do(t, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(hide, true)))
 	w.until(t, `performance.getEntriesByType("resource").some((one) => one.name.endsWith("log/stream"))`) // it has ended
 	w.do(t, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(hide, false)))
-	errs, err := node.Settle(w.ctx, "mail", []queue.Settlement{{Claim: task.Claim(), Result: []byte(`{"sent": true}`)}})
+	errs, err := node.Settle(w.ctx, "mail", []listen.Settlement{{Claim: task.Claim(), Result: []byte(`{"sent": true}`)}})
 	must(t, errors.Join(append(errs, err)...))
 	w.see(t, "The task is complete: the log is complete.", `{"sent": true}`)
 	if evaluate[string](t, w, `getSelection().toString()`) != "Task "+id {

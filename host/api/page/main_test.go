@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
@@ -244,9 +246,9 @@ func (w *world) enqueue(t *testing.T, name, parameters string, options queue.Opt
 }
 
 // node is a listener that is alive until the test ends, with these plugins, and listens to queues.
-func (w *world) node(t *testing.T, plugins []host.PluginInfo, queues ...string) *queue.Node {
+func (w *world) node(t *testing.T, plugins []host.PluginInfo, queues ...string) *listen.Node {
 	t.Helper()
-	node := w.Node()
+	node := listen.New(w.Client)
 	must(t, node.Join(w.ctx))
 	for _, name := range queues {
 		must(t, node.Register(w.ctx, name))
@@ -259,32 +261,32 @@ func (w *world) node(t *testing.T, plugins []host.PluginInfo, queues ...string) 
 }
 
 // run starts the oldest task of a queue, and settles it unless settle is nil.
-func (w *world) run(t *testing.T, node *queue.Node, name string, settle func(queue.Claim) queue.Settlement, lines ...string) queue.Reservation {
+func (w *world) run(t *testing.T, node *listen.Node, name string, settle func(listen.Claim) listen.Settlement, lines ...string) listen.Reservation {
 	t.Helper()
-	reply := node.Reserve(w.ctx, []queue.ReserveRequest{{Queue: name, Count: 1, Start: true, FailurePolicy: queue.FailurePolicy{Dead: w.dead}, Plugin: "mail", Digest: strings.Repeat("a1", 32)}})[0]
+	reply := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: name, Count: 1, Start: true, FailurePolicy: listen.FailurePolicy{Dead: w.dead}, Plugin: "mail", Digest: strings.Repeat("a1", 32)}})[0]
 	must(t, reply.Err)
 	if len(reply.Tasks) != 1 {
 		t.Fatalf("reserved %d tasks of %q, want 1", len(reply.Tasks), name)
 	}
 	task := reply.Tasks[0]
 	if len(lines) > 0 {
-		must(t, node.AppendLogs(w.ctx, []queue.LogBatch{{Claim: task.Claim(), Lines: lines}})[0])
+		must(t, node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: task.Claim(), Lines: lines}})[0])
 	}
 	if settle != nil {
-		errs, err := node.Settle(w.ctx, name, []queue.Settlement{settle(task.Claim())})
+		errs, err := node.Settle(w.ctx, name, []listen.Settlement{settle(task.Claim())})
 		must(t, err)
 		must(t, errs[0])
 	}
 	return task
 }
 
-func complete(result string) func(queue.Claim) queue.Settlement {
-	return func(c queue.Claim) queue.Settlement { return queue.Settlement{Claim: c, Result: []byte(result)} }
+func complete(result string) func(listen.Claim) listen.Settlement {
+	return func(c listen.Claim) listen.Settlement { return listen.Settlement{Claim: c, Result: []byte(result)} }
 }
 
-func failed(message string) func(queue.Claim) queue.Settlement {
-	return func(c queue.Claim) queue.Settlement {
-		return queue.Settlement{Claim: c, Failure: &queue.Failure{
+func failed(message string) func(listen.Claim) listen.Settlement {
+	return func(c listen.Claim) listen.Settlement {
+		return listen.Settlement{Claim: c, Failure: &queue.Failure{
 			Reason: queue.ReasonTrap, Message: message, Stderr: "panic: " + message, Backtrace: []string{"main.handle", "main.deliver"},
 		}}
 	}

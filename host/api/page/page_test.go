@@ -18,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/chromedp/chromedp"
 
 	"github.com/quern-project/quern/host"
@@ -41,7 +44,7 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	w.run(t, node, "mail", failed("connect to the mail server: refused"), "dialing", "refused")
 	running = w.enqueue(t, "reports", "all", queue.Options{})
 	task := w.run(t, node, "reports", nil, "reading 40 files")
-	must(t, node.Progress(w.ctx, []queue.ProgressReport{{Claim: task.Claim(), Queue: "reports", Fraction: 0.4, Message: "16 of 40 files"}})[0])
+	must(t, node.Progress(w.ctx, []listen.ProgressReport{{Claim: task.Claim(), Queue: "reports", Fraction: 0.4, Message: "16 of 40 files"}})[0])
 	for range 3 {
 		w.enqueue(t, "stuck", "waits", queue.Options{})
 	}
@@ -49,11 +52,11 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	w.enqueue(t, "reports", "sum", queue.Options{ID: "sum-1", After: []string{running}})
 	w.enqueue(t, "paused", "waits", queue.Options{})
 	must(t, w.Queue("paused").Pause(w.ctx))
-	var waits queue.Waits
+	var waits listen.Waits
 	for _, wait := range []time.Duration{20 * time.Millisecond, 40 * time.Millisecond, 3 * time.Second} {
 		waits.Add(wait)
 	}
-	must(t, node.Tally(w.ctx, []queue.Tally{
+	must(t, node.Tally(w.ctx, []listen.Tally{
 		{Queue: "mail", Plugin: "mail", Digest: digest, Complete: 12, Failed: 30, Waits: waits},
 		{Queue: "mail", Plugin: "mail", Digest: strings.Repeat("b2", 32), Complete: 40},
 	}))
@@ -66,7 +69,7 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	must(t, err)
 	_, err = w.Publish(w.ctx, "orders.made", []byte(`{"total": 12}`), queue.PublishOptions{ID: "order-7", Attributes: map[string]string{"tenant": "acme"}})
 	must(t, err)
-	must(t, w.Audit(w.ctx, queue.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
+	must(t, manage.New(w.Client).Audit(w.ctx, manage.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
 	return bad, running
 }
 

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -132,13 +135,13 @@ type idle struct{}
 
 func (idle) Publish(context.Context, *queue.Publication) error { return nil }
 
-func (idle) SaveCheckpoint(context.Context, []byte) error                { return nil }
-func (idle) Warn(string, ...any)                                         {}
-func (idle) AdmitQueue(context.Context, string) error                    { return nil }
-func (idle) Enqueue(context.Context, queue.Child) (id string, err error) { return "", nil }
+func (idle) SaveCheckpoint(context.Context, []byte) error                 { return nil }
+func (idle) Warn(string, ...any)                                          {}
+func (idle) AdmitQueue(context.Context, string) error                     { return nil }
+func (idle) Enqueue(context.Context, listen.Child) (id string, err error) { return "", nil }
 
-func (idle) Dependencies(context.Context) ([]queue.Dependency, error) {
-	return []queue.Dependency{{ID: "empty", End: "complete"}, {ID: "full", End: "complete"}, {ID: "late"}, {ID: "bad", End: "failed"}}, nil
+func (idle) Dependencies(context.Context) ([]manage.Dependency, error) {
+	return []manage.Dependency{{ID: "empty", End: "complete"}, {ID: "full", End: "complete"}, {ID: "late"}, {ID: "bad", End: "failed"}}, nil
 }
 
 func (idle) Result(_ context.Context, id string, _ int64) ([]byte, error) {

@@ -1,0 +1,250 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and for
+// Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM files of a
+// private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its context's deadline.
+func Connect(rawURL string) (redis.UniversalClient, error) {
+	rdb, err := connect(rawURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	return rdb, nil
+}
+
+// connect is Connect; within, if it is not nil, makes the dialer of what dials a server.
+func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
+	u, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	query := u.Query()
+	ca, cert, key := query.Get("ca"), query.Get("cert"), query.Get("key")
+	for _, name := range []string{"ca", "cert", "key"} {
+		query.Del(name)
+	}
+	secured := ca != "" || cert != "" || key != ""
+	if secured && u.Scheme != "rediss" {
+		return nil, fmt.Errorf("%w: Redis URL %s: ca, cert and key need rediss://", ErrInvalid, place(u))
+	}
+	u.RawQuery = query.Encode()
+
+	if query.Has("master_name") {
+		options, err := redis.ParseFailoverURL(u.String())
+		if err != nil && query.Has("password") { // what follows an "&" in it is read as a parameter
+			err = errors.New("a parameter is not known or not right: the password has to be written with %26 for \"&\"")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), err)
+		}
+		if !query.Has("conn_max_lifetime") {
+			options.ConnMaxLifetime = sentinelConnLife
+		}
+		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+		if err := secure(options.TLSConfig, ca, cert, key); err != nil {
+			return nil, err
+		}
+		if within != nil {
+			options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
+			options.Dialer = within(redis.NewDialer(&redis.Options{DialTimeout: options.DialTimeout, TLSConfig: options.TLSConfig}))
+		}
+		return keyNaming(redis.NewFailoverClient(options)), nil
+	}
+	options, err := redis.ParseURL(u.String())
+	if err != nil && query.Has("password") { // the error may have a part of it
+		err = errors.New("the password is no parameter: write redis://USER:PASSWORD@HOST:PORT/DB")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), err)
+	}
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+	if err := secure(options.TLSConfig, ca, cert, key); err != nil {
+		return nil, err
+	}
+	if within != nil {
+		options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
+		options.Dialer = within(redis.NewDialer(options))
+		// A push between replies would count as one of them.
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
+	return keyNaming(redis.NewClient(options)), nil
+}
+
+// dialTimeout is go-redis's own.
+const dialTimeout = 5 * time.Second
+
+// sentinelConnLife bounds a connection to a former primary, should Sentinel's message be lost: the default lease.
+const sentinelConnLife = 10 * time.Second
+
+// parseURL reads a URL of Redis. Its errors show nothing of a damaged one: any part may be the password.
+func parseURL(rawURL string) (*url.URL, error) {
+	u, err := parse(rawURL)
+	known := err == nil && (u.Scheme == "redis" || u.Scheme == "rediss" || u.Scheme == "unix") && u.Opaque == ""
+	switch {
+	case err != nil && strings.Contains(rawURL, "://"), err == nil && isSplit(u, rawURL):
+		return nil, fmt.Errorf("%w: Redis URL: it %s: write redis://USER:PASSWORD@HOST:PORT/DB, "+
+			"and as %%XX what is neither letter nor digit in user and password", ErrInvalid, damage(rawURL, err))
+	case !known:
+		right := "redis://HOST:PORT/DB"
+		if address := bareAddress.FindStringSubmatch(rawURL); address != nil {
+			right = "redis://" + address[1] + cmp.Or(address[2], "/0")
+		} else if err == nil && u.Host != "" {
+			right = place(&url.URL{Scheme: "redis", Host: u.Host, Path: "/0"})
+		}
+		return nil, fmt.Errorf("%w: Redis URL: it has no scheme that is known: write %s, or the same with rediss:// for TLS, or unix://PATH", ErrInvalid, right)
+	case u.Scheme == "unix":
+		return u, nil
+	}
+	return u, checkAddress(u)
+}
+
+// parse is url.Parse; it also refuses parameters that Query would leave out, perhaps a part of a password.
+func parse(rawURL string) (*url.URL, error) {
+	u, err := url.Parse(rawURL)
+	if err == nil {
+		_, err = url.ParseQuery(u.RawQuery)
+	}
+	return u, err
+}
+
+// bareAddress is HOST:PORT or HOST:PORT/DB.
+var bareAddress = regexp.MustCompile(`^([A-Za-z0-9.-]+:[0-9]+)(/[0-9]+)?$`)
+
+// damage is why a URL cannot be read, without a piece of it.
+func damage(rawURL string, err error) string {
+	_, rest, _ := strings.Cut(rawURL, "://")
+	end := strings.IndexAny(rest, "/?#")
+	var escape url.EscapeError
+	switch {
+	case end >= 0 && strings.ContainsAny(rest[end:], "@#"):
+		return "has a /, ? or # in its password or user"
+	case strings.Contains(rawURL, " "):
+		return "has a space in it"
+	case errors.As(err, &escape):
+		return "has a % that begins no %XX"
+	case err != nil && strings.Contains(err.Error(), "invalid port"):
+		return "has a port that is no number"
+	case err != nil && strings.Contains(err.Error(), "missing ']'"):
+		return "has a [ without its ]"
+	}
+	return "cannot be read"
+}
+
+// checkAddress refuses addresses that go-redis would dial in vain, or describe wrongly.
+func checkAddress(u *url.URL) error {
+	wrong := func(text string) error { return fmt.Errorf("%w: Redis URL %s: %s", ErrInvalid, place(u), text) }
+	if strings.Contains(u.Hostname(), ":") && !strings.HasPrefix(u.Host, "[") {
+		return wrong("it has too many colons in its host: write redis://HOST:PORT/DB, and an IPv6 address in brackets")
+	}
+	if _, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16); err != nil {
+		return wrong("it has a port above 65535: write redis://HOST:PORT/DB")
+	}
+	if _, err := strconv.ParseUint(cmp.Or(strings.Trim(u.Path, "/"), "0"), 10, 31); err != nil {
+		return wrong("its database is no number from 0 on: write " + place(&url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: "/0"}))
+	}
+	return nil
+}
+
+// isSplit tells whether a part of the password may be outside its place, as after a "/" or "#" not written as %2F or %23.
+func isSplit(u *url.URL, rawURL string) bool {
+	return u.User == nil && strings.Contains(rawURL, "@") || strings.Contains(rawURL, "#") ||
+		strings.Contains(u.RawQuery, "@") || u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath(), "@")
+}
+
+// Redact shows a URL of Redis or of a proxy with xxxxx for every password, or for all of one that cannot be read.
+func Redact(rawURL string) string {
+	u, err := parse(rawURL)
+	if err != nil || isSplit(u, rawURL) || u.Opaque != "" || u.Scheme == "" {
+		return "xxxxx"
+	}
+	query := u.Query()
+	for name := range query {
+		if secretName.MatchString(name) {
+			query.Set(name, "xxxxx")
+			u.RawQuery = query.Encode()
+		}
+	}
+	return hideUser(u).Redacted()
+}
+
+// secretName are the names of parameters that Redact hides.
+var secretName = regexp.MustCompile(`(?i)pass|secret|token`)
+
+// place is the URL for messages: without passwords and parameters, because a misspelled one may be a password.
+func place(u *url.URL) string {
+	shown := *u
+	shown.RawQuery = ""
+	return hideUser(&shown).Redacted()
+}
+
+// hideUser hides a user without a password: it may be the password.
+func hideUser(u *url.URL) *url.URL {
+	if _, has := u.User.Password(); u.User != nil && !has {
+		u.User = url.User("xxxxx")
+	}
+	return u
+}
+
+// secure puts a private CA and a client certificate into a TLS configuration.
+func secure(config *tls.Config, ca, cert, key string) error {
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return fmt.Errorf("read Redis CA %q: %w", ca, err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("%w: Redis CA %q holds no PEM certificate", ErrInvalid, ca)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("read Redis client certificate %q and key %q: %w", cert, key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+// beatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
+// On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
+func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
+	client := Single(rdb)
+	if client == nil {
+		return rdb
+	}
+	options := alone(client)
+	within := max(lease/6, minBeatTimeout)
+	// A connection may still lead to a former primary: after half a lease a renewal dials again, and so reaches the new one.
+	options.ConnMaxLifetime = lease / 2
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
+	dial := options.Dialer // may be Sentinel's, or the caller's
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+	return keyNaming(redis.NewClient(options))
+}
+
+// minBeatTimeout is the shortest wait for a renewal, on a machine that may be busy.
+const minBeatTimeout = 250 * time.Millisecond

@@ -1,0 +1,101 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// NoteSchedule notes whether a live host's plugin declares the schedule. Without a host it stands still. After most (0: never) it is
+// deleted; gone tells so.
+func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bool, most time.Duration) (gone bool, err error) {
+	if declared && s.Absent.IsZero() {
+		return false, nil
+	}
+	what := "absent"
+	if declared {
+		what = "present"
+	}
+	c := f.client.Store()
+	answer, err := c.Eval(ctx, store.NewCall("schedule", c.Keys.Ticks(), c.Clock, s.ID, s.Owner, what, "", store.DurationText(most)))
+	return answer == string(queue.PutChanged), store.Wrap(fmt.Sprintf("%s schedule %s", what, s.ID), err)
+}
+
+// NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After most without a host (0: never)
+// it is deleted; gone tells so.
+func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, declared bool, most time.Duration) (gone bool, err error) {
+	if declared && s.Absent.IsZero() {
+		return false, nil
+	}
+	now, err := f.client.Store().Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, err = f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {
+		switch {
+		case !is.UpdatedAt.Equal(s.UpdatedAt): // it is looked at again
+			return errSame
+		case declared:
+			is.Absent = time.Time{}
+		case is.Absent.IsZero():
+			is.Absent = now
+		case most > 0 && now.Sub(is.Absent) >= most:
+			gone = true
+			return queue.ErrUnsubscribe
+		default:
+			return errSame
+		}
+		return nil
+	})
+	if errors.Is(err, errSame) || errors.Is(err, queue.ErrNoSubscription) {
+		err = nil
+	}
+	return gone && err == nil, err
+}
+
+// errSame ends a change that would change nothing.
+var errSame = errors.New("it is the same")
+
+// DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. ErrOwned if somebody else
+// made one of this ID. missing stores it only if there is none.
+func (f *Fleet) DeclareSubscription(ctx context.Context, s queue.Subscription, missing bool) (queue.Put, error) {
+	put := queue.PutChanged
+	_, err := f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {
+		switch {
+		case is.Plugin != s.Plugin:
+			return owned(is)
+		case is.Absent.IsZero() && is.Definition() == s.Definition():
+			put = queue.PutSame
+			return errSame
+		case is.Absent.IsZero() && missing:
+			put = queue.PutKept
+			return errSame
+		case !missing:
+			is.Topic, is.Queue, is.Filter = s.Topic, s.Queue, s.Filter
+		}
+		is.Absent = time.Time{}
+		return nil
+	})
+	switch {
+	case errors.Is(err, queue.ErrNoSubscription):
+		if _, err = f.client.Subscribe(ctx, s); errors.Is(err, queue.ErrExists) { // another host was faster
+			return queue.PutKept, nil
+		}
+		return queue.PutNew, err
+	case errors.Is(err, errSame):
+		err = nil
+	}
+	return put, err
+}
+
+func owned(s *queue.Subscription) error {
+	by := queue.ScheduleByHand
+	if s.Plugin != "" {
+		by = queue.OwnedByPlugin(s.Plugin)
+	}
+	return fmt.Errorf("subscription %s: %w: %s", s.ID, queue.ErrOwned, by)
+}

@@ -1,0 +1,55 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+const (
+	// dueTasks is how many due tasks one block moves.
+	dueTasks = 100
+	// expiryTasks is how many tasks one block expires: each may have to be searched for, and need a dead letter.
+	expiryTasks = 16
+)
+
+// Block is what one EnqueueDue or Expire did.
+type Block struct {
+	Tasks int  // how many it moved
+	More  bool // there may be more to do now
+	// Clock is Redis's time of the block, and Next when the next task of the queue is due, or expires; zero if there is none.
+	Clock, Next time.Time
+	DeadError   string // why a task that expired has no dead letter; "" if all have theirs
+}
+
+// EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. It may run beside others,
+// Blueque's own included. Hosts do it; a program calls it, as long as there is more, only where no host runs.
+func (f *Fleet) EnqueueDue(ctx context.Context, queue string) (Block, error) {
+	return f.block(ctx, "enqueue due", queue, store.NewCall("due", f.client.Store().Keys.Scheduled(queue), f.client.Store().Clock, queue, dueTasks))
+}
+
+// Expire fails a block of the queue's tasks that wait and are past their time; hosts do it. maxAge bounds the age of tasks that
+// have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
+func (f *Fleet) Expire(ctx context.Context, queue string, maxAge time.Duration, dead string) (Block, error) {
+	return f.block(ctx, "expire", queue,
+		store.NewCall("expire", f.client.Store().Keys.Expiry(queue), f.client.Store().Clock, queue, expiryTasks, store.DurationText(maxAge), dead))
+}
+
+func (f *Fleet) block(ctx context.Context, what, name string, script store.Call) (Block, error) {
+	if err := queue.ValidQueue(name); err != nil {
+		return Block{}, err
+	}
+	block, err := readBlock(f.client.Store().Eval(ctx, script))
+	return block, store.Wrap(fmt.Sprintf("%s tasks of %q", what, name), err)
+}
+
+// readBlock reads what the scripts return that work on blocks.
+func readBlock(reply any, err error) (Block, error) {
+	v := store.ValuesOf(reply)
+	block := Block{Tasks: v.Count(), More: v.Flag(), Clock: v.Time(), Next: v.Eta(), DeadError: v.Text()}
+	return block, cmp.Or(err, v.Err())
+}

@@ -1,0 +1,328 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Fleet is what hosts and operators do for all listeners of a tenant. Its methods are safe for concurrent use.
+type Fleet struct{ client *queue.Client }
+
+// Fleet is the fleet of the client's tenant.
+func NewFleet(c *queue.Client) *Fleet { return &Fleet{c} }
+
+// The kinds of listeners: a host, a worker of this package, and Blueque's.
+const (
+	KindQuern  = "quern"
+	KindGo     = "go"
+	KindPython = "python"
+	// KindWebhook is the listener of a host that delivers webhooks.
+	KindWebhook = "webhook"
+)
+
+// Running is what runs of a queue on a host, as it publishes it.
+type Running struct {
+	Tasks int     `json:"tasks"`
+	Since float64 `json:"since" doc:"When the longest of them began."` // in seconds, by Redis's clock
+	Last  float64 `json:"last,omitempty" doc:"When the last of them began."`
+}
+
+// NodeInfo is a listener, what it reports of itself, and its tasks.
+type NodeInfo struct {
+	ID   string
+	Kind string
+	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, and for one whose tasks are being reclaimed.
+	LeaseEnd time.Time
+	Draining bool              // it takes nothing more
+	About    map[string]string // what it published with its last renewal; empty if that is too long ago
+	// Queues are those that it listens to, and Holds the tasks in its reserved lists by queue, newest first, started or not.
+	Queues []string
+	Holds  map[string][]string
+}
+
+// Nodes lists the tenant's listeners, by ID: those with a lease, and those that a queue names without one. fields are those that About
+// gets; none: all, among which that with a host's plugins may be large.
+func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error) {
+	c := f.client
+	scored, err := c.Store().RDB.ZRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	queues, serves, err := listeners(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]NodeInfo)
+	for id, names := range serves {
+		found[id] = NodeInfo{ID: id, Queues: names}
+	}
+	for _, z := range scored {
+		node := leased(z)
+		node.Queues = found[node.ID].Queues
+		found[node.ID] = node
+	}
+	nodes := slices.SortedFunc(maps.Values(found), func(a, b NodeInfo) int { return cmp.Compare(a.ID, b.ID) })
+	return nodes, store.Wrap("read nodes", describe(ctx, c.Store(), nodes, queues, fields))
+}
+
+// publishedNodes is of how many nodes a field is read at a time.
+const publishedNodes = 16
+
+// Published reads one field of what nodes published, some nodes at a time, as far as they published it.
+func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
+	for block := range slices.Chunk(nodes, publishedNodes) {
+		cmds, err := store.Pipelined(ctx, f.client.Store(), block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
+			return p.HGet(ctx, f.client.Store().Keys.Node(node.ID), field)
+		})
+		if err != nil {
+			return store.Wrap("read nodes", err)
+		}
+		for i, cmd := range cmds {
+			if cmd.Err() == nil {
+				visit(&block[i], cmd.Val())
+			}
+		}
+	}
+	return nil
+}
+
+// Leased lists at most that many listeners with a lease, the last to renew it first, without Queues and Holds: to read these takes
+// a look at each queue and each listener's list of it. fields are as in Nodes.
+func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
+	c := f.client
+	scored, err := c.Store().RDB.ZRevRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, int64(most)-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	nodes := make([]NodeInfo, len(scored))
+	for i, z := range scored {
+		nodes[i] = leased(z)
+	}
+	return nodes, store.Wrap("read nodes", describe(ctx, c.Store(), nodes, nil, fields))
+}
+
+// leased is a listener with its lease.
+func leased(z redis.Z) (node NodeInfo) {
+	if node.ID, _ = z.Member.(string); z.Score > 0 {
+		node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
+	}
+	return node
+}
+
+// describe reads what nodes report of themselves, these fields or all, and their reserved lists.
+func describe(ctx context.Context, s *store.Store, nodes []NodeInfo, queues, fields []string) error {
+	type read struct {
+		all  *redis.MapStringStringCmd
+		some *redis.SliceCmd
+	}
+	if len(fields) > 0 {
+		fields = append([]string{"kind", "draining", "drain"}, fields...)
+	}
+	cmds, err := store.PipelinedBy(ctx, s, store.LargeItems, nodes, func(p redis.Pipeliner, node NodeInfo) (r read) {
+		if len(fields) > 0 {
+			r.some = p.HMGet(ctx, s.Keys.Node(node.ID), fields...)
+		} else {
+			r.all = p.HGetAll(ctx, s.Keys.Node(node.ID))
+		}
+		return r
+	})
+	var lists []reservedList
+	for i, cmd := range cmds {
+		n := &nodes[i]
+		if n.Kind, n.Holds = KindPython, make(map[string][]string); cmd.some != nil {
+			n.About = store.HashOf(fields, cmd.some.Val())
+		} else {
+			n.About = cmd.all.Val()
+		}
+		if store.IsQuernListener(n.ID) {
+			n.Kind = cmp.Or(n.About["kind"], KindQuern)
+		}
+		n.Draining = n.About["draining"] == "true" || n.About["drain"] != ""
+		for _, queue := range queues {
+			lists = append(lists, reservedList{n.ID, queue, n.Holds})
+		}
+	}
+	return cmp.Or(err, readReserved(ctx, s, lists))
+}
+
+// reservedList is a listener's reserved list of a queue, and where its IDs go by queue.
+type reservedList struct {
+	listener, queue string
+	into            map[string][]string
+}
+
+// readReserved reads lists, newest first, leaving out what is empty or damaged. Few of many exist.
+func readReserved(ctx context.Context, s *store.Store, lists []reservedList) error {
+	key := func(l reservedList) string { return s.Keys.Reserved(l.queue, l.listener) }
+	lists, err := store.Existing(ctx, s, lists, key)
+	if err != nil {
+		return store.Wrap("look for reserved lists", err)
+	}
+	cmds, err := store.Pipelined(ctx, s, lists, func(p redis.Pipeliner, l reservedList) *redis.StringSliceCmd {
+		return p.LRange(ctx, key(l), 0, -1)
+	})
+	for i, cmd := range cmds {
+		if ids := cmd.Val(); len(ids) > 0 {
+			lists[i].into[lists[i].queue] = ids
+		}
+	}
+	return store.Wrap("read reserved lists", err)
+}
+
+// listeners lists the tenant's queues, and for each listener those that it serves, without damaged ones.
+func listeners(ctx context.Context, c *queue.Client) (queues []string, serves map[string][]string, err error) {
+	counted, err := c.Queues(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	queues = slices.Sorted(maps.Keys(counted))
+	cmds, err := store.Pipelined(ctx, c.Store(), queues, func(p redis.Pipeliner, queue string) *redis.StringSliceCmd {
+		return p.SMembers(ctx, c.Store().Keys.Listeners(queue))
+	})
+	serves = make(map[string][]string)
+	for i, cmd := range cmds {
+		for _, listener := range cmd.Val() {
+			serves[listener] = append(serves[listener], queues[i])
+		}
+	}
+	return queues, serves, store.Wrap("read listeners", err)
+}
+
+// Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.
+func (f *Fleet) Drain(ctx context.Context, listener string) error {
+	c := f.client
+	answer, err := c.Store().Eval(ctx, store.NewCall("drain", c.Store().Keys.Nodes(), c.Store().Clock, listener))
+	if err != nil {
+		return fmt.Errorf("drain %s: %w", listener, err)
+	}
+	if answer != "ok" {
+		return fmt.Errorf("listener %s: %w", listener, queue.ErrNoNode)
+	}
+	return nil
+}
+
+// Backlog is what waits in one queue.
+type Backlog struct {
+	Queue      string
+	Pending    int64
+	NextETA    time.Time // when the next scheduled task is due; zero if none is scheduled
+	NextExpiry time.Time // when the next waiting task expires; zero if none does
+	// Looked is when Recheck last looked at the blocked task that it will look at next; zero if none is blocked.
+	Looked time.Time
+}
+
+// Waits tells whether anything waits in the queue.
+func (b *Backlog) Waits() bool {
+	return b.Pending > 0 || !b.NextETA.IsZero() || !b.NextExpiry.IsZero() || !b.Looked.IsZero()
+}
+
+// Backlogs are what waits in several queues.
+type Backlogs struct {
+	Clock time.Time // Redis's time of the answer
+	// LeaseEnd is when the first lease of the tenant ends, in 1970 if that listener is being reclaimed; zero if there is none.
+	LeaseEnd time.Time
+	Queues   []Backlog
+}
+
+// Backlogs reads the backlogs of many queues: the poll behind Pub/Sub.
+func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error) {
+	const block = 200 // queues of one script
+	c := f.client
+	var calls []store.Call
+	for from := 0; from < len(queues) || from == 0; from += block {
+		calls = append(calls, store.NewCall("poll", c.Store().Keys.Nodes(), store.Named(queues[from:min(from+block, len(queues))], c.Store().Clock)...))
+	}
+	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
+	for _, queue := range queues {
+		all.Queues = append(all.Queues, Backlog{Queue: queue})
+	}
+	for i, reply := range c.Store().EvalAll(ctx, calls) {
+		v, of := store.ValuesOf(reply.Val()), all.Queues[i*block:]
+		all.Clock, all.LeaseEnd = v.Time(), v.Eta()
+		for v.More() {
+			number := v.Count()
+			if number < 1 || number > len(of) {
+				return Backlogs{}, store.ErrReply
+			}
+			look := &of[number-1]
+			look.Pending, look.NextETA, look.NextExpiry, look.Looked = v.Number(), v.Eta(), v.Eta(), v.Eta()
+		}
+		if err := cmp.Or(reply.Err(), v.Err()); err != nil {
+			return Backlogs{}, fmt.Errorf("poll %d queues: %w", len(queues), err)
+		}
+	}
+	return all, nil
+}
+
+// Changed tells whether a queue of empty has a pending task, or one of waiting has none. It reads nothing else, so it costs a
+// twentieth of Backlogs, and passes over tasks with a priority, which are announced.
+func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
+	c := f.client
+	pipe := c.Store().RDB.Pipeline()
+	lists := make([]string, len(empty))
+	for i, queue := range empty {
+		lists[i] = c.Store().Keys.Pending(queue)
+	}
+	filled := new(redis.IntCmd)
+	if len(lists) > 0 {
+		filled = pipe.Exists(ctx, lists...)
+	}
+	still := make([]*redis.IntCmd, len(waiting))
+	for i, queue := range waiting { // its tasks may all have priorities
+		still[i] = pipe.Exists(ctx, c.Store().Keys.Pending(queue), c.Store().Keys.Priorities(queue))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return false, fmt.Errorf("look at %d queues: %w", len(empty)+len(waiting), err)
+	}
+	return filled.Val() > 0 || slices.ContainsFunc(still, func(exists *redis.IntCmd) bool { return exists.Val() == 0 }), nil
+}
+
+// Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends.
+type Quarantine struct {
+	Plugin, Digest string
+	Listeners      []string  // those that died
+	Until          time.Time // when it ends by itself
+}
+
+// Quarantines lists the quarantines of the tenant, by plugin and digest.
+func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
+	c := f.client
+	versions, err := c.Store().RDB.HGetAll(ctx, c.Store().Keys.Crashes()).Result()
+	if err != nil || len(versions) == 0 {
+		return nil, store.Wrap("read quarantines of "+c.Store().Keys.Crashes(), err)
+	}
+	now, err := c.Store().Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []Quarantine
+	for _, version := range slices.Sorted(maps.Keys(versions)) {
+		words := strings.Fields(versions[version]) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
+		if len(words) == 0 || !store.ParseSeconds(words[0]).After(now) {
+			continue
+		}
+		q := Quarantine{Until: store.ParseSeconds(words[0])}
+		q.Plugin, q.Digest, _ = strings.Cut(version, " ")
+		for i := 1; i < len(words); i += 2 {
+			q.Listeners = append(q.Listeners, words[i])
+		}
+		list = append(list, q)
+	}
+	return list, nil
+}
+
+// EndQuarantine lets hosts run a version of a plugin again, and forgets the hosts that it killed.
+func (f *Fleet) EndQuarantine(ctx context.Context, plugin, digest string) error {
+	c := f.client
+	return store.Wrap("release plugin "+plugin, c.Store().RDB.HDel(ctx, c.Store().Keys.Crashes(), plugin+" "+digest).Err())
+}

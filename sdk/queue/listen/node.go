@@ -1,0 +1,208 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Node is one listener ID of a tenant with all its queues: what a host is in Redis. Its methods are safe for concurrent use;
+// it starts no goroutine: its owner renews the lease.
+type Node struct {
+	client *queue.Client
+	id     string
+	pid    int
+
+	mu     sync.Mutex
+	queues map[string]bool // every queue that it was ever registered for; guarded by mu
+}
+
+// Node makes a listener with a new ID; Join makes it known in Redis.
+func New(c *queue.Client) *Node {
+	name := c.Store().Name
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return &Node{client: c, id: listenerID(name, os.Getpid()), pid: os.Getpid(), queues: make(map[string]bool)}
+}
+
+// ID is the listener ID.
+func (n *Node) ID() string { return n.id }
+
+// Join makes the node known, with a lease, before it listens to any queue. Joining again renews.
+func (n *Node) Join(ctx context.Context) error {
+	c := n.client
+	_, err := c.Store().Eval(ctx, store.NewCall("join", c.Store().Keys.Nodes(), c.Store().Clock, n.id, c.Store().Lease.Seconds()))
+	return store.Wrap("join", err)
+}
+
+// Register makes the node, which has joined, a listener of the queue. Registering again changes nothing.
+func (n *Node) Register(ctx context.Context, queue string) error {
+	return n.RegisterAll(ctx, []string{queue})[0]
+}
+
+// RegisterAll is Register for many queues; each has its own error.
+func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
+	errs := make([]error, len(queues))
+	var calls []store.Call
+	var at []int // the queue of each call
+	n.mu.Lock()
+	for i, name := range queues {
+		if errs[i] = queue.ValidQueue(name); errs[i] == nil {
+			n.queues[name] = true
+			calls, at = append(calls, n.listening("register", name)), append(at, i)
+		}
+	}
+	n.mu.Unlock()
+	for i, reply := range n.client.Store().EvalAll(ctx, calls) {
+		errs[at[i]] = store.Wrap(fmt.Sprintf("register listener for %q", queues[at[i]]), reply.Err())
+	}
+	return errs
+}
+
+// listening is a call of register.lua or unregister.lua.
+func (n *Node) listening(script string, queue string) store.Call {
+	k := n.client.Store().Keys
+	return store.Call{store.AllScripts[script], []string{k.Listeners(queue), k.Queues()}, []any{n.id, queue}}
+}
+
+// Unregistered lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because
+// keys were deleted or an older state was restored; Register repairs both. Damaged queues are left out.
+func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string, err error) {
+	type registration struct {
+		listens *redis.BoolCmd
+		known   *redis.FloatCmd
+	}
+	k := n.client.Store().Keys
+	cmds, err := store.Pipelined(ctx, n.client.Store(), queues, func(p redis.Pipeliner, queue string) registration {
+		return registration{p.SIsMember(ctx, k.Listeners(queue), n.id), p.ZScore(ctx, k.Queues(), queue)}
+	})
+	for i, cmd := range cmds {
+		if cmd.listens.Err() == nil && !cmd.listens.Val() || store.IsNil(cmd.known.Err()) {
+			lost = append(lost, queues[i])
+		}
+	}
+	return lost, store.Wrap("read listeners", err)
+}
+
+// Unregister ends listening to queues, damaged or not; their tasks that the node holds can still be settled.
+func (n *Node) Unregister(ctx context.Context, queues ...string) error {
+	calls, errs := make([]store.Call, len(queues)), make([]error, len(queues))
+	for i, queue := range queues {
+		calls[i] = n.listening("unregister", queue)
+	}
+	for i, reply := range n.client.Store().EvalAll(ctx, calls) {
+		errs[i] = store.Wrap(fmt.Sprintf("unregister listener from %q", queues[i]), reply.Err())
+		if ctx.Err() != nil || queue.IsUnavailable(errs[i]) {
+			return cmp.Or(errs[i], ctx.Err())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Renew renews the lease and publishes what the node reports of itself (field → text); drain tells it to end. ErrLeaseLost
+// means that others count it as dead: it must drop its tasks and start again as a new node.
+func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
+	c, lease := n.client, n.client.Store().Lease
+	args := []any{c.Store().Clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
+	for field, text := range about {
+		args = append(args, field, text)
+	}
+	answer, err := store.NewCall("renew", c.Store().Keys.Nodes(), args...).On(ctx, c.Store().Beats).Result()
+	if err != nil {
+		return false, fmt.Errorf("renew lease of %s: %w", n.id, err)
+	}
+	if answer == "lost" || answer == "lost drain" {
+		return answer != "lost", fmt.Errorf("%s: %w", n.id, queue.ErrLeaseLost)
+	}
+	return answer == "drain", nil
+}
+
+// Leave takes the node out of every listener set. It also forgets it, unless it still holds a task until its lease ends.
+func (n *Node) Leave(ctx context.Context) error {
+	n.mu.Lock()
+	queues := slices.Collect(maps.Keys(n.queues))
+	n.mu.Unlock()
+	if err := n.Unregister(ctx, queues...); err != nil {
+		return err
+	}
+	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
+		return err
+	}
+	// A reserve may still be on its way. It takes nothing from here on, and others reclaim what it took before.
+	if _, err := n.client.Store().Condemn(ctx, n.id, "own"); err != nil {
+		return fmt.Errorf("end lease of %s: %w", n.id, err)
+	}
+	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
+		return err
+	}
+	return n.client.Store().Retire(ctx, n.id, "")
+}
+
+// Marks tells which of these held tasks are to be stopped, and whether the node is to drain. A host reads them at each message
+// on the control channel, and every third of a lease.
+func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
+	k := n.client.Store().Keys
+	cmds, err := store.Pipelined(ctx, n.client.Store(), append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
+		if id == "" {
+			return p.HExists(ctx, k.Node(n.id), "drain")
+		}
+		return p.HExists(ctx, k.Task(id), "cancel")
+	})
+	for i, cmd := range cmds {
+		if !cmd.Val() {
+			continue
+		}
+		if i == 0 {
+			drain = true
+		} else {
+			cancelled = append(cancelled, ids[i-1])
+		}
+	}
+	return cancelled, drain, store.Wrap("read cancel and drain marks", err)
+}
+
+// Claim identifies the run of a task that a node holds; that of a Reservation also tells it from a later task of the same ID.
+type Claim struct {
+	ID   string
+	Run  int64
+	Born string // from bornAt, and of a reserve that started the task also from startedAt; "" if it is not known
+}
+
+// proof is the run as scripts take it.
+func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.Born }
+
+// listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part keeps its
+// claim_orphan, which compares hostnames, from Quern's listeners, and tells apart two containers with the same hostname.
+func listenerID(host string, pid int) string {
+	host = strings.Map(func(r rune) rune {
+		if r == '_' || r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}, cmp.Or(host, "localhost"))
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), pid)
+}
+
+// NodeAs is the listener of an ID that holds tasks in a process.
+func NodeAs(c *queue.Client, id string, pid int) *Node { return &Node{client: c, id: id, pid: pid} }
+
+// Lease is how long the node counts as alive after its last renewal.
+func (n *Node) Lease() time.Duration { return n.client.Store().Lease }

@@ -1,0 +1,51 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// protocolVersion is written to Redis by the first host; a host refuses a newer one.
+const protocolVersion = 1
+
+// Prepare loads the scripts and checks the protocol's version: ErrVersion if that in Redis is newer or not a number. A host
+// calls it after each connect; other programs need not.
+func Prepare(ctx context.Context, c *queue.Client) error {
+	// The first command is small: a Redis that wants a password closes a connection that sends much, without an error.
+	if err := c.Store().RDB.Get(ctx, c.Store().Keys.Version()).Err(); err != nil && !store.IsNil(err) {
+		return fmt.Errorf("read protocol version: %w", err)
+	}
+	_, err := c.Store().RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, script := range store.AllScripts {
+			p.ScriptLoad(ctx, script.Source)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("load scripts: %w", err)
+	}
+	if err := c.Store().RDB.SetNX(ctx, c.Store().Keys.Version(), protocolVersion, 0).Err(); err != nil && !queue.IsUnavailable(err) {
+		return fmt.Errorf("write protocol version: %w", err)
+	}
+	text, err := c.Store().RDB.Get(ctx, c.Store().Keys.Version()).Result()
+	if err != nil && !store.IsNil(err) {
+		return fmt.Errorf("read protocol version: %w", err)
+	}
+	version, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil {
+		return fmt.Errorf("%w: key %s is %.20q: a number belongs there: delete the key, and hosts write theirs",
+			queue.ErrVersion, c.Store().Keys.Version(), text)
+	}
+	if version > protocolVersion {
+		return fmt.Errorf("%w: key %s is %d, and this program speaks %d: upgrade it",
+			queue.ErrVersion, c.Store().Keys.Version(), version, protocolVersion)
+	}
+	return nil
+}

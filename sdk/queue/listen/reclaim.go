@@ -1,0 +1,235 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// DefaultMaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest allows fewer.
+const DefaultMaxCrashes = 3
+
+// reclaimTasks is how many tasks one block of a reclaim moves.
+const reclaimTasks = 16
+
+// Reclaimed counts what became of the tasks of a dead listener.
+type Reclaimed struct {
+	Returned  int // to the front of their queue
+	Scheduled int // for later: they have lost several hosts
+	Failed    int // they have lost too many, or must not run twice, or were cancelled
+	Dropped   int // entries without a task of this listener
+	// DeadError is why one that failed has no dead letter; "" if all have theirs.
+	DeadError string
+}
+
+// Sum is how many tasks went to another host or failed.
+func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
+
+// Leases lists the tenant's Quern listeners whose lease is over, and those whose lease runs, the first to end first; and how long that
+// one still runs (0: there is none). Before it reclaims the dead ones the caller makes sure that they could have renewed: see Reclaim.
+func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Duration, err error) {
+	c := f.client
+	now, err := c.Store().Now(ctx)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	leases, err := c.Store().RDB.ZRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
+	for _, z := range leases {
+		id, _ := z.Member.(string)
+		left := z.Score - float64(now.UnixMicro())/1e6
+		if left < 0 {
+			dead = append(dead, id)
+			continue
+		}
+		if len(alive) == 0 {
+			next = max(time.Duration(left*float64(time.Second)), time.Millisecond)
+		}
+		alive = append(alive, id)
+	}
+	return dead, alive, next, store.Wrap("read leases", err)
+}
+
+// Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
+// every queue, so one host of the fleet calls it, and rarely.
+func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
+	c := f.client
+	_, serves, err := listeners(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result() // later: a listener gets its lease first
+	if err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	for _, id := range leased {
+		delete(serves, id)
+	}
+	maps.DeleteFunc(serves, func(id string, _ []string) bool { return !store.IsQuernListener(id) })
+	return slices.Sorted(maps.Keys(serves)), nil
+}
+
+// OverlongLease is a lease that ends further ahead than its length, because Redis's clock was set back since it was renewed.
+// If it is unchanged after Length, measured by a monotonic clock, its listener is dead: a live one renews by the new clock.
+type OverlongLease struct {
+	Listener string
+	Length   time.Duration
+	end      float64
+}
+
+// OverlongLeases lists the tenant's leases that end further ahead than their length, and than the client's own.
+func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
+	c := f.client
+	now, err := c.Store().Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ahead, err := c.Store().RDB.ZRangeByScoreWithScores(ctx, c.Store().Keys.Nodes(), &redis.ZRangeBy{
+		Min: "(" + store.Seconds(now.Add(c.Store().Lease)), Max: "+inf",
+	}).Result()
+	if err != nil {
+		return nil, store.Wrap("read leases", err)
+	}
+	lengths, err := store.Pipelined(ctx, c.Store(), ahead, func(p redis.Pipeliner, z redis.Z) *redis.StringCmd {
+		id, _ := z.Member.(string)
+		return p.HGet(ctx, c.Store().Keys.Node(id), "lease")
+	})
+	var overlong []OverlongLease
+	for i, length := range lengths {
+		lease := OverlongLease{Length: store.SecondsDuration(length.Val()), end: ahead[i].Score}
+		if lease.Length <= 0 || lease.Length > store.MaxLease {
+			lease.Length = store.MaxLease // the listener published none
+		}
+		if lease.end > float64(now.Add(lease.Length).UnixMicro())/1e6 {
+			lease.Listener, _ = ahead[i].Member.(string)
+			overlong = append(overlong, lease)
+		}
+	}
+	return overlong, store.Wrap("read lengths of leases", err)
+}
+
+// EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: the listener
+// is dead then. false if it was renewed meanwhile, or another host has ended it.
+func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
+	ended, err := f.client.Store().Condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
+	return ended, store.Wrap("end lease of "+lease.Listener, err)
+}
+
+// Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it. A task that had started
+// counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its manifest allows fewer. Several hosts may
+// do it at once, and any may die half-way: another one goes on. ErrStatus while the lease runs.
+//
+// After an outage of Redis every lease is over. So a host that calls this by itself must have renewed its own lease without
+// fail for a whole lease's length: until then others may not have been able to renew theirs.
+func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	condemned, err := f.client.Store().Condemn(ctx, listener, "")
+	if err != nil {
+		return Reclaimed{}, fmt.Errorf("reclaim from %s: %w", listener, err)
+	}
+	if !condemned {
+		return Reclaimed{}, fmt.Errorf("listener %s is alive, its lease runs: %w", listener, queue.ErrStatus)
+	}
+	return f.reclaim(ctx, listener, maxCrashes, false)
+}
+
+// ReclaimNode takes all tasks from a listener at an operator's command: from one of Quern whose lease is over, or from one of
+// Python, which only the operator can know to be dead. ErrStatus while the lease runs, ErrNoNode if there is no such listener.
+// maxCrashes is that of Reclaim. It also moves the tasks of a listener that Blueque took out of the queue's set as dead.
+func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	nodes, err := f.Nodes(ctx, "kind")
+	if err != nil {
+		return Reclaimed{}, err
+	}
+	known := slices.ContainsFunc(nodes, func(n NodeInfo) bool { return n.ID == listener })
+	if store.IsQuernListener(listener) && known {
+		return f.Reclaim(ctx, listener, maxCrashes)
+	}
+	var got Reclaimed
+	if !store.IsQuernListener(listener) {
+		queues, unread := f.client.Queues(ctx)
+		if err := cmp.Or(unread, spliced(listener, nodes, queues)); err != nil {
+			return Reclaimed{}, err
+		}
+		got, err = f.reclaim(ctx, listener, maxCrashes, true)
+	}
+	if err == nil && !known && got == (Reclaimed{}) {
+		err = fmt.Errorf("listener %s: %w", listener, queue.ErrNoNode)
+	}
+	return got, err
+}
+
+// spliced refuses a listener of Python whose key of reserved tasks in some queue is that of another one in another queue: names
+// are joined by underscores, so that listener b_c_1 of queue a has the key of c_1 of queue a_b. Its tasks may be the other's.
+func spliced(listener string, nodes []NodeInfo, queues map[string]int64) error {
+	for _, n := range nodes {
+		for _, theirs := range n.Queues {
+			ours := ""
+			if between, ok := strings.CutSuffix(listener, "_"+n.ID); ok {
+				ours = strings.TrimSuffix(theirs, "_"+between)
+			} else if between, ok := strings.CutSuffix(n.ID, "_"+listener); ok {
+				ours = theirs + "_" + between
+			}
+			if _, exists := queues[ours]; exists && ours != theirs {
+				return fmt.Errorf("%w: listener %s: its tasks of queue %q cannot be told from those that listener %s has of queue %q: end that one first",
+					queue.ErrInvalid, listener, ours, n.ID, theirs)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, force bool) (Reclaimed, error) {
+	queues, err := f.client.Queues(ctx)
+	if err != nil {
+		return Reclaimed{}, err
+	}
+	var total Reclaimed
+	var errs []error // a damaged queue does not keep the tasks of the others
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		err := f.reclaimQueue(ctx, &total, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
+		if err != nil && (ctx.Err() != nil || queue.IsUnavailable(err) || errors.Is(err, queue.ErrStatus)) {
+			return total, err
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return total, err
+	}
+	return total, f.client.Store().Retire(ctx, listener, "1")
+}
+
+// reclaimQueue reclaims the tasks of one queue, block by block, and adds them to total.
+func (f *Fleet) reclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int, force bool) error {
+	c := f.client
+	block := store.NewCall("reclaim", c.Store().Keys.Reserved(name, listener),
+		c.Store().Clock, name, listener, reclaimTasks, maxCrashes, store.Optional(force, "1"), (c.Store().Lease / 2).Seconds())
+	for {
+		reply, err := c.Store().Eval(ctx, block)
+		if err != nil {
+			return fmt.Errorf("reclaim tasks of %q from %s: %w", name, listener, err)
+		}
+		if reply == "alive" {
+			return fmt.Errorf("listener %s is alive: %w", listener, queue.ErrStatus)
+		}
+		v := store.ValuesOf(reply)
+		left := v.Count()
+		total.Returned += v.Count()
+		total.Scheduled += v.Count()
+		total.Failed += v.Count()
+		total.Dropped += v.Count()
+		total.DeadError = cmp.Or(v.Text(), total.DeadError)
+		if v.Err() != nil || left == 0 {
+			return v.Err()
+		}
+	}
+}

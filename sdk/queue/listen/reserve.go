@@ -1,0 +1,272 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MaxInline is the most parameters of a task that come with a reserve, in bytes, batchBytes those of a whole reserve, and tripBytes
+// about those of a round trip.
+const (
+	MaxInline  = 64 << 10
+	batchBytes = 4 << 20
+	tripBytes  = 16 << 20
+)
+
+// MaxReserve is the most tasks of one ReserveRequest.
+const MaxReserve = 128
+
+// MaxClaims is the most tasks of one Adopt or Release.
+const MaxClaims = store.BlockTasks
+
+// ReserveRequest asks for tasks of one queue.
+type ReserveRequest struct {
+	Queue string
+	Count int  // the most tasks to reserve, at most MaxReserve
+	Start bool // mark them as started by this process at once, for slots that are free
+	// Plugin and Digest name what will run them, and Version is its name for people ("": none); they are written with Start.
+	Plugin, Digest, Version string
+	MaxAge                  time.Duration // the longest age of a task that sets none itself (0: none)
+	// MaxRunning bounds the tasks that run in the fleet (0: no bound), together in the queues of Fleet (default: this one).
+	MaxRunning int
+	Fleet      []string
+	// FailurePolicy is written with Start, for the node that finds the tasks when this one has died.
+	FailurePolicy FailurePolicy
+}
+
+// FailurePolicy is what a plugin's manifest rules for tasks that fail for good, or whose host dies.
+type FailurePolicy struct {
+	// NoRerun fails a task whose host dies while it runs. Else it runs again, until it has lost MaxCrashes hosts, or fewer if
+	// the reclaiming host allows fewer (0: that host's number).
+	NoRerun    bool
+	MaxCrashes int
+	Dead       string // the queue of dead letters ("": none)
+}
+
+// fields are those of the hash that are written with Start.
+func (r *ReserveRequest) fields() []any {
+	if !r.Start {
+		return nil
+	}
+	p := r.FailurePolicy
+	return store.AppendFields(nil,
+		"plugin", r.Plugin,
+		"digest", strings.TrimPrefix(r.Digest, store.DigestPrefix),
+		"version", r.Version,
+		"on_crash", store.Optional(p.NoRerun, "fail"),
+		"max_crashes", store.Optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
+		"dead", p.Dead,
+	)
+}
+
+// Reservation is a task that the node holds.
+type Reservation struct {
+	ID   string
+	Run  int64 // a part of its Claim
+	Born string
+	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
+	Created, ETA, RetriedAt time.Time
+	Attempts                int
+	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none), Deadline when it must be
+	// done, and Expires until when it may be tried again (zero: none).
+	Retry                queue.Retry
+	Timeout              time.Duration
+	Deadline, Expires    time.Time
+	Reschedules, Rejects int
+	// Last is why its last attempt failed; zero if none did. A host that died is no attempt.
+	Last queue.Failure
+	// Parent, Depth, Traceparent and Key are those of its Options; so are Headers, traceparent among them.
+	Parent, Key, Traceparent string
+	Depth                    int
+	Headers                  map[string]string
+	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
+	Parameters []byte
+	Size       int64
+	Large      bool
+	// Checkpointed: an earlier run has left a checkpoint, which Client.Checkpoint fetches.
+	Checkpointed bool
+}
+
+// Since is when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
+func (r *Reservation) Since() time.Time {
+	since := r.Created
+	for _, later := range [...]time.Time{r.ETA, r.RetriedAt} {
+		if later.After(since) {
+			since = later
+		}
+	}
+	return since
+}
+
+// Claim is what the node settles the task with.
+func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, Born: r.Born} }
+
+// ReserveReply is the answer to one ReserveRequest.
+type ReserveReply struct {
+	Tasks []Reservation
+	// Dropped counts IDs without a task, or of a task that is finished or held already; Passed those that left the list and
+	// are not reserved, because they expired or wait for another listener.
+	Dropped, Passed int
+	Quarantined     bool   // nothing was reserved: the version that would run it is quarantined
+	DeadError       string // why a task that expired has no dead letter; "" if all have theirs
+	// Clock is Redis's time of the reserve, and NextETA when the next scheduled task is due (zero: none, or of an Adopt).
+	Clock, NextETA time.Time
+	// Err means that nothing is known: tasks may be reserved although the answer did not come. Adopt finds them.
+	Err error
+}
+
+// Reserve asks for tasks of several queues at once. It must not be repeated blindly: see ReserveReply.Err.
+func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []ReserveReply {
+	k := n.client.Store().Keys
+	calls := make([]store.Call, len(requests))
+	for i, r := range requests {
+		version := store.Optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
+		calls[i] = store.Call{store.AllScripts["reserve"], []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, append([]any{
+			n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
+			store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
+			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
+		}, r.fields()...)}
+	}
+	replies := make([]ReserveReply, len(requests))
+	for from := 0; from < len(calls); {
+		to, size := from, 0
+		for ; to < len(calls) && (to == from || size < tripBytes); to++ {
+			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
+		}
+		for i, reply := range n.client.Store().EvalAll(ctx, calls[from:to]) {
+			replies[from+i] = readReserveReply(reply, requests[from+i].Start, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
+		}
+		from = to
+	}
+	return replies
+}
+
+// Held reads the IDs in the node's own reserved list of the queue, newest first.
+func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
+	ids, err := n.client.Store().RDB.LRange(ctx, n.client.Store().Keys.Reserved(queue, n.id), 0, -1).Result()
+	return ids, store.Wrap(fmt.Sprintf("read reserved list of %q", queue), err)
+}
+
+// HeldAll is Held of many queues, without those whose list is empty or damaged.
+func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]string, error) {
+	held := make(map[string][]string)
+	lists := make([]reservedList, len(queues))
+	for i, queue := range queues {
+		lists[i] = reservedList{n.id, queue, held}
+	}
+	return held, readReserved(ctx, n.client.Store(), lists)
+}
+
+// Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve
+// did not come. The caller makes sure that no Reserve of the queue is on its way.
+func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) ReserveReply {
+	if len(ids) == 0 {
+		return ReserveReply{}
+	}
+	fields := request.fields()
+	args := append([]any{
+		n.client.Store().Clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
+	}, fields...)
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	reply := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx, n.client.Store().RDB)
+	return readReserveReply(reply, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
+}
+
+// startAs is the process that starts the tasks, "" if they are only reserved.
+func (n *Node) startAs(r ReserveRequest) string { return store.Optional(r.Start, strconv.Itoa(n.pid)) }
+
+// readReserveReply reads what reserve.lua and adopt.lua return; started means that the tasks are.
+func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
+	reply, err := answer.Result()
+	if redis.HasErrorPrefix(err, "LEASELOST") {
+		err = fmt.Errorf("%w: %w", queue.ErrLeaseLost, err)
+	}
+	v := store.ValuesOf(reply)
+	r := ReserveReply{Tasks: make([]Reservation, 0, len(v.Left)/rowValues), Dropped: v.Count()}
+	clock := v.Text()
+	r.Clock, r.NextETA, r.Passed, r.Quarantined, r.DeadError = store.ParseSeconds(clock), v.Eta(), v.Count(), v.Flag(), v.Text()
+	for err = cmp.Or(err, v.Err()); err == nil && v.More(); err = v.Err() {
+		task := readReservation(&v)
+		if started {
+			task.Born += store.StartedAt(clock)
+		}
+		r.Tasks = append(r.Tasks, task)
+	}
+	if err != nil {
+		return ReserveReply{Err: fmt.Errorf("%s: %w", what, err)}
+	}
+	return r
+}
+
+// rowValues is how many values the reply has for a task that sets nothing itself.
+const rowValues = 7
+
+func readReservation(v *store.Values) (r Reservation) {
+	r.ID, r.Run = v.Text(), v.Number()
+	if parameters := v.Next(); parameters != nil {
+		r.Parameters = []byte(store.AsString(parameters))
+	} else {
+		r.Large = true
+	}
+	r.Size = v.Number()
+	r.Born = store.BornAt("")
+	var retry, maxAttempts, maxAge, headers string
+	for n := v.Count(); n > 0 && !v.Short; n -= 2 {
+		switch field, text := v.Text(), v.Text(); field {
+		case "created":
+			r.Born, r.Created = store.BornAt(text), store.ParseSeconds(text)
+		case "started_at":
+			r.Born += store.StartedAt(text)
+		case "eta":
+			r.ETA = store.ParseSeconds(text)
+		case "retried_at":
+			r.RetriedAt = store.ParseSeconds(text)
+		case "attempts":
+			r.Attempts = int(store.AsInt(text))
+		case "max_attempts":
+			maxAttempts = text
+		case "retry":
+			retry = text
+		case "checkpoint":
+			r.Checkpointed = text != "0"
+		case "expires":
+			r.Expires = store.ParseSeconds(text)
+		case "reschedules":
+			r.Reschedules = int(store.AsInt(text))
+		case "rejects":
+			r.Rejects = int(store.AsInt(text))
+		case "timeout":
+			r.Timeout = store.SecondsDuration(text)
+		case "deadline":
+			r.Deadline = store.ParseSeconds(text)
+		case "max_age":
+			maxAge = text
+		case "last_error":
+			r.Last = queue.ParseFailure(text)
+		case "parent":
+			r.Parent = text
+		case "key":
+			r.Key = text
+		case "depth":
+			r.Depth = int(store.AsInt(text))
+		case "traceparent":
+			r.Traceparent = text
+		case "headers":
+			headers = text
+		}
+	}
+	r.Headers = queue.ParseHeaders(headers, r.Traceparent)
+	r.Retry = queue.ParseRetry(retry, maxAttempts, maxAge)
+	return r
+}

@@ -1,0 +1,304 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Requeue is why a task that has not failed for good waits for another run.
+type Requeue string
+
+// A retry counts an attempt; a reschedule (by the handler) and a reject (by the listener) have counters of their own.
+const (
+	RequeueRetry      Requeue = "retry"
+	RequeueReschedule Requeue = "reschedule"
+	RequeueReject     Requeue = "reject"
+)
+
+// Settlement is how one run of a held task ends.
+type Settlement struct {
+	Claim
+	Result  []byte         // of a task that is complete
+	Failure *queue.Failure // of a task that failed; nil means complete
+	// Requeue lets the failed task wait for the delay and run again.
+	Requeue Requeue
+	Delay   time.Duration
+	// Children, 256 at most, are enqueued with the completion of the task or not at all. They ignore the limits of their queues.
+	Children []Child
+	// Publications are accepted with the completion of the task or not at all. Republish, or a host, makes their tasks.
+	Publications []*queue.Publication
+}
+
+// MaxWeight is the most Weight of one Settle.
+const MaxWeight = 128
+
+// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about four commands.
+func (s *Settlement) Weight() int {
+	switch {
+	case s.Failure == nil:
+		weight := 1 + 2*(len(s.Children)+len(s.Publications))
+		for _, child := range s.Children {
+			weight += len(child.After)
+		}
+		return weight
+	case s.Requeue != "":
+		return 3
+	}
+	return 6 // it may need a dead letter
+}
+
+// TryAgain lets a task wait for its next attempt after that many have failed. It makes the failure final if the policy has no more.
+func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
+	switch {
+	case policy.AttemptsLeft(attempts):
+		s.Requeue, s.Delay = RequeueRetry, policy.JitteredDelay(attempts)
+	case policy.Attempts() > 1:
+		return s.exhausted(fmt.Sprintf("attempt %d of %d: %s", attempts, attempts, cmp.Or(s.Failure.Reason, queue.ReasonError)))
+	}
+	return s
+}
+
+// PutOff lets a task wait without counting an attempt. It makes the failure final if the policy allows no more reschedules.
+func (s Settlement) PutOff(policy queue.Retry, reschedules int, delay time.Duration) Settlement {
+	if reschedules >= policy.Reschedules() {
+		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
+	}
+	s.Requeue, s.Delay = RequeueReschedule, delay
+	return s
+}
+
+func (s Settlement) exhausted(after string) Settlement {
+	last := *s.Failure
+	last.Reason, last.Message = queue.ReasonExhausted, after+": "+last.Message
+	s.Failure = &last
+	return s
+}
+
+// NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are Redis's.
+func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
+	if s.Requeue == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
+		return s
+	}
+	last := *s.Failure
+	last.Message = fmt.Sprintf("expires before it could be tried again; %s: %s", last.Why(), last.Message)
+	last.Reason = queue.ReasonExpired
+	s.Failure, s.Requeue, s.Delay = &last, "", 0
+	return s
+}
+
+// Child is a task that another one enqueues. It needs an ID; if one of that ID exists it stays as it is. It may wait for children
+// that come before it, and for other tasks; one that does not exist counts as failed.
+type Child struct {
+	Queue string
+	queue.Spec
+}
+
+// MaxChildren is the most children of one task, and MaxChildDependencies of how many tasks they may wait together.
+const (
+	MaxChildren          = 256
+	MaxChildDependencies = 1024
+)
+
+// Validate refuses a child that could not be enqueued.
+func (c *Child) Validate() error {
+	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Validate())
+}
+
+// SettleRequest ends the runs of held tasks of one queue. Together they should weigh MaxWeight at most, for a few milliseconds of
+// Redis's time.
+type SettleRequest struct {
+	Queue       string
+	Settlements []Settlement
+	// Wake are queues whose tasks may have waited for these to end: their listeners are woken.
+	Wake []string
+}
+
+// SettleReply is the answer to one SettleRequest.
+type SettleReply struct {
+	// Errs has one for each settlement: nil; ErrLost, nothing was written; ErrNoTask; ErrDamaged, a child's queue takes nothing and
+	// the task is still held; or ErrNoLetter, the task has failed.
+	Errs []error
+	// Err means that nothing is known: the same request may be repeated, and recognizes what was done.
+	Err error
+}
+
+// Settle is SettleAll for one queue.
+func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement) ([]error, error) {
+	reply := n.SettleAll(ctx, []SettleRequest{{Queue: queue, Settlements: settlements}})[0]
+	return reply.Errs, reply.Err
+}
+
+// SettleAll settles tasks of several queues in one round trip, by one script for each request.
+func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []SettleReply {
+	calls := make([]store.Call, len(requests))
+	for i := range requests {
+		calls[i] = store.NewCall("settle", n.client.Store().Keys.Reserved(requests[i].Queue, n.id), n.settleArguments(&requests[i])...)
+	}
+	replies := make([]SettleReply, len(requests))
+	for i, answer := range n.client.Store().EvalAll(ctx, calls) {
+		r := &requests[i]
+		replies[i].Errs, replies[i].Err = verdicts(answer, "settle", r.Queue, len(r.Settlements), func(j int) string { return r.Settlements[j].ID })
+	}
+	return replies
+}
+
+func (n *Node) settleArguments(r *SettleRequest) []any {
+	args := append(make([]any, 0, 5+5*len(r.Settlements)),
+		n.client.Store().Clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "))
+	for i := range r.Settlements {
+		s := &r.Settlements[i]
+		action, value := string(queue.Complete), s.Result
+		if s.Failure != nil {
+			action, value = cmp.Or(string(s.Requeue), string(queue.Failed)), s.Failure.Encode()
+		}
+		text, companion := store.EncodeValue(value)
+		var further []any
+		switch {
+		case s.Failure != nil && s.Requeue != "":
+			further = []any{s.Delay.Seconds()}
+		case s.Failure != nil:
+			further = []any{string(s.Failure.Why())}
+		case companion != nil || len(s.Children)+len(s.Publications) > 0:
+			further = []any{companion}
+			for _, child := range s.Children {
+				further = append(further, child.Queue)
+				further = child.Arguments(further, child.ID, child.Queue, true)
+			}
+			for _, p := range s.Publications {
+				further = p.Arguments(append(further, ""), true)
+			}
+		}
+		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)
+	}
+	return args
+}
+
+// Release gives held tasks back to the front of the queue, at most MaxClaims, the newest first. Its errors are those of Settle.
+func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
+	args := []any{n.client.Store().Clock, queue, n.id}
+	for _, c := range claims {
+		args = append(args, c.ID, c.proof(), n.pid)
+	}
+	answer := store.NewCall("release", n.client.Store().Keys.Reserved(queue, n.id), args...).On(ctx, n.client.Store().RDB)
+	return verdicts(answer, "release", queue, len(claims), func(i int) string { return claims[i].ID })
+}
+
+// verdicts reads the answer of a script that has a line for each of n tasks.
+func verdicts(answer *redis.Cmd, script, queue string, n int, id func(int) string) ([]error, error) {
+	value, err := answer.Result()
+	lines := strings.FieldsFunc(store.AsString(value), func(r rune) bool { return r == '\n' })
+	if err == nil && len(lines) != n {
+		err = store.ErrReply
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s tasks of %q: %w", script, queue, err)
+	}
+	errs := make([]error, n)
+	for i, line := range lines {
+		errs[i] = store.Verdict(line, id(i))
+	}
+	return errs, nil
+}
+
+// Start marks a task that was reserved without ReserveRequest.Start, and returns the claim that it has from then on: ErrLost or
+// ErrNoTask if it is not held.
+func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, error) {
+	answer, err := n.client.Store().Eval(ctx, store.NewCall("start", n.client.Store().Keys.Reserved(queue, n.id),
+		n.client.Store().Clock, queue, n.id, claim.ID, claim.proof(), n.pid))
+	if err != nil {
+		return claim, store.Wrap("start task "+claim.ID, err)
+	}
+	clock, ok := strings.CutPrefix(store.AsString(answer), "ok ")
+	if !ok {
+		return claim, store.Verdict(answer, claim.ID)
+	}
+	if born := strings.SplitN(claim.Born, "@", 3); len(born) > 1 {
+		claim.Born = store.BornAt(born[1]) + store.StartedAt(clock)
+	}
+	return claim, nil
+}
+
+// report runs scripts together that answer for one task each.
+func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...store.Call) []error {
+	errs := make([]error, len(calls))
+	for i, reply := range n.client.Store().EvalAll(ctx, calls) {
+		if errs[i] = store.Wrap(verb+" task "+ids[i], reply.Err()); errs[i] == nil {
+			errs[i] = store.Verdict(reply.Val(), ids[i])
+		}
+	}
+	return errs
+}
+
+// ProgressReport is how far a held task is.
+type ProgressReport struct {
+	Claim
+	Queue    string
+	Fraction float64 // 0 to 1
+	Message  string
+}
+
+// maxMessage bounds the message of a progress report, in bytes.
+const maxMessage = 1 << 10
+
+// Progress writes reports of held tasks in one round trip. It returns one error for each: nil, ErrLost or ErrNoTask if the
+// node does not hold the task (any more), or that nothing is known.
+func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
+	calls, ids := make([]store.Call, len(reports)), make([]string, len(reports))
+	for i, r := range reports {
+		fraction := strconv.FormatFloat(min(max(r.Fraction, 0), 1), 'f', -1, 64)
+		ids[i] = r.ID
+		calls[i] = store.NewCall("progress", n.client.Store().Keys.Reserved(r.Queue, n.id),
+			n.client.Store().Clock, n.id, r.ID, r.proof(), fraction, store.Head(store.ValidText(r.Message), maxMessage))
+	}
+	return n.report(ctx, "report progress of", ids, calls...)
+}
+
+const (
+	// logLines and logBytes bound the stored log of a task, lineBytes a single line.
+	LogLines  = 1000
+	logBytes  = 64 << 10
+	lineBytes = 16 << 10
+)
+
+// LogBatch is what a held task wrote since the last batch.
+type LogBatch struct {
+	Claim
+	Lines []string
+}
+
+// AppendLogs adds lines to the logs of held tasks. The last 1,000 lines and 64 KiB of each log stay, and the
+// first 16 KiB of a line. Its errors are those of Progress; lines of a task that is not held are dropped.
+func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
+	calls, ids := make([]store.Call, len(batches)), make([]string, len(batches))
+	for i, batch := range batches {
+		left := max(0, len(batch.Lines)-LogLines)
+		args := []any{n.client.Store().Clock, n.id, batch.proof(), LogLines, logBytes, left, batch.ID}
+		for _, line := range batch.Lines[left:] {
+			args = append(args, store.Head(store.ValidText(line), lineBytes))
+		}
+		calls[i], ids[i] = store.NewCall("log", n.client.Store().Keys.Log(batch.ID), args...), batch.ID
+	}
+	return n.report(ctx, "append to log of", ids, calls...)
+}
+
+// MaxCheckpoint is the most bytes of a checkpoint.
+const MaxCheckpoint = 1 << 20
+
+// Checkpoint stores bytes of a held task for its next run, also after a crash; none removes them. They are deleted when the
+// task is complete. ErrInvalid if there are too many.
+func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value []byte) error {
+	if len(value) > MaxCheckpoint {
+		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", queue.ErrInvalid, len(value), MaxCheckpoint)
+	}
+	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, store.NewCall("checkpoint", n.client.Store().Keys.Reserved(name, n.id),
+		n.client.Store().Clock, n.id, claim.ID, claim.proof(), value))[0]
+}

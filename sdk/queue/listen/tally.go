@@ -1,0 +1,222 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+const (
+	// KeptMinutes is how many minutes are counted apart, and keptHours how many hours of plugins' versions.
+	KeptMinutes = 6 * 60
+	keptHours   = 2
+	// tallyFields bounds the counts of a minute, which are some ten for a busy queue, and those of an hour.
+	tallyFields = 2000
+	// tallyWaits is how many sizes of waits are told apart: up to 1 ms, 2 ms, 4 ms and so on.
+	tallyWaits = 28
+)
+
+// Waits count how long tasks had waited when they started.
+type Waits [tallyWaits]int64
+
+// Add counts one.
+func (w *Waits) Add(wait time.Duration) {
+	size := 0
+	for limit := time.Millisecond; wait > limit && size < tallyWaits-1; limit *= 2 {
+		size++
+	}
+	w[size]++
+}
+
+// Merge adds those of others.
+func (w *Waits) Merge(others Waits) {
+	for size, n := range others {
+		w[size] += n
+	}
+}
+
+// Quantile is the wait that this share of the tasks had at most, true to a factor of two; false if there are none.
+func (w *Waits) Quantile(share float64) (time.Duration, bool) {
+	var all int64
+	for _, n := range w {
+		all += n
+	}
+	before := int64(0)
+	for size, n := range w {
+		if n > 0 && float64(before+n) >= share*float64(all) {
+			upper := math.Ldexp(float64(time.Millisecond), size)
+			lower := upper / 2
+			if size == 0 {
+				lower = 0
+			}
+			return time.Duration(lower + (upper-lower)*(share*float64(all)-float64(before))/float64(n)), true
+		}
+		before += n
+	}
+	return 0, false
+}
+
+// Tally is what a listener counted of a queue, and of the version of a plugin that runs its tasks, if one does.
+type Tally struct {
+	Queue, Plugin, Digest, Version string // the name of the version may be ""
+	// Complete counts tasks, Failed runs that failed, with those that are tried again.
+	Complete, Failed int64
+	Waits            Waits
+}
+
+// Tallies are what a listener has counted and not yet written. Its methods are safe for concurrent use.
+type Tallies struct {
+	mu     sync.Mutex // guards counts
+	counts map[Tally]*Tally
+}
+
+// Started counts how long a task of a queue had waited, and tells whether it is the first since the last Write. of names the queue, and
+// the version of the plugin if one runs it.
+func (t *Tallies) Started(of Tally, wait time.Duration) (first bool) {
+	return t.change(of, func(c *Tally) { c.Waits.Add(wait) })
+}
+
+// Settled counts what a run ended as: complete, failed or retried, but not what somebody cancelled. Others are not counted.
+func (t *Tallies) Settled(of Tally, outcome string, reason queue.Reason) (first bool) {
+	switch {
+	case outcome == string(queue.Complete):
+		return t.change(of, func(c *Tally) { c.Complete++ })
+	case outcome == string(queue.Failed) && reason != queue.ReasonCancelled, outcome == "retried":
+		return t.change(of, func(c *Tally) { c.Failed++ })
+	}
+	return false
+}
+
+func (t *Tallies) change(of Tally, change func(*Tally)) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first = len(t.counts) == 0
+	if t.counts == nil {
+		t.counts = make(map[Tally]*Tally)
+	}
+	if t.counts[of] == nil {
+		one := of
+		t.counts[of] = &one
+	}
+	change(t.counts[of])
+	return first
+}
+
+// tallyBatch is how many tallies are written in one script.
+const tallyBatch = 8
+
+// Write adds what was counted to the fleet's counts by minute. What Redis does not take is lost: a repeat might count twice.
+func (t *Tallies) Write(ctx context.Context, node *Node) error {
+	t.mu.Lock()
+	counts := slices.Collect(maps.Values(t.counts))
+	t.counts = nil
+	t.mu.Unlock()
+	var errs []error
+	for batch := range slices.Chunk(counts, tallyBatch) {
+		values := make([]Tally, len(batch))
+		for i, c := range batch {
+			values[i] = *c
+		}
+		errs = append(errs, node.Tally(ctx, values))
+	}
+	return errors.Join(errs...)
+}
+
+// Tally adds to the counts of the present minute. Whoever repeats it after an error may count twice.
+func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
+	minute, hour := &adder{}, &adder{}
+	total := Tally{}
+	for _, t := range tallies {
+		total.Complete, total.Failed = total.Complete+t.Complete, total.Failed+t.Failed
+		total.Waits.Merge(t.Waits)
+	}
+	for _, t := range append([]Tally{total}, tallies...) {
+		minute.add("complete", t.Queue, t.Complete)
+		minute.add("failed", t.Queue, t.Failed)
+		for size, n := range t.Waits {
+			minute.add("wait"+strconv.Itoa(size), t.Queue, n)
+		}
+		if t.Queue != "" && t.Plugin != "" {
+			version := strings.TrimRight(t.Digest+"/"+t.Version, "/") + " " + t.Plugin
+			hour.add("complete", version, t.Complete)
+			hour.add("failed", version, t.Failed)
+		}
+	}
+	c := n.client
+	args := []any{c.Store().Clock, KeptMinutes * 60, keptHours * 3600, tallyFields, len(minute.args)}
+	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(), slices.Concat(args, minute.args, hour.args)...))
+	return store.Wrap("count what tasks ended as", err)
+}
+
+// adder makes the arguments of the script.
+type adder struct{ args []any }
+
+func (a *adder) add(what, of string, n int64) {
+	if n > 0 {
+		a.args = append(a.args, tallyField(what, of), n)
+	}
+}
+
+// tallyField is the count of something, of all queues if of is "".
+func tallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }
+
+// VersionTally is what the tasks of a plugin's version ended as in this hour and the one before.
+type VersionTally struct {
+	Plugin, Digest, Version string // the name of the version may be ""
+	Complete, Failed        int64
+}
+
+// Versions reads what the tasks of all versions ended as, by plugin.
+func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
+	c := f.client
+	now, err := c.Store().Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []VersionTally
+	places := make(map[string]int)
+	for ago := range int64(keptHours) {
+		hour := strconv.FormatInt(now.Unix()/3600-ago, 10)
+		counts, err := c.Store().RDB.HGetAll(ctx, c.Store().Keys.Hour(hour)).Result()
+		if err != nil {
+			return nil, fmt.Errorf("read counts of versions: %w", err)
+		}
+		if len(counts) > 2*tallyFields {
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.Store().Keys.Hour(hour), len(counts), queue.ErrTooLarge)
+		}
+		for field, n := range counts {
+			what, version, _ := strings.Cut(field, " ")
+			digest, plugin, ok := strings.Cut(version, " ")
+			if !ok {
+				continue
+			}
+			digest, name, _ := strings.Cut(digest, "/")
+			i, known := places[version]
+			if !known {
+				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest, Version: name})
+				places[version] = i
+			}
+			switch what {
+			case "complete":
+				list[i].Complete += store.AsInt(n)
+			case "failed":
+				list[i].Failed += store.AsInt(n)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b VersionTally) int {
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Version, b.Version))
+	})
+	return list, nil
+}

@@ -1,0 +1,123 @@
+package listen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Due are schedules that a host is to look at.
+type Due struct {
+	Schedules []*queue.Schedule
+	Clock     time.Time // Redis's
+	Next      time.Time // when the next one after these is due; zero if none is
+}
+
+// DueSchedules reads up to limit schedules that are due, those first that have been for longest, and fewer if these are large.
+func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
+	c := f.client
+	var clock *redis.TimeCmd
+	var ticks *redis.ZSliceCmd
+	_, err := c.Store().RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		clock = p.Time(ctx)
+		ticks = p.ZRangeWithScores(ctx, c.Store().Keys.Ticks(), 0, limit)
+		return nil
+	})
+	if err != nil {
+		return Due{}, store.Wrap("read ticks "+c.Store().Keys.Ticks(), err)
+	}
+	due := Due{Clock: clock.Val()}
+	if c.Store().Clock != "" {
+		due.Clock = store.ParseSeconds(c.Store().Clock)
+	}
+	var ids []string
+	for _, z := range ticks.Val() {
+		id, _ := z.Member.(string)
+		at := store.ParseETA(strconv.FormatFloat(z.Score, 'f', 6, 64))
+		if z.Score > float64(due.Clock.UnixMicro())/1e6 || int64(len(ids)) == limit {
+			due.Next = at
+			break
+		}
+		ids = append(ids, id)
+	}
+	found, read, err := c.ReadSchedules(ctx, ids)
+	due.Schedules = found
+	for _, id := range ids[:read] { // the others are due as well: the next call reads them
+		if err == nil && !slices.ContainsFunc(due.Schedules, func(s *queue.Schedule) bool { return s.ID == id }) {
+			_ = c.DeleteSchedule(ctx, id, "") // its hash was deleted by hand
+		}
+	}
+	return due, err
+}
+
+// TickEnd is what became of a tick.
+type TickEnd string
+
+// The ends of Tick. Planned: none was to be fired. Skipped: the task of the tick before has not finished. Busy, full: the tick
+// waits, for that task or for room in the queue. Changed: the schedule is not as it was read, or another host was first.
+const (
+	TickFired   TickEnd = "fired"
+	TickPlanned TickEnd = "planned"
+	TickSkipped TickEnd = "skipped"
+	TickBusy    TickEnd = "busy"
+	TickFull    TickEnd = "full"
+	TickEarly   TickEnd = "early"
+	TickChanged TickEnd = "changed"
+)
+
+// PostponeTick lets hosts look at a schedule that is due again after a while: this one cannot read it.
+func (f *Fleet) PostponeTick(ctx context.Context, s *queue.Schedule, pause time.Duration) error {
+	c := f.client
+	_, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), c.Store().Clock, s.ID, s.Revision, s.Stored, "later", 0, 0, "", pause.Seconds()))
+	return store.Wrap("postpone schedule "+s.ID, err)
+}
+
+// busyPause is after how long a tick is looked at again that waits.
+const busyPause = time.Second
+
+// PassedTicks are ticks for which there is no task, because the one before had not finished or had no room, or because no host was
+// there.
+type PassedTicks struct{ Skipped, Missed int }
+
+// Tick fires a tick of a schedule that was read, zero for none, counts those before it, and plans the next one, zero for never, all
+// in one script: of hosts that call it at the same time one succeeds. The schedule is then as the script left it, so that another
+// Tick may follow. After an error nothing is known: read the schedule again.
+func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, passed PassedTicks, next time.Time) (TickEnd, error) {
+	c := f.client
+	args := []any{c.Store().Clock, s.ID, s.Revision, s.Stored, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
+	if !fire.IsZero() {
+		spec := s.Spec(TickID(s.ID, fire))
+		if err := spec.Validate(); err != nil { // the hash was changed by hand
+			return "", fmt.Errorf("fire schedule %s: %w", s.ID, err)
+		}
+		args = spec.Arguments(args, spec.ID, s.Queue, true)
+	}
+	reply, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), args...))
+	if err != nil {
+		return "", store.Wrap("fire schedule "+s.ID, err)
+	}
+	end := TickEnd(store.AsString(reply))
+	switch end {
+	case TickFired, TickPlanned, TickSkipped:
+		s.Stored, s.Next = tickText(next), next
+	}
+	return end, nil
+}
+
+// TickID is the ID of the task of a tick.
+func TickID(schedule string, tick time.Time) string { return schedule + "@" + tickText(tick) }
+
+// tickText is a tick in Redis, a whole second; "" for zero.
+func tickText(tick time.Time) string {
+	if tick.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(tick.Unix(), 10)
+}

@@ -1,0 +1,49 @@
+package listen
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// MaxUnpublished is how many publications Unpublished lists.
+	MaxUnpublished = 100
+	// publishingPause is how long a publication may stand still before others go on with it.
+	publishingPause = 5 * time.Second
+)
+
+// Unpublished lists publications whose tasks are not all enqueued, and of which no task was for 5 s, or which were only accepted
+// as long ago: at most MaxUnpublished, those first that wait longest.
+func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
+	c := f.client
+	now, err := c.Store().Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.Store().RDB.ZRangeByScore(ctx, c.Store().Keys.Publishing(), &redis.ZRangeBy{
+		Min: "-inf", Max: store.Seconds(now.Add(-publishingPause)), Count: MaxUnpublished,
+	}).Result()
+	return ids, store.Wrap("list publications under way", err)
+}
+
+// ForgetUnpublished removes a publication from those that Unpublished lists: one that is not kept any more.
+func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
+	return store.Wrap("forget publication "+id, f.client.Store().RDB.ZRem(ctx, f.client.Store().Keys.Publishing(), id).Err())
+}
+
+// PostponeUnpublished puts publications behind the others that Unpublished lists, as far as it still would: after a try.
+func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
+	now, err := f.client.Store().Now(ctx)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	tried := make([]redis.Z, len(ids))
+	for i, id := range ids {
+		tried[i] = redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}
+	}
+	return store.Wrap("postpone publications", f.client.Store().RDB.ZAddXX(ctx, f.client.Store().Keys.Publishing(), tried...).Err())
+}

@@ -1,0 +1,69 @@
+package manage
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// auditEntries is about how many entries the audit log of a tenant keeps, and auditText the most bytes of one text in it.
+const (
+	auditEntries = 10_000
+	auditText    = 1 << 10
+)
+
+var auditID = regexp.MustCompile(`^[0-9]{1,19}(-[0-9]{1,19})?$`)
+
+// AuditEntry is an action of a person or program on a tenant.
+type AuditEntry struct {
+	ID     string // set by Redis; in the order of time
+	Time   time.Time
+	Who    string
+	Action string
+	On     string // a queue, task, listener, plugin or job
+	From   string // an address
+	Status int    // of the answer, as in HTTP
+	Detail string
+}
+
+// Audit appends to the tenant's audit log.
+func (c *Manager) Audit(ctx context.Context, e AuditEntry) error {
+	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), auditText), "action", e.Action, "on", store.Head(store.ValidText(e.On), auditText),
+		"from", e.From, "status", strconv.Itoa(e.Status), "detail", store.Head(store.ValidText(e.Detail), auditText))
+	err := c.store.RDB.XAdd(ctx, &redis.XAddArgs{Stream: c.store.Keys.Audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
+	return store.Wrap("write audit log "+c.store.Keys.Audit(), err)
+}
+
+// AuditLog reads up to limit entries before an ID, newest first; "" begins with the newest.
+func (c *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
+	from := "+"
+	if before != "" {
+		if !auditID.MatchString(before) {
+			return nil, fmt.Errorf("%w: audit entry %q: use the ID of one, such as 1700000000000-0", queue.ErrInvalid, before)
+		}
+		from = "(" + before
+	}
+	messages, err := c.store.RDB.XRevRangeN(ctx, c.store.Keys.Audit(), from, "-", limit).Result()
+	entries := make([]AuditEntry, 0, len(messages))
+	for _, message := range messages {
+		text := func(field string) string { value, _ := message.Values[field].(string); return value }
+		e := AuditEntry{
+			ID: message.ID, Who: text("who"), Action: text("action"), On: text("on"), From: text("from"),
+			Status: int(store.AsInt(text("status"))), Detail: text("detail"),
+		}
+		milliseconds, _, _ := strings.Cut(message.ID, "-")
+		if ms, err := strconv.ParseInt(milliseconds, 10, 64); err == nil {
+			e.Time = time.UnixMilli(ms)
+		}
+		entries = append(entries, e)
+	}
+	return entries, store.Wrap("read audit log "+c.store.Keys.Audit(), err)
+}

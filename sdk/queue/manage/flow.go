@@ -1,0 +1,179 @@
+package manage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxFlow is how many tasks of a flow one call finds.
+const maxFlow = 100_000
+
+// FlowCancelled counts what a CancelFlow did.
+type FlowCancelled struct {
+	Cancelled int      // waited, and have failed
+	Running   []string // are being stopped by their hosts
+	Finished  int      // had ended already
+	Python    []string // are held by Python listeners, which nobody can stop
+}
+
+// CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, everything that is connected. It begins with
+// those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
+func (c *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
+	if _, err := c.client.Summary(ctx, id); err != nil {
+		return done, err
+	}
+	for again := true; again; { // tasks may have come to wait meanwhile
+		ids, err := c.flow(ctx, id, whole)
+		if err != nil {
+			return done, err
+		}
+		tasks, finished, err := c.unfinished(ctx, ids)
+		again = false
+		if err != nil {
+			return done, err
+		}
+		before := done.Cancelled
+		done.Finished = finished - done.Cancelled
+		done.Running, done.Python = nil, nil
+		for page := range slices.Chunk(tasks, store.PageTasks) {
+			changed, err := c.cancelPage(ctx, page, &done)
+			if err != nil {
+				return done, fmt.Errorf("cancel the flow of task %s: %w", id, err)
+			}
+			again = again || changed
+		}
+		again = again || done.Cancelled > before
+	}
+	return done, nil
+}
+
+// flowTask is what a cancel needs to know of a task.
+type flowTask struct {
+	id, queue, state string
+	order            int // blocked ones come first, then those that wait, then those that run
+}
+
+// unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
+func (c *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
+	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.store.Keys.Task(id), "status", "queue", "after", "created", "run", "updated")
+	})
+	for i, cmd := range cmds {
+		hash := cmd.Val()
+		if len(hash) != 6 || hash[0] == nil && hash[1] == nil {
+			continue // it is gone
+		}
+		status := queue.Status(store.AsString(hash[0]))
+		task := flowTask{
+			id: ids[i], queue: store.AsString(hash[1]), order: 2, state: store.StateOf(store.AsString(hash[3]), store.AsString(hash[4]), store.AsString(hash[0]), store.AsString(hash[5])),
+		}
+		switch {
+		case status.Finished():
+			finished++
+			continue
+		case status == queue.Scheduled || status == queue.Pending:
+			if task.order = 1; status == queue.Scheduled {
+				if after := queue.ParseAfter(store.AsString(hash[2])); after != nil && after.Blocked {
+					task.order = 0
+				}
+			}
+		}
+		left = append(left, task)
+	}
+	slices.SortStableFunc(left, func(a, b flowTask) int { return a.order - b.order })
+	return left, finished, store.Wrap("read the tasks of a flow", err)
+}
+
+// cancelPage cancels tasks in one round trip; changed tells whether some were not any more as they were read, and are left alone.
+func (c *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
+	calls := make([]store.Call, len(tasks))
+	for i, t := range tasks {
+		calls[i] = store.NewCall("cancel", c.store.Keys.Task(t.id), c.store.Clock, t.queue, t.id, t.state)
+	}
+	for i, reply := range c.store.EvalAll(ctx, calls) {
+		if err := reply.Err(); err != nil {
+			return changed, err
+		}
+		switch reply.Val() {
+		case "ok":
+			done.Cancelled++
+		case "asked":
+			done.Running = append(done.Running, tasks[i].id)
+		case "python":
+			done.Python = append(done.Python, tasks[i].id)
+		default: // it has ended, or another one has its ID
+			changed = true
+		}
+	}
+	return changed, nil
+}
+
+// flow lists the IDs of a task and of all that wait for it, directly or not; if whole is set, of all that are connected.
+func (c *Manager) flow(ctx context.Context, id string, whole bool) ([]string, error) {
+	seen, all := map[string]bool{id: true}, []string{id}
+	add := func(id string) {
+		if !seen[id] {
+			seen[id], all = true, append(all, id)
+		}
+	}
+	type place struct {
+		id   string
+		from int64 // in the list of its children and dependents
+	}
+	type near struct {
+		below *redis.StringSliceCmd
+		above *redis.StringSliceCmd
+	}
+	type edge struct{ id, after string }
+	for read, rest := 0, []place(nil); read < len(all) || len(rest) > 0; {
+		if len(all) > maxFlow {
+			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", queue.ErrInvalid, id, maxFlow)
+		}
+		page := rest // what is left of long lists, and what was found
+		for rest = nil; len(page) < 100 && read < len(all); read++ {
+			page = append(page, place{id: all[read]})
+		}
+		cmds, err := store.Pipelined(ctx, c.store, page, func(p redis.Pipeliner, at place) (n near) {
+			n.below = p.LRange(ctx, c.store.Keys.Children(at.id), at.from, at.from+store.PageTasks-1)
+			if whole && at.from == 0 {
+				n.above = p.HKeys(ctx, c.store.Keys.After(at.id))
+			}
+			return n
+		})
+		if err != nil {
+			return nil, store.Wrap("read the flow of task "+id, err)
+		}
+		var edges []edge
+		for i, cmd := range cmds {
+			for _, below := range cmd.below.Val() {
+				edges = append(edges, edge{below, page[i].id})
+			}
+			if len(cmd.below.Val()) == store.PageTasks {
+				rest = append(rest, place{page[i].id, page[i].from + store.PageTasks})
+			}
+			if cmd.above != nil {
+				for _, above := range cmd.above.Val() {
+					add(above)
+				}
+			}
+		}
+		waits, err := store.Pipelined(ctx, c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
+			return p.HExists(ctx, c.store.Keys.After(e.id), e.after)
+		})
+		if err != nil {
+			return nil, store.Wrap("read the flow of task "+id, err)
+		}
+		for i, wait := range waits { // else it is only a child
+			if wait.Val() {
+				add(edges[i].id)
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,111 @@
+package manage
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// Attempt is one run of a task.
+type Attempt struct {
+	Run            int64
+	Started, Ended time.Time
+	Node           string // the listener
+	Plugin, Digest string
+	Version        string         // its name, if the manifest gives it one
+	Outcome        string         // a Requeue, crashed if its host died, complete, or failed
+	Failure        *queue.Failure // why it failed; nil if it did not, or its host died
+}
+
+// keptAttempts is how many runs before the last one record in prelude.lua keeps.
+const keptAttempts = 20
+
+// History reads the last runs of a task that have ended, at most 21, oldest first.
+func (c *Manager) History(ctx context.Context, task *queue.Task) ([]Attempt, error) {
+	entries, err := c.store.RDB.LRange(ctx, c.store.Keys.Attempts(task.ID), -2*keptAttempts, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read attempts of task %s: %w", task.ID, err)
+	}
+	var attempts []Attempt
+	for _, entry := range entries {
+		if attempt, ok := parseAttempt(entry); ok {
+			attempts = append(attempts, attempt)
+		}
+	}
+	if task.Status.Finished() && !task.StartedAt.IsZero() {
+		last := Attempt{
+			Run: task.Run, Started: task.StartedAt, Ended: task.FinishedAt, Node: task.Node, Plugin: task.Plugin,
+			Digest: task.Digest, Version: task.Version, Outcome: string(task.Status),
+		}
+		if task.Status == queue.Failed {
+			failure := task.Failure()
+			last.Failure = &failure
+		}
+		attempts = append(attempts, last)
+	}
+	return attempts, nil
+}
+
+// parseAttempt reads "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT"; the digest may have "/VERSION" behind it.
+func parseAttempt(entry string) (Attempt, bool) {
+	words := strings.SplitN(entry, " ", 8)
+	if len(words) < 8 {
+		return Attempt{}, false
+	}
+	for i, word := range words[:7] {
+		if word == "-" {
+			words[i] = ""
+		}
+	}
+	attempt := Attempt{
+		Run: store.AsInt(words[0]), Started: store.ParseSeconds(words[1]), Ended: store.ParseSeconds(words[2]), Node: words[3], Plugin: words[4],
+		Outcome: words[6],
+	}
+	attempt.Digest, attempt.Version, _ = strings.Cut(words[5], "/")
+	if words[7] != "" {
+		failure := queue.ParseFailure(words[7])
+		attempt.Failure = &failure
+	}
+	return attempt, true
+}
+
+// LogLine is one line that a task's plugin wrote.
+type LogLine struct {
+	Number int64     // counts the lines of the task from 1, over all its runs
+	Time   time.Time // when Redis got the line, about a second after it was written at most
+	Text   string
+}
+
+// Log reads the stored lines of a task's log with numbers above after.
+func (c *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
+	if err := queue.ValidID(id); err != nil {
+		return nil, err
+	}
+	entries, err := c.store.RDB.LRange(ctx, c.store.Keys.Log(id), -listen.LogLines, -1).Result()
+	var lines []LogLine
+	for _, entry := range entries {
+		number, rest, _ := strings.Cut(entry, " ")
+		moment, text, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || n <= after {
+			continue
+		}
+		lines = append(lines, LogLine{Number: n, Time: store.ParseSeconds(moment), Text: text})
+	}
+	return lines, store.Wrap("read log of task "+id, err)
+}
+
+// Checkpoint reads the checkpoint of an earlier run; nil if there is none.
+func (c *Manager) Checkpoint(ctx context.Context, id string) ([]byte, error) {
+	value, err := c.store.RDB.HGet(ctx, c.store.Keys.Bytes(id), "checkpoint").Bytes()
+	if store.IsNil(err) {
+		return nil, nil
+	}
+	return value, store.Wrap("read checkpoint of task "+id, err)
+}

@@ -1,0 +1,283 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1" //nolint:gosec // as Redis's own sha1hex, not a protection
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ListOptions choose a page of a queue's tasks.
+type ListOptions struct {
+	// Status lists tasks of this status only (default: all that went through a Quern client or host).
+	Status queue.Status
+	// Key lists only tasks of this key, newest first whatever their status. Of more than 100,000 only those with the first IDs are found.
+	Key string
+	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
+	// may repeat or miss tasks.
+	Offset int
+	// Limit is the most tasks to list (default 100, at most 1,000).
+	Limit int
+	// Bytes ends the page after the task with which its tasks have this many bytes (default: they may have any number).
+	Bytes int
+	// Skip, if it is not nil, tells which tasks of the page are not read, and left out.
+	Skip func(id string) bool
+}
+
+// List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
+// vanishes meanwhile is left out.
+func (q *Queue) List(ctx context.Context, options ListOptions) ([]*queue.Task, error) {
+	page, err := q.Page(ctx, options)
+	return page.Tasks, err
+}
+
+// TaskPage is a page of tasks for callers that read page after page.
+type TaskPage struct {
+	Tasks []*queue.Task
+	Read  int  // how many entries were looked at, those of vanished tasks too: of a key all that it has
+	Next  int  // the Offset of the next page
+	End   bool // there are no more
+}
+
+// Page is List, and tells what follows.
+func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err error) {
+	if err := queue.ValidQueue(q.Name()); err != nil {
+		return page, err
+	}
+	o.Limit = cmp.Or(o.Limit, 100)
+	if o.Limit < 0 || o.Limit > store.MaxPage || o.Offset < 0 {
+		return page, fmt.Errorf("%w: page of %d tasks from %d: use a limit of 1 to %d and an offset from 0",
+			queue.ErrInvalid, o.Limit, o.Offset, store.MaxPage)
+	}
+	var ids []string
+	if o.Key != "" {
+		var all []string
+		all, page.Read, err = q.keyed(ctx, o)
+		ids, page.End = pageOf(all, o), o.Offset >= len(all)-o.Limit
+	} else {
+		ids, err = q.ids(ctx, o)
+		page.Read, page.End = len(ids), len(ids) < o.Limit
+	}
+	if err == nil {
+		wanted, at := make([]string, 0, len(ids)), make([]int, 0, len(ids))
+		for i, id := range ids {
+			if o.Skip == nil || !o.Skip(id) {
+				wanted, at = append(wanted, id), append(at, i)
+			}
+		}
+		var passed int
+		page.Tasks, passed, _, err = q.tenant.client.Summaries(ctx, q.Name(), o.Status, wanted, o.Bytes)
+		if page.Next = o.Offset + o.Limit; passed < len(wanted) {
+			passed = at[passed]
+			page.Next, page.End = o.Offset+passed, false
+			page.Read = max(0, page.Read-len(ids)+passed)
+		}
+	}
+	return page, store.Wrap(fmt.Sprintf("list tasks of %q", q.Name()), err)
+}
+
+// foundIn is how many tasks FindTasks looks at.
+const foundIn = 1_000_000
+
+// FindTasks lists the IDs of tasks that begin with a text, up to most: of those that a Quern client enqueued or a host reserved.
+// ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
+func (c *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
+	if err := queue.ValidID(prefix); err != nil {
+		return nil, err
+	}
+	queues, err := c.client.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pattern := globSigns.Replace(prefix) + "*"
+	const block = 1000
+	seen := 0
+	for name := range queues {
+		for cursor := uint64(0); ; {
+			found, next, err := c.store.RDB.ZScan(ctx, c.store.Keys.Index(name), cursor, pattern, block).Result()
+			if redis.HasErrorPrefix(err, "WRONGTYPE") {
+				break // a damaged queue hides no task of others
+			}
+			if err != nil {
+				return nil, store.Wrap("find tasks", err)
+			}
+			for i := 0; i < len(found); i += 2 { // ID, score
+				if !slices.Contains(ids, found[i]) {
+					ids = append(ids, found[i])
+				}
+			}
+			if len(ids) >= most {
+				slices.Sort(ids)
+				return ids[:most], nil
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+			if seen += block; seen > foundIn {
+				return nil, fmt.Errorf("%w: ID %s: no task has it, and there are too many to look for one that begins so: give the whole ID", queue.ErrInvalid, prefix)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// globSigns writes what has a meaning in Redis's patterns as itself.
+var globSigns = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+func pageOf[T any](all []T, o ListOptions) []T {
+	from := min(o.Offset, len(all))
+	return all[from:min(from+o.Limit, len(all))]
+}
+
+// keyed lists the IDs of the tasks of a key, newest first, and tells how many it looked at. The index is in the order of the IDs, so
+// that all of it is read, up to 100,000.
+func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read int, err error) {
+	c := q.tenant.client
+	sum := sha1.Sum([]byte(store.ValidText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
+	word := "K" + hex.EncodeToString(sum[:])
+	from := "[" + word + " "
+	for more := true; more && len(ids) < store.Searched; {
+		members, err := c.Store().RDB.ZRangeByLex(ctx, c.Store().Keys.Keyed(q.Name()), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: store.MaxPage}).Result()
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, member := range members {
+			ids, from = append(ids, strings.TrimPrefix(member, word+" ")), "("+member
+		}
+		more = len(members) == store.MaxPage
+	}
+	read = len(ids)
+	hashes, err := store.Pipelined(ctx, c.Store(), ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, c.Store().Keys.Task(id), "status", "created")
+	})
+	created := make(map[string]time.Time, read)
+	for i, hash := range hashes {
+		if h := hash.Val(); len(h) == 2 && h[0] != nil && (o.Status == "" || h[0] == string(o.Status)) {
+			created[ids[i]] = store.ParseSeconds(store.AsString(h[1]))
+		}
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { _, is := created[id]; return !is })
+	slices.SortStableFunc(ids, func(a, b string) int { return created[b].Compare(created[a]) })
+	return ids, read, err
+}
+
+func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
+	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
+	from, to := int64(o.Offset), int64(o.Offset+o.Limit-1)
+	switch o.Status {
+	case "":
+		return rdb.ZRevRange(ctx, k.Index(q.Name()), from, to).Result()
+	case queue.Scheduled:
+		return q.scheduledIDs(ctx, from, to)
+	case queue.Pending:
+		return q.pendingIDs(ctx, from, to)
+	case queue.Complete:
+		return rdb.LRange(ctx, k.Complete(q.Name()), from, to).Result()
+	case queue.Failed:
+		return rdb.LRange(ctx, k.Failed(q.Name()), from, to).Result()
+	case queue.Reserved, queue.Started:
+		ids, err := q.held(ctx, o.Status)
+		return pageOf(ids, o), err
+	}
+	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", queue.ErrInvalid, o.Status)
+}
+
+// scheduledIDs pages through the tasks with a time, the next due first, and then through those that wait for others.
+func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
+	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
+	ids, err := rdb.ZRange(ctx, k.Scheduled(q.Name()), from, to).Result()
+	if missing := to - from + 1 - int64(len(ids)); err == nil && missing > 0 {
+		var timed int64
+		if timed, err = rdb.ZCard(ctx, k.Scheduled(q.Name())).Result(); err != nil {
+			return nil, err
+		}
+		var blocked []string
+		from = max(0, from-timed)
+		blocked, err = rdb.ZRange(ctx, k.Blocked(q.Name()), from, from+missing-1).Result()
+		ids = append(ids, blocked...)
+	}
+	return ids, err
+}
+
+// pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
+func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
+	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
+	levels, err := rdb.SMembers(ctx, k.Priorities(q.Name())).Result()
+	if err != nil {
+		return nil, err
+	}
+	levels = append(levels, defaultLevel)
+	slices.Sort(levels)
+	var ids []string
+	for _, level := range levels {
+		list := k.Pending(q.Name())
+		if level != defaultLevel {
+			list = k.Level(level, q.Name())
+		}
+		part, err := rdb.LRange(ctx, list, from, to).Result()
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, part...)
+		length, err := rdb.LLen(ctx, list).Result()
+		if err != nil {
+			return nil, err
+		}
+		if to -= length; to < 0 {
+			break
+		}
+		from = max(0, from-length)
+	}
+	return ids, nil
+}
+
+// defaultLevel is DefaultPriority in the form of the set of priorities.
+const defaultLevel = "050"
+
+// held lists the tasks of all listeners that the queue or the tenant knows: those started, by ID, or those not started, by
+// listener.
+func (q *Queue) held(ctx context.Context, status queue.Status) (ids []string, err error) {
+	c := q.tenant.client
+	running, err := c.Store().RDB.SMembers(ctx, c.Store().Keys.Started(q.Name())).Result()
+	if err != nil {
+		return nil, err
+	}
+	started := make(map[string]bool, len(running))
+	for _, entry := range running {
+		// "L PID ID", without other spaces.
+		if parts := strings.SplitN(entry, " ", 3); len(parts) == 3 {
+			started[parts[2]] = true
+		}
+	}
+	if status == queue.Started {
+		return slices.Sorted(maps.Keys(started)), nil // a set has no order; pages need one
+	}
+	known, err := c.Store().RDB.SMembers(ctx, c.Store().Keys.Listeners(q.Name())).Result()
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
+	lists, err := store.Pipelined(ctx, c.Store(), listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+		return p.LRange(ctx, c.Store().Keys.Reserved(q.Name(), listener), 0, -1)
+	})
+	for _, list := range lists {
+		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return started[id] }), err
+}

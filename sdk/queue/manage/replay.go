@@ -1,0 +1,102 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// mostReplayed and replayTime bound one replay.
+const (
+	mostReplayed = 10_000 // publications
+	replayTime   = 30 * time.Second
+)
+
+// Replayed is what Replay did.
+type Replayed struct {
+	Publications int       // that match the subscription
+	Tasks        []string  // their new tasks, the oldest publication first
+	Until        time.Time // zero: all were read; otherwise go on from this time
+}
+
+// Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
+// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
+// goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
+func (c *Manager) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
+	return c.replay(ctx, subscription, since, dry, replayTime)
+}
+
+func (c *Manager) replay(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
+	began := time.Now()
+	s, err := c.client.Subscription(ctx, subscription)
+	if err != nil {
+		return done, err
+	}
+	found, err := c.publicationsSince(ctx, &s, since, mostReplayed+1)
+	if err != nil {
+		return done, err
+	}
+	for i, z := range found {
+		stopped := i == mostReplayed || i > 0 && time.Since(began) >= within
+		if !stopped {
+			id, _ := z.Member.(string)
+			err = c.deliverAgain(ctx, id, &s, dry, &done)
+		}
+		if stopped || err != nil && len(done.Tasks) > 0 {
+			done.Until = time.UnixMicro(int64(math.Round(z.Score * 1e6)))
+		}
+		if stopped || err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// deliverAgain is Replay for one publication.
+func (c *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscription, dry bool, done *Replayed) error {
+	p, err := c.client.Publication(ctx, id)
+	if errors.Is(err, queue.ErrNoPublication) { // purged meanwhile
+		return nil
+	}
+	if err != nil || !s.Matches(p.Topic, p.Attributes, p.Payload) {
+		return err
+	}
+	if !dry {
+		spec := p.SpecFor(s)
+		spec.ID, spec.Parameters = spec.ID+"-"+queue.NewID(), p.Payload // see DeliveryID
+		if _, err := c.client.Queue(s.Queue).EnqueueMany(ctx, []queue.Spec{spec}); err != nil {
+			return fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
+		}
+		done.Tasks = append(done.Tasks, spec.ID)
+	}
+	done.Publications++
+	return nil
+}
+
+// publicationsSince lists the IDs and times of publications that are kept of all topics of a subscription, from a time on, oldest
+// first, at most this many.
+func (c *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
+	topics, err := c.store.RDB.ZRange(ctx, c.store.Keys.Topics(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	topics = slices.DeleteFunc(topics, func(topic string) bool { return !s.OfTopic(topic) })
+	cmds, err := store.Pipelined(ctx, c.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
+		return p.ZRangeByScoreWithScores(ctx, c.store.Keys.Publications(topic), &redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(most)})
+	})
+	var found []redis.Z
+	for _, cmd := range cmds {
+		found = append(found, cmd.Val()...)
+	}
+	slices.SortStableFunc(found, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
+	return found[:min(most, len(found))], store.Wrap("list publications since "+since.Format(time.RFC3339), err)
+}

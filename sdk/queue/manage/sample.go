@@ -1,0 +1,119 @@
+package manage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// sampleTerm is the age of a sample after which a node counts anew, and sampleLife the age at which it is deleted.
+	sampleTerm = 10 * time.Second
+	sampleLife = 30 * time.Second
+	// sampleBytes is the most that one queue takes in a sample.
+	sampleBytes = 320
+)
+
+// FleetStats counts own queues and at most as many others, those with listeners first, as Client.Stats does, but without damaged
+// ones, limits and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
+func (c *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
+	var text string
+	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
+	mine, _ := n.TakeDuty(ctx, "sample", sampleTerm)
+	if !mine {
+		var err error
+		text, err = c.store.RDB.GetRange(ctx, c.store.Keys.Sample(), 0, int64(most)*sampleBytes).Result()
+		if err = store.PassReplies(err); err != nil {
+			return nil, fmt.Errorf("read sample of queues: %w", err)
+		}
+	}
+	counted := parseSample(text, most)
+	if text == "" {
+		names, err := c.sampled(ctx, int64(most))
+		if err != nil {
+			return nil, err
+		}
+		if err := c.count(ctx, names, counted); err != nil {
+			return nil, err
+		}
+		if mine {
+			_ = c.store.RDB.Set(ctx, c.store.Keys.Sample(), formatSample(counted), sampleLife).Err()
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
+	return counted, c.count(ctx, missing, counted)
+}
+
+// sampled are at most that many queues: those with listeners first, of these the ones with the fewest, then the others by name.
+func (c *Manager) sampled(ctx context.Context, most int64) (names []string, err error) {
+	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
+		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {
+			var more []string
+			more, err = c.store.RDB.ZRangeByScore(ctx, c.store.Keys.Queues(), &of).Result()
+			names = append(names, slices.DeleteFunc(more, func(name string) bool { return queue.ValidQueue(name) != nil })...)
+		}
+	}
+	return names, store.Wrap("list queues in "+c.store.Keys.Queues(), err)
+}
+
+// count adds the stats of queues, without damaged ones.
+func (c *Manager) count(ctx context.Context, queues []string, counted map[string]Stats) error {
+	stats, err := c.Stats(ctx, queues...)
+	for i, s := range stats {
+		if s.Err == nil {
+			counted[queues[i]] = s
+		}
+	}
+	return err
+}
+
+// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, 1 if it is
+// paused, else 0, and how many tasks are blocked.
+func formatSample(counted map[string]Stats) string {
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(counted)) {
+		s := counted[name]
+		text.WriteString(name)
+		for _, status := range queue.Statuses() {
+			fmt.Fprintf(&text, " %d", s.Depth[status])
+		}
+		paused := 0
+		if s.Paused {
+			paused = 1
+		}
+		fmt.Fprintf(&text, " %d %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused, s.Blocked)
+	}
+	return text.String()
+}
+
+// parseSample reads what formatSample wrote, in lines of other releases too, which may have less or more behind the age.
+func parseSample(text string, most int) map[string]Stats {
+	counted := make(map[string]Stats)
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		numbers := 1 + len(queue.Statuses()) // where those behind the statuses begin
+		if len(words) < numbers+2 || queue.ValidQueue(words[0]) != nil || len(counted) >= most {
+			continue
+		}
+		s := Stats{Depth: make(map[queue.Status]int64, len(queue.Statuses()))}
+		for i, status := range queue.Statuses() {
+			s.Depth[status] = store.AsInt(words[1+i])
+		}
+		s.Listeners, s.OldestPendingAge = store.AsInt(words[numbers]), time.Duration(store.AsInt(words[numbers+1]))*time.Microsecond
+		s.Paused = len(words) > numbers+2 && words[numbers+2] == "1"
+		if len(words) > numbers+3 {
+			s.Blocked = store.AsInt(words[numbers+3])
+		}
+		counted[words[0]] = s
+	}
+	return counted
+}

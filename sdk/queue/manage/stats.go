@@ -1,0 +1,134 @@
+package manage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// Stats counts a queue's tasks at one moment, and its events so far.
+type Stats struct {
+	// Depth counts the tasks by status; Reserved are those that have not started.
+	Depth map[queue.Status]int64
+	// Blocked is how many of the scheduled ones wait for other tasks to end.
+	Blocked int64
+	// Listeners is how many listeners serve the queue.
+	Listeners int64
+	// Paused: Quern hosts take nothing from it. Limit is how many tasks may wait in it (0: any number).
+	Paused bool
+	Limit  int64
+	// Held is until when Quern hosts take nothing from it, because the server of its webhook asked for a pause; zero if none did. It may
+	// be over.
+	Held time.Time
+	// OldestPendingAge is how long the next task has waited; 0 when none is pending.
+	OldestPendingAge time.Duration
+	// Totals count enqueued, complete, failed and failed:REASON by Quern's clients and hosts since the queue exists.
+	Totals map[string]int64
+	// Err is why the queue cannot be counted: one of its keys is of another type. All else is zero then.
+	Err error
+}
+
+// Stats counts in a time that does not depend on the number of tasks.
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	all, err := q.tenant.Stats(ctx, q.Name())
+	if err != nil {
+		return Stats{}, err
+	}
+	return all[0], all[0].Err
+}
+
+// Count is how many tasks of a state the queue holds, in a time that does not depend on it.
+func (q *Queue) Count(ctx context.Context, status queue.Status) (int64, error) {
+	stats, err := q.Stats(ctx)
+	return stats.Depth[status], err
+}
+
+// statsQueues is how many queues one script counts.
+const statsQueues = 50
+
+// Stats counts several queues in one round trip, in the order given. A damaged one has its own Err.
+func (c *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
+	for _, name := range queues {
+		if err := queue.ValidQueue(name); err != nil {
+			return nil, err
+		}
+	}
+	stats := make([]Stats, len(queues))
+	blocks := slices.Collect(slices.Chunk(queues, statsQueues))
+	calls := make([]store.Call, len(blocks))
+	for i, block := range blocks {
+		calls[i] = store.NewCall("look", c.store.Keys.Queues(), store.Named(block, c.store.Clock)...)
+	}
+	for i, reply := range c.store.EvalAll(ctx, calls) {
+		of := stats[i*statsQueues:][:len(blocks[i])]
+		if err := store.Wrap(fmt.Sprintf("count queue %q", blocks[i][0]), reply.Err()); store.PassReplies(err) != nil {
+			return nil, err
+		} else if err != nil {
+			for j := range of {
+				of[j].Err = err
+			}
+			continue
+		}
+		counted := store.AsList(reply.Val())
+		if len(counted) == 0 || len(counted) > len(of) {
+			return nil, store.ErrReply
+		}
+		for j, one := range counted {
+			if of[j] = readStats(one); store.AsString(one) != "" {
+				of[j].Err = fmt.Errorf("count queue %q: %s", blocks[i][j], store.AsString(one))
+			}
+		}
+		if len(counted) < len(of) { // the script was to take no longer
+			rest, err := c.Stats(ctx, blocks[i][len(counted):]...)
+			if err != nil {
+				return nil, err
+			}
+			copy(of[len(counted):], rest)
+		}
+	}
+	return stats, nil
+}
+
+// CountQueues is how many queues the tenant has.
+func (c *Manager) CountQueues(ctx context.Context) (int64, error) {
+	n, err := c.store.RDB.ZCard(ctx, c.store.Keys.Queues()).Result()
+	return n, store.Wrap("count queues in "+c.store.Keys.Queues(), err)
+}
+
+// readStats reads what look.lua returns.
+func readStats(reply any) Stats {
+	s := Stats{Depth: make(map[queue.Status]int64, 6), Totals: make(map[string]int64)}
+	v := store.ValuesOf(reply)
+	for _, status := range queue.Statuses() {
+		s.Depth[status] = v.Number()
+	}
+	s.Listeners = v.Number()
+	s.Paused = v.Flag()
+	s.OldestPendingAge = v.Duration()
+	totals := store.ValuesOf(v.Next())
+	for totals.More() {
+		if name := totals.Text(); name == "held" {
+			_, until, _ := strings.Cut(totals.Text(), " ")
+			s.Held = store.ParseSeconds(until)
+		} else {
+			s.Totals[name] = totals.Number()
+		}
+	}
+	for _, status := range []queue.Status{queue.Complete, queue.Failed} {
+		stale := "stale:" + string(status)
+		s.Depth[status] = max(0, s.Depth[status]-s.Totals[stale])
+		delete(s.Totals, stale)
+	}
+	delete(s.Totals, "large") // see reserve.lua
+	s.Limit = v.Number()
+	s.Blocked = v.Number()
+	if v.Err() != nil {
+		return Stats{}
+	}
+	return s
+}

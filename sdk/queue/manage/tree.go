@@ -1,0 +1,129 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TreeOptions bound what Tree reads.
+type TreeOptions struct {
+	Depth int // levels below the task (default 8)
+	Width int // tasks below each task (default 100, at most 1,000)
+	Total int // tasks in all, level by level (default 1,000, at most 10,000), and fewer if they have more than 8 MiB
+}
+
+// TreeBytes bounds what is read of the tasks of a tree, as it stands in JSON.
+const TreeBytes = 8 << 20
+
+// TreeNode is a task with what came of it.
+type TreeNode struct {
+	ID   string
+	Task *queue.Task // as Summary reads it; nil if it is gone
+	// Dependent: it waits, or waited, for the task above it; else it was enqueued by that.
+	Dependent bool
+	// Again: it is elsewhere in the tree too, and what is below it only there.
+	Again    bool
+	Children []*TreeNode
+	// Left is how many below it were left out.
+	Left int
+}
+
+// Tree reads a task, its children and dependents, theirs, and so on, in the order in which they came: ErrNoTask if there is no
+// such task. A task keeps the first 10,000 of its children, and all dependents.
+func (c *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
+	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
+	total := min(cmp.Or(options.Total, 1000), 10*store.PageTasks)
+	if depth < 0 || width < 1 || total < 1 {
+		return nil, fmt.Errorf("%w: tree of depth %d, width %d and %d tasks: use 1 or more", queue.ErrInvalid, depth, width, total)
+	}
+	task, err := c.client.Summary(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	root := &TreeNode{ID: id, Task: task}
+	seen := map[string]bool{id: true}
+	total--
+	bytes := TreeBytes
+	for level := []*TreeNode{root}; len(level) > 0; depth-- {
+		if depth == 0 {
+			width = 0 // what is left out is still counted
+		}
+		below, err := c.readLevel(ctx, level, width, total, &bytes)
+		if err != nil {
+			return nil, err
+		}
+		if total -= len(below); bytes <= 0 {
+			total = 0
+		}
+		level = level[:0:0]
+		for _, node := range below {
+			if node.Again = seen[node.ID]; !node.Again {
+				seen[node.ID] = true
+				level = append(level, node)
+			}
+		}
+	}
+	return root, nil
+}
+
+// readLevel reads what is below the nodes of a level, up to width each, total together and as far as bytes are left, and returns it.
+func (c *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
+	type family struct {
+		ids   *redis.StringSliceCmd
+		count *redis.IntCmd
+	}
+	families, err := store.Pipelined(ctx, c.store, level, func(p redis.Pipeliner, node *TreeNode) family {
+		key := c.store.Keys.Children(node.ID)
+		return family{p.LRange(ctx, key, 0, int64(max(width, 1)-1)), p.LLen(ctx, key)}
+	})
+	if err != nil {
+		return nil, store.Wrap("read children", err)
+	}
+	var ids []string
+	for i, node := range level {
+		some := families[i].ids.Val()
+		node.Left = int(families[i].count.Val())
+		for j, id := range some[:min(len(some), width, total-len(below))] {
+			node.Left--
+			if slices.Contains(some[:j], id) {
+				continue // a child that waits for it as well
+			}
+			child := &TreeNode{ID: id}
+			node.Children, below, ids = append(node.Children, child), append(below, child), append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	tasks, passed, size, err := c.client.Summaries(ctx, "", "", ids, *bytes)
+	if err != nil {
+		return nil, err
+	}
+	*bytes -= size
+	below = below[:passed]
+	for _, node := range level { // those that were passed are the first children
+		most := min(len(node.Children), passed)
+		node.Left += len(node.Children) - most
+		node.Children = node.Children[:most]
+		passed -= most
+	}
+	known := make(map[string]*queue.Task, len(tasks))
+	for _, task := range tasks {
+		known[task.ID] = task
+	}
+	for _, node := range level {
+		for _, child := range node.Children {
+			if child.Task = known[child.ID]; child.Task != nil {
+				child.Dependent = child.Task.After != nil && child.Task.Parent != node.ID
+			}
+		}
+	}
+	return below, nil
+}

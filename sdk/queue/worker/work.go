@@ -1,0 +1,246 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// leaveTimeout bounds settling and leaving after a worker was told to end.
+const leaveTimeout = 5 * time.Second
+
+// Work runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
+// back an unfinished task, leaves and returns nil. handle returns the result; an error or a panic fails the attempt, and the
+// task's policy decides whether there is another one. Permanent makes an error fail the task for good, Later puts the task
+// off. When the task is cancelled, handle's context ends with the cause ErrCancelled.
+//
+// The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result after that still
+// completes the task; an error, of whatever kind, or a panic fails the attempt for ReasonTimeout, or the task for
+// ReasonExpired. A handler that ignores its context is not stopped.
+//
+// Work returns an error only when it cannot start or go on. It waits for a Redis that goes away, but not at the start, where
+// the address may be wrong.
+//
+//	err := client.Work(ctx, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
+//		return nil, send(ctx, task.Parameters)
+//	})
+func Run(ctx context.Context, c *queue.Client, name string, handle func(context.Context, *queue.Task) ([]byte, error)) error {
+	listener := newListener(c, name)
+	err := listener.register(ctx)
+	for err == nil && ctx.Err() == nil {
+		if err = workAs(ctx, c, listener, handle); errors.Is(err, queue.ErrLeaseLost) {
+			// Its tasks belong to others now: start again under a new ID.
+			listener = newListener(c, name)
+			err = queue.Persist(ctx, listener.register)
+		} else {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+type handlerFunc func(context.Context, *queue.Task) ([]byte, error)
+
+// workAs works as one listener until ctx ends, and returns nil, or its lease is lost.
+func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle handlerFunc) error {
+	leased, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	cancels := &cancels{node: listener.node, read: make(chan struct{}, 1)}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := listener.run(leased, func() { store.Notify(cancels.read) }); err != nil {
+			lose(err)
+		}
+	})
+	err := workLoop(leased, c, listener, cancels, handle)
+	if leased.Err() != nil && ctx.Err() == nil {
+		err = context.Cause(leased) // the root of every other error
+	}
+	lose(nil)
+	running.Wait()
+	cancels.watching.Wait()
+
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	return cmp.Or(err, listener.Close(leaving))
+}
+
+// workLoop takes and runs tasks until ctx ends, or an error stops it.
+func workLoop(ctx context.Context, c *queue.Client, listener *Listener, cancels *cancels, handle handlerFunc) error {
+	for {
+		task, err := listener.Listen(ctx)
+		if err != nil && ctx.Err() != nil || errors.Is(err, queue.ErrDraining) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := workOn(ctx, c, task, cancels, handle); err != nil && !isOver(err) {
+			return err
+		}
+	}
+}
+
+// workOn runs one task and settles it, also after ctx has ended.
+func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *cancels, handle handlerFunc) error {
+	processor := NewProcessor(c, task)
+	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, cancel) })()
+	var left time.Duration // until the deadline, by Redis's clock
+	err := queue.Persist(settling, func(ctx context.Context) error {
+		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
+			return err
+		}
+		now, err := c.Store().Now(ctx)
+		left = task.Deadline.Sub(now)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	result, err, cause := runHandler(ctx, task, left, cancels, handle)
+	return queue.Persist(settling, func(settling context.Context) error {
+		var over *overrun
+		var ended *ended
+		errors.As(err, &ended)
+		switch {
+		case err == nil:
+			return processor.Complete(settling, result)
+		case errors.Is(cause, queue.ErrCancelled):
+			return processor.Fail(settling, queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"})
+		case errors.As(cause, &over) && over.reason == queue.ReasonExpired:
+			return processor.Fail(settling, over.failure(err))
+		case over != nil:
+			return processor.Retry(settling, over.failure(err), queue.Retry{})
+		case cause != nil:
+			return processor.Release(settling)
+		case ended != nil && ended.later:
+			return processor.Reschedule(settling, max(ended.delay, task.Retry.Least()), err.Error())
+		case ended != nil:
+			return processor.Fail(settling, queue.Failure{Message: err.Error()})
+		}
+		return processor.Retry(settling, failureText(err), queue.Retry{})
+	})
+}
+
+// runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over; left is the time
+// until its deadline, if it has one. cause is why the context ended before the handler did; err too, if that had not begun.
+func runHandler(ctx context.Context, task *queue.Task, left time.Duration, cancels *cancels, handle handlerFunc) (result []byte, err, cause error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if task.Timeout > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeoutCause(ctx, task.Timeout, &overrun{
+			queue.ReasonTimeout, "timeout=" + task.Timeout.String(), fmt.Sprintf("timeout of %s exceeded", task.Timeout),
+		})
+		defer end()
+	}
+	if !task.Deadline.IsZero() {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeoutCause(ctx, left, &overrun{queue.ReasonExpired, "", "its deadline is over"})
+		defer end()
+	}
+	if cause = context.Cause(ctx); cause != nil {
+		return nil, cause, cause
+	}
+	watched, ended := context.WithCancel(ctx)
+	defer ended() // nobody waits for the watcher here: it may be reading from a Redis that hangs
+	cancels.watching.Go(func() { cancels.watch(watched, task.ID, stop) })
+	defer func() {
+		cause = context.Cause(ctx)
+		if value := recover(); value != nil {
+			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
+		}
+	}()
+	result, err = handle(ctx, task)
+	return result, err, nil
+}
+
+// overrun is the cause with which a handler's context ends when the task's time is over.
+type overrun struct {
+	reason      queue.Reason
+	limit, text string
+}
+
+func (o *overrun) Error() string { return o.text }
+func (o *overrun) Unwrap() error { return context.DeadlineExceeded }
+
+// failure is the handler's error as the failure of an overrun.
+func (o *overrun) failure(err error) queue.Failure {
+	f := failureText(err)
+	f.Reason, f.Limit = o.reason, o.limit
+	if !errors.Is(err, o) {
+		f.Message = o.text + ": " + f.Message
+	}
+	return f
+}
+
+// ended is a handler's error that ends the attempt in another way than the task's policy.
+type ended struct {
+	err   error
+	later bool
+	delay time.Duration
+}
+
+func (e *ended) Error() string { return e.err.Error() }
+func (e *ended) Unwrap() error { return e.err }
+
+// Permanent makes a handler's error fail its task for good, whatever attempts are left.
+func Permanent(err error) error { return &ended{err: err} }
+
+// Later makes a handler's error put its task off, for the delay or the least one of its policy; no attempt is counted.
+func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
+
+// cancels finds out that a running task is cancelled.
+type cancels struct {
+	node     *listen.Node
+	read     chan struct{} // has a token when there may be a mark; never closed
+	watching sync.WaitGroup
+}
+
+// watch calls stop when the task has a cancel mark, until ctx ends. It looks at once, when told to, and every third of a lease.
+func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
+	ticker := time.NewTicker(c.node.Lease() / 3)
+	defer ticker.Stop()
+	for {
+		if marked, _, err := c.node.Marks(ctx, []string{id}); err == nil && len(marked) > 0 {
+			stop(queue.ErrCancelled)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.read:
+			if ctx.Err() != nil {
+				store.Notify(c.read) // for the watcher of the next task
+				return
+			}
+		case <-ticker.C:
+		}
+	}
+}
+
+// panicked is a handler's panic.
+type panicked struct{ message, stack string }
+
+func (p *panicked) Error() string { return p.message }
+
+func failureText(err error) queue.Failure {
+	failure := queue.Failure{Reason: queue.ReasonError, Message: err.Error()}
+	var p *panicked
+	if errors.As(err, &p) {
+		failure.Stderr = p.stack
+	}
+	return failure
+}
