@@ -12,22 +12,26 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // tenantAccess is a session's way to its tenant in Redis, which its parts and tasks share.
 type tenantAccess struct {
-	client *queue.Client
-	node   *listen.Node
-	queues *knownQueues
+	client  *queue.Client
+	node    *listen.Node
+	catalog catalog
+	queues  *knownQueues
 	// calls are what calls of handlers send, results what they read and keep until the end of their task.
 	calls, results *account.Budget
 	logger         hclog.Logger
 }
 
-// place names a queue of the tenant.
-func (a *tenantAccess) place(queue string) place { return place{a.client.Tenant(), queue} }
+// queue names a queue of the tenant for the scheduler.
+func (a *tenantAccess) queue(name string) schedule.Queue {
+	return schedule.Queue{Tenant: a.client.Tenant(), Name: name}
+}
 
 // borrowPatience is how long a call waits for memory.
 const borrowPatience = 10 * time.Second
@@ -45,7 +49,7 @@ func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes i
 	return nil, fmt.Errorf("%w: no memory for %d bytes within %s", service.ErrUnavailable, bytes, borrowPatience)
 }
 
-// knownQueues are the tenant's queues: those of the last poll, and those that its tasks have enqueued to since.
+// knownQueues are the tenant's queues: the last poll's, and others that its tasks have enqueued to since.
 type knownQueues struct {
 	most int // that handlers may bring the tenant to
 
@@ -54,7 +58,7 @@ type knownQueues struct {
 	more  bool             // there are more than a poll lists; guarded by mu
 }
 
-// set replaces the queues by those of a poll, and keeps the map. more: there are others.
+// set replaces the queues by a poll's, and keeps the map. more: there are others.
 func (q *knownQueues) set(queues map[string]int64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,8 +71,9 @@ func (q *knownQueues) add(name string) {
 	q.names[name] = 0
 }
 
-// claim lets a handler enqueue to a queue that exists, and to a new one while the tenant has few enough. The new one counts from
-// then on. An error wraps service.ErrLimit, or service.ErrUnavailable if Redis does not tell whether the queue exists.
+// claim lets a handler enqueue to a queue that exists, and to a new one while the tenant has few enough. The new one
+// counts from then on. An error wraps service.ErrLimit, or service.ErrUnavailable if Redis does not tell whether the
+// queue exists.
 func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name string) error {
 	if q.admits(name) {
 		return nil

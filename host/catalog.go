@@ -6,20 +6,26 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
-// catalog tells which queues this host serves, and by which plugins.
+// catalog knows which queues of a tenant this host serves, and by which plugins.
 type catalog struct {
 	directory *plugins.Directory
 	config    *Config
+	tenant    string // "" for refused alone
 }
 
-// queues are those of the tenant.
-func (c *catalog) queues(tenant string) map[string]bool {
+// of is the catalog of a tenant.
+func (c catalog) of(tenant string) catalog { return catalog{c.directory, c.config, tenant} }
+
+// queues lists the tenant's queues.
+func (c catalog) queues() map[string]bool {
 	queues := make(map[string]bool)
-	for _, binding := range c.directory.BindingsOf(tenant) {
+	for _, binding := range c.directory.BindingsOf(c.tenant) {
 		if c.config.serves(binding.Queue) {
 			queues[binding.Queue] = true
 		}
@@ -28,27 +34,27 @@ func (c *catalog) queues(tenant string) map[string]bool {
 }
 
 // maxQueues is how many queues the tenant may have.
-func (c *catalog) maxQueues(tenant string) int {
-	if own := c.directory.MaxQueues(tenant); own > 0 {
+func (c catalog) maxQueues() int {
+	if own := c.directory.MaxQueues(c.tenant); own > 0 {
 		return min(own, c.config.MaxQueues)
 	}
 	return c.config.MaxQueues
 }
 
-// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters, as
-// its plugin's manifest says; nothing for a queue that has no plugin here.
-func (c *catalog) expiry(tenant, name string) (maxAge time.Duration, dead string) {
-	version := c.directory.Acquire(tenant, name)
+// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters,
+// by the manifest of its plugin; both are zero for a queue without a plugin here.
+func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
+	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
 		return 0, ""
 	}
 	defer version.Release()
-	permissions := version.Permissions(tenant)
+	permissions := version.Permissions(c.tenant)
 	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
 // refused reports each plugin with a file that is refused, once for each file.
-func (c *catalog) refused(report func(tenant, plugin string)) {
+func (c catalog) refused(report func(tenant, plugin string)) {
 	for _, s := range c.directory.List() {
 		if s.State == plugins.StateRefused {
 			report(s.Tenant, s.Plugin)
@@ -56,12 +62,12 @@ func (c *catalog) refused(report func(tenant, plugin string)) {
 	}
 }
 
-// quarantined tells whether the version that serves a queue here is quarantined.
-func (c *catalog) quarantined(tenant, name string, quarantines []listen.Quarantine) bool {
+// quarantined reports whether the version that serves a queue here is quarantined.
+func (c catalog) quarantined(name string, quarantines []listen.Quarantine) bool {
 	if len(quarantines) == 0 {
 		return false
 	}
-	version := c.directory.Acquire(tenant, name)
+	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
 		return false
 	}
@@ -69,6 +75,45 @@ func (c *catalog) quarantined(tenant, name string, quarantines []listen.Quaranti
 	return slices.ContainsFunc(quarantines, func(q listen.Quarantine) bool {
 		return q.Plugin == version.Name && q.Digest == version.Digest
 	})
+}
+
+// declarations lists the schedules and subscriptions of the plugins that serve the tenant's queues here.
+func (c catalog) declarations() (all []upkeep.Declaration) {
+	names := make(map[string]bool)
+	add := func(one upkeep.Declaration) {
+		if name := one.Name(); c.config.serves(one.Queue) && !names[name] {
+			names[name] = true
+			all = append(all, one)
+		}
+	}
+	for _, binding := range c.directory.BindingsOf(c.tenant) {
+		version := c.directory.Acquire(c.tenant, binding.Queue)
+		if version == nil {
+			continue
+		}
+		if version.Permissions(c.tenant).Undeclared("") != nil { // of a common plugin; a tenant's own would not be served
+			version.Release()
+			continue
+		}
+		for _, s := range version.Manifest.Schedule {
+			declared := ScheduleOf(s)
+			declared.ID, declared.Owner = s.ID(version.Name), queue.OwnedByPlugin(version.Name)
+			add(upkeep.DeclaredSchedule(declared))
+		}
+		for _, s := range version.Manifest.Subscribe {
+			add(upkeep.DeclaredSubscription(queue.Subscription{
+				ID: queue.PluginSubscriptionID(version.Name, s.Topic), Plugin: version.Name, Topic: s.Topic, Queue: s.Queue,
+				Filter: queue.Filter{Attributes: s.Attributes, Data: s.Data},
+			}))
+		}
+		version.Release()
+	}
+	return all
+}
+
+// runs reports whether a plugin serves a queue of the tenant here.
+func (c catalog) runs(plugin string) bool {
+	return slices.ContainsFunc(c.directory.BindingsOf(c.tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
 }
 
 // StateLeftOut is the state of a plugin that could serve, but the host serves none of its queues: see Config.Queues.
@@ -81,16 +126,16 @@ type PluginInfo struct {
 	Version string   `json:"version,omitempty"`
 	Digest  string   `json:"digest,omitempty"`
 	Queues  []string `json:"queues,omitempty"`
-	// LeftOut are those of the queues that Config.Queues leaves out.
+	// LeftOut are the queues that Config.Queues leaves out.
 	LeftOut   []string `json:"left_out,omitempty"`
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
-	// Subscriptions are the IDs of those that its manifest has for the tenant.
+	// Subscriptions are the IDs of the subscriptions that its manifest declares for the tenant.
 	Subscriptions []string `json:"subscriptions,omitempty"`
-	// Schedules are the IDs of those that its manifest has for the tenant.
+	// Schedules are the IDs of the schedules that its manifest declares for the tenant.
 	Schedules []string `json:"schedules,omitempty"`
-	// Grants are what it may use beyond a task of the tenant.
+	// Grants are its capabilities in a task of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits where the host gives such a task less than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`

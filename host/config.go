@@ -15,6 +15,7 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -25,24 +26,25 @@ type Config struct {
 	Concurrency int
 	// Guests is how many guests the engine lets compute at the same time (default: as the engine's).
 	Guests int
-	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not bounded).
+	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not
+	// bounded).
 	Memory int64
 	// Account has the budgets of the memory that tenants use beside tasks (default: an account of Memory).
 	Account *account.Account
 	// Cache holds memory beside that of the tasks, which counts against Memory as well: the engine (default: none).
-	Cache Cache
-	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default: all). The
-	// last match decides.
+	Cache schedule.Cache
+	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default:
+	// all). The last match decides.
 	Queues []string
-	// Grace is how long running tasks may go on after the host was told to end (default 30 s).
+	// Grace is how long running tasks may go on when the host ends (default 30 s).
 	Grace time.Duration
-	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s). For an hour after it found
-	// some, it looks at idle queues every second.
+	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s). For an hour after
+	// it found some, it looks at idle queues every second.
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
 	MaxCrashes int
-	// MaxQueues is the number of queues of a tenant at which nothing makes a new one (default 1,000); a tenant's grants may lower
-	// it. The metrics show as many queues, and always those that are served.
+	// MaxQueues is the number of queues of a tenant at which nothing makes a new one (default 1,000); a tenant's grants
+	// may lower it. The metrics show as many queues, and always those that are served.
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
 	Keep time.Duration
@@ -121,7 +123,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// serves tells whether the configuration lets the host serve a queue.
+// serves reports whether the configuration lets the host serve a queue.
 func (c Config) serves(queue string) bool {
 	for _, pattern := range slices.Backward(c.Queues) {
 		glob, excludes := strings.CutPrefix(pattern, "!")

@@ -89,8 +89,8 @@ func TestDeclaredByTheFleet(t *testing.T) {
 	canary := host(`{schedule: [{cron: "@daily"}], subscribe: [{topic: "orders.*"}]}`)
 	n.eventually("the last version counts", says("@daily", other))
 	again := func() {
-		n.current().declarer.ask()
-		canary.current().declarer.ask()
+		n.current().upkeep.Declarer.Ask()
+		canary.current().upkeep.Declarer.Ask()
 	}
 	again()
 	restarted := host(first)
@@ -99,13 +99,13 @@ func TestDeclaredByTheFleet(t *testing.T) {
 	canary.write("echo.yaml", []byte(`schedule: [{cron: "@monthly"}]`))
 	n.eventually("changed, and what others have stays", says("@monthly", old))
 	canary.write("echo.yaml", []byte(`{}`))
-	n.eventually("what no version says any more is replaced", func() bool { n.current().declarer.ask(); return says("@hourly", old)() })
+	n.eventually("what no version says any more is replaced", func() bool { n.current().upkeep.Declarer.Ask(); return says("@hourly", old)() })
 	if err := errors.Join(restarted.stop(), n.stop()); err != nil {
 		t.Fatal(err)
 	}
 	n.eventually("what no host has is absent", func() bool {
 		canary.rdb.Del(n.ctx, n.tenant+"_duty_declared")
-		canary.current().declarer.ask()
+		canary.current().upkeep.Declarer.Ask()
 		return !n.scheduleState("echo").Absent.IsZero()
 	})
 }
@@ -209,12 +209,11 @@ func TestDeclaredWithoutAHost(t *testing.T) {
 	if err := n.client.PauseSchedule(n.ctx, "echo.off"); err != nil {
 		t.Fatal(err)
 	}
-	declarer := other.current().declarer
+	declarer := other.current().upkeep.Declarer
 	sweep := func(after, lived time.Duration) {
 		t.Helper()
 		clock.Set(t, after)
-		declarer.since = time.Now().Add(-lived)
-		if err := errors.Join(other.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), declarer.sweep(n.ctx)); err != nil {
+		if err := errors.Join(other.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), declarer.Sweep(n.ctx, lived)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -241,11 +240,12 @@ func TestDeclaredWithoutAHost(t *testing.T) {
 	fired := n.scheduleState("echo").Fired
 	s, err := n.client.Schedule(n.ctx, "echo")
 	if err == nil {
-		err = other.current().ticker.look(n.ctx, s, time.Now().Add(2*time.Hour))
+		err = other.current().upkeep.Ticker.Look(n.ctx, s, time.Now().Add(2*time.Hour))
 	}
 	if err != nil || n.scheduleState("echo").Fired != fired {
 		t.Errorf("a tick came without the plugin: %v", err)
 	}
+	const absentTime = 7 * 24 * time.Hour // what outlives a plugin
 	sweep(absentTime-time.Hour, time.Hour)
 	if got := n.owned(); len(got) != 2 {
 		t.Errorf("schedules %v", got)
@@ -284,7 +284,7 @@ func TestUndeclared(t *testing.T) {
 		{ID: "echo/mine", Topic: "mine", Queue: "q"}, {ID: "echo/old", Topic: "old", Queue: "echo", Plugin: "echo"}, {ID: "away/old", Topic: "old", Queue: "away", Plugin: "away"},
 	} {
 		if s.Plugin != "" {
-			s.Absent = now.Add(-removedTime - time.Minute)
+			s.Absent = now.Add(-11 * time.Minute)
 		}
 		_, failed := n.client.Subscribe(n.ctx, s)
 		err = cmp.Or(err, failed)
@@ -299,11 +299,10 @@ func TestUndeclared(t *testing.T) {
 		live, failed := Plugins(n.ctx, n.client)
 		return cmp.Or(err, failed) == nil && queues["echo"] > 0 && len(live) == 1
 	})
-	declarer := start(t, settings{tenants: []string{n.tenant}, idle: true}).current().declarer
+	declarer := start(t, settings{tenants: []string{n.tenant}, idle: true}).current().upkeep.Declarer
 	gone := func(lived time.Duration) bool {
 		t.Helper()
-		declarer.since = time.Now().Add(-lived)
-		if err := errors.Join(n.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), declarer.sweep(n.ctx)); err != nil {
+		if err := errors.Join(n.rdb.Del(n.ctx, n.tenant+"_duty_declared").Err(), declarer.Sweep(n.ctx, lived)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := n.client.Subscription(n.ctx, "echo/old")

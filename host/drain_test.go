@@ -158,12 +158,6 @@ func TestDrainGivesBackWhatItDoesNotKnow(t *testing.T) {
 
 // idle tells whether the host has asked for everything that there may be.
 func (n *node) idle() bool {
-	n.scheduler.mu.Lock()
-	defer n.scheduler.mu.Unlock()
-	for _, q := range n.scheduler.queues {
-		if q.ready || q.reconcile {
-			return false
-		}
-	}
-	return n.scheduler.inUse == 0 && len(n.scheduler.queues) > 0
+	s := n.scheduler.Status()
+	return s.Busy == 0 && s.InUse == 0 && s.Queues > 0
 }

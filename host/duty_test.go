@@ -30,41 +30,6 @@ func fleet(t *testing.T, config Config) (n *node, server *queuetest.Server, sess
 	return n, server, sessions
 }
 
-// What one host of the fleet tidies in a minute the others do not.
-func TestOneHostKeepsHouse(t *testing.T) {
-	t.Parallel()
-	n, server, sessions := fleet(t, Config{Keep: time.Hour})
-	if err := n.rdb.ZIncrBy(n.ctx, n.tenant+"_queues", 0, "empty").Err(); err != nil {
-		t.Fatal(err)
-	}
-	keep := func(s *session) int64 {
-		return server.Calls(t, func() {
-			if err := s.housework.tidyAll(n.ctx); err != nil {
-				t.Error(err)
-			}
-		})["evalsha"] - 1 // one takes the duty
-	}
-	if scripts := keep(sessions[0]); scripts != 1 { // for all queues, of which none has anything to purge
-		t.Errorf("the first ran %d scripts", scripts)
-	}
-	for _, s := range sessions {
-		if scripts := keep(s); scripts != 0 {
-			t.Errorf("another ran %d scripts in the same minute", scripts)
-		}
-	}
-	if queues, err := n.client.Queues(n.ctx); err != nil || len(queues) != 20 || !n.log.has("forgot an empty queue", "queue=empty") {
-		t.Errorf("%d queues, %v", len(queues), err)
-	}
-	duty := n.tenant + "_duty_purge"
-	if left := n.rdb.TTL(n.ctx, duty).Val(); left <= 0 || left > time.Minute {
-		t.Errorf("the duty ends in %s", left)
-	}
-	n.rdb.Del(n.ctx, duty) // the minute is over
-	if scripts := keep(sessions[1]); scripts != 1 {
-		t.Errorf("in the next minute %d scripts ran", scripts)
-	}
-}
-
 // One host counts the queues for the scrapes of all.
 func TestOneHostCountsForScrapes(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
-	"github.com/hashicorp/go-hclog"
-
+	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -60,34 +60,6 @@ func TestMemoryForNothingBesideATask(t *testing.T) {
 	}
 	for _, name := range queues {
 		n.count(name, queue.Complete, 10)
-	}
-}
-
-// That plugins are unloaded again and again is said once, and only if it is often.
-func TestEvictionsAreCounted(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		evictions, want int
-		every           time.Duration
-	}{
-		"Few":    {oftenEvictions - 1, 0, time.Millisecond},
-		"Often":  {10 * oftenEvictions, 1, time.Second},
-		"Seldom": {10 * oftenEvictions, 0, oftenWithin / 10},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			log := &logBuffer{}
-			logger := hclog.New(&hclog.LoggerOptions{Output: log})
-			r := &evictor{admission: newAdmission(1, nil, logger, nil), logger: logger}
-			now := time.Now()
-			for range tt.evictions {
-				now = now.Add(tt.every)
-				r.count(now)
-			}
-			if got := log.lines("memory is so small"); got != tt.want {
-				t.Errorf("said %d times, want %d", got, tt.want)
-			}
-		})
 	}
 }
 
@@ -161,23 +133,31 @@ func benchmarkGrant(b *testing.B, modules int) {
 		}
 	}
 	cache := &counting{Engine: engine}
-	directory := pluginsFor(b, map[string]string{"p": "queues: [q0]"})
-	config := Config{Concurrency: 8, Memory: 16 * 96 << 20}.withDefaults()
-	r := &rig{source: newTestSource(b), scheduler: newScheduler(directory.Acquire, config, func(int) {})}
-	r.serve(place{"t", "q0"}, r.source)
+	version, listener := schedule.Version{Code: noCode{}, Plugin: schedule.Plugin{Name: "p"}, Memory: 96 << 20}, noListener{}
+	scheduler := schedule.New(schedule.Config{
+		Slots: 8, Guests: 2, Memory: 16 * 96 << 20, Account: account.New(0), MaxReserve: listen.MaxReserve, MaxSettle: batchTasks,
+		Acquire: func(schedule.Queue) *schedule.Version { return &version }, Running: func(int) {}, Wake: func() {},
+	})
+	scheduler.Serve(schedule.Queue{Tenant: "t", Name: "q0"}, listener)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { (&evictor{cache: cache, admission: r.admission, logger: config.Logger}).Run(ctx); close(ended) }()
+	go func() { schedule.NewEvictor(scheduler, cache).Run(ctx); close(ended) }()
 	begun, slowest := time.Now(), time.Duration(0)
 	for b.Loop() {
 		at := time.Now()
-		grants := r.pick().allocations
+		round := scheduler.Plan(at)
 		slowest = max(slowest, time.Since(at))
-		for _, g := range grants {
-			r.answer(g, len(g.shares), listen.ReserveReply{})
-		}
-		for len(r.running) > 0 {
-			r.finish(0)
+		for _, work := range round.Work {
+			for _, a := range work.Allocations {
+				var tasks []schedule.Task
+				for range a.Slots() {
+					tasks = append(tasks, &task{Slot: a.Slot(at)})
+				}
+				for _, t := range scheduler.Reserved(a, tasks, schedule.Reply{}, at) {
+					scheduler.Ended(&taskOf(t).Slot, 0, time.Hour, 0, at)
+					scheduler.Settled(&taskOf(t).Slot)
+				}
+			}
 		}
 	}
 	b.ReportMetric(float64(cache.measured.Load())/time.Since(begun).Seconds(), "measured/s")
@@ -186,6 +166,17 @@ func benchmarkGrant(b *testing.B, modules int) {
 	stop()
 	<-ended
 }
+
+// noCode is a plugin that keeps nothing, noListener one that reserves whatever the test answers.
+type (
+	noCode     struct{}
+	noListener struct{}
+)
+
+func (noCode) PendingSnapshot(string) int64                    { return 0 }
+func (noCode) Release()                                        {}
+func (noListener) State(time.Time) (available, reserving bool) { return true, false }
+func (noListener) AddAhead(int)                                {}
 
 // counting counts how often an engine is measured, and how long that takes.
 type counting struct {

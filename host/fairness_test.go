@@ -78,16 +78,8 @@ func TestMemoryBound(t *testing.T) {
 	if status := n.task(huge).Status; status != queue.Pending {
 		t.Errorf("a task that can never fit is %s", status)
 	}
-	n.eventually("nothing is in use", func() bool {
-		n.scheduler.mu.Lock()
-		defer n.scheduler.mu.Unlock()
-		return n.booked() == 0 && n.scheduler.inUse == 0
-	})
+	n.eventually("nothing is in use", func() bool { return n.booked() == 0 && n.scheduler.Status().InUse == 0 })
 }
 
 // booked is the memory of all shares.
-func (n *node) booked() int64 {
-	n.scheduler.admission.mu.Lock()
-	defer n.scheduler.admission.mu.Unlock()
-	return n.scheduler.admission.used
-}
+func (n *node) booked() int64 { return n.scheduler.Status().Memory }

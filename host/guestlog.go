@@ -23,7 +23,7 @@ const (
 	maxObjects = 4
 	// traceback begins an exception in Python; the line that names it comes last.
 	traceback = "Traceback (most recent call last):"
-	// fatal begins what Go's runtime tells of its end, announced the lines that may come before.
+	// fatal begins the report of Go's runtime that it ends, announced the lines that may come before.
 	fatal, announced = "fatal error: ", "runtime: "
 )
 
@@ -35,8 +35,9 @@ var chain = [...][]string{
 	{traceback},
 }
 
-// guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go or an
-// exception in Python, with those from which it followed, become one record, as soon as another line comes, or none for a while.
+// guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go
+// or an exception in Python, with those from which it followed, become one record, as soon as another line comes, or
+// none for a while.
 type guestLog struct {
 	logger hclog.Logger
 	task   *task
@@ -82,12 +83,13 @@ var (
 	frame = regexp.MustCompile(`^[^\s(]+(\(\*?[^\s)]*\)[^\s(]*)?\(.*\)$`)
 )
 
-// isTraceOfGo tells whether a line may follow the first one of a panic. A program may recover, and log other lines then.
+// isTraceOfGo reports whether a line may follow the first one of a panic. A program may recover, and log other lines
+// then.
 func isTraceOfGo(text string) bool {
 	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") || goroutine.MatchString(text) || frame.MatchString(text)
 }
 
-// continues tells whether a line belongs to the trace so far, of Go: before its headline only lines without a level do.
+// continues reports whether a line belongs to the trace so far, of Go: before its headline only lines without a level do.
 func (g *guestLog) continues(line, text string) bool {
 	if g.headline() < 0 {
 		return text == line && (isTraceOfGo(text) || hasPrefix(text, fatal, announced))
@@ -134,7 +136,7 @@ func (g *guestLog) end() {
 	g.trace, g.size, g.named = nil, 0, 0
 }
 
-// headline finds the line of the trace that tells what happened, -1 if it is none of a trace so far.
+// headline finds the line of the trace that names the error, -1 if there is none yet.
 func (g *guestLog) headline() int {
 	switch first := g.trace[0]; {
 	case first == traceback:
@@ -157,7 +159,8 @@ func (g *guestLog) write(level hclog.Level, text string, more ...any) {
 	g.logger.Log(level, "plugin says", append(t.logged("line", text), more...)...)
 }
 
-// cutFields cuts a JSON object off the end of a line. It leaves one there that escapes characters which cannot be printed.
+// cutFields cuts a JSON object off the end of a line. It leaves one there that escapes characters which cannot be
+// printed.
 func cutFields(line string) (text string, fields map[string]any) {
 	if !strings.HasSuffix(line, "}") {
 		return line, nil

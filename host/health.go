@@ -11,11 +11,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// The calls of a session to Redis, as metrics and logs name them.
+// The calls of a session to Redis, beside those of its upkeep, as metrics and logs name them.
 const (
 	opJoin      = "join"
 	opRenew     = "renew"
@@ -24,34 +25,24 @@ const (
 	opReserve   = "reserve"
 	opSettle    = "settle"
 	opPoll      = "poll"
-	opDue       = "due"
 	opLog       = "log"
-	opReclaim   = "reclaim"
 	opControl   = "control"
-	opPurge     = "purge"
 	opTally     = "tally"
-	opPublish   = "publish"
-	opAdvance   = "advance"
-
-	opDeclareSubscription = "declare_subscription"
-	opTick                = "tick"
-	opDeclare             = "declare"
 )
 
-// health keeps which of a session's calls Redis serves. A Redis that is away or refuses everybody is trouble with an op; an
-// error about one queue is the queue's alone, and no concern of others.
+// health records which kinds of calls Redis answers now. A Redis that is away or refuses everybody is trouble with an
+// op; an error about one queue concerns that queue alone.
 type health struct {
 	metrics *metrics.Metrics
 	logger  hclog.Logger
 	wake    func() // called when reserving may be tried again
 
-	mu        sync.Mutex       // guards what follows; no other lock is taken while it is held
-	trouble   map[string]bool  // the ops that Redis did not serve the last time
-	toldAway  bool             // the log says of this trouble that Redis is away
-	toldNo    bool             // and that it refuses
-	refused   map[queueOp]bool // what Redis refused the last time
-	reserving backoff          // the pause after a reserve that failed
-	// deadLetters is when a queue's last dead letter was not written.
+	mu                        sync.Mutex       // guards what follows; no other lock is taken while it is held
+	trouble                   map[string]bool  // the ops whose last call failed
+	loggedAway, loggedRefusal bool             // the log says of this trouble that Redis is away, that it refuses
+	refused                   map[queueOp]bool // what Redis refused the last time
+	reserving                 backoff.Pause    // the pause after a reserve that failed
+	// deadLetters is when the last dead letter of each queue was not written.
 	deadLetters map[string]time.Time
 }
 
@@ -68,10 +59,10 @@ func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *heal
 	}
 }
 
-// failed notes a failed call, for a queue or "" for none: each is counted. Of a row the log has the first call that Redis was
-// away for, and the first that it refused: an outage must not hide a key that nothing but a repair mends. After a reserve
-// that Redis did not serve, reserving pauses, for longer each time.
-func (h *health) failed(op, name string, err error) {
+// Failed counts a failed call, for a queue or "" for none. While trouble lasts it logs the first call for which Redis
+// was away, and the first that Redis refused: an outage must not hide a key that needs repair. After a failed reserve,
+// reserving pauses, for longer each time.
+func (h *health) Failed(op, name string, err error) {
 	h.metrics.RedisError(op)
 	away := queue.IsUnavailable(err)
 	if name != "" && !away {
@@ -79,15 +70,15 @@ func (h *health) failed(op, name string, err error) {
 		return
 	}
 	h.mu.Lock()
-	told := &h.toldNo
+	logged := &h.loggedRefusal
 	if away {
-		told = &h.toldAway
+		logged = &h.loggedAway
 	}
-	first := !*told
-	*told = true
+	first := !*logged
+	*logged = true
 	h.trouble[op] = true
 	if op == opReserve {
-		time.AfterFunc(h.reserving.failed(time.Now()), h.wake)
+		time.AfterFunc(h.reserving.Failed(time.Now()), h.wake)
 	}
 	h.mu.Unlock()
 	var reply redis.Error
@@ -103,7 +94,7 @@ func (h *health) failed(op, name string, err error) {
 	}
 }
 
-// reasons is the text of an error in one line, which operators search for; of joined errors that say the same it has one.
+// reasons is the text of an error in one line, for operators to search; equal texts of joined errors occur once.
 func reasons(err error) string {
 	return strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "; ")
 }
@@ -124,9 +115,9 @@ func (h *health) failedQueue(of queueOp, err error) {
 	}
 }
 
-// noDeadLetter notes why the dead letter of a failed task was not written; "" if it was. name is the queue, "" for any. The
-// first of a row is logged: nobody notes the letters that were written, so time ends a row.
-func (h *health) noDeadLetter(op, name, why string) {
+// NoDeadLetter counts and logs why the dead letter of a failed task was not written; "" if it was. name is the queue,
+// "" for any. It logs the first of a row: nobody records the letters that were written, so time ends a row.
+func (h *health) NoDeadLetter(op, name, why string) {
 	if why == "" {
 		return
 	}
@@ -134,20 +125,20 @@ func (h *health) noDeadLetter(op, name, why string) {
 	now := time.Now()
 	h.mu.Lock()
 	maps.DeleteFunc(h.deadLetters, func(_ string, last time.Time) bool { return now.Sub(last) > deadLetterRow })
-	_, again := h.deadLetters[name]
+	_, repeated := h.deadLetters[name]
 	h.deadLetters[name] = now
 	h.mu.Unlock()
 	level := hclog.Error
-	if again {
+	if repeated {
 		level = hclog.Debug
 	}
 	h.logger.Log(level, "a task failed and its dead letter was not written: rename or delete the key that the error names, then `quern task retry ID`",
 		"op", op, "queue", name, "error", why)
 }
 
-// succeeded ends the trouble with an op, and what Redis refused of it for the queue. Trouble with other ops may go on: a Redis
-// that is full renews a lease, but refuses to reserve.
-func (h *health) succeeded(op, name string) {
+// Succeeded ends the trouble with an op, and the refusal of it for the queue. Trouble with other ops may go on: a full
+// Redis renews a lease, but refuses to reserve.
+func (h *health) Succeeded(op, name string) {
 	h.mu.Lock()
 	delete(h.refused, queueOp{op, name})
 	over := h.answered(op)
@@ -157,35 +148,35 @@ func (h *health) succeeded(op, name string) {
 	}
 }
 
-// answered ends the trouble with an op, and tells whether it was the last one. The caller holds mu.
+// answered ends the trouble with an op, and reports whether it was the last one. The caller holds mu.
 func (h *health) answered(op string) (over bool) {
 	if op == opReserve {
-		h.reserving.succeeded()
+		h.reserving.Succeeded()
 	}
 	over = h.trouble[op] && len(h.trouble) == 1
 	delete(h.trouble, op)
 	if over {
-		h.toldAway, h.toldNo = false, false
+		h.loggedAway, h.loggedRefusal = false, false
 	}
 	return over
 }
 
-// failedQuietly notes a failure that costs nothing but time.
-func (h *health) failedQuietly(op string, err error) {
+// FailedQuietly counts a failure that costs nothing but time.
+func (h *health) FailedQuietly(op string, err error) {
 	h.metrics.RedisError(op)
 	h.logger.Debug("Redis did not serve", "op", op, "error", reasons(err))
 }
 
-// healthy tells whether Redis served the last call of each op.
+// healthy reports whether the last call of each op succeeded.
 func (h *health) healthy() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.trouble) == 0
 }
 
-// mayReserve tells whether the pause after a reserve that failed is over.
+// mayReserve reports whether the pause after a failed reserve is over.
 func (h *health) mayReserve(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.reserving.over(now)
+	return h.reserving.Over(now)
 }

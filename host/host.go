@@ -17,6 +17,8 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
@@ -31,11 +33,11 @@ type Host struct {
 	address atomic.Value // string: see Listening
 }
 
-// Listening tells the host the address of its web server, which it publishes.
+// Listening sets the address of the web server, which the host publishes.
 func (h *Host) Listening(address string) { h.address.Store(address) }
 
-// New makes a host for the tenants of the clients, whose plugins are in the directory. It owns neither the clients nor the
-// directory's engine; Run runs the directory.
+// New makes a host for the tenants of the clients, whose plugins are in the directory. It owns neither the clients nor
+// the directory's engine; Run runs the directory.
 func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metrics, config Config) (*Host, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -44,12 +46,13 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	if len(clients) == 0 {
 		return nil, errors.New("no tenant to serve: name at least one")
 	}
+	dispatcher := newDispatcher(config, directory, m.SlotsInUse)
 	h := &Host{
 		started: time.Now(),
 		common: common{
-			config: config, metrics: m, catalog: &catalog{directory, &config},
-			scheduler: newScheduler(directory.Acquire, config, m.SlotsInUse),
-			workers:   &workers{next: make(chan func())}, services: guest.New(config.Services),
+			config: config, metrics: m, catalog: catalog{directory: directory, config: &config},
+			scheduler: dispatcher.scheduler, dispatcher: dispatcher,
+			workers: &workers{next: make(chan func())}, services: guest.New(config.Services),
 			calls:   config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(16)), len(clients)),
 			results: config.Account.Open(account.Calls, max(resultCopies*service.MaxBody, config.Account.Part(16)), len(clients)),
 		},
@@ -70,14 +73,14 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
 	m.CollectRefused(h.catalog.refused)
-	m.CollectMemory(h.scheduler.admission.sample)
+	m.CollectMemory(h.memory)
 	return h, nil
 }
 
-// Run serves until ctx ends, or every tenant is drained. Then it takes no more tasks, lets running ones go on for the grace
-// period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends, it stops waiting and
-// tries to give back once. A tenant that is drained alone ends in the same way, and the host serves the others. Run returns an
-// error if no tenant lets it join, or one could not be left.
+// Run serves until ctx ends, or every tenant is drained. Then it takes no more tasks, lets running ones go on for the
+// grace period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends, it stops
+// waiting and tries to give back once. A tenant that is drained alone ends in the same way, and the host serves the
+// others. Run returns an error if no tenant lets it join, or one could not be left.
 func (h *Host) Run(ctx, hurry context.Context) error {
 	// Settling and renewing outlive ctx until all tasks have ended; tasks end when they are stopped.
 	tasks := context.WithoutCancel(ctx)
@@ -88,12 +91,12 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	group.Go(func() error { return h.catalog.directory.Run(living) })
 	group.Go(func() error { h.followPlugins(living); return nil })
 	if h.config.Cache != nil && h.config.Memory > 0 {
-		evictor := &evictor{cache: h.config.Cache, admission: h.scheduler.admission, logger: h.config.Logger}
+		evictor := schedule.NewEvictor(h.scheduler, h.config.Cache)
 		group.Go(func() error { evictor.Run(living); return nil })
 	}
 	taking, stop := context.WithCancel(tasks)
 	scheduling := make(chan struct{})
-	go func() { defer close(scheduling); h.scheduler.Run(taking) }()
+	go func() { defer close(scheduling); h.dispatcher.Run(taking) }()
 	group.Go(func() error {
 		defer end()
 		var serving errgroup.Group
@@ -119,7 +122,8 @@ func (h *Host) serve(living, hurry context.Context, t *tenant) error {
 	return err
 }
 
-// refused drains the host and returns the refusals if all tenants that are not drained refuse it; nil while one may let it join.
+// refused drains the host and returns the refusals if all tenants that are not drained refuse it; nil while one may let
+// it join.
 func (h *Host) refused() error {
 	var refusals []error
 	for _, t := range h.tenants {
@@ -136,7 +140,7 @@ func (h *Host) refused() error {
 	return errors.Join(refusals...)
 }
 
-// draining tells whether the host takes nothing more of any tenant.
+// draining reports whether the host reserves for no tenant any more.
 func (h *Host) draining() bool {
 	for _, t := range h.tenants {
 		if !t.isDraining() {
@@ -153,9 +157,9 @@ func (h *Host) drain() {
 	}
 }
 
-// followPlugins tells the sessions which queues to serve whenever that changes.
+// followPlugins has the sessions follow whenever the served queues change.
 func (h *Host) followPlugins(ctx context.Context) {
-	shown := make(map[place]bool) // the queues that have series
+	shown := make(map[schedule.Queue]bool) // the queues that have series
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,20 +170,20 @@ func (h *Host) followPlugins(ctx context.Context) {
 		for _, t := range h.tenants {
 			s := t.session.Load()
 			s.registrar.follow()
-			s.declarer.ask()
+			s.upkeep.Declarer.Ask()
 		}
 	}
 }
 
-// showQueues makes the series of the queues that are served exist. Those of others stay, for counters should not go back,
-// until they are too many: a tenant that names new queues again and again must not fill the host.
-func (h *Host) showQueues(shown map[place]bool) {
-	served := make(map[place]bool)
+// showQueues makes the series of the queues that are served exist. Those of others stay, for counters should not go
+// back, until they are too many: a tenant that names new queues again and again must not fill the host.
+func (h *Host) showQueues(shown map[schedule.Queue]bool) {
+	served := make(map[schedule.Queue]bool)
 	for _, binding := range h.catalog.directory.Bindings() {
 		if !h.config.serves(binding.Queue) {
 			continue
 		}
-		at := place{binding.Tenant, binding.Queue}
+		at := schedule.Queue{Tenant: binding.Tenant, Name: binding.Queue}
 		served[at], shown[at] = true, true
 		h.metrics.QueueServed(binding.Tenant, binding.Queue, binding.Plugin)
 	}
@@ -188,15 +192,16 @@ func (h *Host) showQueues(shown map[place]bool) {
 	}
 	for at := range shown {
 		if !served[at] {
-			h.metrics.QueueForgotten(at.tenant, at.queue)
+			h.metrics.QueueForgotten(at.Tenant, at.Name)
 			delete(shown, at)
 		}
 	}
 }
 
-// about is what the host publishes in a tenant's node hash: nothing of other tenants.
+// about returns what the host publishes in a tenant's node hash: nothing about other tenants.
 func (h *Host) about(t *tenant) map[string]string {
-	list, declared := []PluginInfo{}, h.catalog.declarations(t.name)
+	catalog := h.catalog.of(t.name)
+	list, declared := []PluginInfo{}, catalog.declarations()
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := PluginInfo{
@@ -208,11 +213,11 @@ func (h *Host) about(t *tenant) map[string]string {
 			}
 			for _, one := range declared {
 				switch {
-				case one.plugin != s.Plugin || s.State != plugins.StateServing:
-				case one.schedule != nil:
-					info.Schedules = append(info.Schedules, one.id)
+				case one.Plugin != s.Plugin || s.State != plugins.StateServing:
+				case one.Kind == upkeep.KindSchedule:
+					info.Schedules = append(info.Schedules, one.ID)
 				default:
-					info.Subscriptions = append(info.Subscriptions, one.id)
+					info.Subscriptions = append(info.Subscriptions, one.ID)
 				}
 			}
 			if p := s.Permissions[t.name]; p != nil {
@@ -221,21 +226,21 @@ func (h *Host) about(t *tenant) map[string]string {
 			list = append(list, info)
 		}
 	}
-	queues := append([]string{}, slices.Sorted(maps.Keys(h.catalog.queues(t.name)))...)
+	queues := append([]string{}, slices.Sorted(maps.Keys(catalog.queues()))...)
 	address, _ := h.address.Load().(string)
-	waiting, reserved := h.scheduler.admission.waitingOf(t.name)
+	scheduled := h.scheduler.Status()
 	return map[string]string{
 		"name": h.config.Name, "address": address, "started": seconds(h.started), "clock": seconds(time.Now()),
 		"memory": strconv.FormatInt(h.config.Memory, 10),
-		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(definitions(declared)),
+		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(upkeep.Definitions(declared)),
 		"draining": strconv.FormatBool(t.isDraining()),
-		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.FormatInt(h.scheduler.running.Load(), 10),
-		"running": jsonText(t.session.Load().tasks.byQueue()), "began": seconds(time.Unix(0, h.scheduler.began.Load())),
-		"memory_reserved": strconv.FormatInt(reserved, 10), "waits_for_memory": jsonText(waiting),
+		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(scheduled.Running),
+		"running": jsonText(t.session.Load().tasks.byQueue()), "began": seconds(scheduled.LastStart),
+		"memory_reserved": strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10), "waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
 	}
 }
 
-// seconds writes a time as Redis has them.
+// seconds formats a time as in Redis.
 func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1000) }
 
 // jsonText writes a value that always can be written.
@@ -244,19 +249,27 @@ func jsonText(value any) string {
 	return string(text)
 }
 
-// topicSamples are the topics of all tenants, as their sessions last read them.
+// memory samples the memory of tasks, and reserved beside them, for the metrics.
+func (h *Host) memory() metrics.MemorySample {
+	scheduled := h.scheduler.Status()
+	reserved := map[string]int64{string(account.Tasks): scheduled.Memory}
+	for kind, bytes := range h.config.Account.ByKind() {
+		reserved[string(kind)] = bytes
+	}
+	return metrics.MemorySample{Limit: h.config.Memory, Reserved: reserved, Waited: scheduled.Waited}
+}
+
+// topicSamples lists the topics of all tenants, as their sessions last read them.
 func (h *Host) topicSamples() (all []metrics.TopicSample) {
-	for _, t := range h.tenants {
-		if s := t.session.Load(); s != nil {
-			if topics := s.publisher.topics.Load(); topics != nil {
-				all = append(all, *topics...)
-			}
+	for name, t := range h.tenants {
+		for _, topic := range t.session.Load().upkeep.Publisher.Topics() {
+			all = append(all, metrics.TopicSample{Tenant: name, Topic: topic.Name, Published: topic.Published, Dropped: topic.Dropped, Tasks: topic.Tasks})
 		}
 	}
 	return all
 }
 
-// up tells for each tenant that is not drained whether Redis lets the host serve it.
+// up reports for each tenant that is not drained whether Redis lets the host serve it.
 func (h *Host) up() map[string]bool {
 	up := make(map[string]bool, len(h.tenants))
 	for name, t := range h.tenants {
@@ -267,8 +280,8 @@ func (h *Host) up() map[string]bool {
 	return up
 }
 
-// Ready tells why the host cannot take tasks now; nil if it can take those of one tenant at least. The text is "ok" then, and
-// names the tenants that it cannot serve.
+// Ready returns why the host cannot take tasks now; nil if it can take those of one tenant at least. The text is "ok"
+// then, and names the tenants that it cannot serve.
 func (h *Host) Ready() (text string, err error) {
 	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {

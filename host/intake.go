@@ -9,6 +9,9 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/upkeep"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -16,48 +19,50 @@ import (
 // reserveTimeout bounds a reserve, and reconciling a queue. The connection's own time-outs bound each answer.
 const reserveTimeout = 5 * time.Second
 
-// intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a time,
-// and starts them.
+// intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a
+// time, and starts them.
 type intake struct {
 	access    *tenantAccess
 	tasks     *taskSet
-	scheduler *scheduler
+	scheduler *schedule.Scheduler
 	health    *health
 	lease     *leaseKeeper
-	poller    *poller
+	polls     *upkeep.Duty // the poller's
 	shipper   *shipper
-	expiry    func(queue string) (maxAge time.Duration, dead string)
 	workers   *workers
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
-	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses it.
+	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses
+	// it.
 	quarantined map[string]string
 }
 
-func (in *intake) state(now time.Time) (available, reserving bool) {
+// State implements schedule.Source.
+func (in *intake) State(now time.Time) (available, reserving bool) {
 	open, reserving := in.tasks.state()
 	return open && in.health.mayReserve(now), reserving
 }
 
-func (in *intake) beginReserve() bool { return in.tasks.beginReserve() }
+// AddAhead implements schedule.Source.
+func (in *intake) AddAhead(n int) { in.ahead.Add(int64(n)) }
 
-// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try because
-// ctx ended or Redis cannot serve.
-func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
+// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try
+// because ctx ended or Redis cannot serve.
+func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocation) {
 	defer in.tasks.endReserve()
 	available := func() bool {
-		available, _ := in.state(time.Now())
+		available, _ := in.State(time.Now())
 		return available && ctx.Err() == nil
 	}
-	var fresh []*allocation
+	var fresh []*schedule.Allocation
 	for _, a := range allocations {
 		switch {
-		case !a.reconcile:
+		case !a.Reconcile:
 			fresh = append(fresh, a)
 		case available():
 			in.reconcile(ctx, a)
 		default:
-			in.scheduler.cancel(a)
+			in.scheduler.Cancel(a)
 		}
 	}
 	if available() {
@@ -65,12 +70,12 @@ func (in *intake) reserve(ctx context.Context, allocations []*allocation) {
 		return
 	}
 	for _, a := range fresh {
-		in.scheduler.cancel(a)
+		in.scheduler.Cancel(a)
 	}
 }
 
-// reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave tasks that nobody knows of.
-func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
+// reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave reserved tasks that no host runs.
+func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allocation) {
 	if len(allocations) == 0 {
 		return
 	}
@@ -81,25 +86,26 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*allocation) {
 		requests[i] = in.request(a)
 	}
 	for i, reply := range in.access.node.Reserve(bounded, requests) {
-		in.take(ctx, allocations[i], reply)
+		in.accept(ctx, allocations[i], reply)
 		if reply.Err != nil {
 			continue
 		}
-		in.health.succeeded(opReserve, requests[i].Queue)
+		in.health.Succeeded(opReserve, requests[i].Queue)
 		in.noteQuarantine(&requests[i], reply.Quarantined)
-		in.health.noDeadLetter(opReserve, requests[i].Queue, reply.DeadError)
+		in.health.NoDeadLetter(opReserve, requests[i].Queue, reply.DeadError)
 		if !reply.NextETA.IsZero() {
-			in.poller.pollAt(reply.NextETA, reply.Clock)
+			in.polls.AskIn(reply.NextETA.Sub(reply.Clock))
 		}
 	}
 }
 
 // request is the reserve of an allocation. Its tasks start at once.
-func (in *intake) request(a *allocation) listen.ReserveRequest {
-	plugin, permissions := &a.version.Manifest, a.version.Permissions(a.served.tenant)
-	maxAge, _ := in.expiry(a.served.queue)
+func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
+	version := versionOf(a)
+	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
+	maxAge, _ := in.access.catalog.expiry(a.Queue.Name)
 	return listen.ReserveRequest{
-		Queue: a.served.queue, Count: len(a.shares) + a.ahead, Start: true, Plugin: a.version.Name, Digest: a.version.Digest, Version: a.version.Manifest.Version,
+		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest, Version: plugin.Version,
 		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		FailurePolicy: listen.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
@@ -107,23 +113,23 @@ func (in *intake) request(a *allocation) listen.ReserveRequest {
 	}
 }
 
-// reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and gives
-// back those that it has no slot for: another host may have one. No reserve of the queue is on its way meanwhile: only the
-// intake sends them.
-func (in *intake) reconcile(ctx context.Context, a *allocation) {
+// reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and
+// gives back those that it has no slot for: another host may have one. No reserve of the queue is on its way meanwhile:
+// only the intake sends them.
+func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
-	name := a.served.queue
+	name := a.Queue.Name
 	before := in.tasks.all()
 	ids, err := in.access.node.Held(bounded, name) // newest first
 	ids = in.tasks.unknown(ids, before)
-	over := max(0, len(ids)-len(a.shares))
+	over := max(0, len(ids)-a.Slots())
 	released := 0
 	if err == nil {
 		released, err = in.release(bounded, name, ids[:over])
 	}
 	if err != nil {
-		in.take(ctx, a, listen.ReserveReply{Err: err})
+		in.accept(ctx, a, listen.ReserveReply{Err: err})
 		return
 	}
 	var reply listen.ReserveReply
@@ -142,82 +148,94 @@ func (in *intake) reconcile(ctx context.Context, a *allocation) {
 	if len(reply.Tasks) > 0 {
 		in.access.logger.Warn("took on tasks whose reserve was not answered", "queue", name, "tasks", len(reply.Tasks))
 	}
-	in.take(ctx, a, reply)
+	in.accept(ctx, a, reply)
 }
 
-// take begins the tasks of a reply and frees what is left of the allocation.
-func (in *intake) take(ctx context.Context, a *allocation, reply listen.ReserveReply) {
-	tasks, now := make([]*task, len(reply.Tasks)), time.Now()
-	of := slot{served: a.served, version: a.version}
+// accept begins the tasks of a reply and frees the rest of the allocation.
+func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply listen.ReserveReply) {
+	tasks, now, version := make([]schedule.Task, len(reply.Tasks)), time.Now(), versionOf(a)
+	var counts *metrics.Tasks
 	if len(tasks) > 0 {
-		of.counts = in.health.metrics.Tasks(a.served.tenant, a.served.queue, a.version.Name)
+		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, version.Name)
 	}
 	for i, reservation := range reply.Tasks {
-		a.version.Retain()
-		tasks[i] = &task{Reservation: reservation, slot: of, tenant: in.access, reserved: reply.Clock, taken: now}
-		if in.tasks.add(tasks[i]) {
+		version.Retain()
+		t := &task{
+			Reservation: reservation, Slot: a.Slot(now), version: version, counts: counts, tenant: in.access, reserved: reply.Clock, taken: now,
+		}
+		tasks[i] = t
+		if in.tasks.add(t) {
 			in.access.logger.Warn("a task that still runs here was reserved again: its former run is stopped, and its outcome dropped",
-				tasks[i].logged("run", reservation.Run)...)
+				t.logged("run", reservation.Run)...)
 		}
 	}
-	begun := in.scheduler.close(a, tasks, reply)
+	away := queue.IsUnavailable(reply.Err)
+	begun := in.scheduler.Reserved(a, tasks, schedule.Reply{
+		Failed: reply.Err != nil, Refused: reply.Err != nil && !away, More: reply.Dropped > 0 || reply.Passed > 0,
+	}, now)
 	switch {
-	case errors.Is(reply.Err, listen.ErrLeaseLost): // whatever renewals say, which may go to another server
+	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server
 		in.lease.lost()
-	case queue.IsUnavailable(reply.Err) && a.version == nil: // it may be left: no reserve follows that ends the trouble
-		in.health.failedQuietly(opReserve, reply.Err)
+	case away && version == nil: // the queue may be left: no reserve follows that ends the trouble
+		in.health.FailedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
-		in.health.failed(opReserve, a.served.queue, reply.Err)
+		in.health.Failed(opReserve, a.Queue.Name, reply.Err)
 	}
 	for range reply.Dropped {
-		in.health.metrics.TaskDropped(a.served.tenant, a.served.queue)
+		in.health.metrics.TaskDropped(a.Queue.Tenant, a.Queue.Name)
 	}
 	if len(tasks) > 0 {
-		in.shipper.askBy(time.Now().Add(shipInterval))
+		in.shipper.AskIn(shipInterval)
 	}
-	ctx = context.WithoutCancel(ctx) // tasks end when they are told
+	ctx = context.WithoutCancel(ctx) // a stopped task is cancelled by itself
 	for _, t := range begun {
 		in.start(ctx, t)
 	}
 }
 
-func (in *intake) start(ctx context.Context, t *task) {
-	in.workers.run(func() { in.runner.run(ctx, t) })
+func (in *intake) start(ctx context.Context, t schedule.Task) {
+	in.workers.run(func() { in.runner.run(ctx, taskOf(t)) })
 }
 
-func (in *intake) giveBack(tasks []*task) { in.runner.giveBack(tasks) }
-
-func (in *intake) reservedAhead() *atomic.Int64 { return in.ahead }
-
 // noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
-func (in *intake) noteQuarantine(request *listen.ReserveRequest, is bool) {
+func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined bool) {
 	switch before := in.quarantined[request.Queue]; {
-	case is && before != request.Digest:
+	case quarantined && before != request.Digest:
 		in.quarantined[request.Queue] = request.Digest
 		in.access.logger.Error("plugin is quarantined: tasks of this version ended several hosts, the others wait; replace it, or see `quern plugin release`",
 			"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
-	case !is && before != "":
+	case !quarantined && before != "":
 		delete(in.quarantined, request.Queue)
 		in.access.logger.Info("plugin is not quarantined any more", "queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
 	}
 }
 
-// audit has the queues reconciled whose reserved lists have a task that the host does not know. A reserve may be on its way:
-// reconcile, which knows, looks again before it takes anything on.
-func (in *intake) audit(ctx context.Context, queues []string) {
-	before := in.tasks.all()
-	held, err := in.access.node.HeldAll(ctx, queues)
+// auditor has the queues reconciled, once a lease, whose reserved lists have a task that the host does not know.
+type auditor struct {
+	upkeep.Duty
+	intake    *intake
+	registrar *registrar
+}
+
+// RunOnce implements upkeep.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes
+// anything on.
+func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	in := a.intake
+	lease, before := in.access.node.Lease(), in.tasks.all()
+	held, err := in.access.node.HeldAll(ctx, a.registrar.ever())
 	if err != nil {
-		return // the lease keeper reports it, and the next audit looks again
+		return lease, lease, nil // the lease keeper reports it, and the next audit looks again
 	}
 	for name, ids := range held {
 		if len(in.tasks.unknown(ids, before)) > 0 {
-			in.scheduler.reconcile(in.access.place(name), in)
+			in.scheduler.Reconcile(in.access.queue(name), in)
 		}
 	}
+	return lease, lease, nil
 }
 
-// sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not answered.
+// sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not
+// answered.
 func (in *intake) sweep(ctx context.Context, queues []string) {
 	var held map[string][]string
 	err := listen.Persist(ctx, func(context.Context) (err error) {

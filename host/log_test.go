@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -41,7 +42,8 @@ func TestLogOfARunningTask(t *testing.T) {
 	}
 }
 
-// A line has its level and fields in the host's log, a panic is one record, and each record of a task is a line with its ID.
+// A line has its level and fields in the host's log, a panic is one record, and each record of a task is a line with
+// its ID.
 func TestHostLogOfATask(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{guests: map[string][]byte{"exit": runtimetest.Exit(t)}})
@@ -86,14 +88,15 @@ func TestHostLogOfATask(t *testing.T) {
 	}
 }
 
-// A handler that runs on after an exception does not keep it from the log, nor a line that begins like one of Go's runtime.
+// A handler that runs on after an exception does not keep it from the log, nor a line that begins like one of Go's
+// runtime.
 func TestHostLogOfATaskThatGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		g := &guestLog{
 			logger: hclog.New(&hclog.LoggerOptions{Output: &log}),
-			task:   &task{slot: slot{served: &served{place: place{queue: "q"}}, version: &plugins.Version{Name: "p"}}},
+			task:   &task{Slot: schedule.Slot{Queue: schedule.Queue{Name: "q"}}, version: &plugins.Version{Name: "p"}},
 		}
 		for _, lines := range [][]string{
 			{"error: Traceback (most recent call last):", `error:   File "/app/handler.py", line 10, in handle`, "error: ValueError: no ink"},

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/upkeep"
 )
 
 const (
@@ -15,34 +18,35 @@ const (
 	lookFor = time.Hour
 )
 
-// lookout looks at the idle queues of a tenant in which tasks were found that nobody announced, and asks for a poll when one of
-// them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers announce have none.
+// lookout looks at the idle queues of a tenant in which tasks were found that nobody announced, and asks for a poll
+// when one of them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers
+// announce have none.
 type lookout struct {
-	duty
+	upkeep.Duty
 	access    *tenantAccess
-	scheduler *scheduler
+	scheduler *schedule.Scheduler
 	poll      func()
 	until     atomic.Int64 // in Unix nanoseconds
 }
 
 // begin has the lookout look for an hour, from now on.
 func (l *lookout) begin() {
-	now := time.Now()
-	l.until.Store(now.Add(lookFor).UnixNano())
-	l.askBy(now.Add(lookInterval))
+	l.until.Store(time.Now().Add(lookFor).UnixNano())
+	l.AskIn(lookInterval)
 }
 
-func (l *lookout) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+// RunOnce implements upkeep.Worker.
+func (l *lookout) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if time.Now().UnixNano() > l.until.Load() {
-		return 0, untilAsked, nil
+		return 0, upkeep.UntilAsked, nil
 	}
-	empty, vain := l.scheduler.idle(l.access.client.Tenant())
-	changed, err := listen.NewFleet(l.access.client).Changed(ctx, empty, vain)
+	empty, stalled := l.scheduler.Idle(l.access.client.Tenant())
+	changed, err := listen.NewFleet(l.access.client).Changed(ctx, empty, stalled)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		l.health.failedQuietly(opPoll, err) // the next poll tells it
+		l.Reports.FailedQuietly(opPoll, err) // the next poll reports it
 	case changed:
 		l.poll()
 	}
-	return 0, around(lookInterval), err
+	return 0, upkeep.Jitter(lookInterval), err
 }

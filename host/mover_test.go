@@ -1,10 +1,8 @@
 package host
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -74,67 +71,4 @@ func TestManyDueTasksOfOneQueue(t *testing.T) {
 	if polls == 0 {
 		t.Error("the host did not poll while it moved")
 	}
-}
-
-// feed keeps a mover busy until ctx ends.
-func feed(ctx context.Context, m *mover) {
-	for ctx.Err() == nil {
-		for i := range 5000 {
-			m.add(fmt.Sprint("busy", i), moves{due: true})
-		}
-		listen.Sleep(ctx, 20*time.Millisecond)
-	}
-}
-
-// With more to do than one host can, others get the duty as well.
-func TestMoversTakeTurns(t *testing.T) {
-	t.Parallel()
-	n, _, sessions := fleet(t, Config{})
-	ctx, cancel := context.WithCancel(n.ctx)
-	var movers sync.WaitGroup
-	defer func() { cancel(); movers.Wait() }()
-	for _, s := range sessions[:2] {
-		m := s.poller.mover
-		stop := m.start(ctx, untilAsked, m.runOnce)
-		movers.Go(func() { feed(ctx, m); stop() })
-	}
-	for _, s := range sessions[:2] {
-		n.eventually("each has the duty", func() bool { return n.rdb.Get(n.ctx, n.tenant+"_duty_due").Val() == s.access.node.ID() })
-	}
-}
-
-// Redis serves again when it answers that another host has the duty.
-func TestMoverRecoversWhileAnotherHasTheDuty(t *testing.T) {
-	t.Parallel()
-	n, server, _ := fleet(t, Config{})
-	user := func(rule string) {
-		t.Helper()
-		if err := n.rdb.Do(n.ctx, "ACL", "SETUSER", "mover", "on", ">mover", "~*", "&*", "+@all", rule).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	user("-pttl")
-	s := n.sessionAs(server, "mover")
-	m := s.poller.mover
-	ctx, cancel := context.WithCancel(n.ctx)
-	stop := m.start(ctx, untilAsked, m.runOnce)
-	defer func() { cancel(); stop() }()
-	m.add("q00", moves{due: true})
-	n.eventually("trouble", func() bool { return !s.health.healthy() })
-	other := func() bool {
-		return n.rdb.Set(n.ctx, n.tenant+"_duty_due", "another", moveTerm).Err() == nil
-	}
-	other()
-	user("+pttl")
-	n.eventually("the end of the trouble", func() bool { return other() && s.health.healthy() })
-}
-
-// sessionAs is a session of a Redis user whose password is the name.
-func (n *node) sessionAs(server *queuetest.Server, user string) *session {
-	n.t.Helper()
-	client, err := queue.NewFromRedis((&settings{server: server, user: user}).connect(n.t), queue.Config{Tenant: n.tenant})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return n.session(client)
 }

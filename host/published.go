@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -21,17 +22,17 @@ type Plugin struct {
 	Nodes []string `json:"nodes"`
 }
 
-// Name orders plugins, and makes each its own place.
+// Name is the plugin's place in a sorted list, unique in it.
 func (p Plugin) Name() string {
 	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
 }
 
-// plainWord is what a shell takes as it is.
+// plainWord matches words that need no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 
 // Plugins lists what live hosts published.
 func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
-	nodes, err := liveNodes(ctx, client)
+	nodes, err := upkeep.LiveNodes(ctx, client)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +75,14 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 	return list, nil
 }
 
-// liveNodes are the listeners whose lease runs.
-func liveNodes(ctx context.Context, client *queue.Client) ([]listen.NodeInfo, error) {
-	nodes, err := listen.NewFleet(client).Nodes(ctx, "kind")
-	if err != nil {
-		return nil, err
+// runningPlugins lists the plugins that live hosts published and do not refuse.
+func runningPlugins(ctx context.Context, client *queue.Client) (map[string]bool, error) {
+	list, err := Plugins(ctx, client)
+	running := make(map[string]bool, len(list))
+	for _, p := range list {
+		if p.State != plugins.StateRefused {
+			running[p.Plugin] = true
+		}
 	}
-	now, err := client.Clock(ctx)
-	return slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
+	return running, err
 }

@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -235,49 +232,6 @@ func TestCutOffHostIsFenced(t *testing.T) {
 // nodeID is the listener ID of this very host.
 func (n *node) nodeID() string { return n.current().access.node.ID() }
 
-func TestSteadiness(t *testing.T) {
-	t.Parallel()
-	const lease = 9 * time.Second
-	begin := time.Unix(1_700_000_000, 0)
-	at := func(seconds float64) time.Time { return begin.Add(time.Duration(seconds * float64(time.Second))) }
-	type beat struct {
-		at, took float64
-		err      error
-	}
-	away := errors.New("away")
-	for name, test := range map[string]struct {
-		beats []beat
-		now   float64
-		want  bool
-		late  int // renewals that came late
-	}{
-		"no renewal yet":                   {nil, 100, false, 0},
-		"less than a lease":                {[]beat{{at: 0}, {at: 3}, {at: 6}}, 8, false, 0},
-		"a whole lease":                    {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 9}}, 9, true, 0},
-		"the last one is long ago":         {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 9}}, 16, false, 0},
-		"one failed":                       {[]beat{{at: 0}, {at: 3, err: away}, {at: 6}, {at: 9}, {at: 12}}, 12, false, 0},
-		"a lease after the failure":        {[]beat{{at: 0}, {at: 3, err: away}, {at: 6}, {at: 9}, {at: 12}, {at: 15}}, 15, true, 0},
-		"one took too long":                {[]beat{{at: 0}, {at: 3}, {at: 6, took: 4}, {at: 12}}, 12, false, 1},
-		"a pause between (it was stopped)": {[]beat{{at: 0}, {at: 3}, {at: 6}, {at: 13}}, 13, false, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, late := steadiness{lease: lease}, 0
-			for _, b := range test.beats {
-				if s.renewed(at(b.at), at(b.at+b.took), b.err) {
-					late++
-				}
-			}
-			if late != test.late {
-				t.Errorf("%d renewals came late, want %d", late, test.late)
-			}
-			if got := s.steady(at(test.now)); got != test.want {
-				t.Errorf("may reclaim: %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // What is long runs on: nothing times out but what was set, however many leases it takes and however
 // busy the guest is.
 func TestLongTaskKeepsItsLease(t *testing.T) {
@@ -322,7 +276,7 @@ func TestHousekeeping(t *testing.T) {
 	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.complete("echo", n.enqueueMany("echo", 20, ""))
 	n.rdb.ZIncrBy(n.ctx, n.tenant+"_queues", 3, "echo")
-	if err := n.current().housework.tidyAll(n.ctx); err != nil {
+	if _, _, err := n.current().upkeep.Housekeeper.RunOnce(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if depth := n.depth("echo"); depth[queue.Complete] != 5 {
@@ -339,7 +293,7 @@ func TestHousekeepingOfADamagedQueue(t *testing.T) {
 	n := start(t, settings{Config: Config{KeepTasks: 5}, guests: map[string][]byte{"echo": runtimetest.Echo(t)}})
 	n.complete("echo", n.enqueueMany("echo", 20, ""))
 	n.rdb.Set(n.ctx, n.tenant+"_started_tasks_echo", "damaged", 0)
-	if err := n.current().housework.tidyAll(n.ctx); err != nil {
+	if _, _, err := n.current().upkeep.Housekeeper.RunOnce(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if kept := n.rdb.LLen(n.ctx, n.tenant+"_complete_tasks_echo").Val(); kept != 5 {
@@ -347,117 +301,5 @@ func TestHousekeepingOfADamagedQueue(t *testing.T) {
 	}
 	if !n.log.has("Redis refuses a queue", "queue=echo", "op=purge", "started_tasks_echo is a string") {
 		t.Error("the host's log does not name the damaged key")
-	}
-}
-
-func TestClockWatch(t *testing.T) {
-	t.Parallel()
-	begin := time.Unix(1_700_000_000, 0)
-	at := func(seconds float64) time.Time { return begin.Add(time.Duration(seconds * float64(time.Second))) }
-	var watch clockWatch
-	for i, look := range []struct {
-		redis, host float64
-		want        bool
-	}{
-		{300, 0, false},  // apart, but that is no jump
-		{310, 10, false}, // both went on
-		{321, 20, false}, // an answer that took its time
-		{390, 30, true},
-		{400, 40, false},
-		{350, 50, true},
-	} {
-		if got := watch.jumped(at(look.redis), at(look.host), 3*time.Second); got != look.want {
-			t.Errorf("look %d: jumped %v, want %v", i, got, look.want)
-		}
-	}
-}
-
-// A host that may not look for overlong leases takes the tasks of dead listeners all the same, and tells what is wrong.
-func TestReclaimsThoughOverlongLeasesCannotBeRead(t *testing.T) {
-	t.Parallel()
-	n, server, _ := fleet(t, Config{})
-	n.deadNode("q00", 1, 0)
-	n.endLeases()
-	if err := n.rdb.Do(n.ctx, "ACL", "SETUSER", "short", "on", ">short", "~*", "&*", "+@all", "-zrangebyscore").Err(); err != nil {
-		t.Fatal(err)
-	}
-	s := n.sessionAs(server, "short")
-	n.steady(s)
-	if err := s.recovery.look(n.ctx); err == nil || !strings.Contains(err.Error(), "zrangebyscore") {
-		t.Errorf("the error of the overlong leases is %v", err)
-	}
-	if left := n.listeners(); len(left) != 0 {
-		t.Errorf("nobody reclaimed from %v", left)
-	}
-}
-
-// While a host's own renewals fail it ends no overlong lease.
-func TestEndsNoOverlongLeaseWithoutRenewals(t *testing.T) {
-	t.Parallel()
-	n, _, sessions := fleet(t, Config{})
-	lease := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: "host~01234567_8"}
-	n.rdb.ZAdd(n.ctx, n.tenant+"_nodes", lease)
-	n.rdb.HSet(n.ctx, n.tenant+"_node_host~01234567_8", "lease", "0.000001") // it stands still for longer at once
-	condemn := func() (end float64) {
-		for range 2 {
-			if err := sessions[0].recovery.condemn(n.ctx); err != nil {
-				t.Error(err)
-			}
-		}
-		return n.rdb.ZScore(n.ctx, n.tenant+"_nodes", "host~01234567_8").Val()
-	}
-	if end := condemn(); end != lease.Score {
-		t.Errorf("the lease ends at %v", end)
-	}
-	n.steady(sessions[0])
-	if end := condemn(); end != 0 {
-		t.Errorf("with renewals the lease ends at %v", end)
-	}
-}
-
-// endLeases ends all leases of the tenant.
-func (n *node) endLeases() {
-	n.t.Helper()
-	for _, id := range n.listeners() {
-		n.rdb.ZAdd(n.ctx, n.tenant+"_nodes", redis.Z{Score: 1, Member: id})
-	}
-}
-
-// steady makes a session look as if its renewals had gone well for longer than a lease, until now.
-func (n *node) steady(s *session) {
-	now := time.Now()
-	for at := now.Add(-2 * s.lease.lease); at.Before(now); at = at.Add(s.lease.lease / 3) {
-		s.lease.renewed(at, at, nil)
-	}
-	s.lease.renewed(now, now, nil)
-}
-
-// A host with a short lease leaves a duty to a host with a longer one.
-func TestDutiesOfHostsWithOtherLeases(t *testing.T) {
-	t.Parallel()
-	n, server, sessions := fleet(t, Config{})
-	long, short := sessions[0], n.session(n.clientWith(time.Second))
-	if err := long.recovery.runUnleased(n.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if scripts := server.Calls(t, func() {
-		if err := short.recovery.runUnleased(n.ctx); err != nil {
-			t.Error(err)
-		}
-	}); scripts["zrange"] != 0 {
-		t.Errorf("a second host looked for listeners without a lease: %v", scripts)
-	}
-	n.deadNode("q00", 1, 0)
-	n.endLeases()
-	if got, err := long.access.node.TakeDuty(n.ctx, "reclaim", reclaimTerm); err != nil || !got {
-		t.Fatalf("%v, %v", got, err)
-	}
-	n.steady(short)
-	n.rdb.Expire(n.ctx, n.tenant+"_duty_reclaim", reclaimTerm) // the machine may be slow
-	if err := short.recovery.runDead(n.ctx); err != nil {
-		t.Error(err)
-	}
-	if left := n.listeners(); len(left) != 1 {
-		t.Errorf("a second host reclaimed: %v are left", left)
 	}
 }

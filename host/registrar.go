@@ -11,6 +11,8 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -20,42 +22,42 @@ const recheckLeases = 6
 // registerQueues is how many queues are registered for in one round trip.
 const registerQueues = 1000
 
-// registrar registers a session for the queues that have a plugin here, and leaves the others, again and again while that
-// fails.
+// registrar registers a session as the listener of the queues that have a plugin here, and leaves the others. It
+// repeats what failed.
 type registrar struct {
-	duty
+	upkeep.Duty
 	access    *tenantAccess
-	desired   func() map[string]bool // the queues that the session should listen to
 	watch     *listen.Watch
-	scheduler *scheduler
-	source    source
-	publish   func() // called after changes
-	changed   atomic.Bool
+	scheduler *schedule.Scheduler
+	source    schedule.Source
+	publish   func()      // called after changes
+	followed  atomic.Bool // no queue has got or lost its plugin since the last update
 	recheck   time.Time
 
 	mu sync.Mutex
-	// listens are the queues that the session listens to, and with false those that it has left; guarded by mu.
+	// listens maps queues to whether the session listens to them; false: it has left. Guarded by mu.
 	listens map[string]bool
 	refused map[string]bool // queues that Redis did not let it listen to; guarded by mu
 }
 
-// follow makes the session listen to the queues that are desired now.
+// follow makes the session listen to the queues that have a plugin now.
 func (r *registrar) follow() {
-	r.changed.Store(true)
-	r.ask()
+	r.followed.Store(false)
+	r.Ask()
 }
 
-func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+// RunOnce implements upkeep.Worker.
+func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	interval := recheckLeases * r.access.node.Lease()
 	if r.recheck.IsZero() {
 		r.recheck = time.Now().Add(interval)
 	}
-	if r.changed.Swap(false) {
+	if !r.followed.Swap(true) {
 		if err := r.update(ctx); err != nil {
-			r.changed.Store(true)
+			r.followed.Store(false)
 			return 0, 0, err
 		}
-		r.health.succeeded(opRegister, "") // a change that failed may have been taken back
+		r.Reports.Succeeded(opRegister, "") // a change that failed may have been taken back
 		r.publish()
 	}
 	if time.Now().After(r.recheck) {
@@ -65,18 +67,18 @@ func (r *registrar) runOnce(ctx context.Context) (pause, wait time.Duration, err
 	return 0, time.Until(r.recheck), nil
 }
 
-// update registers and leaves what is not as desired. A queue that Redis refuses does not keep it from the others.
+// update registers for queues and leaves others, as desired. A queue that Redis refuses does not stop the others.
 func (r *registrar) update(ctx context.Context) error {
 	var errs []error
-	note := func(name string, err error) (fatal error) {
+	record := func(name string, err error) (fatal error) {
 		switch {
 		case err == nil:
-			r.health.succeeded(opRegister, name)
+			r.Reports.Succeeded(opRegister, name)
 			return nil
 		case ctx.Err() != nil:
 			return err
 		}
-		r.health.failed(opRegister, name, err)
+		r.Reports.Failed(opRegister, name, err)
 		if queue.IsUnavailable(err) {
 			return err
 		}
@@ -86,17 +88,17 @@ func (r *registrar) update(ctx context.Context) error {
 		errs = append(errs, err)
 		return nil
 	}
-	var coming []string
+	var joining []string
 	for name, listen := range r.changes() {
 		if listen {
-			coming = append(coming, name)
-		} else if err := note(name, r.leave(ctx, name)); err != nil {
+			joining = append(joining, name)
+		} else if err := record(name, r.leave(ctx, name)); err != nil {
 			return err
 		}
 	}
-	for names := range slices.Chunk(coming, registerQueues) {
+	for names := range slices.Chunk(joining, registerQueues) {
 		for i, err := range r.serve(ctx, names) {
-			if err := note(names[i], err); err != nil {
+			if err := record(names[i], err); err != nil {
 				return err
 			}
 		}
@@ -104,7 +106,7 @@ func (r *registrar) update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// complete tells whether the session listens to all desired queues, except for those that Redis refuses.
+// complete reports whether the session listens to all desired queues, except for those that Redis refuses.
 func (r *registrar) complete() bool {
 	changes := r.changes()
 	r.mu.Lock()
@@ -117,9 +119,9 @@ func (r *registrar) complete() bool {
 	return true
 }
 
-// changes are the queues that are not as desired: true is to be listened to, false to be left.
+// changes lists the queues to listen to (true) and those to leave (false).
 func (r *registrar) changes() map[string]bool {
-	changes := r.desired()
+	changes := r.access.catalog.queues()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, listens := range r.listens {
@@ -144,7 +146,7 @@ func (r *registrar) serve(ctx context.Context, names []string) []error {
 		served = append(served, name)
 		r.set(name, true)
 		r.access.queues.add(name)
-		r.scheduler.serve(r.access.place(name), r.source)
+		r.scheduler.Serve(r.access.queue(name), r.source)
 		r.access.logger.Info("serving queue", "queue", name)
 	}
 	if len(served) == 0 {
@@ -152,26 +154,26 @@ func (r *registrar) serve(ctx context.Context, names []string) []error {
 	}
 	if err := r.watch.Add(ctx, served...); err != nil && ctx.Err() == nil {
 		// The poll finds what is not announced; the subscription comes back by itself.
-		r.health.failedQuietly(opSubscribe, err)
+		r.Reports.FailedQuietly(opSubscribe, err)
 	}
 	return errs
 }
 
-// leave stops serving a queue. While Redis does not know of it the queue stays as it is: without a plugin nothing is taken
-// from it, and it may have one again before Redis is back.
+// leave stops serving a queue. If Redis is away the queue stays as it is: without a plugin no task is reserved from it,
+// and it may have a plugin again before Redis is back.
 func (r *registrar) leave(ctx context.Context, name string) error {
 	if err := r.access.node.Unregister(ctx, name); err != nil {
 		return err
 	}
 	r.set(name, false)
-	r.scheduler.leave(r.access.place(name))
-	r.health.succeeded(opReserve, name) // if that failed: it may not be tried again
-	_ = r.watch.Remove(ctx, name)       // without it, messages of a queue that is not served are passed over
+	r.scheduler.Leave(r.access.queue(name))
+	r.Reports.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
+	_ = r.watch.Remove(ctx, name)        // without it, messages of a queue that is not served are passed over
 	r.access.logger.Info("left queue", "queue", name)
 	return nil
 }
 
-// registerAgain registers for the queues that do not know the session any more.
+// registerAgain registers for the queues that have forgotten the session.
 func (r *registrar) registerAgain(ctx context.Context) {
 	unlisted, err := r.access.node.Unregistered(ctx, slices.Collect(maps.Keys(r.listening())))
 	for _, name := range unlisted {
@@ -181,7 +183,7 @@ func (r *registrar) registerAgain(ctx context.Context) {
 		r.access.logger.Warn("queue did not know this listener any more: registered again", "queue", name)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.health.failedQuietly(opRegister, err) // the next time
+		r.Reports.FailedQuietly(opRegister, err) // the next time
 	}
 }
 
@@ -191,7 +193,7 @@ func (r *registrar) set(queue string, listens bool) {
 	r.listens[queue] = listens
 }
 
-// listening are the queues that the session listens to now.
+// listening lists the queues that the session listens to now.
 func (r *registrar) listening() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +202,7 @@ func (r *registrar) listening() map[string]bool {
 	return queues
 }
 
-// ever are the queues that the session listens to, or has left.
+// ever lists the queues that the session listens to, or has left.
 func (r *registrar) ever() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

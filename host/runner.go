@@ -8,6 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
@@ -22,16 +23,16 @@ type runner struct {
 	draining <-chan struct{} // closed when the tenant is drained
 }
 
-// run runs a reserved task, and then those of its queue that were reserved ahead and get its slot: another goroutine would take
-// longer to wake than many of them to run.
+// run runs a reserved task, and then those of its queue that were reserved ahead and get its slot: another goroutine
+// would take longer to wake than many of them to run.
 func (r *runner) run(ctx context.Context, t *task) {
 	for t != nil {
 		t = r.runOne(ctx, t)
 	}
 }
 
-// runOne runs a task and hands its outcome to the settler. It returns the task that has got its slot, if there is one already.
-// No guest makes it panic.
+// runOne runs a task and hands its outcome to the settler. It returns the task that has got its slot, if there is one
+// already. No guest makes it panic.
 func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -63,11 +64,11 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
 	switch {
 	case took == 0:
-		took = unknown
+		took = schedule.Unknown
 	case t.Large || t.Checkpointed:
 		took = e.took // Redis was asked: see fetch
 	}
-	next = r.scheduler.ended(&t.slot, e.size(), took, took-e.outcome.GuestTime, now)
+	next = taskOf(r.scheduler.Ended(&t.Slot, e.size(), took, took-e.outcome.GuestTime, now))
 	t.version.Release()
 	r.settler.put(e)
 	r.tasks.ran(t)
@@ -84,7 +85,7 @@ func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 		since = begun
 	}
 	return trace.Task{
-		Tenant: t.served.tenant, Queue: t.served.queue, ID: t.ID, Plugin: t.version.Name, Version: t.version.Manifest.Version,
+		Tenant: t.Queue.Tenant, Queue: t.Queue.Name, ID: t.ID, Plugin: t.version.Name, Version: t.version.Manifest.Version,
 		Digest: t.version.Digest, Listener: access.node.ID(), Attempt: t.Attempts + 1, Size: t.Size, Headers: t.Headers, Since: since,
 	}
 }
@@ -97,10 +98,13 @@ func reasonOf(e *ended) string {
 	return ""
 }
 
-// giveBack hands tasks to the settler that are to go back to their queues without a run: all at once, so that they keep their order.
-func (r *runner) giveBack(tasks []*task) {
-	list := make([]*ended, len(tasks))
-	for i, t := range tasks {
+// giveBack hands tasks to the settler that are to go back to their queues without a run: all at once, so that they keep
+// their order.
+func (r *runner) giveBack(waiting []schedule.Task) {
+	list, tasks := make([]*ended, len(waiting)), make([]*task, len(waiting))
+	for i := range waiting {
+		t := taskOf(waiting[i])
+		tasks[i] = t
 		t.version.Release()
 		list[i] = &ended{task: t, outcome: runtime.Outcome{Kind: runtime.Cancelled, Err: errNoSlot}}
 	}
@@ -126,13 +130,13 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if !ok {
 		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
 	}
-	said := &guestLog{logger: r.access.logger, task: t}
-	defer said.flush()
-	return t.version.Run(ctx, t.served.tenant, runtime.Call{
-		TaskID: t.ID, Queue: t.served.queue, Timeout: timeout,
+	lines := &guestLog{logger: r.access.logger, task: t}
+	defer lines.flush()
+	return t.version.Run(ctx, t.Queue.Tenant, runtime.Call{
+		TaskID: t.ID, Queue: t.Queue.Name, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Input: input, Checkpoint: checkpoint,
 		Progress: func(fraction float64, message string) {
-			t.progress.Store(&listen.ProgressReport{Claim: t.Claim(), Queue: t.served.queue, Fraction: fraction, Message: message})
+			t.progress.Store(&listen.ProgressReport{Claim: t.Claim(), Queue: t.Queue.Name, Fraction: fraction, Message: message})
 		},
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent], Headers: t.Headers,
 		Ending:   r.draining,
@@ -142,9 +146,9 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 			r.access.logger.Warn("a host function was refused", t.logged("function", function, "error", reason)...)
 		},
 		Log: func(line string) {
-			said.add(line)
+			lines.add(line)
 			if dropped := t.log.add(line); dropped > 0 {
-				r.metrics.LogLinesDropped(t.served.tenant, t.served.queue, dropped)
+				r.metrics.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, dropped)
 			}
 		},
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of the other
-// tenants.
+// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of
+// the other tenants.
 func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var (
 		reading sync.WaitGroup
@@ -46,7 +46,8 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	return samples, missing
 }
 
-// sampleRedis looks at a Redis by its clients, whose users may differ in what they may ask; nil if it answers none of them.
+// sampleRedis looks at a Redis by its clients, whose users may differ in what they may ask; nil if it answers none of
+// them.
 func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.RedisSample) {
 	for _, client := range clients {
 		begun := time.Now()
@@ -71,10 +72,10 @@ func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.
 // samplesOf reads the queues of one tenant.
 func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metrics.QueueSample, err error) {
 	tenant := a.client.Tenant()
-	served := h.catalog.queues(tenant)
+	served := a.catalog.queues()
 	own, dead := maps.Clone(served), make(map[string]bool)
 	for name := range served {
-		if _, letters := h.catalog.expiry(tenant, name); letters != "" {
+		if _, letters := a.catalog.expiry(name); letters != "" {
 			own[letters], dead[letters] = true, true
 		}
 	}
@@ -114,7 +115,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,
 			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
-			Quarantined: h.catalog.quarantined(tenant, name, quarantines), Paused: stat.Paused,
+			Quarantined: a.catalog.quarantined(name, quarantines), Paused: stat.Paused,
 		}
 		if dead[name] {
 			waiting := stat.Depth[queue.Pending] + stat.Depth[queue.Scheduled]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -21,7 +22,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 		return service.Services{}
 	}
 	services, t.children = r.services.For(guest.Task{
-		ID: t.ID, Tenant: t.served.tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
+		ID: t.ID, Tenant: t.Queue.Tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
 		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t,
 	})
 	return t.span.Services(services)
@@ -29,7 +30,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 
 // SaveCheckpoint implements guest.Host, as do the methods below.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
-	return t.tenant.node.Checkpoint(ctx, t.served.queue, t.Claim(), value)
+	return t.tenant.node.Checkpoint(ctx, t.Queue.Name, t.Claim(), value)
 }
 
 func (t *task) AdmitQueue(ctx context.Context, name string) error {
@@ -65,14 +66,23 @@ func (t *task) Dependencies(ctx context.Context) ([]manage.Dependency, error) {
 	return manage.New(t.tenant.client).AllDependencies(ctx, t.ID)
 }
 
-// resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows nothing, so that
-// it does not wait for the large one that another task keeps.
+const (
+	// copies is how often the payload of a publication is in memory: read from Redis, for filters to look at, and on
+	// its way back.
+	copies = 3
+	// leastCalls is enough for the largest publication of a handler, in bytes.
+	leastCalls = copies * manifest.MaxPublicationBytes
+)
+
+// resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows
+// nothing, so that it does not wait for the large one that another task keeps.
 const (
 	resultCopies = 2
 	smallResult  = 64 << 10
 )
 
-// Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and again.
+// Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and
+// again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	size, err := manage.New(t.tenant.client).ResultSize(ctx, id)
 	if err != nil {
@@ -101,7 +111,8 @@ type loan struct {
 	ended bool
 }
 
-// replace gives back what there is and keeps a share in its place; false if the task has ended, and the share is given back.
+// replace gives back what there is and keeps a share in its place; false if the task has ended, and the share is given
+// back.
 func (l *loan) replace(share *account.Share) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

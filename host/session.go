@@ -12,20 +12,23 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
-	// leaveTimeout bounds giving back and leaving when a session ends while Redis is away, and hurriedTimeout the same after a
-	// second SIGTERM.
+	// leaveTimeout bounds giving back and leaving when a session ends while Redis is away, and hurriedTimeout the same
+	// after a second SIGTERM.
 	leaveTimeout   = 5 * time.Second
 	hurriedTimeout = time.Second
 )
 
-// session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss of its lease. It builds
-// the parts that work for it, none of which knows the session, and leads them.
+// session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss of its lease. It
+// builds the parts that work for it, none of which knows the session, and leads them.
 type session struct {
 	*common
 	access    *tenantAccess
@@ -35,93 +38,84 @@ type session struct {
 	intake    *intake
 	settler   *settler
 	registrar *registrar
-	poller    *poller
-	recovery  *recovery
-	housework *housekeeper
-	shipper   *shipper
-	tally     *tally
-	publisher *publisher
 	canceller *canceller
-	advancer  *advancer
-	ticker    *ticker
-	declarer  *declarer
+	upkeep    *upkeep.Upkeep
+	duties    []upkeep.Worker // all of them
 	watch     *listen.Watch
 	joined    atomic.Bool // known to Redis: it must leave
 }
 
-// common is what the sessions of all tenants share.
+// common is shared by the sessions of all tenants.
 type common struct {
-	config    Config
-	catalog   *catalog
-	scheduler *scheduler
-	workers   *workers
-	metrics   *metrics.Metrics
-	services  *guest.Services
-	calls     *account.Budget // of what calls of handlers send
-	results   *account.Budget // of what they read, and keep until the end of their task
+	config     Config
+	catalog    catalog
+	scheduler  *schedule.Scheduler
+	dispatcher *dispatcher
+	workers    *workers
+	metrics    *metrics.Metrics
+	services   *guest.Services
+	calls      *account.Budget // of what calls of handlers send
+	results    *account.Budget // of what they read, and keep until the end of their task
 }
 
-// newSession makes a session that drain ends, which closes draining; about is what the host publishes.
+// newSession makes a session that drain ends, which closes draining; about returns what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
-	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
+	tenant, node, logger := client.Tenant(), listen.New(client), c.config.Logger.With("tenant", client.Tenant())
+	catalog := c.catalog.of(tenant)
 	access := &tenantAccess{
-		client: client, node: listen.New(client), logger: logger, calls: c.calls, results: c.results,
-		queues: &knownQueues{most: c.catalog.maxQueues(tenant), names: make(map[string]int64)},
+		client: client, node: node, catalog: catalog, logger: logger, calls: c.calls, results: c.results,
+		queues: &knownQueues{most: catalog.maxQueues(), names: make(map[string]int64)},
 	}
-	tasks, health := &taskSet{tasks: make(map[string]*task)}, newHealth(c.metrics, logger, c.scheduler.again)
-	expiry := func(name string) (time.Duration, string) { return c.catalog.expiry(tenant, name) }
-	s := &session{common: c, access: access, tasks: tasks, health: health, watch: listen.NewWatch(client)}
-	s.lease = &leaseKeeper{
-		steadiness: steadiness{lease: access.node.Lease()}, node: access.node, health: health, about: about, drain: drain,
+	health := newHealth(c.metrics, logger, c.dispatcher.plan)
+	duty := func(op string, first time.Duration) upkeep.Duty {
+		return upkeep.Duty{Reports: health, Op: op, First: first}
+	}
+	tasks, polls, watch := &taskSet{tasks: make(map[string]*task)}, &upkeep.Duty{Reports: health, Op: opPoll}, listen.NewWatch(client)
+	lease := &leaseKeeper{
+		lease: node.Lease(), steadiness: upkeep.NewSteadiness(node.Lease()), node: node, health: health, about: about, drain: drain,
 		late: func() { c.metrics.LeaseRenewedLate(tenant) },
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
-	s.shipper = &shipper{duty: duty{health: health}, node: access.node, tasks: tasks}
-	s.tally = &tally{duty: duty{health: health}, node: access.node}
-	s.publisher = &publisher{duty: duty{health: health, op: opPublish}, access: access}
-	s.settler = &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: s.shipper, tally: s.tally, publisher: s.publisher, health: health, ended: c.config.Ended,
-		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff),
+	fleet := upkeep.New(&upkeep.Config{
+		Client: client, Node: node, Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
+		Purge:  manage.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
+		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins, Publish: lease.published,
+		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },
+		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
+			return access.borrow(ctx, c.calls, copies*size)
+		},
+	})
+	shipper := &shipper{Duty: duty("", upkeep.UntilAsked), node: node, tasks: tasks, metrics: c.metrics}
+	tally := &tally{Duty: duty("", upkeep.UntilAsked), node: node}
+	settler := &settler{
+		access: access, tasks: tasks, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health, ended: c.config.Ended,
+		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff.Pause),
 	}
-	s.recovery = &recovery{
-		duty: duty{health: health, op: opReclaim}, access: access, steadiness: &s.lease.steadiness, maxCrashes: c.config.MaxCrashes,
+	intake := &intake{
+		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: lease, polls: polls, shipper: shipper,
+		workers: c.workers, ahead: settler.ahead, quarantined: make(map[string]string),
+		runner: &runner{common: c, access: access, tasks: tasks, settler: settler, draining: draining},
 	}
-	mover := &mover{
-		duty: duty{health: health, op: opDue}, access: access, scheduler: c.scheduler, expiry: expiry, moves: make(map[string]moves),
+	registrar := &registrar{
+		Duty: duty("", 0), access: access, watch: watch,
+		scheduler: c.scheduler, source: intake, publish: lease.publish, listens: make(map[string]bool), refused: make(map[string]bool),
 	}
-	s.poller = &poller{
-		duty: duty{health: health, op: opPoll}, access: access, scheduler: c.scheduler, mover: mover, interval: c.config.Poll,
-		leaseEnds: s.recovery.leaseEnds, expiry: expiry, most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
+	lookout := &lookout{Duty: duty("", upkeep.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}
+	poller := &poller{
+		Duty: polls, access: access, scheduler: c.scheduler, upkeep: fleet, lookout: lookout, registrar: registrar, interval: c.config.Poll,
+		most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
 	}
-	mover.next = s.poller.pollAt
-	s.poller.lookout = &lookout{duty: duty{health: health}, access: access, scheduler: c.scheduler, poll: s.poller.ask}
-	runner := &runner{common: c, access: access, tasks: tasks, settler: s.settler, draining: draining}
-	s.intake = &intake{
-		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: s.lease, poller: s.poller, shipper: s.shipper, expiry: expiry,
-		workers: c.workers, runner: runner, ahead: s.settler.ahead, quarantined: make(map[string]string),
+	canceller := &canceller{Duty: duty(opControl, node.Lease()/3), access: access, tasks: tasks, drain: drain}
+	auditor := &auditor{Duty: duty("", node.Lease()), intake: intake, registrar: registrar}
+	return &session{
+		common: c, access: access, tasks: tasks, health: health, lease: lease, intake: intake, settler: settler, registrar: registrar,
+		canceller: canceller, upkeep: fleet, watch: watch,
+		duties: append(fleet.Workers(), poller, lookout, registrar, canceller, shipper, tally, auditor),
 	}
-	s.registrar = &registrar{
-		duty: duty{health: health}, access: access, desired: func() map[string]bool { return c.catalog.queues(tenant) }, watch: s.watch,
-		scheduler: c.scheduler, source: s.intake, publish: s.lease.publish, listens: make(map[string]bool), refused: make(map[string]bool),
-	}
-	s.registrar.changed.Store(true)
-	s.poller.listening = s.registrar.listening
-	s.ticker = &ticker{duty: duty{health: health, op: opTick}, access: access, metrics: c.metrics, interval: c.config.Poll}
-	s.declarer = &declarer{
-		duty: duty{health: health, op: opDeclare}, access: access, publish: s.lease.published,
-		declared: func() []declaration { return c.catalog.declarations(tenant) },
-		serves:   func(plugin string) bool { return c.catalog.runs(tenant, plugin) },
-	}
-	s.canceller = &canceller{duty: duty{health: health, op: opControl}, access: access, tasks: tasks, drain: drain}
-	s.advancer = &advancer{duty: duty{health: health, op: opAdvance}, access: access, interval: c.config.Poll}
-	s.housework = &housekeeper{duty: duty{health: health, op: opPurge}, access: access, purge: manage.PurgeOptions{
-		OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign,
-	}}
-	return s
 }
 
-// Run leads the session until ctx ends (then it returns nil, and the tenant calls leave), or until its lease is lost or Redis
-// cannot be used at all. reached is called when Redis is away, or lets the session join.
+// Run leads the session until ctx ends (then it returns nil, and the tenant calls leave), or until its lease is lost or
+// Redis cannot be used at all. reached is called when Redis is away, or lets the session join.
 func (s *session) Run(ctx context.Context, reached func()) error {
 	defer s.watch.Close()
 	if err := s.join(ctx, reached); err != nil {
@@ -141,33 +135,16 @@ func (s *session) work(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.settler.Run(ctx) })
 	loops.Go(func() {
-		if err := s.watch.Control(ctx, func() { s.canceller.ask(); s.ticker.ask() }); err != nil && ctx.Err() == nil {
-			s.health.failedQuietly(opSubscribe, err) // the subscription comes back by itself
+		if err := s.watch.Control(ctx, func() { s.canceller.Ask(); s.upkeep.Ticker.Ask() }); err != nil && ctx.Err() == nil {
+			s.health.FailedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
-		if err := s.watch.Ended(ctx, s.advancer.ask); err != nil && ctx.Err() == nil {
-			s.health.failedQuietly(opSubscribe, err)
+		if err := s.watch.Ended(ctx, s.upkeep.Advancer.Ask); err != nil && ctx.Err() == nil {
+			s.health.FailedQuietly(opSubscribe, err)
 		}
-		s.watch.Run(ctx, func(name string) { s.scheduler.wake(s.access.place(name)) })
+		s.watch.Run(ctx, func(name string) { s.scheduler.Announced(s.access.queue(name)) })
 	})
 	defer loops.Wait()
-	lease := s.access.node.Lease()
-	defer new(duty).start(ctx, lease, func(ctx context.Context) (pause, wait time.Duration, err error) {
-		s.intake.audit(ctx, s.registrar.ever())
-		return lease, lease, nil
-	})()
-	defer s.poller.start(ctx, 0, s.poller.runOnce)()
-	defer s.poller.mover.start(ctx, untilAsked, s.poller.mover.runOnce)()
-	defer s.poller.lookout.start(ctx, untilAsked, s.poller.lookout.runOnce)()
-	defer s.recovery.start(ctx, 0, s.recovery.runOnce)()
-	defer s.registrar.start(ctx, 0, s.registrar.runOnce)()
-	defer s.canceller.start(ctx, lease/3, s.canceller.runOnce)()
-	defer s.advancer.start(ctx, 0, s.advancer.runOnce)()
-	defer s.ticker.start(ctx, 0, s.ticker.runOnce)()
-	defer s.declarer.start(ctx, 0, s.declarer.runOnce)()
-	defer s.housework.start(ctx, s.housework.someTime(), s.housework.runOnce)()
-	defer s.shipper.start(ctx, untilAsked, s.shipper.runOnce)()
-	defer s.tally.start(ctx, untilAsked, s.tally.runOnce)()
-	defer s.publisher.start(ctx, publishInterval/2, s.publisher.runOnce)()
+	defer upkeep.Start(ctx, s.duties...)()
 	defer end()
 	return s.lease.Run(ctx)
 }
@@ -177,7 +154,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 	return listen.Persist(ctx, func(context.Context) error {
 		err := listen.Prepare(ctx, s.access.client)
 		if err == nil {
-			err = s.recovery.begin(ctx)
+			err = s.upkeep.Recovery.Begin(ctx)
 		}
 		if err == nil {
 			err = s.access.node.Join(ctx)
@@ -185,16 +162,16 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.catalog.maxQueues(s.access.client.Tenant())); err != nil {
-				s.health.failedQuietly(opJoin, err) // other hosts have the same bound
+			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
+				s.health.FailedQuietly(opJoin, err) // other hosts have the same bound
 			}
 			reached()
-			s.health.succeeded(opJoin, "")
+			s.health.Succeeded(opJoin, "")
 		case ctx.Err() == nil && queue.IsUnavailable(err):
 			reached()
-			s.health.failed(opJoin, "", err)
+			s.health.Failed(opJoin, "", err)
 		case ctx.Err() == nil:
-			s.health.failedQuietly(opJoin, err) // the tenant reports it
+			s.health.FailedQuietly(opJoin, err) // the tenant reports it
 		}
 		return err
 	})
@@ -203,7 +180,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
 	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.all()))
-	s.scheduler.abandon(s.intake)
+	s.scheduler.Abandon(s.intake)
 	s.tasks.stopAll(errLeaseLost)
 	s.settler.giveUp()
 }
@@ -211,7 +188,7 @@ func (s *session) abandon() {
 // finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
 func (s *session) finish(living, hurry context.Context) {
 	idle, logger := s.tasks.close(), s.access.logger
-	s.scheduler.again() // nobody waits for its memory any more
+	s.dispatcher.plan() // nobody waits for its memory any more
 	s.lease.publish()
 	logger.Info("draining: taking no more tasks", "running", s.tasks.running(), "grace", s.config.Grace)
 	grace := time.NewTimer(s.config.Grace)
@@ -228,10 +205,10 @@ func (s *session) finish(living, hurry context.Context) {
 	<-idle
 }
 
-// leave settles and gives back what is left when all tasks have ended, and takes the listener out of Redis. What cannot be
-// given back in time stays in its reserved lists until the lease ends. The scheduler forgets the session's queues.
+// leave settles and gives back what is left when all tasks have ended, and takes the listener out of Redis. What cannot
+// be given back in time stays in its reserved lists until the lease ends. The scheduler forgets the session's queues.
 func (s *session) leave(hurry context.Context) error {
-	defer s.scheduler.abandon(s.intake)
+	defer s.scheduler.Abandon(s.intake)
 	limit := leaveTimeout
 	if hurry.Err() != nil {
 		limit = hurriedTimeout
@@ -240,7 +217,7 @@ func (s *session) leave(hurry context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(hurry, func() { time.AfterFunc(hurriedTimeout, cancel) })()
 	s.settler.finish(ctx)
-	s.tally.write(ctx)
+	s.settler.tally.write(ctx)
 	if !s.joined.Load() {
 		return nil
 	}
@@ -252,5 +229,5 @@ func (s *session) leave(hurry context.Context) error {
 	return nil
 }
 
-// reachable tells whether the session has joined and Redis served its last calls.
+// reachable reports whether the session has joined and Redis served its last calls.
 func (s *session) reachable() bool { return s.joined.Load() && s.health.healthy() }

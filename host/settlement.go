@@ -12,8 +12,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// policy is how the task is tried again: as it sets itself, else as its plugin's manifest or the host does, within the bounds
-// of its tenant.
+// policy is how the task is tried again: as it sets itself, else as its plugin's manifest or the host does, within the
+// bounds of its tenant.
 func (t *task) policy(host queue.Retry) queue.Retry {
 	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host), t.permissions().MostRetry)
 }
@@ -39,8 +39,8 @@ func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	return r
 }
 
-// expires is until when the task may be tried again (zero: any time). Redis knows the age that the task sets itself, but not
-// a lower bound of its tenant.
+// expires is until when the task may be tried again (zero: any time). Redis knows the age that the task sets itself,
+// but not a lower bound of its tenant.
 func (t *task) expires() time.Time {
 	own, most := t.Retry.MaxAge, t.permissions().MostRetry.MaxAge
 	switch {

@@ -15,6 +15,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/backoff"
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -29,18 +32,18 @@ const (
 	gatherTime  = 2 * time.Millisecond
 )
 
-// errUnsettled tells what became of a result that could not be written before the host ended.
+// errUnsettled is logged for a result that could not be written before the host ended.
 var errUnsettled = errors.New("result not written before the host ended: the task will run again")
 
-// settler writes to Redis what became of a session's tasks. What ends during a write goes with the next one: large batches
-// under load, no delay when idle. What Redis does not take is tried again, queue by queue, until it does.
+// settler writes to Redis what became of a session's tasks. What ends during a write goes with the next one: large
+// batches under load, no delay when idle. What Redis does not take is tried again, queue by queue, until it does.
 type settler struct {
 	access    *tenantAccess
 	tasks     *taskSet
-	scheduler *scheduler
+	scheduler *schedule.Scheduler
 	shipper   *shipper
 	tally     *tally
-	publisher *publisher
+	publisher *upkeep.Publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
 	ended     func(Ended)   // of the Config; may be nil
@@ -51,8 +54,8 @@ type settler struct {
 	waiting []*ended
 	// gathering means that Run waits for enough of them: each by itself does not wake it.
 	gathering bool
-	pauses    map[string]*backoff // by queue: those whose last try failed
-	lost      bool                // the lease is: nothing is settled any more
+	pauses    map[string]*backoff.Pause // by queue: those whose last try failed
+	lost      bool                      // the lease is: nothing is settled any more
 	// stopped are the tasks to give back when all have ended.
 	stopped []*ended
 }
@@ -80,7 +83,7 @@ func (s *settler) giveUp() {
 	s.mu.Lock()
 	s.lost = true
 	s.mu.Unlock()
-	for _, e := range s.takeWaiting(true) {
+	for _, e := range s.due(true) {
 		s.done(e, "lost", queue.ErrLost)
 	}
 }
@@ -98,7 +101,8 @@ func (s *settler) Run(ctx context.Context) {
 	}
 }
 
-// gather waits for more results while short tasks wait for a slot here: they end soon, and a large batch costs Redis less.
+// gather waits for more results while short tasks wait for a slot here: they end soon, and a large batch costs Redis
+// less.
 func (s *settler) gather(ctx context.Context) {
 	if !s.gathers(true) {
 		return
@@ -117,7 +121,7 @@ func (s *settler) gather(ctx context.Context) {
 	}
 }
 
-// gathers begins or ends to gather results, and tells whether it goes on.
+// gathers begins or ends to gather results, and reports whether it goes on.
 func (s *settler) gathers(more bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,14 +129,14 @@ func (s *settler) gathers(more bool) bool {
 	return s.gathering
 }
 
-// gathered tells whether enough results wait, or no more will come soon. The caller holds mu.
+// gathered reports whether enough results wait, or no more will come soon. The caller holds mu.
 func (s *settler) gathered() bool { return len(s.waiting) >= gatherTasks || s.ahead.Load() == 0 }
 
 // flush settles what waits now, except for queues whose pause is not over, unless all is asked for. What is not settled
 // waits again; unavailable means that Redis could not serve.
 func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	var results, late []*ended
-	for _, e := range s.takeWaiting(all) {
+	for _, e := range s.due(all) {
 		switch {
 		case errors.Is(e.outcome.Err, errNoSlot):
 			late = append(late, e)
@@ -166,31 +170,31 @@ func (s *settler) keep(results []*ended) {
 	s.waiting = append(s.waiting, results...)
 }
 
-// takeWaiting takes what waits and may be tried now, or all of it.
-func (s *settler) takeWaiting(all bool) (taken []*ended) {
+// due removes the results that may be tried now, or all that wait, and returns them.
+func (s *settler) due(all bool) (due []*ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if all || len(s.pauses) == 0 {
-		taken, s.waiting = s.waiting, nil
-		return taken
+		due, s.waiting = s.waiting, nil
+		return due
 	}
 	now := time.Now()
 	var rest []*ended
 	for _, e := range s.waiting {
-		if pause := s.pauses[e.task.served.queue]; pause == nil || pause.over(now) {
-			taken = append(taken, e)
+		if pause := s.pauses[e.task.Queue.Name]; pause == nil || pause.Over(now) {
+			due = append(due, e)
 		} else {
 			rest = append(rest, e)
 		}
 	}
 	s.waiting = rest
-	return taken
+	return due
 }
 
 func byQueue(list []*ended) map[string][]*ended {
 	groups := make(map[string][]*ended)
 	for _, e := range list {
-		groups[e.task.served.queue] = append(groups[e.task.served.queue], e)
+		groups[e.task.Queue.Name] = append(groups[e.task.Queue.Name], e)
 	}
 	return groups
 }
@@ -215,13 +219,13 @@ func batches(name string, list []*ended) (all []batch) {
 	return append(all, batch{name, list[begin:], size})
 }
 
-// finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the end of
-// the lease gives it to others.
+// finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the
+// end of the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
-	var pause backoff
-	for s.flush(ctx, true) && listen.Sleep(ctx, pause.failed(time.Now())) {
+	var pause backoff.Pause
+	for s.flush(ctx, true) && listen.Sleep(ctx, pause.Failed(time.Now())) {
 	}
-	for _, e := range s.takeWaiting(true) {
+	for _, e := range s.due(true) {
 		s.done(e, "lost", errUnsettled)
 	}
 	s.mu.Lock()
@@ -231,7 +235,7 @@ func (s *settler) finish(ctx context.Context) {
 	s.giveBack(ctx, stopped)
 }
 
-// handleStopped takes care of a task that was stopped, and tells whether it was: it has no result to settle.
+// handleStopped handles a task that was stopped, and reports whether it was: it has no result to settle.
 func (s *settler) handleStopped(e *ended) (was bool) {
 	switch err := e.outcome.Err; {
 	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, errCancelled):
@@ -250,8 +254,8 @@ func (s *settler) handleStopped(e *ended) (was bool) {
 	return true
 }
 
-// write settles batches in one round trip, once. What Redis does not take waits for the next try; unavailable means that Redis could
-// not serve.
+// write settles batches in one round trip, once. What Redis does not take waits for the next try; unavailable means
+// that Redis could not serve.
 func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	if len(round) == 0 {
 		return false
@@ -281,10 +285,10 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	return s.write(ctx, damaged) || unavailable
 }
 
-// answered ends the tasks that Redis has answered for. It returns those that are to fail, because their children cannot come into
-// being before somebody has repaired their queue.
+// answered ends the tasks that Redis has answered for. It returns those that are to fail, because their children cannot
+// come into being before somebody has repaired their queue.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
-	tasks, slots := make([]*task, 0, len(results)), make([]*slot, 0, len(results))
+	tasks, slots := make([]*task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
 		if errors.Is(errs[i], queue.ErrDamaged) {
 			// The error names queues and IDs that the guest chose.
@@ -295,32 +299,32 @@ func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 			continue
 		}
 		s.written(e, errs[i])
-		tasks, slots = append(tasks, e.task), append(slots, &e.task.slot)
+		tasks, slots = append(tasks, e.task), append(slots, &e.task.Slot)
 	}
 	s.tasks.remove(tasks...)
-	s.scheduler.settled(slots...)
+	s.scheduler.Settled(slots...)
 	return rest
 }
 
-// putBack makes a batch wait for the next try. An error about the queue alone blocks that queue: the others do not wait for
-// it, and it does not pile up results.
+// putBack makes a batch wait for the next try. An error about the queue alone blocks that queue: the others do not wait
+// for it, and it does not pile up results.
 func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, b.results...)
 	pause := s.pauses[b.queue]
 	if pause == nil {
-		pause = new(backoff)
+		pause = new(backoff.Pause)
 		s.pauses[b.queue] = pause
 	}
-	left := pause.failed(time.Now())
+	left := pause.Failed(time.Now())
 	if !queue.IsUnavailable(err) {
-		s.scheduler.block(s.access.place(b.queue), true)
+		s.scheduler.Block(s.access.queue(b.queue), true)
 	}
 	s.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	s.health.failed(opSettle, b.queue, err)
+	s.health.Failed(opSettle, b.queue, err)
 	time.AfterFunc(left, func() { poke(s.poke) })
 }
 
@@ -329,10 +333,10 @@ func (s *settler) succeeded(name string) {
 	s.mu.Lock()
 	if s.pauses[name] != nil {
 		delete(s.pauses, name)
-		s.scheduler.block(s.access.place(name), false)
+		s.scheduler.Block(s.access.queue(name), false)
 	}
 	s.mu.Unlock()
-	s.health.succeeded(opSettle, name)
+	s.health.Succeeded(opSettle, name)
 }
 
 // written reports the answer of Redis for one task.
@@ -340,7 +344,7 @@ func (s *settler) written(e *ended, err error) {
 	outcome := "failed"
 	switch {
 	case errors.Is(err, queue.ErrNoLetter):
-		s.health.noDeadLetter(opSettle, e.task.served.queue, err.Error())
+		s.health.NoDeadLetter(opSettle, e.task.Queue.Name, err.Error())
 		err = nil
 	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
 		e.settlement = cancelled(e)
@@ -349,7 +353,7 @@ func (s *settler) written(e *ended, err error) {
 		outcome = "lost"
 	case e.settlement.Failure == nil:
 		outcome = "complete"
-		s.publisher.accept(e.settlement.Publications)
+		s.publisher.Accept(e.settlement.Publications)
 	case e.settlement.Requeue == listen.RequeueRetry:
 		outcome = "retried"
 	case e.settlement.Requeue == listen.RequeueReschedule:
@@ -375,28 +379,28 @@ func boundedQueues(results []*ended) []string {
 func (s *settler) done(e *ended, outcome string, err error) {
 	s.report(e, outcome, err)
 	s.tasks.remove(e.task)
-	s.scheduler.settled(&e.task.slot)
+	s.scheduler.Settled(&e.task.Slot)
 }
 
-// report tells what became of a task, in metrics and log.
+// report counts and logs how a task ended.
 func (s *settler) report(e *ended, outcome string, err error) {
 	t, m := e.task, s.health.metrics
 	reason := ""
 	if outcome == "failed" || outcome == "retried" {
 		reason = string(e.settlement.Failure.Reason)
 	}
-	m.LogLinesDropped(t.served.tenant, t.served.queue, len(t.log.take()))
+	m.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, len(t.log.cut()))
 	t.counts.Done(outcome, reason, listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
 	t.span.Settled(outcome, reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
-		m.ResultRefused(t.served.tenant, t.served.queue)
+		m.ResultRefused(t.Queue.Tenant, t.Queue.Name)
 	}
 	if outcome != "complete" || s.access.logger.IsDebug() {
 		s.log(e, outcome, reason, err)
 	}
 	if s.ended != nil && err == nil && outcome != "released" {
-		s.ended(Ended{t.served.tenant, t.served.queue, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != ""})
+		s.ended(Ended{t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != ""})
 	}
 }
 
@@ -432,7 +436,7 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 	}
 }
 
-// failureFields are what the log tells of a failure.
+// failureFields are the fields of a failure in the log.
 func failureFields(f *queue.Failure) []any {
 	_, trace, _ := strings.Cut(f.Message, "\n")
 	return append([]any{"reason", string(f.Reason), "error", f.Headline()}, traceFields(cmp.Or(trace, strings.Join(f.Backtrace, "\n")))...)
@@ -446,8 +450,8 @@ func traceFields(trace string) []any {
 	return []any{"trace", hclog.Quote(trace)}
 }
 
-// giveBack releases tasks that did not run, or were stopped because the host ends; newest first, so that the oldest is at the
-// very front of its queue in the end.
+// giveBack releases tasks that did not run, or were stopped because the host ends; newest first, so that the oldest is
+// at the very front of its queue in the end.
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
 	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
 	for name, list := range byQueue(list) {
@@ -482,6 +486,6 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 		}
 	}
 	if err == nil {
-		s.scheduler.wake(s.access.place(name)) // Pub/Sub may be forbidden
+		s.scheduler.Announced(s.access.queue(name)) // Pub/Sub may be forbidden
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/upkeep"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -17,15 +19,17 @@ const shipInterval = 500 * time.Millisecond
 // shipper sends the log lines and the progress of tasks to Redis, in batches. Its duty works from when the intake
 // asks for it until there are no tasks.
 type shipper struct {
-	duty
-	node  *listen.Node
-	tasks *taskSet
+	upkeep.Duty
+	node    *listen.Node
+	tasks   *taskSet
+	metrics *metrics.Metrics
 }
 
-func (s *shipper) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+// RunOnce implements upkeep.Worker.
+func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	all := s.tasks.all()
 	if len(all) == 0 {
-		return 0, untilAsked, nil
+		return 0, upkeep.UntilAsked, nil
 	}
 	free := make([]*task, 0, len(all))
 	for _, t := range all {
@@ -60,7 +64,7 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	var writers, reporters []*task
 	var reports []listen.ProgressReport
 	for _, t := range tasks {
-		if lines := t.log.take(); len(lines) > 0 {
+		if lines := t.log.cut(); len(lines) > 0 {
 			logs = append(logs, listen.LogBatch{Claim: t.Claim(), Lines: lines})
 			writers = append(writers, t)
 		}
@@ -71,8 +75,8 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	}
 	if len(logs) > 0 {
 		s.retry(ctx, s.node.AppendLogs(ctx, logs), func(i int) {
-			at := writers[i].served.place
-			s.health.metrics.LogLinesDropped(at.tenant, at.queue, writers[i].log.putBack(logs[i].Lines))
+			at := writers[i].Queue
+			s.metrics.LogLinesDropped(at.Tenant, at.Name, writers[i].log.putBack(logs[i].Lines))
 		})
 	}
 	if len(reports) > 0 {
@@ -90,6 +94,6 @@ func (s *shipper) retry(ctx context.Context, errs []error, putBack func(i int)) 
 		}
 	}
 	if failure != nil && ctx.Err() == nil {
-		s.health.failedQuietly(opLog, failure)
+		s.Reports.FailedQuietly(opLog, failure)
 	}
 }

@@ -6,15 +6,16 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // tallyPause is the time between two writes of a session's counts: one script for all tasks in between.
 const tallyPause = 5 * time.Second
 
-// tally counts what the tasks of a session ended as, by queue and version.
+// tally counts the outcomes of a session's tasks, by queue and version.
 type tally struct {
-	duty
+	upkeep.Duty
 	node   *listen.Node
 	counts listen.Tallies
 }
@@ -22,7 +23,7 @@ type tally struct {
 // started counts how long a task had waited.
 func (t *tally) started(task *task, wait time.Duration) {
 	if t.counts.Started(tallyOf(task), wait) {
-		t.ask()
+		t.Ask()
 	}
 }
 
@@ -33,21 +34,22 @@ func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
 		reason = failure.Reason
 	}
 	if t.counts.Settled(tallyOf(task), outcome, reason) {
-		t.ask()
+		t.Ask()
 	}
 }
 
 func tallyOf(t *task) listen.Tally {
-	return listen.Tally{Queue: t.served.queue, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
+	return listen.Tally{Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
 }
 
-func (t *tally) runOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+// RunOnce implements upkeep.Worker.
+func (t *tally) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	t.write(ctx)
-	return tallyPause, untilAsked, nil
+	return tallyPause, upkeep.UntilAsked, nil
 }
 
 func (t *tally) write(ctx context.Context) {
 	if err := t.counts.Write(ctx, t.node); err != nil {
-		t.health.failedQuietly(opTally, err)
+		t.Reports.FailedQuietly(opTally, err)
 	}
 }

@@ -8,7 +8,8 @@ const (
 	logBytes = 64 << 10
 )
 
-// taskLog is the lines that a task wrote since they were last sent to Redis. When there are too many the oldest ones go.
+// taskLog is the lines that a task wrote since they were last sent to Redis. When there are too many the oldest ones
+// go.
 type taskLog struct {
 	// sending is held from taking lines until Redis has them, so that they get there in order.
 	sending sync.Mutex
@@ -18,7 +19,7 @@ type taskLog struct {
 	bytes int
 }
 
-// add appends a line and tells how many older ones were dropped for it.
+// add appends a line and returns how many older ones were dropped for it.
 func (l *taskLog) add(line string) (dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,8 +48,8 @@ func (l *taskLog) trim() (dropped int) {
 	return dropped
 }
 
-// take removes the lines and returns them.
-func (l *taskLog) take() []string {
+// cut removes the lines and returns them.
+func (l *taskLog) cut() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lines := l.lines

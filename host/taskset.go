@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// taskSet is the tasks of a session, from when they are taken until they are settled. A task runs once at a time: if Redis hands out
-// an ID again that still runs here, because a replica that lagged has taken over, or somebody deleted the task and enqueued another of
-// its ID, the former run is stopped, and the new one waits for its end.
+// taskSet is the tasks of a session, from when they are taken until they are settled. A task runs once at a time: if
+// Redis hands out an ID again that still runs here, because a replica that lagged has taken over, or somebody deleted
+// the task and enqueued another of its ID, the former run is stopped, and the new one waits for its end.
 type taskSet struct {
 	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
 	tasks map[string]*task
@@ -25,7 +25,7 @@ type taskSet struct {
 	idle chan struct{}
 }
 
-// state tells whether reserves may begin, and whether one is on its way.
+// state reports whether reserves may begin, and whether one is on its way.
 func (s *taskSet) state() (open, reserving bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +90,8 @@ func (s *taskSet) begin(t *task, stop context.CancelCauseFunc) {
 	}
 }
 
-// waitsFor is closed when the run ends that t has to wait for next; nil if it may run. A run that went back without having begun has
-// waited for nobody: the one before it counts.
+// waitsFor is closed when the run ends that t has to wait for next; nil if it may run. A run that went back without
+// having begun has waited for nobody: the one before it counts.
 func (s *taskSet) waitsFor(t *task) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,8 @@ func (s *taskSet) end() {
 	}
 }
 
-// remove removes tasks that are settled. One that went back without a run leaves the former run that it was to wait for.
+// remove removes tasks that are settled. One that went back without a run leaves the former run that it was to wait
+// for.
 func (s *taskSet) remove(tasks ...*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +144,8 @@ func (s *taskSet) remove(tasks ...*task) {
 	}
 }
 
-// unknown are those of the tasks that are not in the set, and were not before their IDs were read: what is settled meanwhile leaves
-// Redis first, and then the set.
+// unknown lists the IDs of tasks that are not in the set, and were not before the IDs were read: a settled task leaves Redis
+// first, and then the set.
 func (s *taskSet) unknown(ids []string, before map[string]*task) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,12 +202,12 @@ func (s *taskSet) byQueue() map[string]listen.Running {
 		if t.stop == nil || t.over {
 			continue
 		}
-		since, r := float64(t.clock(t.began).UnixMilli())/1000, all[t.served.queue]
+		since, r := float64(t.clock(t.began).UnixMilli())/1000, all[t.Queue.Name]
 		if r.Tasks++; r.Since == 0 || since < r.Since {
 			r.Since = since
 		}
 		r.Last = max(r.Last, since)
-		all[t.served.queue] = r
+		all[t.Queue.Name] = r
 	}
 	return all
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// rejoinPause to maxRejoinPause is the pause between a session that ended by itself and the next one, longer each time in a
-// row.
+// rejoinPause to maxRejoinPause is the pause between a session that ended by itself and the next one, longer each time
+// in a row.
 const (
 	rejoinPause    = time.Second
 	maxRejoinPause = 30 * time.Second
 )
 
-// tenant leads one session after the other until it is drained. Trouble with its keys, or with the rights of its Redis user,
-// ends its session; the host serves the others.
+// tenant leads one session after the other until it is drained. Trouble with its keys, or with the rights of its Redis
+// user, ends its session; the host serves the others.
 type tenant struct {
 	name string
 	open func() *session
@@ -40,7 +40,7 @@ func (t *tenant) isDraining() bool {
 	}
 }
 
-// problem tells why no tasks of the tenant can be taken; "" if they can.
+// problem returns why no tasks of the tenant can be reserved; "" if they can.
 func (t *tenant) problem() string {
 	switch s := t.session.Load(); {
 	case t.isDraining():
@@ -53,8 +53,8 @@ func (t *tenant) problem() string {
 	return ""
 }
 
-// serve leads sessions until the tenant is drained, or living ends. It returns the error of allRefused, which is not nil if no
-// tenant lets the host join, or of a last session that could not leave.
+// serve leads sessions until the tenant is drained, or living ends. It returns the error of allRefused, which is not
+// nil if no tenant lets the host join, or of a last session that could not leave.
 func (t *tenant) serve(living, hurry context.Context, allRefused func() error) error {
 	pause := rejoinPause
 	for {

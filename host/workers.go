@@ -2,8 +2,9 @@ package host
 
 import "sync"
 
-// workers run tasks, or reserves, on goroutines that are kept. A new goroutine would have to grow its stack for each task,
-// which takes a good tenth of the time of a short one. There are as many goroutines as there were tasks at a time.
+// workers run tasks, or reserves, on goroutines that are kept. A new goroutine would have to grow its stack for each
+// task, which takes a good tenth of the time of a short one. There are as many goroutines as there were tasks at a
+// time.
 type workers struct {
 	// next hands a slot's first task to a goroutine that has none; closed by wait.
 	next chan func()

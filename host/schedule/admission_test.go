@@ -1,4 +1,4 @@
-package host
+package schedule
 
 import (
 	"context"
@@ -15,27 +15,27 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 100).Draw(t, "total")
-		m := newAdmission(total, nil, nil, nil)
-		queues := []place{{"t", "a"}, {"t", "b"}, {"t", "c"}, {"t", "d"}}
+		m := newAdmission(total, nil, nil)
+		queues := []Queue{{"t", "a"}, {"t", "b"}, {"t", "c"}, {"t", "d"}}
 		var held []*share
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				q := rapid.SampledFrom(queues).Draw(t, "queue")
-				mayForce := m.exhausted && m.used == m.admitted
-				if m.waiting == (place{}) {
-					mayForce = m.exhausted && m.used == 0
-				} else if m.waiting != q {
+				mayForce := m.cache.exhausted && m.used == m.waiting.admitted
+				if m.waiting.queue == (Queue{}) {
+					mayForce = m.cache.exhausted && m.used == 0
+				} else if m.waiting.queue != q {
 					mayForce = false
 				}
-				if part, ok := m.take(q, rapid.Int64Range(0, total).Draw(t, "bytes")); ok {
+				if part := m.admit(q, rapid.Int64Range(0, total).Draw(t, "bytes")); part != nil {
 					held = append(held, part)
-					if m.used+m.held > total && !mayForce {
-						t.Fatalf("%d are used and %d held of %d", m.used, m.held, total)
+					if m.used+m.cache.held > total && !mayForce {
+						t.Fatalf("%d are used and %d held of %d", m.used, m.cache.held, total)
 					}
-					before, most := m.used, rapid.Int64Range(0, 2*total).Draw(t, "image")
+					before, most := m.used, rapid.Int64Range(0, 2*total).Draw(t, "snapshot")
 					m.extend(part, most)
-					if part.snapshot < 0 || part.snapshot > most || m.used != before+part.snapshot || part.snapshot > 0 && m.used+m.held > total {
-						t.Fatalf("%d of %d bytes for an image beside %d, %d held of %d", part.snapshot, most, before, m.held, total)
+					if part.snapshot < 0 || part.snapshot > most || m.used != before+part.snapshot || part.snapshot > 0 && m.used+m.cache.held > total {
+						t.Fatalf("%d of %d bytes for a snapshot beside %d, %d held of %d", part.snapshot, most, before, m.cache.held, total)
 					}
 				}
 			},
@@ -47,7 +47,7 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 				m.shrink(part, part.bytes-part.snapshot)
 			},
 			"measure": func(t *rapid.T) { m.setHeld(rapid.Int64Range(0, 2*total).Draw(t, "held")) },
-			"relieve": func(t *rapid.T) { m.exhausted = rapid.Bool().Draw(t, "dry") },
+			"relieve": func(t *rapid.T) { m.cache.exhausted = rapid.Bool().Draw(t, "exhausted") },
 			"keep": func(t *rapid.T) {
 				if len(held) == 0 {
 					t.Skip("nothing is held")
@@ -74,8 +74,8 @@ func TestMemoryNeverAboveItsBound(t *testing.T) {
 				if m.used != sum || m.used > total {
 					t.Fatalf("used %d, the shares sum up to %d, the bound is %d", m.used, sum, total)
 				}
-				if m.waiting != (place{}) && (m.admitted != newer || m.admitted < 0) {
-					t.Fatalf("newer %d, the shares sum up to %d", m.admitted, newer)
+				if m.waiting.queue != (Queue{}) && (m.waiting.admitted != newer || m.waiting.admitted < 0) {
+					t.Fatalf("newer %d, the shares sum up to %d", m.waiting.admitted, newer)
 				}
 			},
 		})
@@ -96,29 +96,29 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		held := rapid.Int64Range(0, 20).Draw(t, "held")
 		total := rapid.Int64Range(2, 100).Draw(t, "total") // beside what is held
-		m := newAdmission(total+held, nil, nil, nil)
-		m.held, m.exhausted = held, rapid.Bool().Draw(t, "dry")
-		small, big := place{"t", "small"}, place{"t", "big"}
+		m := newAdmission(total+held, nil, nil)
+		m.cache.held, m.cache.exhausted = held, rapid.Bool().Draw(t, "exhausted")
+		small, big := Queue{"t", "small"}, Queue{"t", "big"}
 		need := rapid.Int64Range(1, total).Draw(t, "need")
 		one := rapid.Int64Range(1, total).Draw(t, "one")
 		var older, newer []*share
 		for {
-			part, ok := m.take(small, one)
-			if !ok {
+			part := m.admit(small, one)
+			if part == nil {
 				break
 			}
-			m.extend(part, rapid.Int64Range(0, total).Draw(t, "image"))
+			m.extend(part, rapid.Int64Range(0, total).Draw(t, "snapshot"))
 			older = append(older, part)
 		}
 		m.forget(small)
-		if _, ok := m.take(big, need); ok {
+		if m.admit(big, need) != nil {
 			return // it fits beside them
 		}
 		for len(older) > 0 {
 			// Small tasks try first every time, and any of them may end.
 			for range rapid.IntRange(0, 5).Draw(t, "tries") {
-				if part, ok := m.take(small, one); ok {
-					m.extend(part, rapid.Int64Range(0, total).Draw(t, "image"))
+				if part := m.admit(small, one); part != nil {
+					m.extend(part, rapid.Int64Range(0, total).Draw(t, "snapshot"))
 					newer = append(newer, part)
 				}
 			}
@@ -128,11 +128,11 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 			}
 			m.shrink(older[0], 0)
 			older = older[1:]
-			if _, ok := m.take(big, need); ok && m.exceeded == 0 {
+			if m.admit(big, need) != nil && m.exceeded == 0 {
 				return
 			}
-			if m.exceeded == 0 && m.admitted+one <= total-need && m.used+one <= total {
-				if _, ok := m.take(small, one); !ok {
+			if m.exceeded == 0 && m.waiting.admitted+one <= total-need && m.used+one <= total {
+				if m.admit(small, one) == nil {
 					t.Fatal("small tasks are held up although there is room for all")
 				}
 				newer = append(newer, &share{bytes: one, epoch: m.epoch})
@@ -145,17 +145,17 @@ func TestMemoryServesWhoWaits(t *testing.T) {
 // tank is a cache that behaves like an engine: a queue's code is held while its tasks run and, like
 // what its tasks leave, until an eviction.
 type tank struct {
-	code, rest    map[place]int64 // that a queue's plugin takes, and that each of its tasks leaves
-	loaded        map[place]bool
-	left, running map[place]int64
+	code, rest    map[Queue]int64 // that a queue's plugin takes, and that each of its tasks leaves
+	loaded        map[Queue]bool
+	left, running map[Queue]int64
 }
 
-func (k *tank) begin(q place) {
+func (k *tank) begin(q Queue) {
 	k.loaded[q] = true
 	k.running[q]++
 	k.left[q] = max(0, k.left[q]-k.rest[q])
 }
-func (k *tank) end(q place) { k.running[q]--; k.left[q] += k.rest[q] }
+func (k *tank) end(q Queue) { k.running[q]--; k.left[q] += k.rest[q] }
 
 func (k *tank) Held() (sum int64) {
 	for q, code := range k.code {
@@ -184,31 +184,31 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(2, 100).Draw(t, "total")
-		m := newAdmission(total, nil, nil, func() {})
-		early, small, big := place{"t", "early"}, place{"t", "small"}, place{"t", "big"}
-		k := &tank{map[place]int64{}, map[place]int64{}, map[place]bool{}, map[place]int64{}, map[place]int64{}}
-		need := map[place]int64{}
-		for _, q := range []place{early, small, big} {
+		m := newAdmission(total, nil, nil)
+		early, small, big := Queue{"t", "early"}, Queue{"t", "small"}, Queue{"t", "big"}
+		k := &tank{map[Queue]int64{}, map[Queue]int64{}, map[Queue]bool{}, map[Queue]int64{}, map[Queue]int64{}}
+		need := map[Queue]int64{}
+		for _, q := range []Queue{early, small, big} {
 			need[q] = rapid.Int64Range(1, total).Draw(t, "need")
 			k.rest[q] = rapid.Int64Range(0, need[q]).Draw(t, "rest")
 			k.code[q] = rapid.Int64Range(0, total).Draw(t, "code")
 		}
-		take := func(q place) *share {
-			part, ok := m.take(q, need[q])
-			if !ok {
+		take := func(q Queue) *share {
+			part := m.admit(q, need[q])
+			if part == nil {
 				return nil
 			}
 			k.begin(q)
 			return part
 		}
-		end := func(q place, part *share) {
+		end := func(q Queue, part *share) {
 			k.end(q)
 			m.shrink(part, 0)
-			m.exhausted = false
-			m.ends++
+			m.cache.exhausted = false
+			m.cache.ends++
 		}
 		pick := func() (newer []*share, served bool) {
-			m.shortfall = 0
+			m.cache.shortfall = 0
 			for range rapid.IntRange(0, 3).Draw(t, "tries") { // small tasks try first every time
 				if part := take(small); part != nil {
 					newer = append(newer, part)
@@ -217,9 +217,9 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 			return newer, take(big) != nil
 		}
 		relieve := func() {
-			if lacks, ends := m.measured(k.Held(), nil); lacks > 0 {
-				freed := k.Relieve(context.Background(), lacks)
-				m.evicted(k.Held(), ends, freed < lacks)
+			if shortfall, _ := m.measured(k.Held(), nil); shortfall > 0 {
+				freed := k.Relieve(context.Background(), shortfall)
+				m.evicted(k.Held(), m.cache.ends, freed < shortfall)
 			}
 		}
 		m.measured(k.Held(), nil)
@@ -260,19 +260,19 @@ func TestMemoryServesWhoWaitsBesideWhatIsHeld(t *testing.T) {
 // A plugin that is replaced by one with a greater need while it waits is not starved for it.
 func TestMemoryWaitsWithANewNeed(t *testing.T) {
 	t.Parallel()
-	m := newAdmission(10, nil, nil, nil)
-	small, big := place{"t", "small"}, place{"t", "big"}
-	older, _ := m.take(small, 8)
+	m := newAdmission(10, nil, nil)
+	small, big := Queue{"t", "small"}, Queue{"t", "big"}
+	older := m.admit(small, 8)
 	for _, need := range []int64{3, 9} {
-		if _, ok := m.take(big, need); ok {
+		if m.admit(big, need) != nil {
 			t.Fatalf("%d bytes fit beside 8 of 10", need)
 		}
 	}
-	if _, ok := m.take(small, 2); ok {
+	if m.admit(small, 2) != nil {
 		t.Error("a small task took what the waiting one needs")
 	}
 	m.shrink(older, 0)
-	if _, ok := m.take(big, 9); !ok {
+	if m.admit(big, 9) == nil {
 		t.Error("9 bytes do not fit in 10")
 	}
 }
@@ -280,20 +280,20 @@ func TestMemoryWaitsWithANewNeed(t *testing.T) {
 // Queues that wait for memory take turns, also if one is always asked before the other, or again at once.
 func TestMemoryIsGivenInTurn(t *testing.T) {
 	t.Parallel()
-	m := newAdmission(10, nil, nil, nil)
-	queues := []place{{"t", "q"}, {"u", "q"}}
-	running, ok := m.take(queues[0], 8)
-	if !ok {
+	m := newAdmission(10, nil, nil)
+	queues := []Queue{{"t", "q"}, {"u", "q"}}
+	running := m.admit(queues[0], 8)
+	if running == nil {
 		t.Fatal("8 bytes do not fit in 10")
 	}
 	var order []string
 	for range 6 {
 		var next *share
 		m.shrink(running, 0)
-		for _, at := range []place{queues[1], queues[0], queues[0], queues[1]} {
-			if part, ok := m.take(at, 8); ok {
+		for _, at := range []Queue{queues[1], queues[0], queues[0], queues[1]} {
+			if part := m.admit(at, 8); part != nil {
 				next = part
-				order = append(order, at.tenant)
+				order = append(order, at.Tenant)
 			}
 		}
 		running = next
@@ -305,9 +305,9 @@ func TestMemoryIsGivenInTurn(t *testing.T) {
 
 func TestMemoryWithoutABound(t *testing.T) {
 	t.Parallel()
-	m := newAdmission(0, nil, nil, nil)
+	m := newAdmission(0, nil, nil)
 	for range 3 {
-		if _, ok := m.take(place{"t", "q"}, 1<<62); !ok {
+		if m.admit(Queue{"t", "q"}, 1<<62) == nil {
 			t.Fatal("refused without a bound")
 		}
 	}
@@ -320,24 +320,24 @@ func TestMemoryIsLeftToTenantsThatRunNothing(t *testing.T) {
 		shared       bool
 		second, idle bool // whether a second task of one tenant fits, and then one of another tenant
 	}{{true, false, true}, {false, true, false}} {
-		m := newAdmission(16, nil, nil, nil)
+		m := newAdmission(16, nil, nil)
 		m.begin(c.shared)
-		busy, idle := place{"t", "q"}, place{"u", "q"}
-		if _, ok := m.take(busy, 14); !ok {
+		busy, idle := Queue{"t", "q"}, Queue{"u", "q"}
+		if m.admit(busy, 14) == nil {
 			t.Error("14 bytes do not fit in 16")
 		}
-		if _, ok := m.take(busy, 2); ok != c.second {
+		if ok := m.admit(busy, 2) != nil; ok != c.second {
 			t.Errorf("shared: %t: a second task of the tenant fits: %t", c.shared, ok)
 		}
-		part, ok := m.take(idle, 2)
-		if ok != c.idle {
+		part := m.admit(idle, 2)
+		if ok := part != nil; ok != c.idle {
 			t.Errorf("shared: %t: a task of the other tenant fits: %t", c.shared, ok)
 		}
-		if !ok {
+		if part == nil {
 			continue
 		}
 		m.shrink(part, 0)
-		if _, ok := m.take(idle, 2); !ok {
+		if m.admit(idle, 2) == nil {
 			t.Error("what the other tenant gave back it cannot have again")
 		}
 	}

@@ -1,0 +1,116 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
+)
+
+// dispatcher carries out what the scheduler plans: it starts tasks, gives tasks back, and has sources reserve.
+type dispatcher struct {
+	scheduler *schedule.Scheduler
+	due       chan struct{} // has a token when there may be something to plan; never closed
+}
+
+// newDispatcher makes a scheduler and its dispatcher; running is called with the number of slots that run a task.
+func newDispatcher(config Config, directory *plugins.Directory, running func(n int)) *dispatcher {
+	due := make(chan struct{}, 1)
+	return &dispatcher{due: due, scheduler: schedule.New(schedule.Config{
+		Slots: config.Concurrency, Guests: config.Guests, Memory: config.Memory, Account: config.Account, Logger: config.Logger,
+		MaxReserve: listen.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { poke(due) },
+		Acquire: func(at schedule.Queue) *schedule.Version {
+			v := directory.Acquire(at.Tenant, at.Name)
+			if v == nil {
+				return nil
+			}
+			return &schedule.Version{
+				Code: v, Plugin: schedule.Plugin{Tenant: v.Tenant, Name: v.Name},
+				Concurrency: v.Manifest.Concurrency, Memory: v.Footprint(at.Tenant), MayWait: config.MaxCrashes != 1 && mayWait(v, at.Tenant),
+			}
+		},
+	})}
+}
+
+// mayWait reports whether tasks of a version may be started in Redis before they run. It would take places of the fleet
+// from others, or a host that dies would end tasks for good that never ran.
+func mayWait(v *plugins.Version, tenant string) bool {
+	return v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions(tenant).MaxCrashes != 1
+}
+
+// versionOf is the version of an allocation; nil if it has none.
+func versionOf(a *schedule.Allocation) (v *plugins.Version) {
+	if a.Version != nil {
+		v, _ = a.Version.Code.(*plugins.Version)
+	}
+	return v
+}
+
+// plan has the scheduler plan soon.
+func (d *dispatcher) plan() { poke(d.due) }
+
+// Run gives slots to tasks until ctx ends, and returns when the last reserve has come back. Each source has one reserve
+// on its way at most, and one whose Redis hangs keeps no other waiting.
+func (d *dispatcher) Run(ctx context.Context) {
+	reserves := &workers{next: make(chan func())}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-d.due:
+		case <-timer.C:
+		}
+		for more := true; more && ctx.Err() == nil; {
+			var next time.Duration
+			if more, next = d.runOnce(ctx, reserves); next > 0 {
+				timer.Reset(next)
+			} else {
+				timer.Stop()
+			}
+		}
+	}
+	reserves.wait()
+	for source, tasks := range d.scheduler.End() { // their versions must not be retained
+		in, _ := source.(*intake)
+		in.runner.giveBack(tasks)
+	}
+}
+
+// runOnce carries out one round. It reports whether there may be more at once, and else when to plan again; 0: when
+// asked.
+func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool, next time.Duration) {
+	round := d.scheduler.Plan(time.Now())
+	for _, a := range round.Idle {
+		a.Release()
+	}
+	for source, work := range round.Work {
+		in, _ := source.(*intake)
+		for _, t := range work.Begin {
+			in.start(context.WithoutCancel(ctx), t) // a stopped task is cancelled by itself
+		}
+		if len(work.Return) > 0 {
+			in.runner.giveBack(work.Return)
+		}
+		if len(work.Allocations) > 0 && in.tasks.beginReserve() {
+			reserves.run(func() { in.reserve(ctx, work.Allocations); d.plan() })
+			continue
+		}
+		for _, a := range work.Allocations {
+			d.scheduler.Cancel(a)
+		}
+	}
+	return round.More, round.Next
+}
+
+// poke leaves a token in a channel of capacity one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

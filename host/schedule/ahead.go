@@ -1,0 +1,164 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Slots would stand idle for a round trip to Redis after each short task. So tasks of a queue whose tasks are short are
+// reserved ahead of free slots. They wait here, started as far as Redis knows, and get the next slots of their queue.
+// One that gets none in time goes back to the front of its queue, and until shorter tasks have run again none is
+// reserved ahead: nothing waits for a long task.
+const (
+	// aheadTime is how long all slots together may need for the tasks that wait here: longer than Redis may wait for a
+	// processor where it shares them with this host, so that no slot stands idle then.
+	aheadTime = 4 * time.Millisecond
+	// mostAhead bounds how many tasks of a queue wait here, in reserves. More are reserved when half have gone, so that
+	// Redis and the slots work at the same time.
+	mostAhead = 3
+	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
+	aheadWait = 20 * time.Millisecond
+	// shortTask is how long a task runs at most for others to be reserved ahead.
+	shortTask = time.Millisecond
+
+	// Unknown is how long a task took that was stopped before its guest began.
+	Unknown time.Duration = -1
+)
+
+// pace is how long a queue's tasks run: moving averages. The zero value is unknown.
+type pace struct {
+	lasts time.Duration // aheadWait at most; 0 if unknown
+	waits time.Duration // how much of that they wait for others, not for the processor
+}
+
+// short reports whether the tasks are known to be short.
+func (p pace) short() bool { return p.lasts > 0 && p.lasts <= shortTask }
+
+// computes is how long a task keeps a processor busy, if they are short.
+func (p pace) computes() time.Duration { return max(p.lasts-p.waits, 1) }
+
+// record counts how long a task ran, and how much of that it waited; took may be Unknown. One task of aheadWait or more
+// is enough for a queue's tasks not to be short; one that the operating system or Go's collector held up for some
+// milliseconds is not.
+func (p *pace) record(took, waited time.Duration) {
+	if took == Unknown {
+		return
+	}
+	took, waited = min(took, aheadWait), min(waited, took, aheadWait)
+	if p.lasts == 0 {
+		p.lasts, p.waits = took, waited
+	}
+	p.lasts = max(p.lasts+(took-p.lasts)/8, 1)
+	p.waits = min(p.waits+(waited-p.waits)/8, p.lasts)
+}
+
+// endTurn puts a queue behind the others. A queue of short tasks then gets a turn of as many as one slot runs in
+// aheadTime: these are reserved together and settled together, however many queues have work. The caller holds mu.
+func (s *Scheduler) endTurn(q *queue) {
+	s.turns++
+	q.turn, q.inTurn = s.turns, 1
+	if q.pace.short() {
+		q.inTurn = min(int(aheadTime/q.pace.lasts), s.config.MaxReserve)
+	}
+}
+
+// lookAhead lets the allocations of the queues whose turn is next reserve tasks ahead, unless enough wait.
+func (p *plan) lookAhead(candidates []*queue) {
+	slices.SortFunc(candidates, func(a, b *queue) int { return cmp.Compare(a.turn, b.turn) })
+	busy := aheadTime * time.Duration(p.load.places)
+	room := busy
+	for _, q := range candidates {
+		room -= time.Duration(len(q.ahead)) * q.pace.computes()
+	}
+	for _, q := range candidates[:min(len(candidates), 2*p.config.Slots)] { // the others would get no slot soon
+		if !q.pace.short() || q.unsure || !q.ready() || !p.mayReserve(q) {
+			continue
+		}
+		parallel := p.config.Slots
+		if q.bound > 0 {
+			parallel = min(parallel, q.bound)
+		}
+		most := min(int(aheadTime*time.Duration(parallel)/q.pace.lasts), int(busy/q.pace.computes()), mostAhead*p.config.MaxReserve)
+		if len(candidates) > 1 {
+			most = min(most, q.inTurn)
+		}
+		p.last.refillAt = max(p.last.refillAt, most/2)
+		more := most - len(q.ahead)
+		if more <= most/2 || time.Duration(more)*q.pace.computes() > room {
+			continue
+		}
+		a := p.allocation(q)
+		if a == nil || a.Reconcile || !q.mayWait {
+			continue
+		}
+		a.ahead = max(0, min(more, p.config.MaxReserve-len(a.shares)))
+		room -= time.Duration(a.ahead) * q.pace.computes()
+	}
+}
+
+// keepAhead lets tasks wait for a slot. The caller holds mu.
+func (s *Scheduler) keepAhead(q *queue, tasks []Task) {
+	if len(tasks) == 0 {
+		return
+	}
+	q.ahead, q.lastStart = append(q.ahead, tasks...), tasks[0].slot().arrived
+	s.countAhead(q, len(tasks))
+	if s.queues[q.Queue] != q {
+		s.returnAhead(q) // the session left it meanwhile
+	}
+}
+
+func (s *Scheduler) countAhead(q *queue, more int) {
+	s.ahead += more
+	q.source.AddAhead(more)
+}
+
+// startAhead gives a slot to the oldest task that waits, if it may have one; else it returns nil. The caller holds mu.
+func (s *Scheduler) startAhead(q *queue, now time.Time) Task {
+	t := q.ahead[0]
+	slot := t.slot()
+	if slot.share = s.occupy(q, slot.version, now); slot.share == nil {
+		return nil
+	}
+	q.ahead, q.lastStart = q.ahead[1:], now
+	s.countAhead(q, -1)
+	s.started(1, now)
+	return t
+}
+
+// returnLate gives back tasks that have waited too long for a slot, and plans when the next one may be late. While a
+// reserve is on its way it gives nothing back: the reserve brings later tasks, which must return to the front of the
+// queue together with them.
+func (p *plan) returnLate() {
+	if p.ahead == 0 {
+		return
+	}
+	for _, q := range p.active {
+		if len(q.ahead) == 0 || p.source(q).reserving {
+			continue // there is a plan when it is back
+		}
+		late := p.now.Sub(q.lastStart) >= aheadWait
+		if late {
+			q.pace.record(aheadWait, 0)
+		}
+		late = late || !q.pace.short() && p.now.Sub(q.ahead[0].slot().arrived) >= aheadWait
+		if late || q.leaving || q.blocked {
+			p.returnAhead(q)
+		} else {
+			p.replan(aheadWait - p.now.Sub(q.lastStart))
+		}
+	}
+}
+
+// returnAhead gives back the tasks of a queue that wait for a slot, with the next round. The caller holds mu.
+func (s *Scheduler) returnAhead(q *queue) {
+	for _, t := range q.ahead {
+		slot := t.slot()
+		slot.share, slot.returns = &share{}, true
+	}
+	q.unsettled += len(q.ahead)
+	q.returning += len(q.ahead)
+	s.countAhead(q, -len(q.ahead))
+	s.late, q.ahead = append(s.late, q.ahead...), nil
+}

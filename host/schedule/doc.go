@@ -1,0 +1,56 @@
+// Package schedule decides which task runs next on a host: which queue gets a free slot, whether the memory suffices,
+// and which tasks are reserved before a slot is free. It knows neither Redis nor plugins: events tell it what happened,
+// and Plan answers with a Round that the host carries out.
+//
+//	messages, polls ──Announced, Polled, PolledEmpty──▶ ┌───────────┐
+//	registrations ──Serve, Leave, Reconcile, Abandon──▶ │ Scheduler │ ──Plan──▶ Round, for each source:
+//	results ──Ended, Settled, Block───────────────────▶ │           │            Allocations  reserve for these
+//	replies to a Round ──Reserved, Cancel─────────────▶ └───────────┘            Begin        tasks with a slot
+//	                                                       │    ▲                Return       tasks that waited too long
+//	                                             admission ▼    │ measured, evicted
+//	                                                      Evictor ──▶ Cache
+//
+// Plan is no function of a copied state: it commits slots and memory while it decides, under the one lock of the
+// Scheduler, because tasks end meanwhile on many goroutines and a host may serve thousands of queues. But it does no
+// I/O, starts no goroutine and no timer, and gets the time as an argument: the same events lead to the same Round.
+//
+// # States of a queue
+//
+// Its Backlog is what the host knows of its tasks in Redis. Ready and Seen queues are asked.
+//
+//	event                                         Empty   Ready   Seen     Stalled
+//	a message: Announced                          Ready   Ready   Seen     Seen
+//	a poll saw tasks: Polled                      Seen    Ready   Ready    Seen
+//	a poll saw none: PolledEmpty                  Empty   Empty   Empty    Empty
+//	a reserve brought tasks, perhaps not all      Ready   Ready   Ready    Ready
+//	a reserve brought the last tasks              Empty   Empty   Empty    Empty
+//	a reserve brought none, or failed             Ready   Ready   Seen     Seen     if there may be tasks
+//	a reserve brought none                        Empty   Empty   Stalled  Stalled
+//
+// PolledEmpty changes nothing if another event came after the poll was asked. A reserve may have left tasks if it
+// brought as many as were asked for, if an event came meanwhile, or if it dropped or passed over IDs.
+//
+// What may be asked depends on more:
+//
+//	serving   Serve           it may be asked
+//	leaving   Leave           it is only reconciled; then it is dropped
+//	unsure    Reconcile,      the next allocation compares its reserved list with the host's tasks; a queue that is served
+//	          Leave, failure  anew stays unsure
+//	blocked   Block           nothing is asked until its results can be written
+//	paused    Refused         nothing is asked for 50 ms to 2 s
+//	returning a late task     nothing is reserved until the task is back at the front of the queue
+//
+// A queue with a Backlog of Empty or Stalled, no task here and nothing unsure is idle: no plan looks at it.
+//
+// # Fairness
+//
+// A free slot goes to the queue with the fewest running tasks, and among equals to the one that was served longest ago.
+// With several sources each gets at most half of the slots in one plan: one whose Redis hangs must not keep them all.
+// Results that wait to be settled count like slots. A queue of short tasks keeps its slot for a turn of 4 ms.
+//
+// # Failure
+//
+// A source that cannot reserve is passed over; its tasks run on. An allocation ends in every case with Reserved, Cancel
+// or Release. Tasks that were reserved ahead and get no slot within 20 ms go back, and so do all of them when the host
+// ends.
+package schedule

@@ -1,0 +1,144 @@
+package schedule
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Cache holds memory beside running tasks: the code of plugins, and instances and snapshots kept for their next tasks.
+// *runtime.Engine is one.
+type Cache interface {
+	// Held is how many bytes are held now, without what running tasks may take by their limits.
+	Held() int64
+	// Relieve frees at least this many bytes of idle memory, if there is as much, and returns how many it freed.
+	Relieve(ctx context.Context, bytes int64) (freed int64)
+}
+
+const (
+	// measureInterval is how often the cache is measured at least: a plugin that is loaded adds to it without any task.
+	measureInterval = time.Second
+	// beginning is how long new tasks may take to make use of idle memory that was kept for them.
+	beginning = 2 * time.Millisecond
+	// A measurement goes through all plugins, and an eviction through Go's heap: some milliseconds with a thousand
+	// plugins. The pause after each is this many times as long as it took.
+	measurePause = 20
+	evictPause   = 4
+	// oftenEvictions within oftenWithin mean that plugins are loaded more than they run.
+	oftenEvictions = 20
+	oftenWithin    = time.Minute
+	// evictSpare is the part of the bound that is evicted beyond need, so that not every task needs an eviction.
+	evictSpare = 32
+)
+
+// Evictor measures the cache, regularly and when a plan asks, and evicts idle memory that stands in the way of tasks.
+// Only tasks that need the room wait for it.
+type Evictor struct {
+	scheduler *Scheduler
+	cache     Cache
+	logger    hclog.Logger
+
+	resumes   time.Time // no eviction before
+	counted   time.Time // since when evictions are counted
+	evictions int
+	warned    bool // the log has that there were many
+}
+
+// NewEvictor makes an evictor for the cache beside the tasks of a scheduler.
+func NewEvictor(s *Scheduler, cache Cache) *Evictor {
+	return &Evictor{scheduler: s, cache: cache, logger: s.config.Logger}
+}
+
+// Run evicts until ctx ends.
+func (e *Evictor) Run(ctx context.Context) {
+	ticker := time.NewTicker(measureInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.scheduler.admission.cache.measure:
+		case <-ticker.C: // memory may have become idle without a task
+			e.scheduler.mu.Lock()
+			e.scheduler.admission.cache.exhausted = false
+			e.scheduler.mu.Unlock()
+		}
+		for due := true; due; {
+			var pause time.Duration
+			pause, due = e.runOnce(ctx)
+			due = sleep(ctx, pause) && due
+		}
+	}
+}
+
+// runOnce measures, and evicts if the cache holds too much. due means that an eviction is due when the pause is over.
+func (e *Evictor) runOnce(ctx context.Context) (pause time.Duration, due bool) {
+	begun := time.Now()
+	shortfall, _ := e.measure()
+	pause = max(beginning, measurePause*time.Since(begun))
+	if shortfall <= 0 || begun.Before(e.resumes) {
+		return pause, shortfall > 0
+	}
+	if !sleep(ctx, beginning) {
+		return 0, false
+	}
+	begun = time.Now()
+	shortfall, ends := e.measure()
+	if shortfall <= 0 {
+		return pause, false
+	}
+	freed := e.cache.Relieve(ctx, shortfall+e.scheduler.config.Memory/evictSpare)
+	held := e.cache.Held()
+	e.scheduler.mu.Lock()
+	e.scheduler.admission.evicted(held, ends, freed < shortfall)
+	e.scheduler.mu.Unlock()
+	e.scheduler.config.Wake()
+	took := time.Since(begun)
+	e.resumes = time.Now().Add(evictPause * took)
+	e.logger.Debug("evicted idle memory", "lacked", shortfall, "freed", freed, "took", took)
+	if freed > 0 {
+		e.count(begun)
+	}
+	return pause, false
+}
+
+// measure returns how much the cache has to evict, and how many tasks have ended so far.
+func (e *Evictor) measure() (shortfall int64, ends uint64) {
+	s := e.scheduler
+	s.mu.Lock()
+	built := s.admission.builtSnapshots()
+	s.mu.Unlock()
+	held := e.cache.Held()
+	s.mu.Lock()
+	shortfall, fits := s.admission.measured(held, built)
+	ends = s.admission.cache.ends
+	s.mu.Unlock()
+	if fits {
+		s.config.Wake()
+	}
+	return shortfall, ends
+}
+
+// count counts an eviction, and logs once if there are too many.
+func (e *Evictor) count(now time.Time) {
+	if now.Sub(e.counted) > oftenWithin {
+		e.counted, e.evictions = now, 0
+	}
+	if e.evictions++; e.evictions >= oftenEvictions && !e.warned {
+		e.warned = true
+		e.logger.Warn("memory is so small that plugins are unloaded again and again to make room for tasks", "memory", e.scheduler.config.Memory)
+	}
+}
+
+// sleep waits, and reports whether ctx goes on.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

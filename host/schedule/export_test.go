@@ -1,0 +1,4 @@
+package schedule
+
+// Measure measures the cache once.
+func (e *Evictor) Measure() { e.measure() }

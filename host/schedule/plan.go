@@ -1,0 +1,251 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+)
+
+// Round is the decision of one plan.
+type Round struct {
+	Work map[Source]*Work
+	// Idle are allocations that reserve nothing and have no list to reconcile. To release them may close a module.
+	Idle []*Allocation
+	// More: there may be more to plan at once, because a plan gives each source only a part of the slots.
+	More bool
+	// Next is when to plan again if no event asks for it before; 0: not needed.
+	Next time.Duration
+}
+
+// Work lists what a source has to do in a round.
+type Work struct {
+	Allocations []*Allocation // to reserve for
+	Begin       []Task        // reserved ahead, and now with a slot
+	Return      []Task        // to be given back to their queues
+}
+
+// Allocation lets a source reserve tasks of one queue for one version of its plugin: one for each slot, and others
+// ahead of free slots. With Reconcile the queue's reserved list is looked through first; then there may be no slots,
+// and no Version.
+type Allocation struct {
+	Queue
+	Version   *Version // retained for the allocation
+	Reconcile bool
+
+	queue  *queue
+	shares []*share
+	ahead  int
+	wakes  uint64 // the scheduler's count when the allocation was made
+}
+
+// Slots counts the tasks that get a slot at once.
+func (a *Allocation) Slots() int { return len(a.shares) }
+
+// Tasks counts the tasks to reserve.
+func (a *Allocation) Tasks() int { return len(a.shares) + a.ahead }
+
+// Release ends the retention of the version for the allocation itself.
+func (a *Allocation) Release() {
+	if a.Version != nil {
+		a.Version.Code.Release()
+	}
+}
+
+// Slot makes the slot of a task that was reserved for the allocation, and arrived now.
+func (a *Allocation) Slot(arrived time.Time) Slot {
+	return Slot{Queue: a.Queue, queue: a.queue, version: a.Version, arrived: arrived}
+}
+
+// plan is one call of Plan, which holds the scheduler's mu.
+type plan struct {
+	*Scheduler
+	now         time.Time
+	sources     map[Source]*sourcePlan // each is asked once: there may be thousands of queues
+	allocations map[*queue]*Allocation
+	round       Round
+}
+
+// sourcePlan is the state of a source during a plan.
+type sourcePlan struct {
+	available, reserving bool
+	unsettled            int // tasks that wait to be settled: see queue.heldBack
+	given                int // slots
+}
+
+// Plan gives the free slots to queues. It does no I/O: the caller carries the round out. Each Allocation is handed to
+// Reserved or Cancel, or released if idle.
+func (s *Scheduler) Plan(now time.Time) Round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &plan{Scheduler: s, now: now, sources: make(map[Source]*sourcePlan), allocations: make(map[*queue]*Allocation)}
+	p.round.Work = make(map[Source]*Work)
+	p.returnLate()
+	for _, t := range s.late {
+		w := p.work(t.slot().queue.source)
+		w.Return = append(w.Return, t)
+	}
+	s.late = nil
+	candidates, unsure := p.candidates()
+	s.last = lastPlan{crowded: len(candidates) > s.config.Slots}
+	if len(candidates) == 1 {
+		s.last.single = candidates[0]
+	}
+	if q := s.queues[s.admission.begin(len(s.served) > 1)]; q != nil {
+		if (!p.source(q).available || !q.wants(now)) && len(q.ahead) == 0 {
+			s.admission.forget(q.Queue) // nobody waits for the memory that it needs
+		}
+	}
+	full := p.pick(slices.Clone(candidates))
+	s.admission.picked()
+	p.lookAhead(candidates)
+	for _, q := range unsure {
+		if p.allocations[q] == nil {
+			p.allocations[q] = &Allocation{Queue: q.Queue, queue: q, Reconcile: true, wakes: s.wakes}
+		}
+	}
+	for q, a := range p.allocations {
+		if a.Tasks() == 0 && !a.Reconcile {
+			p.round.Idle = append(p.round.Idle, a)
+			continue
+		}
+		q.unsure = false // until that fails, or somebody asks again
+		w := p.work(q.source)
+		w.Allocations = append(w.Allocations, a)
+	}
+	for _, w := range p.round.Work {
+		p.round.More = p.round.More || len(s.served) > 1 && len(w.Allocations)+len(w.Begin) > 0
+	}
+	if full && len(s.load.shares) > 0 { // the load is not full any more when the oldest share has ceased to count
+		p.replan(aheadTime - now.Sub(s.load.shares[0].since))
+	}
+	return p.round
+}
+
+// work returns the work of a source in this round.
+func (p *plan) work(s Source) *Work {
+	w := p.round.Work[s]
+	if w == nil {
+		w = new(Work)
+		p.round.Work[s] = w
+	}
+	return w
+}
+
+// source returns the state of a queue's source.
+func (p *plan) source(q *queue) *sourcePlan {
+	s := p.sources[q.source]
+	if s == nil {
+		s = new(sourcePlan)
+		s.available, s.reserving = q.source.State(p.now)
+		p.sources[q.source] = s
+	}
+	return s
+}
+
+// replan asks for the next plan after a time.
+func (p *plan) replan(wait time.Duration) {
+	if p.round.Next == 0 || wait < p.round.Next {
+		p.round.Next = max(wait, 1)
+	}
+}
+
+// mayAsk reports whether a reserve of the queue may be sent in this round; it may reconcile the queue alone.
+func (p *plan) mayAsk(q *queue) bool {
+	s := p.source(q)
+	return s.available && !s.reserving && q.wants(p.now)
+}
+
+// mayReserve reports whether tasks of the queue may be reserved in this round.
+func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
+
+// candidates lists the active queues that may have tasks, here or in Redis, and those to reconcile, and counts what
+// holds back their sources.
+func (p *plan) candidates() (candidates, unsure []*queue) {
+	for at, q := range p.active {
+		if q.idle() {
+			delete(p.active, at)
+			p.admission.forget(at)
+			continue
+		}
+		p.source(q).unsettled += q.heldBack(p.config.MaxSettle)
+		if p.mayReserve(q) || len(q.ahead) > 0 {
+			candidates = append(candidates, q)
+		}
+		if q.unsure && p.mayAsk(q) {
+			unsure = append(unsure, q)
+		}
+		if left := q.refused.Left(p.now); left > 0 && (q.ready() || q.unsure) {
+			p.replan(left)
+		}
+	}
+	return candidates, unsure
+}
+
+// pick gives the free slots to queues, one at a time to the queue with the fewest running tasks, and among equals to
+// the one that was served longest ago. A queue that does not get one is passed over. full: short tasks keep all places
+// for guests busy.
+func (p *plan) pick(candidates []*queue) (full bool) {
+	for free := p.config.Slots - p.inUse; free > 0 && len(candidates) > 0; {
+		best := 0
+		for i, q := range candidates {
+			if b := candidates[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
+				best = i
+			}
+		}
+		q := candidates[best]
+		given := p.hasRoom(p.source(q), free)
+		if given && q.pace.short() && q.mayWait && p.load.full(p.now, p.inUse) {
+			full, given = true, false
+		}
+		if given = given && p.give(q); given {
+			free--
+			p.source(q).given++
+		} else {
+			candidates[best] = candidates[len(candidates)-1]
+			candidates = candidates[:len(candidates)-1]
+		}
+	}
+	return full
+}
+
+// hasRoom reports whether a source may get one of the free slots. One plan gives a source at most half of all slots if
+// there are several, for a source whose Redis hangs must not get them all; and less if more of its tasks wait to be
+// settled than there are slots, and two batches for each queue of short ones.
+func (p *plan) hasRoom(s *sourcePlan, free int) bool {
+	most := p.config.Slots
+	if len(p.served) > 1 {
+		most = (most + 1) / 2
+	}
+	return s.given < min(most, free+s.given-max(0, s.unsettled-p.config.Slots))
+}
+
+// give gives the queue one slot more: for its next task that waits, or for one that is to be reserved.
+func (p *plan) give(q *queue) bool {
+	if len(q.ahead) > 0 {
+		t := p.startAhead(q, p.now)
+		if t != nil {
+			w := p.work(q.source)
+			w.Begin = append(w.Begin, t)
+		}
+		return t != nil
+	}
+	a := p.allocation(q)
+	if a == nil || len(a.shares) >= p.config.MaxReserve {
+		return false
+	}
+	part := p.occupy(q, a.Version, p.now)
+	if part != nil {
+		a.shares = append(a.shares, part)
+	}
+	return part != nil
+}
+
+// allocation returns the queue's allocation in this round; nil if no task of it may be reserved.
+func (p *plan) allocation(q *queue) *Allocation {
+	if p.allocations[q] == nil && p.mayReserve(q) {
+		if version := p.config.Acquire(q.Queue); version != nil { // else its plugin has just gone
+			q.bound, q.mayWait = version.Concurrency, version.MayWait
+			p.allocations[q] = &Allocation{Queue: q.Queue, queue: q, Version: version, Reconcile: q.unsure, wakes: p.wakes}
+		}
+	}
+	return p.allocations[q]
+}

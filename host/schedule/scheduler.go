@@ -1,0 +1,506 @@
+package schedule
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/account"
+)
+
+// Source is the listener under whose ID the tasks of some queues are reserved. Both methods are called with the
+// scheduler's lock held: they must not call it.
+type Source interface {
+	// State reports whether the source may reserve now, and whether a reserve is on its way.
+	State(now time.Time) (available, reserving bool)
+	// AddAhead counts n more of its tasks (fewer if negative) that wait for a slot.
+	AddAhead(n int)
+}
+
+// Version is a version of a plugin that serves a queue, with what its manifest and the tenant's grants decide.
+type Version struct {
+	Code        Code
+	Plugin      Plugin
+	Concurrency int   // bounds the plugin's tasks side by side on this host; 0: no bound
+	Memory      int64 // what a task may use, in bytes
+	MayWait     bool  // its tasks may be reserved ahead of free slots
+}
+
+// Plugin names a plugin; Tenant is "" if it serves every tenant.
+type Plugin struct{ Tenant, Name string }
+
+// Code is what a Version runs. All tasks of a tenant start from one snapshot.
+type Code interface {
+	// PendingSnapshot is the most memory, in bytes, of the snapshot that the tenant's next task builds; 0 if it is built.
+	PendingSnapshot(tenant string) int64
+	Release()
+}
+
+// Config is the settings of a Scheduler. All fields but Memory, Account and Logger are required.
+type Config struct {
+	Slots                 int   // how many tasks run at a time
+	Guests                int   // how many guests compute at a time
+	Memory                int64 // bounds what running tasks may use, in bytes; 0: no bound
+	Account               *account.Account
+	Logger                hclog.Logger
+	MaxReserve, MaxSettle int // tasks of one queue that one call reserves, settles
+	// Acquire returns the version that serves a queue, retained; nil: none.
+	Acquire func(Queue) *Version
+	// Running is called with the number of slots that run a task whenever that changes, and Wake when there may be
+	// something to plan. Both may be called with the scheduler's lock held, and must not block.
+	Running func(n int)
+	Wake    func()
+}
+
+// Scheduler decides which queue gets the next free slot. Events change what it knows, and Plan decides. It does no I/O
+// and has no timers. Its methods are safe for concurrent use.
+type Scheduler struct {
+	config Config
+
+	// mu guards the fields below. Under it only the locks of plugins and runtime are taken, by Acquire and
+	// PendingSnapshot, and those of sources.
+	mu        sync.Mutex
+	admission *admission
+	slots
+	queues map[Queue]*queue
+	active map[Queue]*queue // the ones that plans look at: there may be thousands of idle ones
+	served map[Source]int   // counts the queues of each source
+	ahead  int              // tasks that wait for a slot
+	late   []Task           // to be given back with the next round
+	last   lastPlan
+	wakes  uint64 // events from outside so far
+	turns  uint64 // turns that have ended so far
+}
+
+// slots are the slots of a host.
+type slots struct {
+	inUse     int            // slots that run a task, or are allocated
+	plugins   map[Plugin]int // of them, by plugin
+	running   int            // slots that run a task
+	lastStart time.Time      // when the last one got its task
+	load      load           // of the slots with short tasks
+}
+
+// lastPlan is what events use of the last plan.
+type lastPlan struct {
+	refillAt int    // when no more tasks wait for a slot, there is another plan
+	single   *queue // the only queue that could be served, nil if there were others; one whose reserve was on its way is not counted
+	crowded  bool   // there were more queues to serve than slots: each keeps a slot for its turn
+}
+
+// share is the memory that one task may use, and its part of the places for guests.
+type share struct {
+	tenant   string
+	bytes    int64
+	snapshot int64 // the part for the snapshot that the task builds
+	epoch    uint64
+	load     float64   // how busy the task is expected to keep a place; 0 if that does not count: see load
+	since    time.Time // when it got its slot, if that counts
+	turn     uint64    // its queue's, in which it got its slot
+}
+
+// Slot is the place of a reserved task in its queue and, once it runs, its share. A Task embeds it; Allocation.Slot makes it.
+type Slot struct {
+	Queue Queue
+
+	queue   *queue
+	version *Version
+	share   *share
+	arrived time.Time
+	returns bool // it has no share, and goes back to its queue
+}
+
+// Task is a reserved task. It embeds a Slot.
+type Task interface{ slot() *Slot }
+
+func (s *Slot) slot() *Slot { return s }
+
+// Reply says how a reserve ended.
+type Reply struct {
+	Failed  bool // the host does not know which tasks were reserved
+	Refused bool // it failed because of this queue alone
+	More    bool // there may be tasks behind those that were dropped or passed over
+}
+
+// Status is a summary of a scheduler.
+type Status struct {
+	Queues    int // served
+	Busy      int // queues that may have tasks in Redis, or are to be reconciled
+	InUse     int // slots that run a task, or are allocated
+	Running   int // slots that run a task
+	Ahead     int // tasks that wait for a slot
+	LastStart time.Time
+	Memory    int64         // what tasks may use, in bytes
+	Waited    time.Duration // how long a task has waited for memory since the start
+}
+
+// New makes a scheduler without queues.
+func New(config Config) *Scheduler {
+	if config.Logger == nil {
+		config.Logger = hclog.NewNullLogger()
+	}
+	s := &Scheduler{
+		config: config, admission: newAdmission(config.Memory, config.Account, config.Logger),
+		queues: make(map[Queue]*queue), active: make(map[Queue]*queue), served: make(map[Source]int),
+		slots: slots{
+			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0), load: load{places: float64(min(config.Guests, config.Slots))},
+		},
+	}
+	config.Account.OnFreed(func() {
+		if s.admission.waits.Load() {
+			config.Wake()
+		}
+	})
+	return s
+}
+
+// Status counts queues, slots and tasks.
+func (s *Scheduler) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := Status{
+		Queues: len(s.queues), InUse: s.inUse, Running: s.running, Ahead: s.ahead, LastStart: s.lastStart,
+		Memory: s.admission.used, Waited: s.admission.waitedUntil(time.Now()),
+	}
+	for _, q := range s.active {
+		if q.ready() || q.unsure {
+			status.Busy++
+		}
+	}
+	return status
+}
+
+// End returns the tasks that wait for a slot, by source: no plan follows.
+func (s *Scheduler) End() map[Source][]Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.active {
+		s.returnAhead(q)
+	}
+	waiting := make(map[Source][]Task)
+	for _, t := range s.late {
+		from := t.slot().queue.source
+		waiting[from] = append(waiting[from], t)
+	}
+	s.late = nil
+	return waiting
+}
+
+// occupy gives the queue one slot more, if its plugin's bound and the memory allow it; else it returns nil. The caller
+// holds mu.
+func (s *Scheduler) occupy(q *queue, v *Version, now time.Time) *share {
+	if v.Concurrency > 0 && s.plugins[v.Plugin] >= v.Concurrency {
+		return nil
+	}
+	part := s.admission.admit(q.Queue, v.Memory)
+	if part == nil {
+		return nil
+	}
+	s.admission.expect(v.Code, part)
+	s.load.add(part, q.pace, now)
+	part.turn = q.turn
+	s.inUse++
+	s.plugins[v.Plugin]++
+	q.running++
+	if q.inTurn--; q.inTurn <= 0 || !q.pace.short() {
+		s.endTurn(q)
+	}
+	return part
+}
+
+// started counts tasks that have got their slots. The caller holds mu.
+func (s *Scheduler) started(n int, now time.Time) {
+	if s.running += n; n > 0 {
+		s.lastStart = now
+	}
+	s.config.Running(s.running)
+}
+
+// Reserved ends an allocation whose reserve brought tasks, and gives slots to the first of them, which it returns: the
+// others wait for a slot.
+func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.Time) (begun []Task) {
+	s.mu.Lock()
+	q := a.queue
+	begun = tasks[:min(len(tasks), len(a.shares))]
+	s.activate(q)
+	for i, t := range begun {
+		t.slot().share = a.shares[i]
+	}
+	s.freeSlots(a, len(begun))
+	s.keepAhead(q, tasks[len(begun):])
+	switch {
+	case reply.Failed:
+		q.unsure = true
+		if reply.Refused || a.Version == nil { // else the source pauses all queues
+			q.refused.Failed(now)
+		}
+	case a.Reconcile && q.leaving && !q.unsure:
+		s.drop(q)
+	case !a.Reconcile:
+		// Fewer tasks than asked for mean that there are no more, except for those announced meanwhile, and those
+		// behind IDs that were dropped.
+		if len(tasks) == a.Tasks() {
+			s.wakes++
+			q.woken = s.wakes // a poll that was asked before knows nothing of what lies behind
+		}
+		reply.More = reply.More || q.woken > a.wakes
+		q.refused.Succeeded()
+	}
+	q.reserved(len(tasks) > 0, reply.More || reply.Failed || a.Reconcile)
+	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // else the queue was left and is served anew
+		s.admission.forget(q.Queue)
+	}
+	s.started(len(begun), now)
+	s.mu.Unlock()
+	a.Release()
+	s.config.Wake()
+	return begun
+}
+
+// reserved changes the backlog after a reserve.
+func (q *queue) reserved(tasks, more bool) {
+	switch {
+	case tasks && more:
+		q.apply(gotMore)
+	case tasks:
+		q.apply(gotLast)
+	case more:
+		q.apply(gotUnsure)
+	default:
+		q.apply(gotNone)
+	}
+}
+
+// Cancel ends an allocation for which no reserve was sent.
+func (s *Scheduler) Cancel(a *Allocation) {
+	s.mu.Lock()
+	s.freeSlots(a, 0)
+	a.queue.unsure = a.queue.unsure || a.Reconcile
+	s.activate(a.queue)
+	s.mu.Unlock()
+	a.Release()
+	s.config.Wake()
+}
+
+// freeSlots frees the slots that an allocation did not use. The caller holds mu.
+func (s *Scheduler) freeSlots(a *Allocation, used int) {
+	for _, part := range a.shares[used:] {
+		s.admission.release(part)
+		s.freeSlot(a.queue, a.Version, part)
+	}
+}
+
+// freeSlot frees one slot. The caller holds mu.
+func (s *Scheduler) freeSlot(q *queue, v *Version, part *share) {
+	s.load.remove(part)
+	s.inUse--
+	q.running--
+	if s.plugins[v.Plugin]--; s.plugins[v.Plugin] == 0 {
+		delete(s.plugins, v.Plugin)
+	}
+}
+
+// Ended frees the slot of a task that ran for took, of which it waited for a part; and its memory except for the bytes
+// that its result keeps until it is settled. The task still retains its version. If the last plan could serve no other
+// queue, or more queues than there are slots and its turn is not over, the slot goes on to the next task of its queue
+// that waits, which is returned.
+func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now time.Time) (next Task) {
+	s.mu.Lock()
+	s.admission.ended(of.share, int64(result))
+	q := of.queue
+	s.freeSlot(q, of.version, of.share)
+	q.pace.record(took, waited)
+	if q.inTurn > 1 && !q.pace.short() {
+		s.endTurn(q)
+	}
+	q.unsettled++
+	s.running--
+	keepsSlot := s.last.single == q || s.last.crowded && of.share.turn == q.turn
+	if keepsSlot && len(q.ahead) > 0 && q.pace.short() && !q.leaving && !q.blocked &&
+		q.heldBack(s.config.MaxSettle) <= s.config.Slots && !s.load.full(now, s.inUse) {
+		next = s.startAhead(q, now)
+	}
+	if next == nil {
+		s.started(0, now)
+	}
+	wake := next == nil || s.ahead <= s.last.refillAt
+	s.mu.Unlock()
+	if wake {
+		s.config.Wake()
+	}
+	return next
+}
+
+// update changes the state, and has it planned.
+func (s *Scheduler) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	s.config.Wake()
+}
+
+// updateQueue changes a queue that is served, and has it planned.
+func (s *Scheduler) updateQueue(at Queue, change func(*queue)) {
+	s.update(func() {
+		if q := s.queues[at]; q != nil {
+			change(q)
+			s.activate(q)
+		}
+	})
+}
+
+// Settled frees what the results of tasks kept.
+func (s *Scheduler) Settled(of ...*Slot) {
+	s.update(func() {
+		for _, slot := range of {
+			s.admission.release(slot.share)
+			slot.queue.unsettled--
+			if slot.returns {
+				slot.queue.returning--
+			}
+		}
+	})
+}
+
+// wake applies an event from outside. The caller holds mu.
+func (s *Scheduler) wake(q *queue, e event) {
+	s.wakes++
+	q.woken = s.wakes
+	q.apply(e)
+}
+
+// Announced records a message that a queue has tasks.
+func (s *Scheduler) Announced(at Queue) {
+	s.updateQueue(at, func(q *queue) { s.wake(q, announced) })
+}
+
+// Wakes counts the events from outside, for PolledEmpty.
+func (s *Scheduler) Wakes() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wakes
+}
+
+// Polled records tasks that a poll saw, and reports whether they were unannounced.
+func (s *Scheduler) Polled(at Queue) (unannounced bool) {
+	s.updateQueue(at, func(q *queue) {
+		unannounced = q.backlog == Empty
+		s.wake(q, polled)
+	})
+	return unannounced
+}
+
+// PolledEmpty records that a poll found a queue empty that was asked when Wakes had this value. Such a queue waits for
+// memory no longer.
+func (s *Scheduler) PolledEmpty(at Queue, wakes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[at]; q != nil && q.woken <= wakes {
+		q.apply(polledEmpty)
+		s.admission.forget(at)
+	}
+}
+
+// Idle lists the queues of a tenant that wait for a message or a poll, by their backlog.
+func (s *Scheduler) Idle(tenant string) (empty, stalled []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, q := range s.queues {
+		switch {
+		case at.Tenant != tenant || q.leaving:
+		case q.backlog == Empty:
+			empty = append(empty, at.Name)
+		case q.backlog == Stalled:
+			stalled = append(stalled, at.Name)
+		}
+	}
+	return empty, stalled
+}
+
+// WaitsForMemory lists the queues of a tenant whose next task does not fit.
+func (s *Scheduler) WaitsForMemory(tenant string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admission.waitingOf(tenant)
+}
+
+// Reconcile has a queue's reserved list compared with the tasks that run, also if the session has left the queue.
+func (s *Scheduler) Reconcile(at Queue, from Source) {
+	s.update(func() {
+		q := s.queues[at]
+		if q == nil {
+			q = s.add(&queue{Queue: at, source: from, standing: standing{leaving: true}})
+		}
+		q.unsure = true
+		s.activate(q)
+	})
+}
+
+// Block records whether results of a queue's tasks cannot be written.
+func (s *Scheduler) Block(at Queue, blocked bool) {
+	s.updateQueue(at, func(q *queue) {
+		q.blocked = blocked
+		if blocked {
+			s.admission.forget(at)
+		}
+	})
+}
+
+// Serve adds a queue, for a session that is registered as its listener.
+func (s *Scheduler) Serve(at Queue, from Source) {
+	s.update(func() {
+		before := s.queues[at]
+		if before != nil {
+			s.drop(before)
+		}
+		s.activate(s.add(&queue{Queue: at, source: from, backlog: Ready, standing: standing{unsure: before != nil && before.unsure}}))
+	})
+}
+
+// Leave stops reserving from a queue. Its running tasks go on; tasks in its reserved list that the host does not know
+// are given back.
+func (s *Scheduler) Leave(at Queue) {
+	s.updateQueue(at, func(q *queue) {
+		s.admission.forget(at)
+		q.leaving, q.unsure = true, true
+	})
+}
+
+// Abandon drops all queues of a source whose lease is lost.
+func (s *Scheduler) Abandon(from Source) {
+	s.update(func() {
+		for _, q := range s.queues {
+			if q.source == from {
+				s.drop(q)
+			}
+		}
+	})
+}
+
+// add adds a queue that is not served. The caller holds mu.
+func (s *Scheduler) add(q *queue) *queue {
+	s.queues[q.Queue] = q
+	s.served[q.source]++
+	return q
+}
+
+// activate lets plans look at a queue until it is idle. The caller holds mu.
+func (s *Scheduler) activate(q *queue) {
+	if s.queues[q.Queue] == q {
+		s.active[q.Queue] = q
+	}
+}
+
+// drop drops a queue, unless it is served anew. The caller holds mu.
+func (s *Scheduler) drop(q *queue) {
+	if s.queues[q.Queue] == q {
+		s.admission.forget(q.Queue)
+		s.returnAhead(q)
+		delete(s.queues, q.Queue)
+		delete(s.active, q.Queue)
+		if s.served[q.source]--; s.served[q.source] == 0 {
+			delete(s.served, q.source)
+		}
+	}
+}

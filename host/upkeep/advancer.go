@@ -1,0 +1,28 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// advancePause is the least time between two runs, however many tasks end: Redis reports no end twice, but several
+// hosts try.
+const advancePause = time.Millisecond
+
+// Advancer reports ended tasks to the tasks that wait for them, whenever a message announces an end, and at each
+// interval in case a message was lost. Each host does it: the first one comes in time, and the others find nothing.
+type Advancer struct {
+	Duty
+	*Config
+}
+
+// RunOnce implements Worker.
+func (a *Advancer) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	for more := true; more && err == nil; {
+		block, failed := listen.NewFleet(a.Client).Advance(ctx)
+		more, err = block.More, failed
+	}
+	return advancePause, Jitter(a.Interval), err
+}

@@ -1,0 +1,150 @@
+package upkeep
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Declaration is a schedule or a subscription of a plugin's manifest.
+type Declaration struct {
+	Kind, ID, Plugin, Queue string
+	schedule                *queue.Schedule // one of these is not nil
+	subscription            *queue.Subscription
+}
+
+// The kinds of declarations.
+const (
+	KindSchedule     = "schedule"
+	KindSubscription = "subscription"
+)
+
+// DeclaredSchedule is the declaration of a schedule that a plugin owns.
+func DeclaredSchedule(s queue.Schedule) Declaration {
+	return Declaration{Kind: KindSchedule, ID: s.ID, Plugin: s.PluginOwner(), Queue: s.Queue, schedule: &s}
+}
+
+// DeclaredSubscription is the declaration of a plugin's subscription.
+func DeclaredSubscription(s queue.Subscription) Declaration {
+	return Declaration{Kind: KindSubscription, ID: s.ID, Plugin: s.Plugin, Queue: s.Queue, subscription: &s}
+}
+
+// Name is the kind and the ID.
+func (d Declaration) Name() string { return d.Kind + " " + d.ID }
+
+func (d Declaration) sameName(other Declaration) bool {
+	return d.Kind == other.Kind && d.ID == other.ID
+}
+
+// same reports whether two declarations of a name have the same definition.
+func (d Declaration) same(other Declaration) bool {
+	return d.sameName(other) && d.definition() == other.definition()
+}
+
+// definition is a digest of what the manifest defines.
+func (d Declaration) definition() string {
+	if d.schedule != nil {
+		return d.schedule.Definition()
+	}
+	return d.subscription.Definition()
+}
+
+// read reads the declaration from Redis.
+func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaration, error) {
+	if d.schedule != nil {
+		s, err := client.Schedule(ctx, d.ID)
+		if err != nil {
+			return Declaration{}, err
+		}
+		return DeclaredSchedule(*s), nil
+	}
+	s, err := client.Subscription(ctx, d.ID)
+	return DeclaredSubscription(s), err
+}
+
+// put stores the declaration; with missing only if Redis has none.
+func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
+	if d.schedule != nil {
+		return client.PutSchedule(ctx, *d.schedule, missing)
+	}
+	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
+}
+
+// mark records whether a live host has the declaration, and deletes it after most without one (0: never).
+func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {
+	if d.schedule != nil {
+		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, most)
+	}
+	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, most)
+}
+
+// storedDeclarations lists the declarations in Redis; schedules come without their parameters.
+func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declaration, err error) {
+	schedules, err := client.ScheduleHeads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range schedules {
+		if s.PluginOwner() != "" {
+			all = append(all, DeclaredSchedule(*s))
+		}
+	}
+	subscriptions, err := client.Subscriptions(ctx)
+	if subscriptions == nil {
+		return nil, err // else damaged ones do not hide the others
+	}
+	for _, s := range subscriptions {
+		if s.Plugin != "" {
+			all = append(all, DeclaredSubscription(s))
+		}
+	}
+	return all, nil
+}
+
+// Definitions maps the names of declarations to their definitions, as a host publishes them.
+func Definitions(all []Declaration) map[string]string {
+	definitions := make(map[string]string, len(all))
+	for _, one := range all {
+		definitions[one.Name()] = one.definition()
+	}
+	return definitions
+}
+
+// liveDefinitions lists the definitions that live hosts publish, by name; whole is false if a host of an older version
+// publishes none.
+func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string][]string, whole bool, err error) {
+	nodes, err := LiveNodes(ctx, client)
+	if err != nil {
+		return nil, false, err
+	}
+	nodes = slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.Kind != listen.KindQuern })
+	all = make(map[string][]string)
+	readable := 0
+	err = listen.NewFleet(client).Published(ctx, nodes, "definitions", func(_ *listen.NodeInfo, text string) {
+		var published map[string]string
+		if json.Unmarshal([]byte(text), &published) == nil {
+			readable++
+		}
+		for name, definition := range published {
+			if !slices.Contains(all[name], definition) {
+				all[name] = append(all[name], definition)
+			}
+		}
+	})
+	return all, readable == len(nodes), err
+}
+
+// LiveNodes lists the listeners whose lease has not expired.
+func LiveNodes(ctx context.Context, client *queue.Client) ([]listen.NodeInfo, error) {
+	nodes, err := listen.NewFleet(client).Nodes(ctx, "kind")
+	if err != nil {
+		return nil, err
+	}
+	now, err := client.Clock(ctx)
+	return slices.DeleteFunc(nodes, func(node listen.NodeInfo) bool { return node.LeaseEnd.Before(now) }), err
+}

@@ -1,0 +1,208 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// declareInterval is how often what plugins declare is compared with Redis.
+	declareInterval = time.Minute
+	// removedTime is after how long an active subscription is deleted that no manifest has while hosts serve its
+	// plugin: hosts get a new version one after the other. A session deletes nothing before it is as old, because a
+	// fleet that was away looks the same.
+	removedTime = 10 * time.Minute
+	// absentTime is the same while no host serves the plugin, and for what makes no tasks meanwhile: settings by hand
+	// and counts outlive an outage over a long weekend, and a version that is rolled back.
+	absentTime = 7 * 24 * time.Hour
+)
+
+// Declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins declare. The first
+// host with a declaration stores it, and a host that gets another version of the plugin changes it. In between, a host
+// stores only what is missing, so that two versions do not take turns while hosts are restarted one after the other;
+// but it replaces what no live host declares any more. Of what no live host has at all, a schedule stands still and a
+// subscription goes on to fill its queue; it is deleted after a while, and keeps until then what people set of it.
+type Declarer struct {
+	Duty
+	*Config
+
+	// Only the run under way uses what follows.
+	since   time.Time       // when the session began
+	shown   []Declaration   // what was declared when the host was last published
+	stored  []Declaration   // what this session has stored
+	foreign map[string]bool // declarations of other owners that the log names, by kind and ID
+}
+
+// RunOnce implements Worker.
+func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	if d.since.IsZero() {
+		d.since = time.Now()
+	}
+	if err = d.store(ctx); err == nil {
+		err = d.Sweep(ctx, time.Since(d.since))
+	}
+	return 0, Jitter(declareInterval), err
+}
+
+// store stores declarations that have changed since this session stored them, and others that are missing or that no
+// host declares any more. A refused one, because somebody else owns its ID, does not stop the rest.
+func (d *Declarer) store(ctx context.Context) error {
+	var stored, others []Declaration
+	now := d.Declared()
+	if !slices.EqualFunc(now, d.shown, Declaration.same) { // publish first, or another host marks it as absent
+		if err := d.Publish(ctx); err != nil {
+			return err
+		}
+		d.shown = now
+	}
+	for _, one := range now {
+		known := slices.ContainsFunc(d.stored, func(other Declaration) bool { return other.same(one) })
+		put, err := one.put(ctx, d.Client, known)
+		if err == nil {
+			stored = append(stored, one)
+		}
+		if put == queue.PutKept {
+			others = append(others, one)
+		}
+		if err := d.note(ctx, one, putWords[put], err); err != nil {
+			return err
+		}
+	}
+	gone := slices.DeleteFunc(slices.Clone(d.stored), func(one Declaration) bool {
+		return slices.ContainsFunc(now, one.sameName) || !d.Serves(one.Plugin)
+	})
+	if err := d.replace(ctx, others, gone); err != nil {
+		return err
+	}
+	d.stored = stored
+	return nil
+}
+
+// replace looks at two kinds of declarations. Redis has another definition of others: if no live host has that one,
+// this host's takes its place. This host has gone no more: if no live host has them, replace marks them as absent.
+func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) error {
+	if len(others)+len(gone) == 0 {
+		return nil
+	}
+	client := d.Client
+	stored := make(map[string]string) // the definitions of others in Redis, by name, as far as they can be read
+	for _, one := range others {      // before the hosts: a host publishes a definition before it stores it
+		current, err := one.read(ctx, client)
+		if err == nil {
+			stored[one.Name()] = current.definition()
+		}
+		if err := d.note(ctx, one, "", err); err != nil {
+			return err
+		}
+	}
+	live, whole, err := liveDefinitions(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, one := range others {
+		if definition, ok := stored[one.Name()]; !ok || slices.Contains(live[one.Name()], definition) {
+			continue
+		}
+		put, err := one.put(ctx, client, false)
+		if err := d.note(ctx, one, putWords[put], err); err != nil {
+			return err
+		}
+	}
+	for _, one := range gone {
+		if live[one.Name()] != nil || !whole {
+			continue
+		}
+		current, err := one.read(ctx, client)
+		if err == nil && current.Plugin != one.Plugin {
+			continue // somebody else has made another one since
+		}
+		if err == nil {
+			_, err = current.mark(ctx, client, false, 0)
+		}
+		if err := d.note(ctx, one, "no version that runs has it any more:", err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putWords name what Redis did with a declaration, if anything.
+var putWords = map[queue.Put]string{queue.PutNew: "stored", queue.PutChanged: "changed"}
+
+// note logs a change, "" for none, or records the error of one declaration. It returns an error that all others would
+// meet too.
+func (d *Declarer) note(ctx context.Context, of Declaration, change string, err error) error {
+	op := opDeclare
+	if of.subscription != nil {
+		op = opDeclareSubscription
+	}
+	switch {
+	case ctx.Err() != nil || queue.IsUnavailable(err):
+		return err
+	case errors.Is(err, queue.ErrNoSchedule) || errors.Is(err, queue.ErrNoSubscription): // deleted meanwhile
+	case errors.Is(err, queue.ErrOwned):
+		if !d.foreign[of.Name()] {
+			d.foreign[of.Name()] = true
+			d.Logger.Warn("a plugin's "+of.Kind+" stays as somebody else made it", "id", of.ID, "plugin", of.Plugin, "error", err)
+		}
+	case err != nil:
+		d.Health.Failed(op, of.Queue, err)
+	default:
+		d.Health.Succeeded(op, of.Queue)
+		if change != "" {
+			d.Logger.Info(change+" a "+of.Kind+" of a plugin", "id", of.ID, "plugin", of.Plugin, "queue", of.Queue)
+		}
+	}
+	return nil
+}
+
+// Sweep marks, on one host of the fleet, what no plugin of a live host declares any more, and deletes what has been
+// absent for long. age is how old the session is.
+func (d *Declarer) Sweep(ctx context.Context, age time.Duration) error {
+	mine, err := d.Node.TakeDuty(ctx, "declared", declareInterval)
+	if err != nil || !mine {
+		return err
+	}
+	client := d.Client
+	all, err := storedDeclarations(ctx, client)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	live, whole, err := liveDefinitions(ctx, client)
+	if err != nil {
+		return err
+	}
+	running, err := d.Running(ctx, client)
+	if err != nil {
+		return err
+	}
+	listeners, err := client.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		declared := live[one.Name()] != nil
+		if !declared && !whole {
+			continue
+		}
+		most, change := absentTime, ""
+		if running[one.Plugin] && listeners[one.Queue] > 0 && one.subscription != nil && one.subscription.Active {
+			most = removedTime
+		}
+		if age < removedTime {
+			most = 0
+		}
+		gone, err := one.mark(ctx, client, declared, most)
+		if gone {
+			change = "deleted, because no host has had it for a while:"
+		}
+		if err := d.note(ctx, one, change, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}

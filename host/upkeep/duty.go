@@ -1,0 +1,149 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/host/backoff"
+)
+
+const (
+	// UntilAsked is the wait of a duty that works only when asked.
+	UntilAsked = 1000 * time.Hour
+	// termRetry is when a host tries again to get a term that another host has, give or take a half.
+	termRetry = 200 * time.Millisecond
+	// yieldTimeout bounds giving back a term.
+	yieldTimeout = time.Second
+)
+
+// errIdle is returned by a run that found nothing to do.
+var errIdle = errors.New("nothing to do")
+
+// Worker does the work of a Duty, which it embeds.
+type Worker interface {
+	// RunOnce works once. The next run follows after wait, or sooner when asked, but not before pause is over. After an
+	// error it follows when pause is over, and a growing backoff; errIdle is no error.
+	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
+	start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func())
+}
+
+// Duty is recurring work of a session, never twice at a time. It has a goroutine only while it works: a host may have
+// thousands of duties that wait, and a slow one delays no other.
+type Duty struct {
+	Reports Health
+	// Op is the call of Redis as which each run is reported; "" if the work reports its calls itself.
+	Op string
+	// First is when the first run begins, counted from Start.
+	First time.Duration
+
+	backoff backoff.Pause // only the run under way uses it
+
+	mu       sync.Mutex  // guards the fields below
+	timer    *time.Timer // nil before Start
+	next     time.Time   // when to work; zero: not planned
+	earliest time.Time   // the end of the pause
+	working  bool
+	stopped  bool
+	runs     sync.WaitGroup
+}
+
+// Start starts duties. stop waits for the runs under way: ctx must have ended.
+func Start(ctx context.Context, workers ...Worker) (stop func()) {
+	stops := make([]func(), len(workers))
+	for i, w := range workers {
+		stops[i] = w.start(ctx, w.RunOnce)
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+func (d *Duty) start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.plan(time.Now().Add(d.First)) // unless somebody has asked for an earlier moment
+	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx, run) })
+	return func() {
+		d.mu.Lock()
+		d.stopped = true
+		d.timer.Stop()
+		d.mu.Unlock()
+		d.runs.Wait()
+	}
+}
+
+// Ask makes the duty work as soon as it may.
+func (d *Duty) Ask() { d.AskIn(0) }
+
+// AskIn makes the duty work after a time, unless it works before.
+func (d *Duty) AskIn(wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.plan(time.Now().Add(wait))
+}
+
+// plan sets the timer. The caller holds mu.
+func (d *Duty) plan(at time.Time) {
+	if !d.next.IsZero() && !at.Before(d.next) {
+		return
+	}
+	d.next = at
+	if d.timer != nil && !d.working && !d.stopped {
+		d.timer.Reset(time.Until(d.begins()))
+	}
+}
+
+// begins is when the work begins. The caller holds mu.
+func (d *Duty) begins() time.Time {
+	if d.next.Before(d.earliest) {
+		return d.earliest
+	}
+	return d.next
+}
+
+func (d *Duty) fire(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) {
+	d.mu.Lock()
+	if d.working || d.stopped || ctx.Err() != nil || time.Now().Before(d.begins()) {
+		d.mu.Unlock() // the timer was reset while it fired
+		return
+	}
+	d.working, d.next = true, time.Time{} // the run may miss requests from now on
+	d.runs.Add(1)
+	d.mu.Unlock()
+	defer d.runs.Done()
+	pause, wait, err := run(ctx)
+	now, report := time.Now(), d.Op != ""
+	switch {
+	case errors.Is(err, errIdle):
+	case err != nil:
+		pause = max(pause, d.backoff.Failed(now))
+		wait = pause
+		if report && ctx.Err() == nil {
+			d.Reports.Failed(d.Op, "", err)
+		}
+	default:
+		d.backoff.Succeeded()
+		if report {
+			d.Reports.Succeeded(d.Op, "")
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.earliest = now.Add(pause)
+	d.plan(now.Add(wait)) // unless somebody has asked for an earlier moment
+	d.working = false
+	if !d.stopped {
+		d.timer.Reset(time.Until(d.begins()))
+	}
+}
+
+// Jitter is a duration ± 20 %, so that the hosts of a fleet do not work in step.
+func Jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }
+
+// untilRetry is how long to wait for a term that another host has.
+func untilRetry() time.Duration { return termRetry/2 + rand.N(termRetry) }

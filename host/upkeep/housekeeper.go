@@ -1,0 +1,131 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/manage"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// housekeepingInterval is how often finished tasks are purged and counts are corrected, and the term of the host
+	// that does.
+	housekeepingInterval = time.Minute
+	// recountQueues is how many queues one round trip looks at.
+	recountQueues = 1000
+	// recountedAtOnce is how many queues of a tenant one interval looks at; if there are more, the next interval goes
+	// on.
+	recountedAtOnce = 10_000
+)
+
+// Housekeeper purges finished tasks and publications of the tenant that are old or too many, forgets empty queues, and
+// corrects the counts of listeners. One host of the fleet does it in each interval.
+type Housekeeper struct {
+	Duty
+	*Config
+	from int64     // the queue with which the next run begins, by its place among all
+	kept time.Time // when the term began or was renewed; only the run under way uses it
+}
+
+// housekeepingWait is when a host tries next.
+func housekeepingWait() time.Duration {
+	return housekeepingInterval/4 + rand.N(housekeepingInterval/2)
+}
+
+// RunOnce implements Worker.
+func (k *Housekeeper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	if err = k.tidyAll(ctx); queue.IsUnavailable(err) {
+		return 0, 0, err // as soon as Redis answers again
+	}
+	wait = housekeepingWait()
+	return wait, wait, err
+}
+
+// tidyAll tidies all queues unless another host has in this interval. The host keeps the term: it ends with the
+// interval, or one interval after the last queue if there are many.
+func (k *Housekeeper) tidyAll(ctx context.Context) error {
+	mine, err := k.Node.TakeDuty(ctx, "purge", housekeepingInterval)
+	if err != nil || !mine {
+		return err
+	}
+	k.kept = time.Now()
+	damaged, mine, err := k.prune(ctx)
+	if err != nil || !mine {
+		return err
+	}
+	queues, next, err := manage.New(k.Client).QueuePage(ctx, k.from, recountedAtOnce)
+	if err != nil {
+		return err
+	}
+	k.from = next
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
+		news, err := manage.New(k.Client).Recount(ctx, names, k.Purge)
+		if err != nil {
+			return err
+		}
+		for _, of := range news {
+			if mine, err = k.keep(ctx); err != nil || !mine {
+				return err
+			}
+			if err := k.tidy(ctx, of); queue.IsUnavailable(err) || ctx.Err() != nil {
+				return err
+			} else if err != nil {
+				k.Health.Failed(opPurge, of.Queue, err) // the others are tidied all the same
+			}
+		}
+	}
+	return damaged
+}
+
+// keep renews the term now and then; false: another host has begun.
+func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
+	if time.Since(k.kept) < housekeepingInterval/3 {
+		return true, nil
+	}
+	k.kept = time.Now()
+	return k.Node.KeepDuty(ctx, "purge", housekeepingInterval)
+}
+
+// prune purges publications. damaged is the error of topics that cannot be purged, which stop nothing else; mine is
+// what keep returned.
+func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err error) {
+	if k.Purge.OlderThan <= 0 && k.Purge.Keep <= 0 {
+		return nil, true, nil
+	}
+	total := 0
+	for n, failed := range manage.New(k.Client).PurgePublications(ctx, k.Purge) {
+		total += n
+		if queue.IsUnavailable(failed) || ctx.Err() != nil {
+			return nil, false, failed
+		}
+		damaged = errors.Join(damaged, failed)
+		if mine, err = k.keep(ctx); err != nil || !mine {
+			return nil, mine, err
+		}
+	}
+	if total > 0 {
+		k.Logger.Info("purged publications", "publications", total)
+	}
+	return damaged, true, nil
+}
+
+// tidy purges a queue that has old tasks, and logs one that Redis forgot.
+func (k *Housekeeper) tidy(ctx context.Context, of manage.Recounted) error {
+	if of.Forgotten {
+		k.Logger.Info("forgot an empty queue", "queue", of.Queue)
+	}
+	if !of.Old {
+		return of.Err
+	}
+	purged, err := manage.New(k.Client).Queue(of.Queue).Purge(ctx, k.Purge)
+	if purged > 0 {
+		k.Logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
+	}
+	return errors.Join(of.Err, err)
+}

@@ -1,0 +1,127 @@
+package upkeep
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// moveTerm is how long a host may move before another one may.
+const moveTerm = 5 * time.Second
+
+// Moves say what to do in a queue: move due tasks, fail expired ones, look at the dependencies of blocked ones.
+type Moves struct{ Due, Expired, Recheck bool }
+
+// Mover moves scheduled tasks that are due to the pending lists, fails waiting ones that have expired, and looks at
+// what blocked ones wait for. It goes round the queues with such tasks, a block of each at a time: no queue waits until
+// another one is done.
+type Mover struct {
+	Duty
+	*Config
+
+	mu    sync.Mutex // guards what follows
+	order []string   // queues, the next one first
+	moves map[string]Moves
+}
+
+// Add puts a queue behind the others, unless it is among them or there is nothing to do.
+func (m *Mover) Add(name string, what Moves) {
+	if what == (Moves{}) {
+		return
+	}
+	m.mu.Lock()
+	before, known := m.moves[name]
+	m.moves[name] = Moves{before.Due || what.Due, before.Expired || what.Expired, before.Recheck || what.Recheck}
+	if !known {
+		m.order = append(m.order, name)
+	}
+	m.mu.Unlock()
+	m.Ask()
+}
+
+// next removes the first queue and returns it; the empty name if there is none.
+func (m *Mover) next() (name string, what Moves) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.order) == 0 {
+		return "", Moves{}
+	}
+	name, m.order = m.order[0], m.order[1:]
+	what = m.moves[name]
+	delete(m.moves, name)
+	return name, what
+}
+
+// RunOnce moves blocks for half of a term, if this host gets it, and then leaves the term to others for a while.
+func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	m.mu.Lock()
+	idle := len(m.order) == 0
+	m.mu.Unlock()
+	if idle {
+		return 0, UntilAsked, errIdle
+	}
+	wait = 2 * termRetry // time for hosts that try again
+	got, err := m.holdTerm(ctx, "due", moveTerm, func() (more bool, err error) {
+		name, what := m.next()
+		if name == "" {
+			wait = 0
+			return false, nil
+		}
+		return true, m.move(ctx, name, what)
+	})
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case !got: // the host with the term may die, or have looked before the last task was due
+		wait = untilRetry()
+	}
+	return wait, wait, nil
+}
+
+// move moves a block of each kind. What Redis refuses is tried again after the next poll.
+func (m *Mover) move(ctx context.Context, name string, what Moves) error {
+	fleet := listen.NewFleet(m.Client)
+	var left Moves
+	var due, expired, recheck error
+	if what.Due {
+		block, err := fleet.EnqueueDue(ctx, name)
+		left.Due, due = m.moved(name, block), err
+	}
+	if what.Expired && !queue.IsUnavailable(due) {
+		maxAge, dead := m.Expiry(name)
+		block, err := fleet.Expire(ctx, name, maxAge, dead)
+		left.Expired, expired = m.moved(name, block), err
+	}
+	if what.Recheck && !queue.IsUnavailable(cmp.Or(due, expired)) {
+		_, recheck = fleet.Recheck(ctx, name) // it looks at the rest after the next poll: that is much work for a rare case
+	}
+	switch err := cmp.Or(expired, due, recheck); {
+	case err == nil:
+		m.Health.Succeeded(opDue, name)
+	case ctx.Err() != nil || queue.IsUnavailable(err):
+		m.Add(name, what)
+		return err
+	default:
+		m.Health.Failed(opDue, name, err)
+	}
+	m.Add(name, left)
+	return nil
+}
+
+// moved records a block that was moved, and reports whether there is another one to move now.
+func (m *Mover) moved(name string, block listen.Block) (more bool) {
+	if block.Tasks > 0 {
+		m.Logger.Debug("moved tasks that are due or have expired", "queue", name, "tasks", block.Tasks)
+		m.Wake(name) // a host that may not publish gets no message
+	}
+	m.Health.NoDeadLetter(opDue, name, block.DeadError)
+	if !block.More && !block.Next.IsZero() {
+		m.Poll(block.Next.Sub(block.Clock))
+	}
+	return block.More
+}

@@ -1,0 +1,197 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Recovery takes the tasks of listeners whose lease has expired and gives them back to their queues. It looks for such
+// listeners as soon as the session's renewals are steady, when a lease ends, and once a lease length.
+type Recovery struct {
+	Duty
+	*Config
+	clock    clockWatch
+	overlong overlongLeases
+}
+
+// clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
+type clockWatch struct{ redis, host time.Time }
+
+// jumped reports whether Redis's clock, which shows redis now, was set by more than the bound since the last look. If
+// it was, live listeners seem dead until they have renewed.
+func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
+	last := *c
+	c.redis, c.host = redis, host
+	return !last.host.IsZero() && (redis.Sub(last.redis)-host.Sub(last.host)).Abs() > bound
+}
+
+// overlongLeases are leases from before Redis's clock was set back, each with the moment at which this host first saw
+// it.
+type overlongLeases map[listen.OverlongLease]time.Time
+
+// expired picks the leases that nobody has renewed for their length, while this host renewed its own one: since then.
+// wait is the time until the next of the others expires; 0 if there is none.
+func (f *overlongLeases) expired(leases []listen.OverlongLease, since, now time.Time) (expired []listen.OverlongLease, wait time.Duration) {
+	seen := make(overlongLeases, len(leases))
+	for _, lease := range leases {
+		first, known := (*f)[lease]
+		if !known {
+			first = now
+		}
+		if first.Before(since) {
+			first = since
+		}
+		seen[lease] = first
+		left := lease.Length - now.Sub(first)
+		if left <= 0 {
+			expired = append(expired, lease)
+		} else if wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	*f = seen
+	return expired, wait
+}
+
+const (
+	// expirySlack is how long after the end of a lease recovery looks for dead listeners: the clocks of Redis and of
+	// this host run apart a little.
+	expirySlack = 20 * time.Millisecond
+	// reclaimTerm is how long a host may reclaim before another one may as well, which does no harm. It is short: the
+	// host with the term may die.
+	reclaimTerm = time.Second
+	// unleasedTerm is after how long the fleet looks again for listeners that have no lease.
+	unleasedTerm = time.Minute
+)
+
+// Begin records how far Redis's clock is from this host's when the session joins, to know a jump from then on.
+func (r *Recovery) Begin(ctx context.Context) error {
+	clock, err := r.Client.Clock(ctx)
+	if err == nil {
+		r.clock = clockWatch{clock, time.Now()}
+	}
+	return err
+}
+
+// LeaseEnds has dead listeners looked for when a lease ends.
+func (r *Recovery) LeaseEnds(left time.Duration) { r.AskIn(max(0, left) + expirySlack) }
+
+// RunOnce implements Worker.
+func (r *Recovery) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	if now := time.Now(); !r.Steadiness.steady(now) {
+		from, known := r.Steadiness.from()
+		if !known || !from.After(now) {
+			from = now.Add(r.Steadiness.lease / 3) // the next renewal
+		}
+		wait = from.Sub(now)
+		return wait, wait, errIdle
+	}
+	return 0, Jitter(r.Steadiness.lease), r.look(ctx)
+}
+
+// look looks once and reclaims from dead listeners, if this host gets the term.
+func (r *Recovery) look(ctx context.Context) error {
+	clock, err := r.Client.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	if r.clock.jumped(clock, time.Now(), r.Steadiness.lease/3) {
+		r.Logger.Warn("the clock of redis was set: looking for dead listeners when all have renewed")
+		r.Steadiness.reset()
+		return nil
+	}
+	return errors.Join(r.condemn(ctx), r.runDead(ctx), r.runUnleased(ctx))
+}
+
+// runDead reclaims from the listeners whose lease has expired, if this host gets the term.
+func (r *Recovery) runDead(ctx context.Context) error {
+	dead, _, next, err := listen.NewFleet(r.Client).Leases(ctx)
+	if next > 0 {
+		r.LeaseEnds(next)
+	}
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	got, err := r.holdTerm(ctx, "reclaim", reclaimTerm, func() (more bool, err error) { return false, r.reclaimAll(ctx, dead) })
+	if !got {
+		r.AskIn(untilRetry()) // the host with the term may die
+	}
+	return err
+}
+
+// runUnleased reclaims from listeners of queues that have no lease. Finding them takes a look at every queue: the host
+// keeps the term, so that one host of the fleet looks in unleasedTerm.
+func (r *Recovery) runUnleased(ctx context.Context) error {
+	got, err := r.Node.TakeDuty(ctx, "unleased", unleasedTerm)
+	if err != nil || !got {
+		return err
+	}
+	unleased, err := listen.NewFleet(r.Client).Unleased(ctx)
+	return errors.Join(err, r.reclaimAll(ctx, unleased))
+}
+
+// reclaimAll reclaims from dead listeners. A damaged queue of one does not keep the tasks of the others.
+func (r *Recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
+	for _, listener := range dead {
+		if listener == r.Node.ID() {
+			continue // the lease keeper finds out
+		}
+		failed := r.reclaim(ctx, listener)
+		err = errors.Join(err, failed)
+		if ctx.Err() != nil || queue.IsUnavailable(failed) {
+			break
+		}
+	}
+	return err
+}
+
+// condemn ends leases from before Redis's clock was set back that nobody renews.
+func (r *Recovery) condemn(ctx context.Context) error {
+	since, known := r.Steadiness.from()
+	if !known {
+		return nil
+	}
+	leases, err := listen.NewFleet(r.Client).OverlongLeases(ctx)
+	if err != nil {
+		return err
+	}
+	expired, wait := r.overlong.expired(leases, since.Add(-r.Steadiness.lease), time.Now())
+	if wait > 0 {
+		r.LeaseEnds(wait)
+	}
+	for _, lease := range expired {
+		ended, err := listen.NewFleet(r.Client).EndLease(ctx, lease)
+		if err != nil {
+			return err
+		}
+		if ended {
+			r.Logger.Warn("a listener did not renew its lease since the clock of redis was set back: taking it for dead", "dead", lease.Listener)
+		}
+	}
+	return nil
+}
+
+func (r *Recovery) reclaim(ctx context.Context, listener string) error {
+	if !r.Steadiness.steady(time.Now()) {
+		return nil
+	}
+	got, err := listen.NewFleet(r.Client).Reclaim(ctx, listener, r.MaxCrashes)
+	tenant := r.Client.Tenant()
+	r.Metrics.TasksReclaimed(tenant, "released", got.Returned)
+	r.Metrics.TasksReclaimed(tenant, "rescheduled", got.Scheduled)
+	r.Metrics.TasksReclaimed(tenant, "failed", got.Failed)
+	r.Health.NoDeadLetter(opReclaim, "", got.DeadError)
+	if got.Sum() > 0 || err == nil {
+		r.Logger.Warn("reclaimed from a dead listener", "dead", listener, "returned", got.Returned,
+			"rescheduled", got.Scheduled, "failed", got.Failed, "dropped", got.Dropped)
+	}
+	if errors.Is(err, queue.ErrStatus) { // it lives after all
+		return nil
+	}
+	return err
+}

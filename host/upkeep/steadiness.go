@@ -1,0 +1,59 @@
+package upkeep
+
+import (
+	"sync"
+	"time"
+)
+
+// Steadiness records a session's renewals of its lease. A session is steady once it has renewed for so long that every
+// live listener must have renewed its own lease. Only then does an expired lease mean a dead listener: after an outage
+// of Redis all leases have expired.
+type Steadiness struct {
+	lease time.Duration
+
+	mu    sync.Mutex
+	since time.Time // when the unbroken row of renewals began; zero: there is none
+	last  time.Time // the last renewal
+}
+
+// NewSteadiness is the record of a session with this lease that has not renewed it yet.
+func NewSteadiness(lease time.Duration) *Steadiness { return &Steadiness{lease: lease} }
+
+// Renewed records a renewal that began and ended at these moments. One that failed, or took long, or came long after
+// the one before it (this host was stopped, perhaps), begins a new row. late: it came later than two thirds of a lease.
+func (s *Steadiness) Renewed(begun, now time.Time, err error) (late bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.since = time.Time{}
+		return false
+	}
+	late = !s.last.IsZero() && now.Sub(s.last) > s.lease*2/3
+	if late || s.since.IsZero() || now.Sub(begun) > s.lease/3 {
+		s.since = now
+	}
+	s.last = now
+	return late
+}
+
+// reset makes the next renewal begin a new row.
+func (s *Steadiness) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = time.Time{}
+}
+
+// from is when the session may reclaim, if its renewals go on: one lease after the row began. It is not known while
+// renewals fail.
+func (s *Steadiness) from() (at time.Time, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since.Add(s.lease), !s.since.IsZero()
+}
+
+// steady reports whether the session may reclaim now.
+func (s *Steadiness) steady(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.since.IsZero() && now.Sub(s.since) >= s.lease && now.Sub(s.last) <= s.lease*2/3
+}

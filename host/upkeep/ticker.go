@@ -1,0 +1,205 @@
+package upkeep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+
+	"github.com/quern-project/quern/plugins/cron"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+const (
+	// tickTerm is how long a host may fire ticks before another one may.
+	tickTerm = 5 * time.Second
+	// tickPause is the least time between two runs, however many ticks fall due.
+	tickPause = 20 * time.Millisecond
+	// dueSchedules is how many schedules are read at a time.
+	dueSchedules = 100
+	// unreadablePause is after how long hosts look again at a schedule that one of them cannot read.
+	unreadablePause = time.Minute
+	// punctual is how late the last tick of a schedule with missed: skip may be fired: the time of a failover.
+	punctual = time.Minute
+	// walkTicks is how many due ticks are counted one by one.
+	walkTicks = 100_000
+)
+
+// Ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it; if two
+// do, the script lets one succeed. All that it decides by is in Redis, its clock too: neither a start nor a host's
+// clock counts.
+type Ticker struct {
+	Duty
+	*Config
+}
+
+// RunOnce fires what is due, if this host gets the term, and waits for the next tick.
+func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	due, err := listen.NewFleet(t.Client).DueSchedules(ctx, dueSchedules)
+	if err != nil || len(due.Schedules) == 0 {
+		return tickPause, t.until(due), err
+	}
+	got, err := t.holdTerm(ctx, "ticks", tickTerm, func() (more bool, err error) {
+		for _, s := range due.Schedules {
+			if err = t.Look(ctx, s, due.Clock); err != nil {
+				return false, err
+			}
+		}
+		due, err = listen.NewFleet(t.Client).DueSchedules(ctx, dueSchedules)
+		return len(due.Schedules) > 0, err
+	})
+	if err == nil && !got {
+		wait = untilRetry()
+		return wait, wait, nil
+	}
+	return tickPause, t.until(due), err
+}
+
+// until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or
+// changed; it may be lost.
+func (t *Ticker) until(due listen.Due) time.Duration {
+	switch wait := Jitter(t.Interval); {
+	case len(due.Schedules) > 0:
+		return 0
+	case due.Next.IsZero():
+		return wait
+	default:
+		return min(wait, max(0, due.Next.Sub(due.Clock)))
+	}
+}
+
+// Look fires the ticks of one schedule that are due when Redis's clock shows now. The error says that Redis is away.
+func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) error {
+	if !s.Absent.IsZero() { // its ticks wait for the plugin
+		return t.postpone(ctx, s)
+	}
+	err := t.fire(ctx, s, now)
+	switch {
+	case err == nil:
+		t.Health.Succeeded(opTick, s.Queue)
+		return nil
+	case ctx.Err() != nil || queue.IsUnavailable(err):
+		return err
+	}
+	t.Health.Failed(opTick, s.Queue, err) // the others are fired all the same
+	return t.postpone(ctx, s)
+}
+
+func (t *Ticker) postpone(ctx context.Context, s *queue.Schedule) error {
+	if err := listen.NewFleet(t.Client).PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
+		return err
+	}
+	return nil
+}
+
+func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) error {
+	rule, err := cron.Parse(s.Cron, s.Timezone)
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", s.ID, err)
+	}
+	tenant, fleet := t.Client.Tenant(), listen.NewFleet(t.Client)
+	p := planTicks(rule, s, now)
+	if len(p.fire) == 0 {
+		end, err := fleet.Tick(ctx, s, time.Time{}, p.passed, p.next)
+		if err == nil && end == listen.TickPlanned {
+			t.count(s, p.passed)
+		}
+		return err
+	}
+	for i, tick := range p.fire {
+		next, passed := p.next, listen.PassedTicks{}
+		if i+1 < len(p.fire) {
+			next = p.fire[i+1]
+		}
+		if i == 0 {
+			passed = p.passed
+		}
+		end, err := fleet.Tick(ctx, s, tick, passed, next)
+		if err != nil {
+			return err
+		}
+		switch end {
+		case listen.TickFired:
+			t.Metrics.ScheduleLate(tenant, now.Sub(tick))
+			t.Logger.Debug("fired a schedule", "schedule", s.ID, "task_id", listen.TickID(s.ID, tick), "late", now.Sub(tick))
+		case listen.TickSkipped:
+			t.Logger.Debug("passed over a tick: the task of the one before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
+		case listen.TickFull:
+			t.Logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
+			return nil
+		default: // it waits for the task before, or another host was first
+			return nil
+		}
+		t.Metrics.ScheduleTicks(tenant, string(end), 1)
+		t.count(s, passed)
+	}
+	return nil
+}
+
+// count counts ticks that were passed over.
+func (t *Ticker) count(s *queue.Schedule, passed listen.PassedTicks) {
+	tenant := t.Client.Tenant()
+	t.Metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
+	t.Metrics.ScheduleTicks(tenant, "missed", passed.Missed)
+	if passed.Missed > 0 {
+		t.Logger.Warn("passed over ticks that came while no host was there", "schedule", s.ID, "ticks", passed.Missed)
+	}
+}
+
+// tickPlan is what to do for a schedule.
+type tickPlan struct {
+	fire   []time.Time        // ticks to fire now, in order
+	passed listen.PassedTicks // the ticks before these; a lower bound if there are very many
+	next   time.Time          // the first tick after now
+}
+
+// planTicks plans the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those before
+// it are passed over. A tick that waits is never too old.
+func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
+	most := 1
+	if s.Missed == queue.MissedAll {
+		most = max(1, s.MaxMissed)
+	}
+	var p tickPlan
+	var seen time.Time // until then a host was there, and let a tick wait
+	if !s.Waits.IsZero() {
+		seen = s.Waits.Add(punctual)
+	}
+	due, tick := 0, s.Next
+	if tick.IsZero() {
+		tick = rule.Next(s.Since)
+	}
+	for ; !tick.IsZero() && !tick.After(now); tick = rule.Next(tick) {
+		if !tick.After(seen) {
+			p.passed.Skipped++
+		}
+		if due++; due == walkTicks {
+			const day = 24 * time.Hour
+			if later := rule.Skip(tick, now.Add(-day)); later.After(tick) {
+				tick = later
+			}
+		}
+		p.fire = append(p.fire, tick)
+		if len(p.fire) > most {
+			p.fire = p.fire[1:]
+		}
+	}
+	p.next = tick
+	for len(p.fire) > 0 && s.Window > 0 && now.Sub(p.fire[0]) > s.Window {
+		p.fire = p.fire[1:]
+	}
+	if len(p.fire) > 0 && s.Missed == queue.MissedSkip && now.Sub(p.fire[0]) > punctual {
+		p.fire = nil
+	}
+	if due > 0 && len(p.fire) == 0 && !s.Waits.IsZero() && !s.Waits.After(now) {
+		p.fire = []time.Time{s.Waits} // it was not missed: a host was there
+	}
+	for _, tick := range p.fire {
+		if !tick.After(seen) {
+			p.passed.Skipped--
+		}
+	}
+	p.passed.Missed = due - len(p.fire) - p.passed.Skipped
+	return p
+}

@@ -1,0 +1,123 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// The calls to Redis, as metrics and logs name them.
+const (
+	opDue                 = "due"
+	opReclaim             = "reclaim"
+	opPurge               = "purge"
+	opPublish             = "publish"
+	opAdvance             = "advance"
+	opTick                = "tick"
+	opDeclare             = "declare"
+	opDeclareSubscription = "declare_subscription"
+)
+
+// Health records which calls to Redis succeed, of one queue or of none ("").
+type Health interface {
+	Failed(op, queue string, err error)
+	Succeeded(op, queue string)
+	// FailedQuietly records a failure that costs nothing but time.
+	FailedQuietly(op string, err error)
+	// NoDeadLetter records why the dead letter of a failed task was not written; "" if it was.
+	NoDeadLetter(op, queue, why string)
+}
+
+// Metrics counts what the duties do.
+type Metrics interface {
+	ScheduleTicks(tenant, result string, n int)
+	ScheduleLate(tenant string, late time.Duration)
+	TasksReclaimed(tenant, outcome string, n int)
+}
+
+// Config is the tenant that a session works for, the listener under whose ID it does, and what its duties need beside these. All
+// fields are required.
+type Config struct {
+	Client  *queue.Client
+	Node    *listen.Node
+	Logger  hclog.Logger
+	Health  Health
+	Metrics Metrics
+	// Interval is how often to look for what no message announced, ± 20 %.
+	Interval time.Duration
+	// MaxCrashes is how many hosts a task may crash before it fails.
+	MaxCrashes int
+	// Purge says which finished tasks and publications are deleted.
+	Purge manage.PurgeOptions
+	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead
+	// letters.
+	Expiry func(queue string) (maxAge time.Duration, dead string)
+	// Wake is called when a queue has got tasks, and Poll to have the backlogs polled after a time.
+	Wake func(queue string)
+	Poll func(in time.Duration)
+	// Borrow reserves memory to publish a payload of this size.
+	Borrow func(ctx context.Context, size int64) (*account.Share, error)
+	// Steadiness is the record of the session's renewals.
+	Steadiness *Steadiness
+	// Declared lists what the manifests of the plugins here declare now, and Serves reports whether such a plugin
+	// serves a queue.
+	Declared func() []Declaration
+	Serves   func(plugin string) bool
+	// Running lists the plugins that live hosts have and do not refuse.
+	Running func(ctx context.Context, client *queue.Client) (plugins map[string]bool, err error)
+	// Publish returns when Redis has what the host is now.
+	Publish func(ctx context.Context) error
+}
+
+// Upkeep is the duties of one session.
+type Upkeep struct {
+	Mover       *Mover
+	Recovery    *Recovery
+	Advancer    *Advancer
+	Publisher   *Publisher
+	Ticker      *Ticker
+	Declarer    *Declarer
+	Housekeeper *Housekeeper
+}
+
+// New makes the duties of a session.
+func New(c *Config) *Upkeep {
+	duty := func(op string, first time.Duration) Duty { return Duty{Reports: c.Health, Op: op, First: first} }
+	return &Upkeep{
+		Mover:       &Mover{Duty: duty(opDue, UntilAsked), Config: c, moves: make(map[string]Moves)},
+		Recovery:    &Recovery{Duty: duty(opReclaim, 0), Config: c},
+		Advancer:    &Advancer{Duty: duty(opAdvance, 0), Config: c},
+		Publisher:   &Publisher{Duty: duty(opPublish, publishInterval/2), Config: c},
+		Ticker:      &Ticker{Duty: duty(opTick, 0), Config: c},
+		Declarer:    &Declarer{Duty: duty(opDeclare, 0), Config: c, foreign: make(map[string]bool)},
+		Housekeeper: &Housekeeper{Duty: duty(opPurge, housekeepingWait()), Config: c},
+	}
+}
+
+// Workers lists the duties for Start.
+func (u *Upkeep) Workers() []Worker {
+	return []Worker{u.Mover, u.Recovery, u.Advancer, u.Publisher, u.Ticker, u.Declarer, u.Housekeeper}
+}
+
+// holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this
+// host gets the term of that name. It then leaves the term to others.
+func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
+	if got, err = c.Node.TakeDuty(ctx, name, term); err != nil || !got {
+		return false, err
+	}
+	for end, more := time.Now().Add(term/2), true; more && err == nil && time.Now().Before(end); {
+		more, err = step()
+	}
+	// Also when ctx has ended: else no host has the term until it is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
+	defer cancel()
+	return true, errors.Join(err, c.Node.YieldDuty(ctx, name))
+}
