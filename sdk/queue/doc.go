@@ -7,11 +7,13 @@
 //
 // # Where to look
 //
-//	to produce tasks         Client.Queue, Queue.Enqueue, EnqueueMany with Options; Client.Wait, Task
-//	to manage them           Queue.Cancel, Retry, Delete, Purge, List, Stats, Pause, SetLimit; Client.Log, History
-//	to work in plain Go      Client.Work, or Client.Listener and Client.Processor
-//	to be a host             Client.Node: lease, Reserve, Settle, Release, Progress, AppendLogs, duties; Client.Watch
-//	to care for other hosts  Client.Fleet: Nodes, Drain, Leases, Reclaim, Backlogs, Quarantines
+//	to produce tasks       Client.Queue, Queue.Enqueue and EnqueueMany with Options; Client.Wait, Task
+//	to change them         Queue.Cancel, Retry and Delete; Client.Retry and ChangeAll; Queue.Pause and SetLimit
+//	to publish             Client.Publish, Subscribe
+//	to repeat tasks        Client.PutSchedule, SyncSchedules
+//	to work in plain Go    package worker
+//	to be a host           package listen
+//	to list and purge      package manage
 //
 // # States
 //
@@ -31,20 +33,10 @@
 // Every arrow is one Lua script (folder scripts), atomic in Redis, which also wakes listeners and waiters. Redis's clock decides
 // all times.
 //
-// # Holding a task
-//
-// A listener holds a task while the ID is in its reserved list and the hash names the listener and the run of its Claim,
-// and the moments at which it was created and started. The script of every change proves that: a lost claim gets ErrLost and changes
-// nothing. The hash then says which run settled the task, so that a repeat of it returns the same answer.
-//
-// A listener lives while its lease runs. When that is over Fleet.Reclaim takes its tasks: those that had not started go to the
-// front of their queue as if nothing had been, those that had started count a crash.
-//
 // # Failure
 //
-// Redis away, full, loading or read-only: the call fails with an error for which IsUnavailable is true, nothing was half done,
-// and the same call may be repeated; except a reserve, whose answer may be lost after it took tasks. Those are in the listener's
-// own list, where Node.Held and Node.Adopt find them. Wait, Listen and Work, once it has begun, go on by themselves.
+// Redis away, full, loading or read-only: the call fails with an error for which IsUnavailable is true, nothing was half done, and the
+// same call may be repeated. Wait goes on by itself.
 //
 // A script leaves or sets aside a key that is missing or of the wrong type: it never blocks the tasks behind it.
 package queue

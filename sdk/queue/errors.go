@@ -10,7 +10,7 @@ var (
 	ErrChanged   = errors.New("it has changed since it was read") // and stays as it is
 	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
-	// ErrManyQueues refuses a queue that does not exist yet: see Client.SetMaxQueues.
+	// ErrManyQueues refuses a queue that does not exist yet: see Manager.SetMaxQueues in package manage.
 	ErrManyQueues = errors.New("too many queues")
 	// ErrDependency: a task cannot wait for one that does not exist, or still takes dependencies itself. Nothing was enqueued.
 	ErrDependency     = errors.New("unusable dependency")

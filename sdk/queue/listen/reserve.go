@@ -92,7 +92,7 @@ type Reservation struct {
 	Parameters []byte
 	Size       int64
 	Large      bool
-	// Checkpointed: an earlier run has left a checkpoint, which Client.Checkpoint fetches.
+	// Checkpointed: an earlier run has left a checkpoint, which Manager.Checkpoint fetches.
 	Checkpointed bool
 }
 

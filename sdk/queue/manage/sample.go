@@ -22,7 +22,7 @@ const (
 	sampleBytes = 320
 )
 
-// FleetStats counts own queues and at most as many others, those with listeners first, as Client.Stats does, but without damaged
+// FleetStats counts own queues and at most as many others, those with listeners first, as Stats does, but without damaged
 // ones, limits and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
 func (c *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
 	var text string
