@@ -24,6 +24,7 @@ type Direct struct {
 	*queue.Client
 	*manage.Manager
 	*listen.Fleet
+	Jobs  *manage.Jobs
 	Store *kv.Store // the buckets of its handlers
 }
 
@@ -31,7 +32,7 @@ var _ Tenant = (*Direct)(nil)
 
 // NewDirect is the tenant of a client, which Close closes.
 func NewDirect(client *queue.Client, store *kv.Store) *Direct {
-	return &Direct{client, manage.New(client), listen.NewFleet(client), store}
+	return &Direct{client, manage.New(client), listen.NewFleet(client), manage.NewJobs(client), store}
 }
 
 // pageBytes bounds the texts of the tasks that are read at a time.

@@ -184,7 +184,7 @@ func retryAll(b *testing.B, server *api.Server, client *queue.Client) *manage.Jo
 		b.Fatal(response.Status, err)
 	}
 	for tick := time.Tick(20 * time.Millisecond); ; <-tick {
-		job, err := manage.New(client).Job(b.Context(), made.ID)
+		job, err := manage.NewJobs(client).Get(b.Context(), made.ID)
 		if err != nil {
 			b.Fatal(err)
 		}

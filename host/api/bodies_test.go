@@ -331,7 +331,7 @@ func TestGuessedPayloads(t *testing.T) {
 			t.Errorf("%s: %d %s", guess, got.status, got.body)
 		}
 	}
-	job, err := manage.New(w.Client).NewJob(w.ctx, "cancel", `{"error":"right"}`, "ada")
+	job, err := manage.NewJobs(w.Client).New(w.ctx, "cancel", `{"error":"right"}`, "ada")
 	must(t, err)
 	for _, path := range []string{"/jobs", "/jobs/" + job.ID} {
 		if got := w.do(t, request{method: http.MethodGet, path: path}); got.status != http.StatusOK || strings.Contains(string(got.body), "right") {

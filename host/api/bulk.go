@@ -90,7 +90,7 @@ func (s *service) describeBulk() {
 	add(s, looking("/tenants/{tenant}/jobs", "list-jobs", "List the last 100 jobs, newest first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Job], error) {
 			t := s.tenants[in.Tenant]
-			jobs, err := t.Jobs(ctx)
+			jobs, err := t.Jobs.List(ctx)
 			shapes := make([]Job, len(jobs))
 			for i, j := range jobs {
 				shapes[i] = jobShape(in.Tenant, j)
@@ -109,7 +109,7 @@ func (s *service) describeBulk() {
 			if _, err := s.showJob(ctx, in.InJob); err != nil {
 				return nil, err
 			}
-			list, err := s.tenants[in.Tenant].JobItems(ctx, in.Job, in.Offset, in.Limit)
+			list, err := s.tenants[in.Tenant].Jobs.Items(ctx, in.Job, in.Offset, in.Limit)
 			shapes := make([]JobItem, len(list))
 			for i, item := range list {
 				shapes[i] = JobItem{item.ID, item.End, item.Text}
@@ -125,7 +125,7 @@ func (s *service) describeBulk() {
 			if err != nil {
 				return nil, err
 			}
-			err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) { return in.Job, t.JobStart(ctx, in.Job) })
+			err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) { return in.Job, t.Jobs.Start(ctx, in.Job) })
 			if err != nil {
 				return nil, err
 			}
@@ -136,7 +136,7 @@ func (s *service) describeBulk() {
 			if _, err := s.showJob(ctx, *in); err != nil {
 				return nil, err
 			}
-			if err := s.tenants[in.Tenant].JobStop(ctx, in.Job); err != nil {
+			if err := s.tenants[in.Tenant].Jobs.Stop(ctx, in.Job); err != nil {
 				return nil, err
 			}
 			return s.showJob(ctx, *in)
@@ -153,7 +153,7 @@ func mayAct(ctx context.Context, action queue.Change) error {
 
 func (s *service) showJob(ctx context.Context, in InJob) (*JobOf, error) {
 	t := s.tenants[in.Tenant]
-	job, err := t.Job(ctx, in.Job)
+	job, err := t.Jobs.Get(ctx, in.Job)
 	if errors.Is(err, manage.ErrNoJob) {
 		err = notFound("tenant %s has no job %s, or not any more", in.Tenant, in.Job)
 	}
@@ -180,14 +180,14 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	}
 	var id string
 	err = s.work(ctx, s.tenants[in.Tenant], func(t *tenant) (string, error) {
-		job, err := t.NewJob(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
+		job, err := t.Jobs.New(ctx, string(in.Body.Action), string(filter), principal(ctx).Name)
 		if err != nil {
 			return "", err
 		}
 		id = job.ID
 		callerOf(ctx).detail = fmt.Sprintf("job %s: %s %s", id, in.Body.Action, filter)
 		if in.Body.Start {
-			err = t.JobStart(ctx, id)
+			err = t.Jobs.Start(ctx, id)
 		}
 		return id, err
 	})
@@ -211,7 +211,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 	id, err := prepare(t)
 	var claim *manage.JobWork
 	if err == nil {
-		claim, err = t.WorkOn(ctx, id)
+		claim, err = t.Jobs.WorkOn(ctx, id)
 	}
 	if err != nil {
 		place.Give()
@@ -234,8 +234,8 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 			s.leave(ctx, r, r.run(ctx))
 			// Somebody may have started it since it was counted, and found it claimed.
 			claim = nil
-			if job, err := t.Job(ctx, id); err == nil && job.State == manage.JobCounted && job.Start && !job.Stop {
-				claim, _ = t.WorkOn(ctx, id)
+			if job, err := t.Jobs.Get(ctx, id); err == nil && job.State == manage.JobCounted && job.Start && !job.Stop {
+				claim, _ = t.Jobs.WorkOn(ctx, id)
 			}
 		}
 	})
@@ -252,7 +252,7 @@ func inherit(ctx context.Context, t *tenant, id string) *manage.JobWork {
 			return nil
 		case <-tick.C:
 		}
-		if claim, err := t.WorkOn(ctx, id); err == nil && claim != nil {
+		if claim, err := t.Jobs.WorkOn(ctx, id); err == nil && claim != nil {
 			return claim
 		}
 	}
@@ -286,7 +286,7 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context) error {
-	job, err := r.t.Job(ctx, r.id)
+	job, err := r.t.Jobs.Get(ctx, r.id)
 	if err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		r.counting = false
-		if job, err = r.t.Job(ctx, r.id); err != nil {
+		if job, err = r.t.Jobs.Get(ctx, r.id); err != nil {
 			return err
 		}
 	}
@@ -429,7 +429,7 @@ func (r *runner) act(ctx context.Context, job *manage.Job) error {
 		} else if stop {
 			return r.claim.Become(ctx, manage.JobStopped, false, "")
 		}
-		items, err := r.t.JobItems(ctx, r.id, from, 2*jobPage)
+		items, err := r.t.Jobs.Items(ctx, r.id, from, 2*jobPage)
 		if err != nil {
 			return err
 		}

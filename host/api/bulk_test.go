@@ -320,10 +320,10 @@ func TestCountWhileTasksMove(t *testing.T) {
 func TestInterruptedBulk(t *testing.T) {
 	w := setup(t)
 	a, b := w.fail(t, "q", "1"), w.fail(t, "q", "2")
-	job, err := manage.New(w.Client).NewJob(w.ctx, "retry", `{"queue":"q"}`, "ada")
+	job, err := manage.NewJobs(w.Client).New(w.ctx, "retry", `{"queue":"q"}`, "ada")
 	must(t, err)
-	must(t, manage.New(w.Client).JobStart(w.ctx, job.ID))
-	claim, err := manage.New(w.Client).WorkOn(w.ctx, job.ID)
+	must(t, manage.NewJobs(w.Client).Start(w.ctx, job.ID))
+	claim, err := manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID)
 	must(t, err)
 	must(t, claim.Add(w.ctx, []manage.JobItem{{ID: a}, {ID: b}}))
 	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
@@ -332,7 +332,7 @@ func TestInterruptedBulk(t *testing.T) {
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}
-	if other, err := manage.New(w.Client).WorkOn(w.ctx, job.ID); other != nil || err != nil {
+	if other, err := manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID); other != nil || err != nil {
 		t.Errorf("a second process may work on it: %v", err)
 	}
 	upper := w.do(t, request{method: http.MethodGet, path: "/jobs/" + strings.ToUpper(job.ID)})
@@ -345,7 +345,7 @@ func TestInterruptedBulk(t *testing.T) {
 	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone before it began: %+v", got)
 	}
-	claim, err = manage.New(w.Client).WorkOn(w.ctx, job.ID)
+	claim, err = manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID)
 	must(t, err)
 	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
 	must(t, claim.Leave(w.ctx))
@@ -365,7 +365,7 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, false)
 	job = awaitJob(t, w, job.ID, manage.JobCounted)
 	eventually(t, "the process that counted leaves the job", func() bool {
-		claim, err := manage.New(w.Client).WorkOn(w.ctx, job.ID)
+		claim, err := manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID)
 		return err == nil && claim != nil
 	})
 	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)

@@ -362,19 +362,19 @@ func workOn(t *testing.T, w *world) {
 // administer is what the API does besides.
 func administer(t *testing.T, w *world) {
 	ctx := w.ctx
-	job := must[*manage.Job](t)(manage.New(w.Client).NewJob(ctx, "retry", "{}", "ada"))
-	work := must[*manage.JobWork](t)(manage.New(w.Client).WorkOn(ctx, job.ID))
+	job := must[*manage.Job](t)(manage.NewJobs(w.Client).New(ctx, "retry", "{}", "ada"))
+	work := must[*manage.JobWork](t)(manage.NewJobs(w.Client).WorkOn(ctx, job.ID))
 	for _, err := range []error{
-		manage.New(w.Client).Audit(ctx, manage.AuditEntry{Who: "ada"}), manage.New(w.Client).JobStart(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []manage.JobItem{{ID: "a"}}),
-		work.End(ctx, 0, []manage.JobItem{{End: manage.JobItemGone}}), work.Become(ctx, manage.JobDone, false, ""), work.Leave(ctx), manage.New(w.Client).JobStop(ctx, job.ID),
+		manage.New(w.Client).Audit(ctx, manage.AuditEntry{Who: "ada"}), manage.NewJobs(w.Client).Start(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []manage.JobItem{{ID: "a"}}),
+		work.End(ctx, 0, []manage.JobItem{{End: manage.JobItemGone}}), work.Become(ctx, manage.JobDone, false, ""), work.Leave(ctx), manage.NewJobs(w.Client).Stop(ctx, job.ID),
 	} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
 	must[[]manage.AuditEntry](t)(manage.New(w.Client).AuditLog(ctx, "", 1))
-	must[[]*manage.Job](t)(manage.New(w.Client).Jobs(ctx))
-	must[[]manage.JobItem](t)(manage.New(w.Client).JobItems(ctx, job.ID, 0, 1))
+	must[[]*manage.Job](t)(manage.NewJobs(w.Client).List(ctx))
+	must[[]manage.JobItem](t)(manage.NewJobs(w.Client).Items(ctx, job.ID, 0, 1))
 	must[bool](t)(work.Stopped(ctx))
 	if _, alive, _, err := listen.NewFleet(w.Client).Leases(ctx); err != nil {
 		t.Error(alive, err)

@@ -314,9 +314,9 @@ func TestJobs(t *testing.T) {
 	w.see(t, "No task passes: there is nothing to do.")
 	w.press(t, "Leave it")
 
-	job, err := manage.New(w.Client).NewJob(w.ctx, "retry", `{"queue":"mail"}`, "ada")
+	job, err := manage.NewJobs(w.Client).New(w.ctx, "retry", `{"queue":"mail"}`, "ada")
 	must(t, err)
-	claim, err := manage.New(w.Client).WorkOn(w.ctx, job.ID) // by this process, which does not go on
+	claim, err := manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID) // by this process, which does not go on
 	must(t, err)
 	w.goTo(t, "/jobs/"+job.ID, "Job")
 	w.see(t, "counting")

@@ -34,15 +34,15 @@ type AuditEntry struct {
 }
 
 // Audit appends to the tenant's audit log.
-func (c *Manager) Audit(ctx context.Context, e AuditEntry) error {
+func (m *Manager) Audit(ctx context.Context, e AuditEntry) error {
 	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), store.AuditText), "action", e.Action, "on", store.Head(store.ValidText(e.On), store.AuditText),
 		"from", e.From, "status", strconv.Itoa(e.Status), "detail", store.Head(store.ValidText(e.Detail), store.AuditText))
-	err := c.store.RDB.XAdd(ctx, &redis.XAddArgs{Stream: c.store.Keys.Audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
-	return store.Wrap("write audit log "+c.store.Keys.Audit(), err)
+	err := m.store.RDB.XAdd(ctx, &redis.XAddArgs{Stream: m.store.Keys.Audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
+	return store.Wrap("write audit log "+m.store.Keys.Audit(), err)
 }
 
 // AuditLog reads up to limit entries before an ID, newest first; "" begins with the newest.
-func (c *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
+func (m *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
 	from := "+"
 	if before != "" {
 		if !auditID.MatchString(before) {
@@ -50,7 +50,7 @@ func (c *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]A
 		}
 		from = "(" + before
 	}
-	messages, err := c.store.RDB.XRevRangeN(ctx, c.store.Keys.Audit(), from, "-", limit).Result()
+	messages, err := m.store.RDB.XRevRangeN(ctx, m.store.Keys.Audit(), from, "-", limit).Result()
 	entries := make([]AuditEntry, 0, len(messages))
 	for _, message := range messages {
 		text := func(field string) string { value, _ := message.Values[field].(string); return value }
@@ -64,5 +64,5 @@ func (c *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]A
 		}
 		entries = append(entries, e)
 	}
-	return entries, store.Wrap("read audit log "+c.store.Keys.Audit(), err)
+	return entries, store.Wrap("read audit log "+m.store.Keys.Audit(), err)
 }

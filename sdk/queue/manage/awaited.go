@@ -22,8 +22,8 @@ type Dependency struct {
 
 // Dependencies reads the dependencies of a task, in the order in which they were named, without the first `from`: at most 1,000.
 // It has none if there is no such task.
-func (c *Manager) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
-	all, err := c.AllDependencies(ctx, id)
+func (m *Manager) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
+	all, err := m.AllDependencies(ctx, id)
 	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), store.PageTasks)
 	page := all[from:min(from+limit, len(all))]
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Manager) Dependencies(ctx context.Context, id string, from, limit int) 
 	for i := range page {
 		ids[i] = page[i].ID
 	}
-	sizes, err := c.store.SizesOf(ctx, ids, "result")
+	sizes, err := m.store.SizesOf(ctx, ids, "result")
 	for i, size := range sizes {
 		page[i].Size = size
 	}
@@ -41,11 +41,11 @@ func (c *Manager) Dependencies(ctx context.Context, id string, from, limit int) 
 }
 
 // AllDependencies reads all dependencies of a task at once, without the sizes of their results.
-func (c *Manager) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
+func (m *Manager) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	hash, err := c.store.RDB.HGetAll(ctx, c.store.Keys.After(id)).Result()
+	hash, err := m.store.RDB.HGetAll(ctx, m.store.Keys.After(id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read dependencies of task %s: %w", id, err)
 	}

@@ -8,24 +8,24 @@ import (
 
 // SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. Beyond it nothing makes a new one: ErrManyQueues. Those
 // that exist stay, and so do those that hosts and workers register for. Hosts set it when they start.
-func (c *Manager) SetMaxQueues(ctx context.Context, most int) error {
+func (m *Manager) SetMaxQueues(ctx context.Context, most int) error {
 	if most <= 0 {
-		return store.Wrap("lift bound of queues", c.store.RDB.HDel(ctx, c.store.Keys.Limits(), store.MaxQueuesField).Err())
+		return store.Wrap("lift bound of queues", m.store.RDB.HDel(ctx, m.store.Keys.Limits(), store.MaxQueuesField).Err())
 	}
-	return store.Wrap("bound queues", c.store.RDB.HSet(ctx, c.store.Keys.Limits(), store.MaxQueuesField, most).Err())
+	return store.Wrap("bound queues", m.store.RDB.HSet(ctx, m.store.Keys.Limits(), store.MaxQueuesField, most).Err())
 }
 
 // Limits are those of the tenant's queues that have one.
-func (c *Manager) Limits(ctx context.Context) (map[string]int64, error) {
-	read, err := c.store.RDB.HGetAll(ctx, c.store.Keys.Limits()).Result()
+func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
+	read, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Limits()).Result()
 	limits := make(map[string]int64, len(read))
 	for name, text := range read {
 		if limit := store.AsInt(text); limit > 0 && name != store.MaxQueuesField {
 			limits[name] = limit
 		}
 	}
-	return limits, store.Wrap("read limits in "+c.store.Keys.Limits(), err)
+	return limits, store.Wrap("read limits in "+m.store.Keys.Limits(), err)
 }
 
 // MaxQueues is how many queues the tenant may have; 0: any number.
-func (c *Manager) MaxQueues(ctx context.Context) (int, error) { return c.store.MaxQueues(ctx) }
+func (m *Manager) MaxQueues(ctx context.Context) (int, error) { return m.store.MaxQueues(ctx) }

@@ -25,16 +25,16 @@ type FlowCancelled struct {
 
 // CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, everything that is connected. It begins with
 // those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
-func (c *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
-	if _, err := c.client.Summary(ctx, id); err != nil {
+func (m *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
+	if _, err := m.client.Summary(ctx, id); err != nil {
 		return done, err
 	}
 	for again := true; again; { // tasks may have come to wait meanwhile
-		ids, err := c.flow(ctx, id, whole)
+		ids, err := m.flow(ctx, id, whole)
 		if err != nil {
 			return done, err
 		}
-		tasks, finished, err := c.unfinished(ctx, ids)
+		tasks, finished, err := m.unfinished(ctx, ids)
 		again = false
 		if err != nil {
 			return done, err
@@ -43,7 +43,7 @@ func (c *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done F
 		done.Finished = finished - done.Cancelled
 		done.Running, done.Python = nil, nil
 		for page := range slices.Chunk(tasks, store.PageTasks) {
-			changed, err := c.cancelPage(ctx, page, &done)
+			changed, err := m.cancelPage(ctx, page, &done)
 			if err != nil {
 				return done, fmt.Errorf("cancel the flow of task %s: %w", id, err)
 			}
@@ -61,9 +61,9 @@ type flowTask struct {
 }
 
 // unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
-func (c *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
-	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.store.Keys.Task(id), "status", "queue", "after", "created", "run", "updated")
+func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
+	cmds, err := store.Pipelined(ctx, m.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, m.store.Keys.Task(id), "status", "queue", "after", "created", "run", "updated")
 	})
 	for i, cmd := range cmds {
 		hash := cmd.Val()
@@ -92,12 +92,12 @@ func (c *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask
 }
 
 // cancelPage cancels tasks in one round trip; changed tells whether some were not any more as they were read, and are left alone.
-func (c *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
+func (m *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]store.Call, len(tasks))
 	for i, t := range tasks {
-		calls[i] = store.NewCall("cancel", c.store.Keys.Task(t.id), c.store.Clock, t.queue, t.id, t.state)
+		calls[i] = store.NewCall("cancel", m.store.Keys.Task(t.id), m.store.Clock, t.queue, t.id, t.state)
 	}
-	for i, reply := range c.store.EvalAll(ctx, calls) {
+	for i, reply := range m.store.EvalAll(ctx, calls) {
 		if err := reply.Err(); err != nil {
 			return changed, err
 		}
@@ -116,7 +116,7 @@ func (c *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCa
 }
 
 // flow lists the IDs of a task and of all that wait for it, directly or not; if whole is set, of all that are connected.
-func (c *Manager) flow(ctx context.Context, id string, whole bool) ([]string, error) {
+func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, error) {
 	seen, all := map[string]bool{id: true}, []string{id}
 	add := func(id string) {
 		if !seen[id] {
@@ -140,10 +140,10 @@ func (c *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 		for rest = nil; len(page) < 100 && read < len(all); read++ {
 			page = append(page, place{id: all[read]})
 		}
-		cmds, err := store.Pipelined(ctx, c.store, page, func(p redis.Pipeliner, at place) (n near) {
-			n.below = p.LRange(ctx, c.store.Keys.Children(at.id), at.from, at.from+store.PageTasks-1)
+		cmds, err := store.Pipelined(ctx, m.store, page, func(p redis.Pipeliner, at place) (n near) {
+			n.below = p.LRange(ctx, m.store.Keys.Children(at.id), at.from, at.from+store.PageTasks-1)
 			if whole && at.from == 0 {
-				n.above = p.HKeys(ctx, c.store.Keys.After(at.id))
+				n.above = p.HKeys(ctx, m.store.Keys.After(at.id))
 			}
 			return n
 		})
@@ -164,8 +164,8 @@ func (c *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 				}
 			}
 		}
-		waits, err := store.Pipelined(ctx, c.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
-			return p.HExists(ctx, c.store.Keys.After(e.id), e.after)
+		waits, err := store.Pipelined(ctx, m.store, edges, func(p redis.Pipeliner, e edge) *redis.BoolCmd {
+			return p.HExists(ctx, m.store.Keys.After(e.id), e.after)
 		})
 		if err != nil {
 			return nil, store.Wrap("read the flow of task "+id, err)

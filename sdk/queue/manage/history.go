@@ -26,8 +26,8 @@ type Attempt struct {
 const keptAttempts = 20
 
 // History reads the last runs of a task that have ended, at most 21, oldest first.
-func (c *Manager) History(ctx context.Context, task *queue.Task) ([]Attempt, error) {
-	entries, err := c.store.RDB.LRange(ctx, c.store.Keys.Attempts(task.ID), -2*keptAttempts, -1).Result()
+func (m *Manager) History(ctx context.Context, task *queue.Task) ([]Attempt, error) {
+	entries, err := m.store.RDB.LRange(ctx, m.store.Keys.Attempts(task.ID), -2*keptAttempts, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read attempts of task %s: %w", task.ID, err)
 	}
@@ -82,11 +82,11 @@ type LogLine struct {
 }
 
 // Log reads the stored lines of a task's log with numbers above after.
-func (c *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
+func (m *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	entries, err := c.store.RDB.LRange(ctx, c.store.Keys.Log(id), -store.LogLines, -1).Result()
+	entries, err := m.store.RDB.LRange(ctx, m.store.Keys.Log(id), -store.LogLines, -1).Result()
 	var lines []LogLine
 	for _, entry := range entries {
 		number, rest, _ := strings.Cut(entry, " ")
@@ -101,8 +101,8 @@ func (c *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, e
 }
 
 // Checkpoint reads the checkpoint of an earlier run; nil if there is none.
-func (c *Manager) Checkpoint(ctx context.Context, id string) ([]byte, error) {
-	value, err := c.store.RDB.HGet(ctx, c.store.Keys.Bytes(id), "checkpoint").Bytes()
+func (m *Manager) Checkpoint(ctx context.Context, id string) ([]byte, error) {
+	value, err := m.store.RDB.HGet(ctx, m.store.Keys.Bytes(id), "checkpoint").Bytes()
 	if store.IsNil(err) {
 		return nil, nil
 	}

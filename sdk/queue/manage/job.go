@@ -51,7 +51,7 @@ const (
 	JobItemFailed  JobEnd = "failed"
 )
 
-// Job is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
+// Get is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
 type Job struct {
 	ID      string
 	Action  string
@@ -82,38 +82,47 @@ func (i *JobItem) Of(task *queue.Task) bool {
 	return task.ID == i.ID && (i.Created.IsZero() || i.Created.Equal(task.Created))
 }
 
-// NewJob makes a job in the state counting.
-func (c *Manager) NewJob(ctx context.Context, action, filter, by string) (*Job, error) {
-	now, err := c.store.Now(ctx)
+// Jobs are a tenant's changes of many tasks, which go on when the process that works on one dies. It is safe for concurrent use.
+type Jobs struct {
+	client *queue.Client
+	store  *store.Store
+}
+
+// NewJobs are the jobs of the client's tenant.
+func NewJobs(client *queue.Client) *Jobs { return &Jobs{client, client.Store()} }
+
+// New makes a job in the state counting.
+func (j *Jobs) New(ctx context.Context, action, filter, by string) (*Job, error) {
+	now, err := j.store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	id := queue.NewID()
-	_, err = c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, c.store.Keys.Job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", store.Seconds(now))
-		p.LPush(ctx, c.store.Keys.Jobs(), id)
-		c.keepJob(ctx, p, id)
+	_, err = j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, j.store.Keys.Job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", store.Seconds(now))
+		p.LPush(ctx, j.store.Keys.Jobs(), id)
+		j.keepJob(ctx, p, id)
 		return nil
 	})
 	if err == nil {
-		err = c.forgetJobs(ctx)
+		err = j.forgetJobs(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make job: %w", err)
 	}
-	return c.Job(ctx, id)
+	return j.Get(ctx, id)
 }
 
 // forgetJobs deletes the oldest jobs that are too many. A process that works on one stops.
-func (c *Manager) forgetJobs(ctx context.Context) error {
-	old, err := c.store.RDB.LRange(ctx, c.store.Keys.Jobs(), store.JobCount, -1).Result()
+func (j *Jobs) forgetJobs(ctx context.Context) error {
+	old, err := j.store.RDB.LRange(ctx, j.store.Keys.Jobs(), store.JobCount, -1).Result()
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	_, err = c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, id := range old {
-			p.Del(ctx, c.store.Keys.Job(id), c.store.Keys.JobItems(id), c.store.Keys.JobEnds(id))
-			p.LRem(ctx, c.store.Keys.Jobs(), 0, id)
+			p.Del(ctx, j.store.Keys.Job(id), j.store.Keys.JobItems(id), j.store.Keys.JobEnds(id))
+			p.LRem(ctx, j.store.Keys.Jobs(), 0, id)
 		}
 		return nil
 	})
@@ -121,15 +130,15 @@ func (c *Manager) forgetJobs(ctx context.Context) error {
 }
 
 // keepJob begins the life of a job anew.
-func (c *Manager) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
-	for _, key := range []string{c.store.Keys.Job(id), c.store.Keys.JobItems(id), c.store.Keys.JobEnds(id), c.store.Keys.Jobs()} {
+func (j *Jobs) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
+	for _, key := range []string{j.store.Keys.Job(id), j.store.Keys.JobItems(id), j.store.Keys.JobEnds(id), j.store.Keys.Jobs()} {
 		p.Expire(ctx, key, store.JobLife)
 	}
 }
 
-// Job reads a job: ErrNoJob if there is none.
-func (c *Manager) Job(ctx context.Context, id string) (*Job, error) {
-	jobs, err := c.readJobs(ctx, []string{id})
+// Get reads a job: ErrNoJob if there is none.
+func (j *Jobs) Get(ctx context.Context, id string) (*Job, error) {
+	jobs, err := j.readJobs(ctx, []string{id})
 	if err == nil && len(jobs) == 0 {
 		err = fmt.Errorf("job %s: %w", id, ErrNoJob)
 	}
@@ -139,16 +148,16 @@ func (c *Manager) Job(ctx context.Context, id string) (*Job, error) {
 	return jobs[0], nil
 }
 
-// Jobs lists the tenant's jobs, newest first.
-func (c *Manager) Jobs(ctx context.Context) ([]*Job, error) {
-	ids, err := c.store.RDB.LRange(ctx, c.store.Keys.Jobs(), 0, store.JobCount-1).Result()
+// List lists the tenant's jobs, newest first.
+func (j *Jobs) List(ctx context.Context) ([]*Job, error) {
+	ids, err := j.store.RDB.LRange(ctx, j.store.Keys.Jobs(), 0, store.JobCount-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
-	return c.readJobs(ctx, ids)
+	return j.readJobs(ctx, ids)
 }
 
-func (c *Manager) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
+func (c *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 	type read struct {
 		hash  *redis.MapStringStringCmd
 		items *redis.IntCmd
@@ -179,12 +188,12 @@ func (c *Manager) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 	return jobs, store.Wrap("read jobs", err)
 }
 
-// JobItems reads a page of a job's tasks, in the order in which it takes them.
-func (c *Manager) JobItems(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
+// Items reads a page of a job's tasks, in the order in which it takes them.
+func (j *Jobs) Items(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
 	var ids, ends *redis.StringSliceCmd
-	_, err := c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		ids = p.LRange(ctx, c.store.Keys.JobItems(id), offset, offset+limit-1)
-		ends = p.LRange(ctx, c.store.Keys.JobEnds(id), offset, offset+limit-1)
+	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		ids = p.LRange(ctx, j.store.Keys.JobItems(id), offset, offset+limit-1)
+		ends = p.LRange(ctx, j.store.Keys.JobEnds(id), offset, offset+limit-1)
 		return nil
 	})
 	if err != nil {
@@ -202,22 +211,22 @@ func (c *Manager) JobItems(ctx context.Context, id string, offset, limit int64) 
 	return items, nil
 }
 
-// JobStart lets a job run when its tasks are counted, or go on; somebody must work on it.
-func (c *Manager) JobStart(ctx context.Context, id string) error {
-	_, err := c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, c.store.Keys.Job(id), "start", "1")
-		p.HDel(ctx, c.store.Keys.Job(id), "stop", "error")
-		c.keepJob(ctx, p, id)
+// Start lets a job run when its tasks are counted, or go on; somebody must work on it.
+func (j *Jobs) Start(ctx context.Context, id string) error {
+	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, j.store.Keys.Job(id), "start", "1")
+		p.HDel(ctx, j.store.Keys.Job(id), "stop", "error")
+		j.keepJob(ctx, p, id)
 		return nil
 	})
 	return store.Wrap("start job "+id, err)
 }
 
-// JobStop stops a job after its present task.
-func (c *Manager) JobStop(ctx context.Context, id string) error {
-	_, err := c.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, c.store.Keys.Job(id), "stop", "1")
-		c.keepJob(ctx, p, id) // it may just have been forgotten
+// Stop stops a job after its present task.
+func (j *Jobs) Stop(ctx context.Context, id string) error {
+	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, j.store.Keys.Job(id), "stop", "1")
+		j.keepJob(ctx, p, id) // it may just have been forgotten
 		return nil
 	})
 	return store.Wrap("stop job "+id, err)
@@ -239,8 +248,8 @@ type JobWork struct {
 }
 
 // WorkOn claims a job; nil if another process works on it.
-func (c *Manager) WorkOn(ctx context.Context, id string) (*JobWork, error) {
-	w := &JobWork{client: c.client, node: listen.New(c.client), id: id, claimed: time.Now()}
+func (j *Jobs) WorkOn(ctx context.Context, id string) (*JobWork, error) {
+	w := &JobWork{client: j.client, node: listen.New(j.client), id: id, claimed: time.Now()}
 	mine, err := w.node.TakeDuty(ctx, jobDuty(id), JobClaim)
 	if err != nil || !mine {
 		return nil, err

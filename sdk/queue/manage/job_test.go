@@ -7,28 +7,28 @@ import (
 )
 
 // claim makes a job and claims it.
-func claim(t *testing.T) (*Manager, *Job, *JobWork) {
+func claim(t *testing.T) (*Jobs, *Job, *JobWork) {
 	t.Helper()
-	tenant := New(connect(t))
-	job, err := tenant.NewJob(t.Context(), "retry", "{}", "ada")
+	jobs := NewJobs(connect(t))
+	job, err := jobs.New(t.Context(), "retry", "{}", "ada")
 	if err != nil {
 		t.Fatal(err)
 	}
-	work, err := tenant.WorkOn(t.Context(), job.ID)
+	work, err := jobs.WorkOn(t.Context(), job.ID)
 	if err != nil || work == nil {
 		t.Fatal(work, err)
 	}
-	return tenant, job, work
+	return jobs, job, work
 }
 
 // A change is over before another process may work on the job.
 func TestChangeEndsWithinTheClaim(t *testing.T) {
 	t.Parallel()
-	tenant, job, work := claim(t)
+	jobs, job, work := claim(t)
 	ctx, done := work.Within(t.Context())
 	defer done()
 	deadline, ok := ctx.Deadline()
-	left := tenant.store.RDB.PTTL(ctx, tenant.store.Keys.Duty(jobDuty(job.ID))).Val()
+	left := jobs.store.RDB.PTTL(ctx, jobs.store.Keys.Duty(jobDuty(job.ID))).Val()
 	if !ok || left <= 0 || time.Until(deadline) >= left {
 		t.Errorf("a change may take %s of the %s that the claim lasts", time.Until(deadline), left)
 	}
@@ -43,13 +43,13 @@ func TestChangeEndsWithinTheClaim(t *testing.T) {
 // Who lost the claim, because it did not renew in time, learns it and changes nothing; the other keeps it.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
-	tenant, job, late := claim(t)
+	jobs, job, late := claim(t)
 	ctx := t.Context()
 	if err := late.Add(ctx, []JobItem{{ID: "a"}, {ID: "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	tenant.store.RDB.Del(ctx, tenant.store.Keys.Duty(jobDuty(job.ID))) // as if it had expired
-	next, err := tenant.WorkOn(ctx, job.ID)
+	jobs.store.RDB.Del(ctx, jobs.store.Keys.Duty(jobDuty(job.ID))) // as if it had expired
+	next, err := jobs.WorkOn(ctx, job.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestLostClaim(t *testing.T) {
 			t.Errorf("%s with a lost claim: %v, want ErrClaimLost", what, err)
 		}
 	}
-	if got, err := tenant.Job(ctx, job.ID); err != nil || got.State != JobCounting || got.Items != 2 || got.Ended != 1 {
+	if got, err := jobs.Get(ctx, job.ID); err != nil || got.State != JobCounting || got.Items != 2 || got.Ended != 1 {
 		t.Errorf("who lost the claim changed the job: %+v, %v", got, err)
 	}
 	if err := late.Leave(ctx); err != nil {

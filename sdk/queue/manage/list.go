@@ -92,11 +92,11 @@ const foundIn = 1_000_000
 
 // FindTasks lists the IDs of tasks that begin with a text, up to most: of those that a Quern client enqueued or a host reserved.
 // ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
-func (c *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
+func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
 	if err := queue.ValidID(prefix); err != nil {
 		return nil, err
 	}
-	queues, err := c.client.Queues(ctx)
+	queues, err := m.client.Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids [
 	seen := 0
 	for name := range queues {
 		for cursor := uint64(0); ; {
-			found, next, err := c.store.RDB.ZScan(ctx, c.store.Keys.Index(name), cursor, pattern, block).Result()
+			found, next, err := m.store.RDB.ZScan(ctx, m.store.Keys.Index(name), cursor, pattern, block).Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
 				break // a damaged queue hides no task of others
 			}

@@ -21,7 +21,7 @@ type Queue struct {
 }
 
 // Queue names a queue; its methods refuse an invalid name.
-func (c *Manager) Queue(name string) *Queue { return &Queue{c.client.Queue(name), c} }
+func (m *Manager) Queue(name string) *Queue { return &Queue{m.client.Queue(name), m} }
 
 // QueueOf manages a queue that a client named.
 func QueueOf(q *queue.Queue) *Queue { return &Queue{q, New(q.Client())} }

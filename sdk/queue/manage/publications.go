@@ -15,11 +15,11 @@ import (
 )
 
 // PublicationSummary reads a publication without its payload.
-func (c *Manager) PublicationSummary(ctx context.Context, id string) (*queue.Publication, error) {
+func (m *Manager) PublicationSummary(ctx context.Context, id string) (*queue.Publication, error) {
 	if err := queue.ValidPublication(id); err != nil {
 		return nil, err
 	}
-	hash, err := c.store.RDB.HMGet(ctx, c.store.Keys.Publication(id), publicationFields...).Result()
+	hash, err := m.store.RDB.HMGet(ctx, m.store.Keys.Publication(id), publicationFields...).Result()
 	fields := store.HashOf(publicationFields, hash)
 	if err == nil && len(fields) == 0 {
 		return nil, fmt.Errorf("publication %s: %w", id, queue.ErrNoPublication)
@@ -41,15 +41,15 @@ type PublishedTask struct {
 
 // PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Those of an unfinished
 // publication may not exist yet.
-func (c *Manager) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
+func (m *Manager) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
 	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative places from the end
-	ids, err := c.store.RDB.LRange(ctx, c.store.Keys.Published(id), offset, offset+limit-1).Result()
+	ids, err := m.store.RDB.LRange(ctx, m.store.Keys.Published(id), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read tasks of publication %s: %w", id, err)
 	}
 	tasks := make([]PublishedTask, len(ids))
-	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, subscription string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.store.Keys.Task(queue.PublishedID(id, subscription)), "queue", "status", "reason")
+	cmds, err := store.Pipelined(ctx, m.store, ids, func(p redis.Pipeliner, subscription string) *redis.SliceCmd {
+		return p.HMGet(ctx, m.store.Keys.Task(queue.PublishedID(id, subscription)), "queue", "status", "reason")
 	})
 	for i, cmd := range cmds {
 		tasks[i] = PublishedTask{Subscription: ids[i], ID: queue.PublishedID(id, ids[i])}
@@ -61,19 +61,19 @@ func (c *Manager) PublicationTasks(ctx context.Context, id string, offset, limit
 }
 
 // Publications reads a page of the publications that are kept of a topic, newest first, without their payloads.
-func (c *Manager) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
+func (m *Manager) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
 	if err := queue.ValidTopic(topic); err != nil {
 		return nil, err
 	}
 	if limit < 1 || limit > store.MaxPage || offset < 0 {
 		return nil, fmt.Errorf("%w: page of %d publications from %d: use a limit of 1 to %d and an offset from 0", queue.ErrInvalid, limit, offset, store.MaxPage)
 	}
-	ids, err := c.store.RDB.ZRevRange(ctx, c.store.Keys.Publications(topic), offset, offset+limit-1).Result()
+	ids, err := m.store.RDB.ZRevRange(ctx, m.store.Keys.Publications(topic), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list publications of %q: %w", topic, err)
 	}
-	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
-		return p.HMGet(ctx, c.store.Keys.Publication(id), publicationFields...)
+	cmds, err := store.Pipelined(ctx, m.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, m.store.Keys.Publication(id), publicationFields...)
 	})
 	var all []*queue.Publication
 	for i, cmd := range cmds {
@@ -102,12 +102,12 @@ const maxTopics = 10_000
 
 // Topics lists the topics that have publications, the one last published to first, at most 10,000, and then those that only
 // subscriptions name.
-func (c *Manager) Topics(ctx context.Context) ([]Topic, error) {
-	subscriptions, err := c.client.Subscriptions(ctx)
+func (m *Manager) Topics(ctx context.Context) ([]Topic, error) {
+	subscriptions, err := m.client.Subscriptions(ctx)
 	if subscriptions == nil && err != nil { // else damaged ones hide no topic
 		return nil, err
 	}
-	names, last, err := c.busyTopics(ctx, maxTopics)
+	names, last, err := m.busyTopics(ctx, maxTopics)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (c *Manager) Topics(ctx context.Context) ([]Topic, error) {
 		}
 	}
 	names = append(names, slices.Sorted(maps.Keys(unused))...)
-	topics, err := c.readTopics(ctx, names, subscriptions)
+	topics, err := m.readTopics(ctx, names, subscriptions)
 	for i := range topics {
 		topics[i].Last = last[topics[i].Name]
 	}
@@ -126,12 +126,12 @@ func (c *Manager) Topics(ctx context.Context) ([]Topic, error) {
 }
 
 // BusyTopics reads at most this many topics, the ones last published to first, without their subscriptions.
-func (c *Manager) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
-	names, last, err := c.busyTopics(ctx, most)
+func (m *Manager) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
+	names, last, err := m.busyTopics(ctx, most)
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
-	topics, err := c.readTopics(ctx, names, nil)
+	topics, err := m.readTopics(ctx, names, nil)
 	for i := range topics {
 		topics[i].Last = last[topics[i].Name]
 	}
@@ -139,8 +139,8 @@ func (c *Manager) BusyTopics(ctx context.Context, most int64) ([]Topic, error) {
 }
 
 // busyTopics are the names of topics with publications, and when each had its last one.
-func (c *Manager) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
-	scored, err := c.store.RDB.ZRevRangeWithScores(ctx, c.store.Keys.Topics(), 0, most-1).Result()
+func (m *Manager) busyTopics(ctx context.Context, most int64) (names []string, last map[string]time.Time, err error) {
+	scored, err := m.store.RDB.ZRevRangeWithScores(ctx, m.store.Keys.Topics(), 0, most-1).Result()
 	last = make(map[string]time.Time)
 	for _, z := range scored {
 		name, _ := z.Member.(string)
@@ -150,13 +150,13 @@ func (c *Manager) busyTopics(ctx context.Context, most int64) (names []string, l
 }
 
 // readTopics reads the counts of topics, in this order.
-func (c *Manager) readTopics(ctx context.Context, names []string, subscriptions []queue.Subscription) ([]Topic, error) {
+func (m *Manager) readTopics(ctx context.Context, names []string, subscriptions []queue.Subscription) ([]Topic, error) {
 	type read struct {
 		counts *redis.SliceCmd
 		kept   *redis.IntCmd
 	}
-	cmds, err := store.Pipelined(ctx, c.store, names, func(p redis.Pipeliner, name string) read {
-		return read{p.HMGet(ctx, c.store.Keys.Topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.store.Keys.Publications(name))}
+	cmds, err := store.Pipelined(ctx, m.store, names, func(p redis.Pipeliner, name string) read {
+		return read{p.HMGet(ctx, m.store.Keys.Topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, m.store.Keys.Publications(name))}
 	})
 	topics := make([]Topic, len(cmds))
 	of := make(map[string][]*queue.Subscription) // by topic; "*": those of patterns
@@ -185,19 +185,19 @@ func (c *Manager) readTopics(ctx context.Context, names []string, subscriptions 
 }
 
 // Topic reads one topic: ErrNoTopic if nobody published to it, as far as publications are kept, or subscribed to it.
-func (c *Manager) Topic(ctx context.Context, name string) (Topic, error) {
+func (m *Manager) Topic(ctx context.Context, name string) (Topic, error) {
 	if err := queue.ValidTopic(name); err != nil {
 		return Topic{}, err
 	}
-	subscriptions, err := c.client.Subscriptions(ctx)
+	subscriptions, err := m.client.Subscriptions(ctx)
 	if subscriptions == nil && err != nil { // else damaged ones hide no topic
 		return Topic{}, err
 	}
-	topics, err := c.readTopics(ctx, []string{name}, subscriptions)
+	topics, err := m.readTopics(ctx, []string{name}, subscriptions)
 	if err != nil {
 		return Topic{}, err
 	}
-	score, err := c.store.RDB.ZScore(ctx, c.store.Keys.Topics(), name).Result()
+	score, err := m.store.RDB.ZScore(ctx, m.store.Keys.Topics(), name).Result()
 	if store.IsNil(err) {
 		if topics[0].Subscriptions == 0 {
 			return Topic{}, fmt.Errorf("topic %s: %w", name, queue.ErrNoTopic)

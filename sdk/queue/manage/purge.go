@@ -59,14 +59,14 @@ type Recounted struct {
 // Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without tasks,
 // listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns the queues of which
 // there is news; Old is set if the options would have a Purge forget something.
-func (c *Manager) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
+func (m *Manager) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
 	age, keep := options.limits()
 	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
 	calls := make([]store.Call, len(blocks))
 	for i, block := range blocks {
-		calls[i] = store.NewCall("recount", c.store.Keys.Queues(), store.Named(block, c.store.Clock, age, keep)...)
+		calls[i] = store.NewCall("recount", m.store.Keys.Queues(), store.Named(block, m.store.Clock, age, keep)...)
 	}
-	for i, reply := range c.store.EvalAll(ctx, calls) {
+	for i, reply := range m.store.EvalAll(ctx, calls) {
 		v := store.ValuesOf(reply.Val())
 		for v.More() {
 			number, word := v.Count(), v.Text()
@@ -122,12 +122,12 @@ func (q *Queue) Purge(ctx context.Context, options PurgeOptions) (total int, err
 // PurgePublications forgets publications of all topics by these options, of which the statuses do not matter; their tasks stay. For
 // each page of topics it yields how many were forgotten, and the errors of damaged ones, which hold up no others. It may be
 // interrupted and repeated at any time.
-func (c *Manager) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
+func (m *Manager) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		err := options.validate()
 		for cursor := uint64(0); err == nil; {
 			var entries []string // and their scores
-			if entries, cursor, err = c.store.RDB.ZScan(ctx, c.store.Keys.Topics(), cursor, "", store.PageTasks).Result(); err != nil {
+			if entries, cursor, err = m.store.RDB.ZScan(ctx, m.store.Keys.Topics(), cursor, "", store.PageTasks).Result(); err != nil {
 				err = fmt.Errorf("list topics: %w", err)
 				break
 			}
@@ -135,7 +135,7 @@ func (c *Manager) PurgePublications(ctx context.Context, options PurgeOptions) i
 			for entry := range slices.Chunk(entries, 2) {
 				topics = append(topics, entry[0])
 			}
-			if !yield(c.prune(ctx, topics, options)) || cursor == 0 {
+			if !yield(m.prune(ctx, topics, options)) || cursor == 0 {
 				return
 			}
 		}
@@ -144,16 +144,16 @@ func (c *Manager) PurgePublications(ctx context.Context, options PurgeOptions) i
 }
 
 // prune forgets publications of some topics, a block of each in turn.
-func (c *Manager) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
+func (m *Manager) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
 	age, keep := options.limits()
 	passed := make(map[string]int64) // by topic
 	for len(topics) > 0 {
 		calls := make([]store.Call, len(topics))
 		for i, topic := range topics {
-			calls[i] = store.NewCall("prune", c.store.Keys.Publications(topic), c.store.Clock, topic, store.PurgeTasks, age, keep, passed[topic])
+			calls[i] = store.NewCall("prune", m.store.Keys.Publications(topic), m.store.Clock, topic, store.PurgeTasks, age, keep, passed[topic])
 		}
 		var more []string
-		for i, reply := range c.store.EvalAll(ctx, calls) {
+		for i, reply := range m.store.EvalAll(ctx, calls) {
 			v := store.ValuesOf(reply.Val())
 			gone, over, ended := v.Count(), v.Number(), v.Flag()
 			if failed := cmp.Or(reply.Err(), v.Err()); failed != nil {

@@ -18,11 +18,11 @@ import (
 const tenantKeys = 100_000
 
 // Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss some.
-func (c *Manager) Tenants(ctx context.Context) ([]string, error) {
+func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 	const block = 1000
 	names := make(map[string]bool)
 	for cursor, seen := uint64(0), 0; seen < tenantKeys; seen += block {
-		found, next, err := c.store.RDB.ScanType(ctx, cursor, "*"+store.Keys{}.Queues(), block, "zset").Result()
+		found, next, err := m.store.RDB.ScanType(ctx, cursor, "*"+store.Keys{}.Queues(), block, "zset").Result()
 		if err != nil {
 			return nil, store.Wrap("look for tenants", err)
 		}
@@ -40,11 +40,11 @@ func (c *Manager) Tenants(ctx context.Context) ([]string, error) {
 }
 
 // HasQueue tells whether the tenant has a queue of this name.
-func (c *Manager) HasQueue(ctx context.Context, name string) (bool, error) {
+func (m *Manager) HasQueue(ctx context.Context, name string) (bool, error) {
 	if err := queue.ValidQueue(name); err != nil {
 		return false, err
 	}
-	err := c.store.RDB.ZScore(ctx, c.store.Keys.Queues(), name).Err()
+	err := m.store.RDB.ZScore(ctx, m.store.Keys.Queues(), name).Err()
 	if store.IsNil(err) {
 		return false, nil
 	}
@@ -56,20 +56,20 @@ const busiestOf = 10_000
 
 // BusiestQueues lists the names of at most that many queues, and how many the tenant has. Of more, half are those with the most
 // pending tasks of priority 50, which most tasks have, and the others those with the most listeners.
-func (c *Manager) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
-	p := c.store.RDB.Pipeline()
-	listed, count := p.ZRevRange(ctx, c.store.Keys.Queues(), 0, busiestOf-1), p.ZCard(ctx, c.store.Keys.Queues())
+func (m *Manager) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+	p := m.store.RDB.Pipeline()
+	listed, count := p.ZRevRange(ctx, m.store.Keys.Queues(), 0, busiestOf-1), p.ZCard(ctx, m.store.Keys.Queues())
 	_, err = p.Exec(ctx)
 	names = slices.DeleteFunc(listed.Val(), func(name string) bool { return queue.ValidQueue(name) != nil })
 	if err == nil && len(names) > most {
-		names, err = c.busiest(ctx, names, most)
+		names, err = m.busiest(ctx, names, most)
 	}
-	return names, count.Val(), store.Wrap("list queues in "+c.store.Keys.Queues(), err)
+	return names, count.Val(), store.Wrap("list queues in "+m.store.Keys.Queues(), err)
 }
 
 // busiest are that many of the queues, which come with the most listeners first.
-func (c *Manager) busiest(ctx context.Context, served []string, most int) ([]string, error) {
-	cmds, err := store.Pipelined(ctx, c.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, c.store.Keys.Pending(name)) })
+func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]string, error) {
+	cmds, err := store.Pipelined(ctx, m.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, m.store.Keys.Pending(name)) })
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,8 @@ func (c *Manager) busiest(ctx context.Context, served []string, most int) ([]str
 }
 
 // Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
-func (c *Manager) Info(ctx context.Context, sections ...string) (map[string]string, error) {
-	text, err := c.store.RDB.Info(ctx, sections...).Result()
+func (m *Manager) Info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := m.store.RDB.Info(ctx, sections...).Result()
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -100,9 +100,9 @@ func (c *Manager) Info(ctx context.Context, sections ...string) (map[string]stri
 }
 
 // Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
-func (c *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
+func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {
-		values, failed := c.store.RDB.ConfigGet(ctx, name).Result()
+		values, failed := m.store.RDB.ConfigGet(ctx, name).Result()
 		err = cmp.Or(err, store.Wrap("read setting "+name, failed))
 		value, ok := values[name]
 		return value, ok
@@ -119,8 +119,8 @@ func (c *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 }
 
 // Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
-func (c *Manager) Address() string {
-	if rdb := store.Single(c.store.RDB); rdb != nil {
+func (m *Manager) Address() string {
+	if rdb := store.Single(m.store.RDB); rdb != nil {
 		return rdb.Options().Addr
 	}
 	return ""
@@ -128,6 +128,6 @@ func (c *Manager) Address() string {
 
 // QueuePage is Client.Queues for at most that many of them, from a place on: those with fewer listeners come first. next is where the
 // page behind it begins, 0 if there is none.
-func (c *Manager) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
-	return c.store.QueuePage(ctx, from, most, queue.ValidQueue)
+func (m *Manager) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
+	return m.store.QueuePage(ctx, from, most, queue.ValidQueue)
 }

@@ -31,18 +31,18 @@ type Replayed struct {
 // Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
 // dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
 // goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
-func (c *Manager) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
-	return c.ReplayWithin(ctx, subscription, since, dry, replayTime)
+func (m *Manager) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
+	return m.ReplayWithin(ctx, subscription, since, dry, replayTime)
 }
 
 // ReplayWithin is Replay that ends after some time.
-func (c *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
+func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
 	began := time.Now()
-	s, err := c.client.Subscription(ctx, subscription)
+	s, err := m.client.Subscription(ctx, subscription)
 	if err != nil {
 		return done, err
 	}
-	found, err := c.publicationsSince(ctx, &s, since, mostReplayed+1)
+	found, err := m.publicationsSince(ctx, &s, since, mostReplayed+1)
 	if err != nil {
 		return done, err
 	}
@@ -50,7 +50,7 @@ func (c *Manager) ReplayWithin(ctx context.Context, subscription string, since t
 		stopped := i == mostReplayed || i > 0 && time.Since(began) >= within
 		if !stopped {
 			id, _ := z.Member.(string)
-			err = c.deliverAgain(ctx, id, &s, dry, &done)
+			err = m.deliverAgain(ctx, id, &s, dry, &done)
 		}
 		if stopped || err != nil && len(done.Tasks) > 0 {
 			done.Until = time.UnixMicro(int64(math.Round(z.Score * 1e6)))
@@ -63,8 +63,8 @@ func (c *Manager) ReplayWithin(ctx context.Context, subscription string, since t
 }
 
 // deliverAgain is Replay for one publication.
-func (c *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscription, dry bool, done *Replayed) error {
-	p, err := c.client.Publication(ctx, id)
+func (m *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscription, dry bool, done *Replayed) error {
+	p, err := m.client.Publication(ctx, id)
 	if errors.Is(err, queue.ErrNoPublication) { // purged meanwhile
 		return nil
 	}
@@ -72,7 +72,7 @@ func (c *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscrip
 		return err
 	}
 	if !dry {
-		task, err := c.client.Redeliver(ctx, p, s)
+		task, err := m.client.Redeliver(ctx, p, s)
 		if err != nil {
 			return fmt.Errorf("deliver publication %s again, after %d others: %w", id, len(done.Tasks), err)
 		}
@@ -84,14 +84,14 @@ func (c *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscrip
 
 // publicationsSince lists the IDs and times of publications that are kept of all topics of a subscription, from a time on, oldest
 // first, at most this many.
-func (c *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
-	topics, err := c.store.RDB.ZRange(ctx, c.store.Keys.Topics(), 0, -1).Result()
+func (m *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
+	topics, err := m.store.RDB.ZRange(ctx, m.store.Keys.Topics(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	topics = slices.DeleteFunc(topics, func(topic string) bool { return !s.OfTopic(topic) })
-	cmds, err := store.Pipelined(ctx, c.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
-		return p.ZRangeByScoreWithScores(ctx, c.store.Keys.Publications(topic), &redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(most)})
+	cmds, err := store.Pipelined(ctx, m.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
+		return p.ZRangeByScoreWithScores(ctx, m.store.Keys.Publications(topic), &redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(most)})
 	})
 	var found []redis.Z
 	for _, cmd := range cmds {

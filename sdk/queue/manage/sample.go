@@ -24,49 +24,49 @@ const (
 
 // FleetStats counts own queues and at most as many others, those with listeners first, as Stats does, but without damaged
 // ones, limits and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
-func (c *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
+func (m *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
 	var text string
 	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
 	mine, _ := n.TakeDuty(ctx, "sample", store.SampleTerm)
 	if !mine {
 		var err error
-		text, err = c.store.RDB.GetRange(ctx, c.store.Keys.Sample(), 0, int64(most)*sampleBytes).Result()
+		text, err = m.store.RDB.GetRange(ctx, m.store.Keys.Sample(), 0, int64(most)*sampleBytes).Result()
 		if err = store.PassReplies(err); err != nil {
 			return nil, fmt.Errorf("read sample of queues: %w", err)
 		}
 	}
 	counted := parseSample(text, most)
 	if text == "" {
-		names, err := c.sampled(ctx, int64(most))
+		names, err := m.sampled(ctx, int64(most))
 		if err != nil {
 			return nil, err
 		}
-		if err := c.count(ctx, names, counted); err != nil {
+		if err := m.count(ctx, names, counted); err != nil {
 			return nil, err
 		}
 		if mine {
-			_ = c.store.RDB.Set(ctx, c.store.Keys.Sample(), formatSample(counted), sampleLife).Err()
+			_ = m.store.RDB.Set(ctx, m.store.Keys.Sample(), formatSample(counted), sampleLife).Err()
 		}
 	}
 	missing := slices.DeleteFunc(slices.Clone(own), func(name string) bool { _, ok := counted[name]; return ok })
-	return counted, c.count(ctx, missing, counted)
+	return counted, m.count(ctx, missing, counted)
 }
 
 // sampled are at most that many queues: those with listeners first, of these the ones with the fewest, then the others by name.
-func (c *Manager) sampled(ctx context.Context, most int64) (names []string, err error) {
+func (m *Manager) sampled(ctx context.Context, most int64) (names []string, err error) {
 	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
 		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {
 			var more []string
-			more, err = c.store.RDB.ZRangeByScore(ctx, c.store.Keys.Queues(), &of).Result()
+			more, err = m.store.RDB.ZRangeByScore(ctx, m.store.Keys.Queues(), &of).Result()
 			names = append(names, slices.DeleteFunc(more, func(name string) bool { return queue.ValidQueue(name) != nil })...)
 		}
 	}
-	return names, store.Wrap("list queues in "+c.store.Keys.Queues(), err)
+	return names, store.Wrap("list queues in "+m.store.Keys.Queues(), err)
 }
 
 // count adds the stats of queues, without damaged ones.
-func (c *Manager) count(ctx context.Context, queues []string, counted map[string]Stats) error {
-	stats, err := c.Stats(ctx, queues...)
+func (m *Manager) count(ctx context.Context, queues []string, counted map[string]Stats) error {
+	stats, err := m.Stats(ctx, queues...)
 	for i, s := range stats {
 		if s.Err == nil {
 			counted[queues[i]] = s

@@ -8,10 +8,10 @@ import (
 )
 
 // Schedules lists the tenant's schedules, by ID, with all parameters: see SchedulePage and ScheduleHeads for callers that serve others.
-func (c *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err error) {
+func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err error) {
 	for more, after := true, ""; more && err == nil; {
 		var page []*queue.Schedule
-		page, after, err = c.SchedulePage(ctx, after, queue.MaxSchedules)
+		page, after, err = m.SchedulePage(ctx, after, queue.MaxSchedules)
 		all, more = append(all, page...), after != ""
 	}
 	return all, err
@@ -19,8 +19,8 @@ func (c *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err err
 
 // SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
 // where the next page begins, "" if there is none.
-func (c *Manager) SchedulePage(ctx context.Context, after string, limit int) (page []*queue.Schedule, next string, err error) {
-	ids, err := c.store.ScheduleIDs(ctx, queue.MaxSchedules)
+func (m *Manager) SchedulePage(ctx context.Context, after string, limit int) (page []*queue.Schedule, next string, err error) {
+	ids, err := m.store.ScheduleIDs(ctx, queue.MaxSchedules)
 	if err != nil {
 		return nil, "", err
 	}
@@ -29,7 +29,7 @@ func (c *Manager) SchedulePage(ctx context.Context, after string, limit int) (pa
 		from++
 	}
 	ids = ids[from:]
-	page, read, err := c.client.ReadSchedules(ctx, ids[:min(max(1, limit), len(ids))])
+	page, read, err := m.client.ReadSchedules(ctx, ids[:min(max(1, limit), len(ids))])
 	if err == nil && read < len(ids) {
 		next = ids[read-1]
 	}
@@ -37,11 +37,11 @@ func (c *Manager) SchedulePage(ctx context.Context, after string, limit int) (pa
 }
 
 // RunSchedule enqueues a task of the schedule now, beside its ticks, and returns its ID. The overlap of ticks does not count it.
-func (c *Manager) RunSchedule(ctx context.Context, id string) (string, error) {
-	s, err := c.client.Schedule(ctx, id)
+func (m *Manager) RunSchedule(ctx context.Context, id string) (string, error) {
+	s, err := m.client.Schedule(ctx, id)
 	if err != nil {
 		return "", err
 	}
 	spec := s.Spec(s.ID + "@run-" + queue.NewID()[:13])
-	return c.client.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)
+	return m.client.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)
 }

@@ -49,7 +49,7 @@ func (q *Queue) Count(ctx context.Context, status queue.Status) (int64, error) {
 }
 
 // Stats counts several queues in one round trip, in the order given. A damaged one has its own Err.
-func (c *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
+func (m *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	for _, name := range queues {
 		if err := queue.ValidQueue(name); err != nil {
 			return nil, err
@@ -59,9 +59,9 @@ func (c *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) 
 	blocks := slices.Collect(slices.Chunk(queues, store.StatsQueues))
 	calls := make([]store.Call, len(blocks))
 	for i, block := range blocks {
-		calls[i] = store.NewCall("look", c.store.Keys.Queues(), store.Named(block, c.store.Clock)...)
+		calls[i] = store.NewCall("look", m.store.Keys.Queues(), store.Named(block, m.store.Clock)...)
 	}
-	for i, reply := range c.store.EvalAll(ctx, calls) {
+	for i, reply := range m.store.EvalAll(ctx, calls) {
 		of := stats[i*store.StatsQueues:][:len(blocks[i])]
 		if err := store.Wrap(fmt.Sprintf("count queue %q", blocks[i][0]), reply.Err()); store.PassReplies(err) != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func (c *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) 
 			}
 		}
 		if len(counted) < len(of) { // the script was to take no longer
-			rest, err := c.Stats(ctx, blocks[i][len(counted):]...)
+			rest, err := m.Stats(ctx, blocks[i][len(counted):]...)
 			if err != nil {
 				return nil, err
 			}
@@ -92,9 +92,9 @@ func (c *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) 
 }
 
 // CountQueues is how many queues the tenant has.
-func (c *Manager) CountQueues(ctx context.Context) (int64, error) {
-	n, err := c.store.RDB.ZCard(ctx, c.store.Keys.Queues()).Result()
-	return n, store.Wrap("count queues in "+c.store.Keys.Queues(), err)
+func (m *Manager) CountQueues(ctx context.Context) (int64, error) {
+	n, err := m.store.RDB.ZCard(ctx, m.store.Keys.Queues()).Result()
+	return n, store.Wrap("count queues in "+m.store.Keys.Queues(), err)
 }
 
 // readStats reads what look.lua returns.

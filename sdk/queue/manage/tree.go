@@ -37,13 +37,13 @@ type TreeNode struct {
 
 // Tree reads a task, its children and dependents, theirs, and so on, in the order in which they came: ErrNoTask if there is no
 // such task. A task keeps the first 10,000 of its children, and all dependents.
-func (c *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
+func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
 	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
 	total := min(cmp.Or(options.Total, 1000), 10*store.PageTasks)
 	if depth < 0 || width < 1 || total < 1 {
 		return nil, fmt.Errorf("%w: tree of depth %d, width %d and %d tasks: use 1 or more", queue.ErrInvalid, depth, width, total)
 	}
-	task, err := c.client.Summary(ctx, id)
+	task, err := m.client.Summary(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (c *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 		if depth == 0 {
 			width = 0 // what is left out is still counted
 		}
-		below, err := c.readLevel(ctx, level, width, total, &bytes)
+		below, err := m.readLevel(ctx, level, width, total, &bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -74,13 +74,13 @@ func (c *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 }
 
 // readLevel reads what is below the nodes of a level, up to width each, total together and as far as bytes are left, and returns it.
-func (c *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
+func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
 	type family struct {
 		ids   *redis.StringSliceCmd
 		count *redis.IntCmd
 	}
-	families, err := store.Pipelined(ctx, c.store, level, func(p redis.Pipeliner, node *TreeNode) family {
-		key := c.store.Keys.Children(node.ID)
+	families, err := store.Pipelined(ctx, m.store, level, func(p redis.Pipeliner, node *TreeNode) family {
+		key := m.store.Keys.Children(node.ID)
 		return family{p.LRange(ctx, key, 0, int64(max(width, 1)-1)), p.LLen(ctx, key)}
 	})
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	tasks, passed, size, err := c.client.Summaries(ctx, "", "", ids, *bytes)
+	tasks, passed, size, err := m.client.Summaries(ctx, "", "", ids, *bytes)
 	if err != nil {
 		return nil, err
 	}
