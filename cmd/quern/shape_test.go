@@ -162,7 +162,7 @@ func referencesBack(p checked) (count int, which []string) {
 	}
 	for better := true; better; {
 		better = false
-		for i := range len(files) {
+		for i := range files {
 			file := files[i]
 			others := slices.Delete(slices.Clone(files), i, i+1)
 			cost, best, at := 0, 0, 0 // relative to the first place

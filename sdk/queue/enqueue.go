@@ -372,7 +372,7 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	return args
 }
 
-// validTarget refuses names that are reserved.
+// ValidateTarget refuses names that are reserved.
 func (o *Options) ValidateTarget() error {
 	if o.ID != "" {
 		if err := validNewID(o.ID); err != nil {
@@ -385,6 +385,7 @@ func (o *Options) ValidateTarget() error {
 	return nil
 }
 
+// Validate refuses options with which no task can be enqueued.
 func (o *Options) Validate() error {
 	if err := cmp.Or(o.Retry.validate(), o.validateAfter()); err != nil {
 		return err

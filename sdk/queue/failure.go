@@ -72,7 +72,7 @@ var reasons = []Reason{
 // Reasons are all that a task may fail for.
 func Reasons() []Reason { return slices.Clone(reasons) }
 
-// reason is the failure's reason, ReasonError for one that is none of the package's.
+// Why is the failure's reason, ReasonError for one that is none of the package's.
 func (f *Failure) Why() Reason {
 	if slices.Contains(reasons, f.Reason) {
 		return f.Reason

@@ -46,6 +46,7 @@ type Publication struct {
 	turns int // how many have had their turn: Tasks and Refused
 }
 
+// ParsePublication reads the fields of a hash. What is damaged stays zero.
 func ParsePublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: store.ParseSeconds(hash["created"]),

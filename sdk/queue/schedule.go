@@ -135,6 +135,7 @@ func ValidSchedule(id string) error {
 	return nil
 }
 
+// WithDefaults is the schedule as PutSchedule stores it.
 func (s Schedule) WithDefaults() Schedule {
 	s.Owner = cmp.Or(s.Owner, ScheduleByHand)
 	s.Missed = cmp.Or(s.Missed, MissedOne)

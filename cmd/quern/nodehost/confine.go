@@ -13,6 +13,7 @@ import (
 	"github.com/quern-project/quern/runtime/confine"
 )
 
+// The values of --confine.
 const (
 	ConfineAuto    = "auto"
 	ConfineRequire = "require"

@@ -21,10 +21,10 @@ func (u *tenantURLs) Set(text string) error {
 }
 
 // Append is part of pflag.SliceValue.
-func (u *tenantURLs) Append(text string) error { *u = append(*u, text); return nil } //nolint:unparam // pflag asks for the error
+func (u *tenantURLs) Append(text string) error { *u = append(*u, text); return nil }
 
 // Replace is part of pflag.SliceValue.
-func (u *tenantURLs) Replace(list []string) error { *u = slices.Clone(list); return nil } //nolint:unparam // pflag asks for the error
+func (u *tenantURLs) Replace(list []string) error { *u = slices.Clone(list); return nil }
 
 // Redact hides the passwords in a value.
 func (*tenantURLs) Redact(value string) string {

@@ -82,6 +82,7 @@ func DurationWithin(flags *pflag.FlagSet, value *time.Duration, name string, sta
 
 const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
 
+// What flags of numbers accept beside a number, and their rule.
 const (
 	Unlimited = "unlimited"
 	CountRule = "use 1 or more"

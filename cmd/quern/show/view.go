@@ -153,7 +153,7 @@ type seconds time.Time
 
 func (s seconds) String() string { return time.Time(s).Format("2006-01-02 15:04:05.000 MST") }
 
-func (s seconds) MarshalJSON() ([]byte, error) { //nolint:unparam // json.Marshaler has the error
+func (s seconds) MarshalJSON() ([]byte, error) {
 	micros := time.Time(s).UnixMicro()
 	return fmt.Appendf(nil, "%d.%06d", micros/1e6, micros%1e6), nil
 }
@@ -171,6 +171,7 @@ type Span time.Duration
 
 func (s Span) String() string { return time.Duration(s).String() }
 
+// MarshalJSON writes seconds.
 func (s Span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
 // Size is a number of bytes.

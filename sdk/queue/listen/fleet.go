@@ -18,7 +18,7 @@ import (
 // Fleet is what hosts and operators do for all listeners of a tenant. Its methods are safe for concurrent use.
 type Fleet struct{ client *queue.Client }
 
-// Fleet is the fleet of the client's tenant.
+// NewFleet is the fleet of the client's tenant.
 func NewFleet(c *queue.Client) *Fleet { return &Fleet{c} }
 
 // The kinds of listeners: a host, a worker of this package, and Blueque's.

@@ -32,7 +32,7 @@ type Node struct {
 	queues map[string]bool // every queue that it was ever registered for; guarded by mu
 }
 
-// Node makes a listener with a new ID; Join makes it known in Redis.
+// New makes a listener with a new ID; Join makes it known in Redis.
 func New(c *queue.Client) *Node {
 	name := c.Store().Name
 	if name == "" {

@@ -22,7 +22,7 @@ type Watch struct {
 	notices map[string]func() // of the tenant's other channels; guarded by mu
 }
 
-// Watch makes a watch of no queue; Run it, and Close it at the end.
+// NewWatch makes a watch of no queue; Run it, and Close it at the end.
 func NewWatch(c *queue.Client) *Watch {
 	return &Watch{client: c, pubsub: c.Store().RDB.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
 }

@@ -51,7 +51,7 @@ const (
 	JobItemFailed  JobEnd = "failed"
 )
 
-// Get is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
+// Job is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
 type Job struct {
 	ID      string
 	Action  string
@@ -157,15 +157,15 @@ func (j *Jobs) List(ctx context.Context) ([]*Job, error) {
 	return j.readJobs(ctx, ids)
 }
 
-func (c *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
+func (j *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 	type read struct {
 		hash  *redis.MapStringStringCmd
 		items *redis.IntCmd
 		ends  *redis.IntCmd
 		claim *redis.IntCmd
 	}
-	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) read {
-		return read{p.HGetAll(ctx, c.store.Keys.Job(id)), p.LLen(ctx, c.store.Keys.JobItems(id)), p.LLen(ctx, c.store.Keys.JobEnds(id)), p.Exists(ctx, c.store.Keys.Duty(jobDuty(id)))}
+	cmds, err := store.Pipelined(ctx, j.store, ids, func(p redis.Pipeliner, id string) read {
+		return read{p.HGetAll(ctx, j.store.Keys.Job(id)), p.LLen(ctx, j.store.Keys.JobItems(id)), p.LLen(ctx, j.store.Keys.JobEnds(id)), p.Exists(ctx, j.store.Keys.Duty(jobDuty(id)))}
 	})
 	var jobs []*Job
 	for i, cmd := range cmds {

@@ -30,7 +30,7 @@ type Listener struct {
 	compared time.Time               // when the list was last read
 }
 
-// Listener registers a listener of the queue. Run must run while it is in use, to keep its lease; Close removes it from the
+// NewListener registers a listener of the queue. Run must run while it is in use, to keep its lease; Close removes it from the
 // queue's listeners.
 func NewListener(ctx context.Context, c *queue.Client, queue string) (*Listener, error) {
 	l := newListener(c, queue)

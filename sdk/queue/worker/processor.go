@@ -22,7 +22,7 @@ type Processor struct {
 	pid    int
 }
 
-// Processor makes the processor of a task that TryListen or Listen returned.
+// NewProcessor makes the processor of a task that TryListen or Listen returned.
 func NewProcessor(c *queue.Client, task *queue.Task) *Processor {
 	return &Processor{client: c, task: task, pid: cmp.Or(task.PID, os.Getpid())}
 }

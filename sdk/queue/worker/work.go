@@ -17,7 +17,7 @@ import (
 // LeaveTimeout bounds settling and leaving after a worker was told to end.
 const LeaveTimeout = 5 * time.Second
 
-// Work runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
+// Run runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
 // back an unfinished task, leaves and returns nil. handle returns the result; an error or a panic fails the attempt, and the
 // task's policy decides whether there is another one. Permanent makes an error fail the task for good, Later puts the task
 // off. When the task is cancelled, handle's context ends with the cause ErrCancelled.

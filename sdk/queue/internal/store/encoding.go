@@ -28,6 +28,7 @@ func EncodeValue(value []byte) (text string, companion []byte) {
 // maxMarker is longer than any marker, in bytes: more is text.
 const maxMarker = 100
 
+// IsMarker reports whether a text stands for bytes that are kept beside it.
 func IsMarker(text string) bool {
 	return len(text) <= maxMarker && strings.HasPrefix(text, BytesMarker)
 }
@@ -81,6 +82,7 @@ func ParseDuration(seconds float64) time.Duration {
 	return time.Duration(math.Round(seconds * float64(time.Second)))
 }
 
+// SecondsDuration is ParseDuration of a text, 0 for one that is no number.
 func SecondsDuration(text string) time.Duration {
 	value, _ := strconv.ParseFloat(text, 64)
 	return ParseDuration(value)
@@ -108,6 +110,7 @@ func Head(text string, n int) string {
 	return text[:n]
 }
 
+// Tail is the last n bytes of a text, from the beginning of a character.
 func Tail(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -41,8 +41,10 @@ func Answered(err error) (text string, ok bool) {
 	return text, true
 }
 
+// IsNil reports whether Redis answered that there is no value.
 func IsNil(err error) bool { return errors.Is(err, redis.Nil) }
 
+// Wrap adds to an error what was tried; nil stays nil.
 func Wrap(what string, err error) error {
 	if err == nil {
 		return nil

@@ -103,7 +103,8 @@ const UniqueLife = 90 * 24 * time.Hour
 // Searched is the longest list that is searched for an ID: more would take Redis milliseconds.
 const Searched = 100_000
 
-// quernListener is the form of listenerID, which Blueque's own IDs do not have.
+// quernListener is the form of the IDs of Quern's listeners, which Blueque's own IDs do not have.
 var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
 
+// IsQuernListener reports whether an ID is that of a listener of Quern.
 func IsQuernListener(id string) bool { return quernListener.MatchString(id) }

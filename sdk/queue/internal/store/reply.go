@@ -17,6 +17,7 @@ type Values struct {
 	Short bool // more was read than there was
 }
 
+// ValuesOf reads a reply that is a list; another one has no values.
 func ValuesOf(reply any) Values { return Values{Left: AsList(reply)} }
 
 // More tells whether there is another value.
@@ -30,6 +31,7 @@ func (v *Values) Err() error {
 	return nil
 }
 
+// Next is the next value, nil behind the last.
 func (v *Values) Next() any {
 	if len(v.Left) == 0 {
 		v.Short = true
@@ -48,7 +50,7 @@ func (v *Values) Time() time.Time         { return ParseSeconds(v.Text()) }
 func (v *Values) Eta() time.Time          { return ParseETA(v.Text()) }
 func (v *Values) Duration() time.Duration { return SecondsDuration(v.Text()) }
 
-// AsString, asInt and asList convert a value of a reply, to zero if it is of another type.
+// AsString is a value of a reply as text; "" if it is neither text nor a number.
 func AsString(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -59,6 +61,7 @@ func AsString(v any) string {
 	return ""
 }
 
+// AsInt is a value of a reply as a number; 0 if it is none.
 func AsInt(v any) int64 {
 	switch v := v.(type) {
 	case int64:
@@ -70,6 +73,7 @@ func AsInt(v any) int64 {
 	return 0
 }
 
+// AsList is a value of a reply as a list; nil if it is none.
 func AsList(v any) []any {
 	list, _ := v.([]any)
 	return list

@@ -62,6 +62,7 @@ type Declaration struct {
 	common map[string]bool
 }
 
+// NewDeclaration reads a declaration of the prelude.
 func NewDeclaration(text string) Declaration {
 	d := Declaration{Text: text, names: make(map[string]bool), common: wordsOf(rareFunction.ReplaceAllString(text, "$1"))}
 	for line := range strings.Lines(text) {
