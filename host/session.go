@@ -77,7 +77,8 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
 	fleet := upkeep.New(&upkeep.Config{
-		Client: client, Node: node, Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
+		Client: client, Node: node, Fleet: listen.NewFleet(client), Manager: manage.New(client),
+		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
 		Purge:  manage.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
 		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins, Publish: lease.published,
 		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },

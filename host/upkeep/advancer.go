@@ -3,8 +3,6 @@ package upkeep
 import (
 	"context"
 	"time"
-
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // advancePause is the least time between two runs, however many tasks end: Redis reports no end twice, but several
@@ -21,7 +19,7 @@ type Advancer struct {
 // RunOnce implements Worker.
 func (a *Advancer) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	for more := true; more && err == nil; {
-		block, failed := listen.NewFleet(a.Client).Advance(ctx)
+		block, failed := a.Fleet.Advance(ctx)
 		more, err = block.More, failed
 	}
 	return advancePause, Jitter(a.Interval), err

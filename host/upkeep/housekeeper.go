@@ -59,13 +59,13 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	queues, next, err := manage.New(k.Client).QueuePage(ctx, k.from, recountedAtOnce)
+	queues, next, err := k.Manager.QueuePage(ctx, k.from, recountedAtOnce)
 	if err != nil {
 		return err
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := manage.New(k.Client).Recount(ctx, names, k.Purge)
+		news, err := k.Manager.Recount(ctx, names, k.Purge)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range manage.New(k.Client).PurgePublications(ctx, k.Purge) {
+	for n, failed := range k.Manager.PurgePublications(ctx, k.Purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed
@@ -123,7 +123,7 @@ func (k *Housekeeper) tidy(ctx context.Context, of manage.Recounted) error {
 	if !of.Old {
 		return of.Err
 	}
-	purged, err := manage.New(k.Client).Queue(of.Queue).Purge(ctx, k.Purge)
+	purged, err := k.Manager.Queue(of.Queue).Purge(ctx, k.Purge)
 	if purged > 0 {
 		k.Logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}

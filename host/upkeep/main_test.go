@@ -88,7 +88,7 @@ func (f *fleet) allow(user, rule string) {
 func (f *fleet) host(client *queue.Client) *host {
 	h := &host{node: listen.New(client), steadiness: NewSteadiness(queue.DefaultLease), health: &health{trouble: make(map[string]error)}}
 	h.Upkeep = New(&Config{
-		Client: client, Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug}),
+		Client: client, Fleet: listen.NewFleet(client), Manager: manage.New(client), Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug}),
 		Health: h.health, Metrics: counts{}, Interval: time.Hour, MaxCrashes: 3, Purge: manage.PurgeOptions{OlderThan: time.Hour},
 		Expiry: func(string) (time.Duration, string) { return 0, "" }, Wake: func(string) {}, Poll: func(time.Duration) {},
 		Steadiness: h.steadiness,

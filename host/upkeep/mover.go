@@ -85,7 +85,7 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 
 // move moves a block of each kind. What Redis refuses is tried again after the next poll.
 func (m *Mover) move(ctx context.Context, name string, what Moves) error {
-	fleet := listen.NewFleet(m.Client)
+	fleet := m.Fleet
 	var left Moves
 	var due, expired, recheck error
 	if what.Due {

@@ -76,7 +76,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 	if err != nil || !leads {
 		return 0, publishInterval, err
 	}
-	fleet := listen.NewFleet(p.Client)
+	fleet := p.Fleet
 	for more := true; more && err == nil; {
 		var left []string
 		if left, err = fleet.Unpublished(ctx); err == nil {
@@ -92,7 +92,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 
 // count reads the topics that were last published to.
 func (p *Publisher) count(ctx context.Context) error {
-	topics, err := manage.New(p.Client).BusyTopics(ctx, shownTopics)
+	topics, err := p.Manager.BusyTopics(ctx, shownTopics)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 		case errors.Is(err, errNoMemory) && ctx.Err() == nil:
 			continue
 		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
-			err = listen.NewFleet(p.Client).ForgetUnpublished(ctx, id)
+			err = p.Fleet.ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.Health.Failed(opPublish, "", err)
 			continue
@@ -123,7 +123,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 
 // publishOne makes the tasks of a publication, once there is memory for its payload.
 func (p *Publisher) publishOne(ctx context.Context, id string) error {
-	size, err := manage.New(p.Client).PublicationSize(ctx, id)
+	size, err := p.Manager.PublicationSize(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (r *Recovery) look(ctx context.Context) error {
 
 // runDead reclaims from the listeners whose lease has expired, if this host gets the term.
 func (r *Recovery) runDead(ctx context.Context) error {
-	dead, _, next, err := listen.NewFleet(r.Client).Leases(ctx)
+	dead, _, next, err := r.Fleet.Leases(ctx)
 	if next > 0 {
 		r.LeaseEnds(next)
 	}
@@ -131,7 +131,7 @@ func (r *Recovery) runUnleased(ctx context.Context) error {
 	if err != nil || !got {
 		return err
 	}
-	unleased, err := listen.NewFleet(r.Client).Unleased(ctx)
+	unleased, err := r.Fleet.Unleased(ctx)
 	return errors.Join(err, r.reclaimAll(ctx, unleased))
 }
 
@@ -156,7 +156,7 @@ func (r *Recovery) condemn(ctx context.Context) error {
 	if !known {
 		return nil
 	}
-	leases, err := listen.NewFleet(r.Client).OverlongLeases(ctx)
+	leases, err := r.Fleet.OverlongLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *Recovery) condemn(ctx context.Context) error {
 		r.LeaseEnds(wait)
 	}
 	for _, lease := range expired {
-		ended, err := listen.NewFleet(r.Client).EndLease(ctx, lease)
+		ended, err := r.Fleet.EndLease(ctx, lease)
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (r *Recovery) reclaim(ctx context.Context, listener string) error {
 	if !r.Steadiness.steady(time.Now()) {
 		return nil
 	}
-	got, err := listen.NewFleet(r.Client).Reclaim(ctx, listener, r.MaxCrashes)
+	got, err := r.Fleet.Reclaim(ctx, listener, r.MaxCrashes)
 	tenant := r.Client.Tenant()
 	r.Metrics.TasksReclaimed(tenant, "released", got.Returned)
 	r.Metrics.TasksReclaimed(tenant, "rescheduled", got.Scheduled)

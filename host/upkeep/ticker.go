@@ -36,7 +36,7 @@ type Ticker struct {
 
 // RunOnce fires what is due, if this host gets the term, and waits for the next tick.
 func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	due, err := listen.NewFleet(t.Client).DueSchedules(ctx, dueSchedules)
+	due, err := t.Fleet.DueSchedules(ctx, dueSchedules)
 	if err != nil || len(due.Schedules) == 0 {
 		return tickPause, t.until(due), err
 	}
@@ -46,7 +46,7 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 				return false, err
 			}
 		}
-		due, err = listen.NewFleet(t.Client).DueSchedules(ctx, dueSchedules)
+		due, err = t.Fleet.DueSchedules(ctx, dueSchedules)
 		return len(due.Schedules) > 0, err
 	})
 	if err == nil && !got {
@@ -87,7 +87,7 @@ func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) err
 }
 
 func (t *Ticker) postpone(ctx context.Context, s *queue.Schedule) error {
-	if err := listen.NewFleet(t.Client).PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
+	if err := t.Fleet.PostponeTick(ctx, s, unreadablePause); queue.IsUnavailable(err) {
 		return err
 	}
 	return nil
@@ -98,7 +98,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", s.ID, err)
 	}
-	tenant, fleet := t.Client.Tenant(), listen.NewFleet(t.Client)
+	tenant, fleet := t.Client.Tenant(), t.Fleet
 	p := planTicks(rule, s, now)
 	if len(p.fire) == 0 {
 		end, err := fleet.Tick(ctx, s, time.Time{}, p.passed, p.next)

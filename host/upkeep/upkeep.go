@@ -48,6 +48,8 @@ type Metrics interface {
 type Config struct {
 	Client  *queue.Client
 	Node    *listen.Node
+	Fleet   *listen.Fleet
+	Manager *manage.Manager
 	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
