@@ -51,6 +51,9 @@ func TestSDKIsWhole(t *testing.T) {
 	}
 	for _, file := range folders {
 		name := filepath.Base(filepath.Dir(file))
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		if !slices.Contains([]string{"queue", "assemblyscript", "c", "conformance", "javascript", "python", "rust"}, name) && !slices.Contains(got, plugin.SDKModule+"/sdk/"+name) {
 			t.Errorf("sdk.Source has no package %s", name)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -179,7 +180,7 @@ func retryAll(b *testing.B, server *api.Server, client *queue.Client) *manage.Jo
 		b.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	var made api.Job
+	var made admin.Job
 	if err := json.NewDecoder(response.Body).Decode(&made); err != nil || response.StatusCode != http.StatusOK {
 		b.Fatal(response.Status, err)
 	}

@@ -110,16 +110,16 @@ func TestSearchBudget(t *testing.T) {
 	}
 }
 
-func makeJob(t *testing.T, w *world, action string, filter map[string]any, start bool) api.Job {
+func makeJob(t *testing.T, w *world, action string, filter map[string]any, start bool) admin.Job {
 	t.Helper()
-	return post[api.Job](t, w, "/jobs", map[string]any{"action": action, "filter": filter, "start": start}, http.StatusOK)
+	return post[admin.Job](t, w, "/jobs", map[string]any{"action": action, "filter": filter, "start": start}, http.StatusOK)
 }
 
 // awaitJob waits until a job has a state.
-func awaitJob(t *testing.T, w *world, id string, state manage.JobState) (job api.Job) {
+func awaitJob(t *testing.T, w *world, id string, state manage.JobState) (job admin.Job) {
 	t.Helper()
 	eventually(t, "the job is "+string(state), func() bool {
-		job = get[api.Job](t, w, "/jobs/"+id)
+		job = get[admin.Job](t, w, "/jobs/"+id)
 		return job.State == state
 	})
 	return job
@@ -152,17 +152,17 @@ func TestBulk(t *testing.T) {
 	// What changes in between has its own end.
 	must(t, w.Queue("mail").Delete(w.ctx, failed[1]))
 	must(t, w.Queue("mail").Retry(w.ctx, failed[2]))
-	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
+	post[admin.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	job = awaitJob(t, w, job.ID, manage.JobDone)
 	if job.Ended != 5 || job.Ends[manage.JobItemDone] != 3 || job.Ends[manage.JobItemGone] != 1 || job.Ends[manage.JobItemChanged] != 1 || job.Interrupted {
 		t.Errorf("done: %+v", job)
 	}
-	items := get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items?offset=1&limit=2")
+	items := get[api.List[admin.JobItem]](t, w, "/jobs/"+job.ID+"/items?offset=1&limit=2")
 	if len(items.Items) != 2 {
 		t.Fatalf("%+v", items)
 	}
 	ends := map[string]manage.JobEnd{}
-	for _, item := range get[api.List[api.JobItem]](t, w, "/jobs/"+job.ID+"/items").Items {
+	for _, item := range get[api.List[admin.JobItem]](t, w, "/jobs/"+job.ID+"/items").Items {
 		ends[item.ID] = item.End
 		if item.End == manage.JobItemChanged && !strings.Contains(item.Text, "is pending") {
 			t.Errorf("changed without a reason: %+v", item)
@@ -181,7 +181,7 @@ func TestBulk(t *testing.T) {
 	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != 5 {
 		t.Errorf("deleted: %+v", job)
 	}
-	if list := get[api.List[api.Job]](t, w, "/jobs"); len(list.Items) != 3 || list.Items[0].ID != job.ID {
+	if list := get[api.List[admin.Job]](t, w, "/jobs"); len(list.Items) != 3 || list.Items[0].ID != job.ID {
 		t.Errorf("jobs %+v", list)
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/jobs/00000000-0000-0000-0000-000000000000"}), http.StatusNotFound, "no job")
@@ -216,7 +216,7 @@ func TestBulkOfChangedTasks(t *testing.T) {
 	for id, want := range map[string]map[manage.JobEnd]int64{
 		deletes: {manage.JobItemChanged: 1, manage.JobItemDone: 1}, cancels: {manage.JobItemChanged: 1},
 	} {
-		post[api.Job](t, w, "/jobs/"+id+"/start", nil, http.StatusOK)
+		post[admin.Job](t, w, "/jobs/"+id+"/start", nil, http.StatusOK)
 		if job := awaitJob(t, w, id, manage.JobDone); !maps.Equal(job.Ends, want) {
 			t.Errorf("%s: %v, want %v", job.Action, job.Ends, want)
 		}
@@ -329,7 +329,7 @@ func TestInterruptedBulk(t *testing.T) {
 	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
 	must(t, w.Queue("q").Retry(w.ctx, a))
 	must(t, claim.End(w.ctx, 0, []manage.JobItem{{End: manage.JobItemDone}}))
-	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
+	if got := get[admin.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}
 	if other, err := manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID); other != nil || err != nil {
@@ -338,21 +338,21 @@ func TestInterruptedBulk(t *testing.T) {
 	upper := w.do(t, request{method: http.MethodGet, path: "/jobs/" + strings.ToUpper(job.ID)})
 	refused(t, upper, http.StatusUnprocessableEntity, "path.job") // or each spelling would be a job
 	must(t, claim.Become(w.ctx, manage.JobCounted, false, ""))
-	if got := get[api.Job](t, w, "/jobs/"+job.ID); got.Interrupted {
+	if got := get[admin.Job](t, w, "/jobs/"+job.ID); got.Interrupted {
 		t.Errorf("while it begins: %+v", got)
 	}
 	must(t, claim.Leave(w.ctx)) // as if its claim had ended
-	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
+	if got := get[admin.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone before it began: %+v", got)
 	}
 	claim, err = manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID)
 	must(t, err)
 	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
 	must(t, claim.Leave(w.ctx))
-	if got := get[api.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
+	if got := get[admin.Job](t, w, "/jobs/"+job.ID); !got.Interrupted {
 		t.Errorf("when the process is gone: %+v", got)
 	}
-	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
+	post[admin.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ended != 2 || got.Ends[manage.JobItemDone] != 2 {
 		t.Errorf("continued: %+v", got)
 	}
@@ -368,7 +368,7 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 		claim, err := manage.NewJobs(w.Client).WorkOn(w.ctx, job.ID)
 		return err == nil && claim != nil
 	})
-	post[api.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
+	post[admin.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	must(t, w.rdb.PExpire(w.ctx, w.Tenant()+"_duty_job_"+job.ID, time.Millisecond).Err())
 	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ends[manage.JobItemDone] != 1 {
 		t.Errorf("%+v", got)

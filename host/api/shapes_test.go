@@ -62,6 +62,7 @@ func TestShapeOfATaskIsWhole(t *testing.T) {
 	want.Status, want.Priority = queue.Failed, 70
 	want.Error, want.LastError = `{"reason":"trap","message":"m","backtrace":["f"]}`, `{"reason":"error","message":"l","exit_code":3}`
 	want.Retry.MaxAttempts = 0 // it is the task's
+	want.Born = ""             // it proves a hold, which no client of the API has
 	text, err := json.Marshal(admin.NewTask("t", &want, nil))
 	must(t, err)
 	var shape admin.Task

@@ -1,0 +1,309 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+)
+
+// JobRunner works on one job, on which this process has a claim.
+type JobRunner struct {
+	Tenant *Direct
+	Claim  *manage.JobWork
+	ID     string
+	Most   int // tasks of a job
+	// Logged logs an error that people are not shown, and returns by what they find it.
+	Logged func(message, operation string, err error) (reference string)
+	// Reserve waits for the memory of a search; nil if ctx ends.
+	Reserve func(ctx context.Context) *account.Share
+
+	counting bool
+}
+
+// Run counts the tasks of the job, if nobody has, and does the action to them, if somebody started it. A job that could not go on says
+// why; one whose process ends shows as interrupted.
+func (r *JobRunner) Run(ctx context.Context) {
+	err := r.run(ctx)
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, manage.ErrClaimLost) {
+		state := manage.JobStopped
+		if r.counting {
+			state = manage.JobCounting // to be counted anew
+		}
+		reference := r.Logged("a job stopped", "job "+r.ID+" of "+r.Tenant.Tenant(), err)
+		_ = r.Claim.Become(leaving, state, false, "it could not go on: the log of the process that worked on it says why, reference "+reference) // else it shows as interrupted
+	}
+	_ = r.Claim.Leave(leaving) // else the claim ends by itself
+}
+
+func (r *JobRunner) run(ctx context.Context) error {
+	job, err := r.Tenant.Jobs.Get(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	if job.State == manage.JobCounting {
+		r.counting = true
+		if err := r.count(ctx, job); err != nil {
+			return err
+		}
+		r.counting = false
+		if job, err = r.Tenant.Jobs.Get(ctx, r.ID); err != nil {
+			return err
+		}
+	}
+	if !job.Start || job.Stop || job.State == manage.JobDone {
+		return nil
+	}
+	if err := r.Claim.Become(ctx, manage.JobRunning, false, ""); err != nil {
+		return err
+	}
+	return r.act(ctx, job)
+}
+
+// mostPasses is how often a count goes through the tasks.
+const mostPasses = 5
+
+// count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
+// it finds no new ones. It reads those that it has found once.
+func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
+	f, err := jobFilter(job)
+	if err != nil {
+		return err
+	}
+	action := queue.Change(job.Action)
+	if err := r.Claim.Forget(ctx); err != nil { // of a count that was interrupted
+		return err
+	}
+	c := &count{JobRunner: r, action: action, seen: make(map[string]bool)}
+	for range mostPasses {
+		known := len(c.seen)
+		if action == queue.ChangeRetry && f.Status == "" { // of waiting tasks only letters are read
+			for _, status := range []queue.Status{queue.Failed, queue.Pending, queue.Scheduled} {
+				of := *f
+				of.Status = string(status)
+				err = cmp.Or(err, c.pass(ctx, &of, status != queue.Failed))
+			}
+		} else {
+			err = c.pass(ctx, f, false)
+		}
+		if err != nil {
+			return err
+		}
+		if c.more || len(c.seen) == known {
+			break
+		}
+	}
+	return r.Claim.Become(ctx, manage.JobCounted, c.more, "")
+}
+
+// count is what a count has found.
+type count struct {
+	*JobRunner
+	action queue.Change
+	seen   map[string]bool
+	more   bool // than a job may have
+}
+
+// pass goes through the tasks of a filter once, or through the dead letters among them.
+func (c *count) pass(ctx context.Context, f *Filter, letters bool) error {
+	skip := func(id string) bool { return c.seen[id] || letters && !queue.IsLetter(id) }
+	for from := (&Place{}); from != nil && !c.more; {
+		var found []manage.JobItem
+		memory := c.Reserve(ctx)
+		if memory == nil {
+			return ctx.Err()
+		}
+		next, _, err := c.Tenant.Search(ctx, f, *from, skip, func(task *queue.Task) bool {
+			if c.seen[task.ID] || !suits(c.action, f, task) {
+				return true
+			}
+			if c.more = len(c.seen) == c.Most; !c.more {
+				c.seen[task.ID] = true
+				found = append(found, manage.JobItem{ID: task.ID, Created: task.Created})
+			}
+			return !c.more
+		})
+		memory.Give()
+		for page := range slices.Chunk(found, jobPage) {
+			if err == nil {
+				err = c.Claim.Add(ctx, page)
+			}
+		}
+		if err == nil {
+			err = c.Claim.Keep(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		from = next
+	}
+	return nil
+}
+
+// jobFilter is the filter of a job.
+func jobFilter(job *manage.Job) (*Filter, error) {
+	f := &Filter{}
+	err := json.Unmarshal([]byte(job.Filter), f)
+	if err == nil {
+		err = f.Check()
+	}
+	return f, err
+}
+
+// suits tells whether the status of a task allows the action.
+func suits(action queue.Change, f *Filter, task *queue.Task) bool {
+	switch action {
+	case queue.ChangeCancel:
+		return !task.Status.Finished()
+	case queue.ChangeRetry:
+		if task.LiveID != "" && (task.Status == queue.Pending || task.Status == queue.Scheduled) {
+			return true
+		}
+		return task.Status == queue.Failed && (f.Reason != "" || task.Failure().Reason != queue.ReasonCancelled)
+	}
+	return task.Status.Finished()
+}
+
+// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes their ends when both are
+// done. If its process dies before, those tasks have no ends: the next process finds them changed, and calls them that.
+const jobPage = 200
+
+// act does the action to the tasks that have no end yet.
+func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
+	f, err := jobFilter(job)
+	if err != nil {
+		return err
+	}
+	for from := job.Ended; ; {
+		if stop, err := r.Claim.Stopped(ctx); err != nil {
+			return err
+		} else if stop {
+			return r.Claim.Become(ctx, manage.JobStopped, false, "")
+		}
+		items, err := r.Tenant.Jobs.Items(ctx, r.ID, from, 2*jobPage)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			return r.Claim.Become(ctx, manage.JobDone, false, "")
+		}
+		memory := r.Reserve(ctx)
+		if memory == nil {
+			return ctx.Err()
+		}
+		if err := r.Claim.Keep(ctx); err != nil { // after the wait for memory
+			memory.Give()
+			return err
+		}
+		within, done := r.Claim.Within(ctx)
+		n, err := r.changeHalves(within, queue.Change(job.Action), f, items)
+		done()
+		memory.Give()
+		if err := cmp.Or(r.Claim.End(ctx, from, items[:n]), err); err != nil {
+			return err
+		}
+		from += int64(n)
+	}
+}
+
+// changeHalves is change for two pages at once: while Redis works on one, the other is looked at. It goes on until all have their ends,
+// except after an error.
+func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem) (n int, err error) {
+	halves := slices.Collect(slices.Chunk(items, jobPage))
+	ended, errs := make([]int, len(halves)), make([]error, len(halves))
+	var work sync.WaitGroup
+	for i, half := range halves {
+		work.Go(func() {
+			for ended[i] < len(half) && errs[i] == nil {
+				var more int
+				more, errs[i] = r.change(ctx, action, f, half[ended[i]:], mostReads)
+				ended[i] += more
+			}
+		})
+	}
+	work.Wait()
+	for i := range halves {
+		if n += ended[i]; errs[i] != nil {
+			return n, errs[i]
+		}
+	}
+	return n, nil
+}
+
+// mostReads is how often a task is read that changes between its read and the action.
+const mostReads = 3
+
+// change does the action to those of the tasks that still pass the filter, and gives all of them their ends: up to one that Redis could
+// not be asked about, and no more tasks than can be read at a time. It returns how many have theirs.
+func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem, reads int) (n int, err error) {
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = item.ID
+	}
+	tasks, n, _, err := r.Tenant.Summaries(ctx, "", "", ids, pageBytes)
+	if err != nil {
+		return 0, err
+	}
+	read := make(map[string]*queue.Task, len(tasks))
+	for _, task := range tasks {
+		read[task.ID] = task
+	}
+	var changes []*queue.Task
+	var of []int
+	for i := range items[:n] {
+		item := &items[i]
+		switch task := read[item.ID]; {
+		case task == nil:
+			item.End = manage.JobItemGone
+		case !item.Of(task):
+			item.End, item.Text = manage.JobItemChanged, "another task has its ID"
+		case !f.Passes(task) || !suits(action, f, task):
+			item.End, item.Text = manage.JobItemChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
+		default:
+			changes, of = append(changes, task), append(of, i)
+		}
+	}
+	for k, changed := range r.Tenant.ChangeAll(ctx, action, changes) {
+		switch i := of[k]; {
+		case queue.IsUnavailable(changed.Err), ctx.Err() != nil:
+			return i, cmp.Or(changed.Err, ctx.Err()) // the ends from here on stay open
+		case errors.Is(changed.Err, queue.ErrChanged) && reads > 1:
+			if _, err := r.change(ctx, action, f, items[i:i+1], reads-1); err != nil {
+				return i, err
+			}
+		default:
+			items[i].End, items[i].Text = r.end(changed)
+		}
+	}
+	return n, nil
+}
+
+// end is the end of a task that was to be changed.
+func (r *JobRunner) end(changed queue.Changed) (end manage.JobEnd, text string) {
+	err := changed.Err
+	switch {
+	case err == nil && changed.Stopping:
+		return manage.JobItemDone, "its host stops it"
+	case err == nil:
+		return manage.JobItemDone, ""
+	case errors.Is(err, queue.ErrLetterStays):
+		return manage.JobItemDone, err.Error()
+	case errors.Is(err, queue.ErrNoTask):
+		return manage.JobItemGone, ""
+	case errors.Is(err, queue.ErrChanged):
+		return manage.JobItemChanged, "it changed again and again"
+	case errors.Is(err, queue.ErrStatus):
+		return manage.JobItemRefused, err.Error()
+	}
+	return manage.JobItemFailed, "internal error: the log of the process that worked on it says why, reference " + r.Logged("a task of a job failed", "job "+r.ID, err)
+}
