@@ -41,7 +41,7 @@
 //	tally        adds the outcomes of tasks to the fleet's counts by minute
 //	auditor      looks for reserved tasks that the host does not know, once a lease
 //
-// A tenant has two connections of its own: one subscribes, and one renews the lease (sdk/queue), which waits neither
+// A tenant has two connections of its own: one subscribes, and one renews the lease (sdk/queue/listen), which waits neither
 // for payloads nor for a stale connection of the pool. For everything else tenants share the pool of their Redis
 // client. They do not share the subscription: after a reconnect go-redis subscribes to all channels in one command,
 // which Redis refuses as a whole when its user may not read one of them, and a flood of messages for one tenant would

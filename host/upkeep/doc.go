@@ -14,7 +14,7 @@
 //	  absent    once a minute                         one host, a minute's term     another host, within a minute
 //	Advancer    a task ended that others wait for     each host, the first in time  the others do it
 //
-// Where one host works, it takes a term of the duty in Redis (TakeDuty of sdk/queue). A term ends by itself, so that a
+// Where one host works, it takes a term of the duty in Redis (listen.Node.TakeDuty). A term ends by itself, so that a
 // host that dies keeps nobody from the work; under load, a host that is done with its half gives the term back, so that
 // others get it too. Every step is a script that may run twice or on two hosts: a term saves work, no duty relies on
 // it.

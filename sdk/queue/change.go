@@ -144,7 +144,7 @@ func (r refusal) Error() string        { return string(r) }
 func (r refusal) Is(target error) bool { return target == ErrStatus }
 
 // Cancel ends a task for good, with the reason cancelled. A task that waits (pending or scheduled) has failed when Cancel
-// returns done. One that a Quern host or a worker of this package runs is stopped there, soon: Wait tells when. ErrStatus if
+// returns done. One that a Quern host or a worker of package worker runs is stopped there, soon: Wait tells when. ErrStatus if
 // the task is finished, or a Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
 func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 	one := q.change(ctx, ChangeCancel, id)

@@ -34,10 +34,8 @@ type Config struct {
 	Headers func(ctx context.Context) map[string]string
 }
 
-// DefaultLease is the Lease of the zero Config, and maxLease the longest one.
-const (
-	DefaultLease = 10 * time.Second
-)
+// DefaultLease is the Lease of the zero Config.
+const DefaultLease = 10 * time.Second
 
 func (c Config) withDefaults() Config {
 	c.Tenant = cmp.Or(c.Tenant, DefaultTenant)

@@ -1,5 +1,5 @@
 // Package queue is the Redis protocol of Quern's task queues and its Go client, shared with Blueque, a Python task queue for very
-// long running tasks. It is the only package that knows the protocol's keys, which PROTOCOL.md lists with what bounds each.
+// long running tasks. Only its folder knows the protocol's keys, which PROTOCOL.md lists with what bounds each.
 //
 //	client, err := queue.New("redis://127.0.0.1:6379/0", queue.Config{})
 //	id, err := client.Queue("thumbnails").Enqueue(ctx, photo, queue.Options{})
@@ -30,7 +30,7 @@
 // A task that waits, pending or scheduled, fails when it is cancelled or expires. A task that runs is settled: it is complete,
 // fails or waits again; a cancelled one does not wait again.
 //
-// Every arrow is one Lua script (folder scripts), atomic in Redis, which also wakes listeners and waiters. Redis's clock decides
+// Every arrow is one Lua script (internal/store/scripts), atomic in Redis, which also wakes listeners and waiters. Redis's clock decides
 // all times.
 //
 // # Failure

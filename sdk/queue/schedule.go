@@ -121,8 +121,8 @@ type ScheduleState struct {
 	// Waits is the tick that waits for the task before, or for room in the queue: it has not been missed. Zero: none does.
 	Waits time.Time
 
-	Revision string
-	Stored   string // as it is in Redis
+	// Revision, and Stored, which is Next as Redis has it: a Tick proves by both that no other host was faster.
+	Revision, Stored string
 }
 
 var validSchedule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)

@@ -30,7 +30,7 @@ type Task struct {
 	Node string // the listener that holds or held it
 	PID  int    // its process
 	Run  int64  // how many times it was reserved; a part of its Claim
-	Born string // see bornAt
+	Born string // tells it from others of its ID: see listen.Claim
 
 	Attempts    int // finished tries that count
 	MaxAttempts int // 0: not set, Unlimited: no bound
@@ -71,7 +71,7 @@ type Task struct {
 	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
 	CancelAsked     bool   // the task runs and is to be stopped
 	CheckpointSize  int64  // bytes of its checkpoint, until it is complete
-	state           string // from stateOf
+	state           string // from store.StateOf
 }
 
 func fullDigest(text string) string {

@@ -91,7 +91,7 @@ func (c *Client) Nodes(ctx context.Context) ([]admin.Node, error) {
 	return all[admin.Node](ctx, c, get(nil, "nodes"))
 }
 
-// Leased lists at most that many listeners with a lease: see api.Leased.
+// Leased lists at most that many listeners with a lease: see admin.Direct.Leased.
 func (c *Client) Leased(ctx context.Context, most int) ([]admin.Node, error) {
 	return first[admin.Node](ctx, c, "nodes", "leased", most)
 }

@@ -15,7 +15,7 @@ const (
 	dueTasks = 100
 )
 
-// Block is what one EnqueueDue or Expire did.
+// Block is what one EnqueueDue, Expire, Advance or Recheck did.
 type Block struct {
 	Tasks int  // how many it moved
 	More  bool // there may be more to do now

@@ -21,7 +21,7 @@ type Fleet struct{ client *queue.Client }
 // NewFleet is the fleet of the client's tenant.
 func NewFleet(c *queue.Client) *Fleet { return &Fleet{c} }
 
-// The kinds of listeners: a host, a worker of this package, and Blueque's.
+// The kinds of listeners: a host, a worker in Go (package worker), Blueque's, and a host that delivers webhooks.
 const (
 	KindQuern  = "quern"
 	KindGo     = "go"

@@ -181,7 +181,7 @@ func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, dra
 type Claim struct {
 	ID   string
 	Run  int64
-	Born string // from bornAt, and of a reserve that started the task also from startedAt; "" if it is not known
+	Born string // from store.BornAt, and of a reserve that started the task also from store.StartedAt; "" if it is not known
 }
 
 // proof is the run as scripts take it.

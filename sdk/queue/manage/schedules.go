@@ -7,7 +7,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Schedules lists the tenant's schedules, by ID, with all parameters: see SchedulePage and ScheduleHeads for callers that serve others.
+// Schedules lists the tenant's schedules, by ID, with all parameters: see SchedulePage and queue.Client.ScheduleHeads for callers that serve others.
 func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err error) {
 	for more, after := true, ""; more && err == nil; {
 		var page []*queue.Schedule

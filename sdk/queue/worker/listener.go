@@ -58,8 +58,8 @@ func (l *Listener) register(ctx context.Context) error {
 // ID is the listener ID, as Redis and `quern node ls` show it.
 func (l *Listener) ID() string { return l.node.ID() }
 
-// Run renews the lease every third of it until ctx ends, and then returns nil; ErrLeaseLost: the listener's tasks belong to
-// others. A listener that is drained goes on renewing, and its TryListen and Listen return ErrDraining.
+// Run renews the lease every third of it until ctx ends, and then returns nil; listen.ErrLeaseLost: the listener's tasks belong to
+// others. A listener that is drained goes on renewing, and its TryListen and Listen return listen.ErrDraining.
 func (l *Listener) Run(ctx context.Context) error { return l.run(ctx, func() {}) }
 
 // run is Run; it also calls notice at each message on the control channel. notice must not block.

@@ -20,16 +20,16 @@ const LeaveTimeout = 5 * time.Second
 // Run runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
 // back an unfinished task, leaves and returns nil. handle returns the result; an error or a panic fails the attempt, and the
 // task's policy decides whether there is another one. Permanent makes an error fail the task for good, Later puts the task
-// off. When the task is cancelled, handle's context ends with the cause ErrCancelled.
+// off. When the task is cancelled, handle's context ends with the cause queue.ErrCancelled.
 //
 // The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result after that still
-// completes the task; an error, of whatever kind, or a panic fails the attempt for ReasonTimeout, or the task for
-// ReasonExpired. A handler that ignores its context is not stopped.
+// completes the task; an error, of whatever kind, or a panic fails the attempt for queue.ReasonTimeout, or the task for
+// queue.ReasonExpired. A handler that ignores its context is not stopped.
 //
-// Work returns an error only when it cannot start or go on. It waits for a Redis that goes away, but not at the start, where
+// Run returns an error only when it cannot start or go on. It waits for a Redis that goes away, but not at the start, where
 // the address may be wrong.
 //
-//	err := client.Work(ctx, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
+//	err := worker.Run(ctx, client, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
 //	})
 func Run(ctx context.Context, c *queue.Client, name string, handle func(context.Context, *queue.Task) ([]byte, error)) error {

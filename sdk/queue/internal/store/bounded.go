@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// What a bounded connection reads at most: far more than Quern itself makes Redis answer. Payloads may be larger: see payloadReader.
+// What a bounded connection reads at most: far more than Quern itself makes Redis answer. Payloads may be larger: see Store.PayloadReader.
 const (
 	MaxValue   = 2 << 20  // bytes of one value
 	MaxReply   = 8 << 20  // bytes of one reply

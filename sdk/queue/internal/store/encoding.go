@@ -99,7 +99,7 @@ func DurationText(d time.Duration) string {
 // ValidText makes text UTF-8.
 func ValidText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
-// Head and tail cut text to at most n bytes at a character's edge.
+// Head and Tail cut text to at most n bytes at a character's edge.
 func Head(text string, n int) string {
 	if len(text) <= n {
 		return text

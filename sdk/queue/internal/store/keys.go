@@ -1,9 +1,6 @@
 package store
 
 import (
-
-	//nolint:gosec // names, no secrets
-
 	"fmt"
 	"regexp"
 	"strings"

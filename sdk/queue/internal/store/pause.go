@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// minPause to maxPause is the wait before a call is repeated while Redis is unavailable.
+// MinPause to MaxPause is the wait before a call is repeated while Redis is unavailable.
 const (
 	MinPause = 50 * time.Millisecond
 	MaxPause = 2 * time.Second

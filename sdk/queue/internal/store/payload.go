@@ -20,7 +20,7 @@ func (s *Store) Measures(most int64) bool {
 	return is || most < math.MaxInt64
 }
 
-// SizesOf are the sizes of these fields, by task and then by field, as readPayload would read them or up to maxMarker more; 0 for a
+// SizesOf are the sizes of these fields, by task and then by field, as ReadPayload would read them or up to maxMarker more; 0 for a
 // missing one, and for all of them with an error.
 func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]int64, error) {
 	type field struct{ id, name string }

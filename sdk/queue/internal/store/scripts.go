@@ -158,7 +158,7 @@ type Store struct {
 	RDB   redis.UniversalClient
 	Keys  Keys
 	Clock string        // replaces Redis's clock in scripts; only tests set it
-	Poll  time.Duration // pollInterval; only tests set another
+	Poll  time.Duration // PollInterval; only tests set another
 
 	// The listeners' name, see queue.Config, how long their leases last, and the connection that renews these.
 	Name  string
@@ -186,7 +186,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 // Eval runs one script.
 func (s *Store) Eval(ctx context.Context, one Call) (any, error) { return one.On(ctx, s.RDB).Result() }
 
-// EvalAll runs the calls, pageTasks in one round trip. Each answer has its own error.
+// EvalAll runs the calls, PageTasks in one round trip. Each answer has its own error.
 func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	for page := range slices.Chunk(calls, PageTasks) {
 		answers, _, _ := s.EvalReplicated(ctx, page, 0, 0)
@@ -232,7 +232,7 @@ func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int, 
 // PageTasks is how many items one pipeline reads.
 const PageTasks = 1000
 
-// Pipelined reads something of each item, pageTasks in one round trip. A command that Redis refused, such as one on a key
+// Pipelined reads something of each item, PageTasks in one round trip. A command that Redis refused, such as one on a key
 // of another type, has its own error and fails no other.
 func Pipelined[T, C any](ctx context.Context, s *Store, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	return PipelinedBy(ctx, s, PageTasks, items, read)
@@ -241,7 +241,7 @@ func Pipelined[T, C any](ctx context.Context, s *Store, items []T, read func(p r
 // LargeItems is how many items one pipeline reads that may have 256 KiB each.
 const LargeItems = 100
 
-// PipelinedBy is pipelined with so many items in one round trip.
+// PipelinedBy is Pipelined with so many items in one round trip.
 func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	cmds := make([]C, 0, len(items))
 	for page := range slices.Chunk(items, page) {
@@ -258,7 +258,7 @@ func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, r
 	return cmds, nil
 }
 
-// Existing returns the pages of pageTasks items of which at least one key exists.
+// Existing returns the pages of PageTasks items of which at least one key exists.
 func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) string) (some []T, err error) {
 	pages := slices.Collect(slices.Chunk(items, PageTasks))
 	found, err := Pipelined(ctx, s, pages, func(p redis.Pipeliner, page []T) *redis.IntCmd {
