@@ -68,7 +68,7 @@ func newRoot(env cli.Environment) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	if env.Get("NO_COLOR") != "" || env.Get("TERM") == "dumb" {
-		root.Annotations = map[string]string{show.NoColour: "yes"}
+		root.Annotations = map[string]string{show.NoColor: "yes"}
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	flags := root.PersistentFlags()

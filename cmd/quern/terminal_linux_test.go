@@ -107,7 +107,7 @@ func TestEnqueueFileOnTerminal(t *testing.T) {
 	enqueuedOnce(t, client, "x", 3000)
 }
 
-// A person's terminal gets tables that fit, colours unless NO_COLOR forbids them, and how long ago things were; a pipe gets everything,
+// A person's terminal gets tables that fit, colors unless NO_COLOR forbids them, and how long ago things were; a pipe gets everything,
 // and text alone.
 func TestTablesOnTerminal(t *testing.T) {
 	t.Parallel()

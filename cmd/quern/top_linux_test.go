@@ -311,13 +311,13 @@ func TestTopWithoutPayloads(t *testing.T) {
 	}
 }
 
-// NO_COLOR leaves out colours, and nothing else.
+// NO_COLOR leaves out colors, and nothing else.
 func TestTopWithoutColours(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": queuetest.Tenant()})
 	u.must("enqueue", "mail", "x")
-	u.must("enqueue", "reports", "x") // of the two, one is chosen and has no colours
-	colours := regexp.MustCompile(`\x1b\[[0-9;]*3[0-9][0-9;]*m`)
+	u.must("enqueue", "reports", "x") // of the two, one is chosen and has no colors
+	colors := regexp.MustCompile(`\x1b\[[0-9;]*3[0-9][0-9;]*m`)
 	for name, want := range map[string]bool{"": true, "NO_COLOR": false} {
 		x := u.with(map[string]string{name: "1"}).terminal(100, 24, "top", "--every", "100ms")
 		x.await(`unserved`)
@@ -326,8 +326,8 @@ func TestTopWithoutColours(t *testing.T) {
 		}
 		x.leave("")
 		x.mu.Lock()
-		if got := colours.MatchString(x.raw.String()); got != want {
-			t.Errorf("%s: colours %v: %q", name, got, x.raw.String())
+		if got := colors.MatchString(x.raw.String()); got != want {
+			t.Errorf("%s: colors %v: %q", name, got, x.raw.String())
 		}
 		x.mu.Unlock()
 	}

@@ -24,8 +24,8 @@ type Direct struct {
 	*queue.Client
 	*manage.Manager
 	*listen.Fleet
-	Jobs  *manage.Jobs
-	Store *kv.Store // the buckets of its handlers
+	Jobs *manage.Jobs
+	KV   *kv.Store // the buckets of its handlers
 }
 
 var _ Tenant = (*Direct)(nil)
@@ -63,7 +63,7 @@ func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, erro
 
 // Buckets lists the buckets of the tenant's handlers. If one is damaged, it returns the others and an error.
 func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
-	buckets, err := t.Store.Buckets(ctx)
+	buckets, err := t.KV.Buckets(ctx)
 	if err != nil && len(buckets) == 0 {
 		return nil, err
 	}
@@ -368,10 +368,10 @@ func shown[T, S any](list []T, show func(T) S) []S {
 
 // Keys lists keys of a bucket that begin with a prefix and come after another key.
 func (t *Direct) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
-	return t.Store.List(ctx, bucket, prefix, after, limit)
+	return t.KV.List(ctx, bucket, prefix, after, limit)
 }
 
 // Value reads a value of a bucket.
 func (t *Direct) Value(ctx context.Context, bucket, key string) ([]byte, error) {
-	return t.Store.Get(ctx, bucket, key)
+	return t.KV.Get(ctx, bucket, key)
 }

@@ -130,7 +130,7 @@ func (s *service) describeStore() {
 	}
 	add(s, revealing("/tenants/{tenant}/kv/{bucket}", "list-keys", "List the keys of a bucket"),
 		func(ctx context.Context, in *listKeys) (*ListOf[string], error) {
-			keys, err := s.tenants[in.Tenant].Store.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
+			keys, err := s.tenants[in.Tenant].KV.List(ctx, in.Bucket, in.Prefix, in.Cursor, in.Limit)
 			out := &ListOf[string]{List[string]{Items: append([]string{}, keys...)}}
 			if len(keys) == in.Limit {
 				out.Body.Next = keys[len(keys)-1]
@@ -146,7 +146,7 @@ func (s *service) describeStore() {
 			if err := s.reserve(ctx, valueAnswer(kv.MaxValue)); err != nil {
 				return nil, err
 			}
-			value, err := s.tenants[in.Tenant].Store.Get(ctx, in.Bucket, in.Key)
+			value, err := s.tenants[in.Tenant].KV.Get(ctx, in.Bucket, in.Key)
 			if err != nil {
 				return nil, err
 			}

@@ -45,7 +45,7 @@ func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 		depth := stats[i].Depth
 		quotas = append(quotas, Quota{Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled], Limit: limits[name]})
 	}
-	if reads && t.Store != nil {
+	if reads && t.KV != nil {
 		buckets, err := t.Buckets(ctx)
 		if err != nil && len(buckets) == 0 {
 			return nil, err // else one damaged bucket does not hide the others

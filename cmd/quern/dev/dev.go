@@ -93,8 +93,8 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 
 	stdout := hostlog.StartSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // no task waits for a line
 	defer stdout.Close()
-	colour := show.ScreenOf(cmd)
-	o.Host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(colour, e)) }
+	color := show.ScreenOf(cmd)
+	o.Host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(color, e)) }
 	n, err := nodehost.New(cmd, env, o, url)
 	if err != nil {
 		return err

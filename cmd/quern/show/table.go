@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Screen is how a stream shows text: its width, whether in colour, and with the age of times. The zero Screen is
+// Screen is how a stream shows text: its width, whether in color, and with the age of times. The zero Screen is
 // that of a pipe or a file: plain text of any width.
 type Screen struct {
-	width  int // 0 for any
-	colour bool
-	now    time.Time // zero: times alone
+	width int // 0 for any
+	color bool
+	now   time.Time // zero: times alone
 }
 
-// NoColour marks the root command of a user whose environment asks for no colour.
-const NoColour = "no-colour"
+// NoColor marks the root command of a user whose environment asks for no color.
+const NoColor = "no-color"
 
 // ScreenOf returns the screen of a command's output.
 func ScreenOf(cmd *cobra.Command) Screen {
@@ -31,7 +31,7 @@ func ScreenOf(cmd *cobra.Command) Screen {
 	if f == nil {
 		return Screen{}
 	}
-	return Screen{width: widthOf(f), colour: cmd.Root().Annotations[NoColour] == "", now: time.Now()}
+	return Screen{width: widthOf(f), color: cmd.Root().Annotations[NoColor] == "", now: time.Now()}
 }
 
 // widthOf is the number of a terminal's columns, 0 if unknown.
@@ -43,25 +43,25 @@ func widthOf(terminal *os.File) int {
 	return int(size.Col)
 }
 
-// colours are the colours of states: green for success, red for failure, yellow for waiting, cyan for running.
-var colours = map[string]string{
+// colors are the colors of states: green for success, red for failure, yellow for waiting, cyan for running.
+var colors = map[string]string{
 	"complete": "32", "serving": "32", "alive": "32",
 	"failed": "31", "refused": "31", "quarantined": "31", "over": "31",
 	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
 }
 
-// paint colours a state by its first word.
+// paint colors a state by its first word.
 func (s Screen) paint(text string) string {
 	first, _, _ := strings.Cut(text, " ")
-	if code := colours[first]; code != "" {
+	if code := colors[first]; code != "" {
 		return s.Code(code, text)
 	}
 	return text
 }
 
-// Code colours a text by the number of a terminal's colour.
+// Code colors a text by the number of a terminal's color.
 func (s Screen) Code(number, text string) string {
-	if !s.colour {
+	if !s.color {
 		return text
 	}
 	return "\x1b[" + number + "m" + text + "\x1b[0m"
@@ -94,7 +94,7 @@ const (
 )
 
 // table writes rows with aligned columns. states are the columns to
-// colour. The first column is never cut, because people copy from it.
+// color. The first column is never cut, because people copy from it.
 func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 	var widths []int
 	for _, row := range rows {
@@ -142,7 +142,7 @@ func TableWidth(columns []int) int {
 }
 
 // Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is
-// aligned there; paint colours a cell.
+// aligned there; paint colors a cell.
 func Layout(cells []string, widths []int, right func(column int) bool, paint func(column int, cell string) string) string {
 	var b strings.Builder
 	space := -gap // before the next cell

@@ -60,7 +60,7 @@ func remedyOf(cmd *cobra.Command, f doctor.Finding) string {
 // showFindings prints what the doctor found. The error counts the findings that are errors.
 func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []doctor.Finding) error {
 	w, s, levels := cmd.OutOrStdout(), show.ScreenOf(cmd), make(map[doctor.Level]int)
-	colour := map[doctor.Level]string{doctor.Error: "31", doctor.Warning: "33", doctor.Note: "36"}
+	color := map[doctor.Level]string{doctor.Error: "31", doctor.Warning: "33", doctor.Note: "36"}
 	for _, f := range findings {
 		levels[f.Level]++
 		if json {
@@ -76,7 +76,7 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		if f.Since > 0 {
 			about += ", since " + time.UnixMilli(int64(f.Since*1000)).UTC().Format("2006-01-02 15:04:05 UTC")
 		}
-		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.Code(colour[f.Level], string(f.Level)), about, show.OneLine(f.Problem), remedyOf(cmd, f)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.Code(color[f.Level], string(f.Level)), about, show.OneLine(f.Problem), remedyOf(cmd, f)); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func newTop(env cli.Environment) *cobra.Command {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT) // which would leave the terminal as it is
 		defer stop()
 		return top.Run(ctx, &topSource{client: tenant}, top.Config{
-			Title: tenant.Tenant() + " at " + tenant.Address(), Every: every, Plain: cmd.Root().Annotations[show.NoColour] != "",
+			Title: tenant.Tenant() + " at " + tenant.Address(), Every: every, Plain: cmd.Root().Annotations[show.NoColor] != "",
 			Input: cmd.InOrStdin(), Out: cmd.OutOrStdout(),
 		})
 	})

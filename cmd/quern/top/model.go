@@ -20,7 +20,7 @@ import (
 type Config struct {
 	Title string        // whose tasks these are
 	Every time.Duration // how long after a look the next one is
-	Plain bool          // without colours
+	Plain bool          // without colors
 	Input io.Reader     // the terminal
 	Out   io.Writer
 }
@@ -277,7 +277,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// paint gives a text SGR parameters. Reverse and bold stay without colours.
+// paint gives a text SGR parameters. Reverse and bold stay without colors.
 func (m *model) paint(text, sgr string) string {
 	if m.config.Plain && strings.HasPrefix(sgr, "3") || sgr == "" {
 		return text
@@ -307,14 +307,14 @@ func (m *model) wrong() string {
 	if len(all) == 0 {
 		return ""
 	}
-	colour, more := "33", ""
+	color, more := "33", ""
 	if all[0].Level == doctor.Error {
-		colour = "31"
+		color = "31"
 	}
 	if len(all) > 1 {
 		more = fmt.Sprintf(" (%d more: quern doctor)", len(all)-1)
 	}
-	return "  " + m.paint(clean(string(all[0].Level)+": "+all[0].Problem)+more, colour)
+	return "  " + m.paint(clean(string(all[0].Level)+": "+all[0].Problem)+more, color)
 }
 
 func (m *model) tabs() string {
@@ -397,7 +397,7 @@ func (m *model) taskView() (lines []string) {
 	all := taskLines(m.task, m.task.Clock)
 	m.top = min(m.top, max(0, len(all)-m.room()))
 	for _, line := range all[m.top:min(len(all), m.top+m.room())] {
-		lines = append(lines, m.paint(line.text, line.colour))
+		lines = append(lines, m.paint(line.text, line.color))
 	}
 	return lines
 }

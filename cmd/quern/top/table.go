@@ -25,7 +25,7 @@ type column struct {
 type cell struct {
 	text   string
 	number float64
-	colour string // SGR parameters, "" for none
+	color  string // SGR parameters, "" for none
 }
 
 // row is a line of a table. key identifies what it shows.
@@ -55,7 +55,7 @@ func clean(text string) string {
 
 func text(s string) cell { return cell{text: clean(s)} }
 
-func coloured(s, colour string) cell { return cell{text: clean(s), colour: colour} }
+func colored(s, color string) cell { return cell{text: clean(s), color: color} }
 
 // number is a count, which is empty if it is 0.
 func number(n float64) cell {
@@ -160,16 +160,16 @@ func (t *table) widths(screen int) []int {
 	return widths
 }
 
-// line lays cells out, in their colours unless plain.
+// line lays cells out, in their colors unless plain.
 func (t *table) line(cells []cell, widths []int, plain bool) string {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
 		texts[i] = c.text
 	}
 	return show.Layout(texts, widths, func(i int) bool { return t.columns[i].right }, func(i int, shown string) string {
-		if plain || cells[i].colour == "" {
+		if plain || cells[i].color == "" {
 			return shown
 		}
-		return "\x1b[" + cells[i].colour + "m" + shown + "\x1b[m"
+		return "\x1b[" + cells[i].color + "m" + shown + "\x1b[m"
 	})
 }

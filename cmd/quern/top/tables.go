@@ -12,12 +12,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// The colours of `quern task ls`: green for success, red for failure, yellow for waiting, cyan for running.
+// The colors of `quern task ls`: green for success, red for failure, yellow for waiting, cyan for running.
 const (
 	green, red, yellow, cyan = "32", "31", "33", "36"
 )
 
-var statusColours = map[queue.Status]string{
+var statusColors = map[queue.Status]string{
 	queue.Complete: green, queue.Failed: red, queue.Scheduled: yellow, queue.Pending: yellow, queue.Reserved: cyan, queue.Started: cyan,
 }
 
@@ -65,15 +65,15 @@ func queuesTable(l *Look, rates map[string][2]float64) table {
 		state := cell{}
 		switch {
 		case q.Err != nil:
-			state = coloured("damaged", red)
+			state = colored("damaged", red)
 		case q.Paused:
-			state = coloured("paused", yellow)
+			state = colored("paused", yellow)
 		case q.Listeners == 0 && q.Pending > 0:
-			state = coloured("unserved", red)
+			state = colored("unserved", red)
 		}
 		count := func(n int64) cell { return number(float64(n)) }
 		failed := rate(rates[q.Queue][1])
-		failed.colour = red
+		failed.color = red
 		t.rows = append(t.rows, row{key: q.Queue, queue: q.Queue, cells: []cell{
 			text(q.Queue), count(q.Pending), count(q.Started), age(q.OldestPendingAge()), rate(rates[q.Queue][0]), failed, count(q.Failed),
 			count(q.Scheduled), count(q.Reserved), count(q.Complete), count(q.Listeners), state,
@@ -108,7 +108,7 @@ func runningTable(l *Look) table {
 		}
 		message := text(task.Message)
 		if task.CancelAsked {
-			message = coloured("to be cancelled", yellow)
+			message = colored("to be cancelled", yellow)
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
 			text(task.ID), text(task.Queue), since(l.Clock, task.StartedAt), progress, number(float64(task.Attempts + 1)), text(task.Plugin), text(task.Node), message,
@@ -129,7 +129,7 @@ func failuresTable(l *Look) table {
 	for _, task := range l.Tasks {
 		failure := task.Failure()
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), text(task.Queue), since(l.Clock, task.FinishedAt), coloured(string(failure.Reason), red), number(float64(task.Attempts)), text(failure.Headline()),
+			text(task.ID), text(task.Queue), since(l.Clock, task.FinishedAt), colored(string(failure.Reason), red), number(float64(task.Attempts)), text(failure.Headline()),
 		}})
 	}
 	return t
@@ -152,7 +152,7 @@ func tasksTable(l *Look) table {
 			message = fmt.Sprintf("(%s) %s", failure.Reason, failure.Headline())
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), coloured(string(task.Status), statusColours[task.Status]), since(l.Clock, task.Created), number(float64(task.Priority)),
+			text(task.ID), colored(string(task.Status), statusColors[task.Status]), since(l.Clock, task.Created), number(float64(task.Priority)),
 			number(float64(task.Attempts)), text(task.Key), text(message),
 		}})
 	}
@@ -169,12 +169,12 @@ func hostsTable(l *Look) table {
 		{title: "QUEUES", drop: 1},
 	}}
 	for _, n := range l.Hosts {
-		state := coloured("alive", green)
+		state := colored("alive", green)
 		switch {
 		case n.Draining:
-			state = coloured("draining", yellow)
+			state = colored("draining", yellow)
 		case !n.Alive:
-			state = coloured("lease over", red)
+			state = colored("lease over", red)
 		}
 		slots := cell{}
 		if n.Slots != nil && n.SlotsInUse != nil {
@@ -189,9 +189,9 @@ func hostsTable(l *Look) table {
 
 // taskLines are the lines about one task.
 func taskLines(t *Task, now time.Time) (lines []cell) {
-	add := func(name, value, colour string) {
+	add := func(name, value, color string) {
 		if value != "" {
-			lines = append(lines, cell{text: fmt.Sprintf("%-14s %s", name, clean(value)), colour: colour})
+			lines = append(lines, cell{text: fmt.Sprintf("%-14s %s", name, clean(value)), color: color})
 		}
 	}
 	moment := func(name string, at time.Time) {
@@ -209,7 +209,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	}
 	add("task", t.ID, "")
 	add("queue", t.Queue, "")
-	add("status", status, statusColours[t.Status])
+	add("status", status, statusColors[t.Status])
 	if t.Status == queue.Failed {
 		failure := t.Failure()
 		for i, line := range strings.Split(strings.TrimRight(failure.Message, "\n"), "\n") {

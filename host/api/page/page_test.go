@@ -132,7 +132,7 @@ func TestViews(t *testing.T) {
 // update makes TestViews write the pictures of the manual.
 var update = flag.Bool("update", false, "write the pictures of the manual")
 
-// picture writes what the window shows, with few colours to be small.
+// picture writes what the window shows, with few colors to be small.
 func (w *world) picture(t *testing.T, name string) {
 	t.Helper()
 	height := int64(700)
@@ -150,8 +150,8 @@ func (w *world) picture(t *testing.T, name string) {
 			seen[full.At(x, y)]++
 		}
 	}
-	colours := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
-	small := image.NewPaletted(full.Bounds(), colours[:min(64, len(colours))])
+	colors := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
+	small := image.NewPaletted(full.Bounds(), colors[:min(64, len(colors))])
 	draw.Draw(small, small.Bounds(), full, image.Point{}, draw.Src)
 	var text bytes.Buffer
 	must(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&text, small))
