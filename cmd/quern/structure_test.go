@@ -385,6 +385,10 @@ func TestGoFiles(t *testing.T) {
 					t.Errorf("%s: time.Sleep listens to nothing: wait on a channel with the context beside it, in tests on a ticker with a deadline or in testing/synctest",
 						set.Position(n.Pos()))
 				}
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Store" && len(n.Args) == 0 && !strings.HasPrefix(name, "sdk/queue/") {
+					t.Errorf("%s: Client.Store is for the packages of sdk/queue alone: let one of them offer what is needed", set.Position(n.Pos()))
+				}
 			case *ast.BasicLit:
 				if s, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil && !knowsKeys && keys.MatchString(s) {
 					t.Errorf("%s: %s is a key of the protocol, which sdk/queue alone knows", set.Position(n.Pos()), n.Value)

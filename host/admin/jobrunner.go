@@ -160,7 +160,7 @@ func jobFilter(job *manage.Job) (*Filter, error) {
 	return f, err
 }
 
-// suits tells whether the status of a task allows the action.
+// suits reports whether the status of a task allows the action.
 func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	switch action {
 	case queue.ChangeCancel:

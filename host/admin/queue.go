@@ -29,7 +29,7 @@ type Queue struct {
 	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
 	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
 	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
-	Err                     error            `json:"-"` // of which Error is the text
+	Err                     error            `json:"-"` // Error is its text
 }
 
 // NewQueue shows the counts of a queue.

@@ -250,7 +250,7 @@ func (b *batch) add(ctx context.Context, receipts []queue.Receipt) error {
 	return err
 }
 
-// read sends the lines of the file until ctx ends. It sends what it has before it blocks.
+// read sends the lines of the file until ctx ends. Before it waits for more input, it sends the lines read so far.
 func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 	var next chunk
 	size := 0

@@ -145,7 +145,7 @@ func afterText(a *queue.After) any {
 // mostDependencies is how many dependencies of a task are shown.
 const mostDependencies = 1000
 
-// dependenciesView names some of a task's dependencies, of which there are of in all.
+// dependenciesView names some of a task's dependencies; of is how many it has in all.
 func dependenciesView(of int, some []manage.Dependency) show.View {
 	slices.SortStableFunc(some, func(a, b manage.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
 	var names []string
