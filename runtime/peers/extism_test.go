@@ -142,7 +142,7 @@ func inExtism(t *testing.T, binary []byte, entry string, config map[string]strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer plugin.CloseWithContext(t.Context())
+	defer plugin.CloseWithContext(t.Context()) //nolint:errcheck // the test ends with it
 	status, output, err := plugin.CallWithContext(t.Context(), entry, []byte(input))
 	if err != nil && status == 0 {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
+	"log/slog" //nolint:depguard // River logs to nothing else
 	"net"
 	"os"
 	"os/exec"
