@@ -19,10 +19,10 @@ import (
 
 // tenantAccess is a session's way to its tenant in Redis, which its parts and tasks share.
 type tenantAccess struct {
-	client  *queue.Client
-	node    *listen.Node
-	catalog catalog
-	queues  *knownQueues
+	client   *queue.Client
+	listener *listen.Listener
+	catalog  catalog
+	queues   *knownQueues
 	// calls are what calls of handlers send, results what they read and keep until the end of their task.
 	calls, results *account.Budget
 	logger         hclog.Logger

@@ -16,7 +16,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -116,7 +116,7 @@ func BenchmarkBluequeLatency(b *testing.B) {
 	n.wait(python.Enqueue("echo", "first"))
 	var waits []time.Duration
 	for b.Loop() {
-		listen.Sleep(n.ctx, rand.N(2*lookInterval))
+		periodic.Sleep(n.ctx, rand.N(2*lookInterval))
 		task := n.wait(python.Enqueue("echo", ""))
 		waits = append(waits, task.StartedAt.Sub(task.Created))
 	}

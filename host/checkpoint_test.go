@@ -144,7 +144,9 @@ func TestFetch(t *testing.T) {
 		checkpointed, large bool
 		want                string
 	}{{id, false, false, ""}, {id, true, false, "kept"}, {id, true, true, "kept"}, {"gone", true, false, ""}} {
-		task := &task{Reservation: listen.Reservation{ID: test.id, Parameters: []byte("x"), Size: 1, Checkpointed: test.checkpointed, Large: test.large}}
+		task := &task{Task: listen.Task{Reservation: listen.Reservation{
+			ID: test.id, Parameters: []byte("x"), Size: 1, Checkpointed: test.checkpointed, Large: test.large,
+		}}}
 		input, kept, err := fetch(n.ctx, n.client, task)
 		if err != nil || string(input) != "x" || string(kept) != test.want {
 			t.Errorf("%+v: %q, %q, %v", test, input, kept, err)

@@ -203,7 +203,7 @@ func TestDeclaredWithoutAHost(t *testing.T) {
 		t.Error("it is stored before it is published, and a sweep of another host may take it for absent")
 	}
 	other := start(t, settings{server: server, tenants: common.tenants, idle: true})
-	if err := other.current().access.node.Join(n.ctx); err != nil {
+	if err := other.current().access.listener.Join(n.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.client.PauseSchedule(n.ctx, "echo.off"); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
@@ -22,7 +23,7 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 	due := make(chan struct{}, 1)
 	return &dispatcher{due: due, scheduler: schedule.New(schedule.Config{
 		Slots: config.Concurrency, Guests: config.Guests, Memory: config.Memory, Account: config.Account, Logger: config.Logger,
-		MaxReserve: listen.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { poke(due) },
+		MaxReserve: listen.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { periodic.Notify(due) },
 		Acquire: func(at schedule.Queue) *schedule.Version {
 			v := directory.Acquire(at.Tenant, at.Name)
 			if v == nil {
@@ -51,7 +52,7 @@ func versionOf(a *schedule.Allocation) (v *plugins.Version) {
 }
 
 // plan has the scheduler plan soon.
-func (d *dispatcher) plan() { poke(d.due) }
+func (d *dispatcher) plan() { periodic.Notify(d.due) }
 
 // Run gives slots to tasks until ctx ends, and returns when the last reserve has come back. Each source has one reserve
 // on its way at most, and one whose Redis hangs keeps no other waiting.
@@ -96,7 +97,7 @@ func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool,
 		if len(work.Return) > 0 {
 			in.runner.giveBack(work.Return)
 		}
-		if len(work.Allocations) > 0 && in.tasks.beginReserve() {
+		if len(work.Allocations) > 0 && in.access.listener.Tasks.BeginReserve() {
 			reserves.run(func() { in.reserve(ctx, work.Allocations); d.plan() })
 			continue
 		}
@@ -105,12 +106,4 @@ func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool,
 		}
 	}
 	return round.More, round.Next
-}
-
-// poke leaves a token in a channel of capacity one.
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

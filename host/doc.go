@@ -15,28 +15,27 @@
 //	                             ▼
 //	                          settler ──logs, settle──▶ Redis ──announce──▶ waiters
 //
-// A Host serves several tenants. For each a tenant leads a session: one listener ID with a lease, from joining to
-// leaving. When the lease is lost the session ends, its tasks are stopped, and another session begins under a new ID.
-// The session builds its parts and leads them; none of them knows the session.
+// A Host serves several tenants. For each a tenant leads a session: one listen.Listener, from joining to leaving. When
+// its lease is lost the session ends, its tasks are stopped, and another session begins under a new ID. The session
+// builds its parts and leads them; none of them knows the session.
 //
 // Two of its parts are packages: host/schedule decides, without Redis and plugins, which queue gets a free slot and
 // whether the memory suffices; host/upkeep is the duties that hosts do for a whole tenant, such as reclaiming from dead
 // hosts. Imports go one way:
 //
-//	host ──▶ host/schedule ──▶ host/backoff
-//	  ├────▶ host/upkeep ────▶ host/backoff
+//	host ──▶ host/schedule ──▶ sdk/queue/periodic
+//	  ├────▶ host/upkeep ────▶ sdk/queue/periodic
+//	  ├────▶ sdk/queue/listen
 //	  └────▶ host/guest, host/trace, host/account
 //
 // # Goroutines and connections
 //
 // A tenant has six goroutines: one leads sessions, one renews the lease, one settles, one passes on messages, and two
-// of go-redis read the subscription and check that it lives. All other work is a duty (upkeep.Duty), which has a
-// goroutine only while it works. Beside those of host/upkeep:
+// of go-redis read the subscription and check that it lives. All other work is a duty (periodic.Duty), which has a
+// goroutine only while it works. Beside those of host/upkeep and of listen.Listener:
 //
 //	poller       finds tasks that nobody announced, and when the next one is due
 //	lookout      has the poller called within a second, where producers do not announce
-//	registrar    registers for queues, and leaves them
-//	canceller    looks for tasks to cancel, and for the mark to drain
 //	shipper      sends log lines and progress, while there are tasks
 //	tally        adds the outcomes of tasks to the fleet's counts by minute
 //	auditor      looks for reserved tasks that the host does not know, once a lease

@@ -11,23 +11,18 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// The calls of a session to Redis, beside those of its upkeep, as metrics and logs name them.
+// The calls of a session to Redis, beside those of its listener and its upkeep, as metrics and logs name them.
 const (
-	opJoin      = "join"
-	opRenew     = "renew"
-	opRegister  = "register"
-	opSubscribe = "subscribe"
-	opReserve   = "reserve"
-	opSettle    = "settle"
-	opPoll      = "poll"
-	opLog       = "log"
-	opControl   = "control"
-	opTally     = "tally"
+	opReserve = "reserve"
+	opSettle  = "settle"
+	opPoll    = "poll"
+	opLog     = "log"
+	opTally   = "tally"
 )
 
 // health records which kinds of calls Redis answers now. A Redis that is away or refuses everybody is trouble with an
@@ -41,7 +36,7 @@ type health struct {
 	trouble                   map[string]bool  // the ops whose last call failed
 	loggedAway, loggedRefusal bool             // the log says of this trouble that Redis is away, that it refuses
 	refused                   map[queueOp]bool // what Redis refused the last time
-	reserving                 backoff.Pause    // the pause after a reserve that failed
+	reserving                 periodic.Pause   // the pause after a reserve that failed
 	// deadLetters is when the last dead letter of each queue was not written.
 	deadLetters map[string]time.Time
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // A success of one kind says nothing of another, and a refused queue nothing of Redis.
@@ -30,7 +31,7 @@ func TestHealth(t *testing.T) {
 	full, damaged := io.ErrUnexpectedEOF, errors.New("WRONGTYPE")
 	h.Failed(opReserve, "q", full)
 	h.Failed(opPoll, "", full)
-	h.Succeeded(opRenew, "")
+	h.Succeeded(listen.OpRenew, "")
 	h.Succeeded(opPoll, "")
 	h.Failed(opReserve, "q", full)
 	check(false, 1, 0, 0)
@@ -65,7 +66,7 @@ func TestRefusalInOneLine(t *testing.T) {
 	log := &logBuffer{}
 	h := newHealth(m, hclog.New(&hclog.LoggerOptions{Output: log}), func() {})
 	same := errors.New("WRONGTYPE key t_nodes")
-	h.Failed(opJoin, "", errors.Join(same, same, errors.New("NOPERM key t_queues")))
+	h.Failed(listen.OpJoin, "", errors.Join(same, same, errors.New("NOPERM key t_queues")))
 	if !log.has("[ERROR]", `error="WRONGTYPE key t_nodes; NOPERM key t_queues"`) {
 		t.Errorf("the log:\n%s", log)
 	}

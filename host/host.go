@@ -169,7 +169,7 @@ func (h *Host) followPlugins(ctx context.Context) {
 		h.showQueues(shown)
 		for _, t := range h.tenants {
 			s := t.session.Load()
-			s.registrar.follow()
+			s.listener.Follow()
 			s.upkeep.Declarer.Ask()
 		}
 	}
@@ -235,7 +235,7 @@ func (h *Host) about(t *tenant) map[string]string {
 		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(upkeep.Definitions(declared)),
 		"draining": strconv.FormatBool(t.isDraining()),
 		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(scheduled.Running),
-		"running": jsonText(t.session.Load().tasks.byQueue()), "began": seconds(scheduled.LastStart),
+		"running": jsonText(t.session.Load().listener.Tasks.ByQueue()), "began": seconds(scheduled.LastStart),
 		"memory_reserved": strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10), "waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
 	}
 }

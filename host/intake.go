@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/schedule"
-	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -23,11 +23,9 @@ const reserveTimeout = 5 * time.Second
 // time, and starts them.
 type intake struct {
 	access    *tenantAccess
-	tasks     *taskSet
 	scheduler *schedule.Scheduler
 	health    *health
-	lease     *leaseKeeper
-	polls     *upkeep.Duty // the poller's
+	polls     *periodic.Duty // the poller's
 	shipper   *shipper
 	workers   *workers
 	runner    *runner
@@ -39,7 +37,7 @@ type intake struct {
 
 // State implements schedule.Source.
 func (in *intake) State(now time.Time) (available, reserving bool) {
-	open, reserving := in.tasks.state()
+	open, reserving := in.access.listener.Tasks.State()
 	return open && in.health.mayReserve(now), reserving
 }
 
@@ -49,7 +47,7 @@ func (in *intake) AddAhead(n int) { in.ahead.Add(int64(n)) }
 // reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try
 // because ctx ended or Redis cannot serve.
 func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocation) {
-	defer in.tasks.endReserve()
+	defer in.access.listener.Tasks.EndReserve()
 	available := func() bool {
 		available, _ := in.State(time.Now())
 		return available && ctx.Err() == nil
@@ -85,7 +83,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 	for i, a := range allocations {
 		requests[i] = in.request(a)
 	}
-	for i, reply := range in.access.node.Reserve(bounded, requests) {
+	for i, reply := range in.access.listener.Reserve(bounded, requests) {
 		in.accept(ctx, allocations[i], reply)
 		if reply.Err != nil {
 			continue
@@ -120,27 +118,24 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
 	name := a.Queue.Name
-	before := in.tasks.all()
-	ids, err := in.access.node.Held(bounded, name) // newest first
-	ids = in.tasks.unknown(ids, before)
+	listener := in.access.listener
+	before := listener.Tasks.All()
+	ids, err := listener.Held(bounded, name) // newest first
+	ids = listener.Tasks.Unknown(ids, before)
 	over := max(0, len(ids)-a.Slots())
 	released := 0
 	if err == nil {
-		released, err = in.release(bounded, name, ids[:over])
+		released, err = listener.GiveBack(bounded, name, ids[:over])
 	}
 	if err != nil {
 		in.accept(ctx, a, listen.ReserveReply{Err: err})
 		return
 	}
-	var reply listen.ReserveReply
 	ids = ids[over:]
 	slices.Reverse(ids)
-	for part := range slices.Chunk(ids, listen.MaxClaims) {
-		tasks := reply.Tasks
-		reply = in.access.node.Adopt(bounded, in.request(a), part)
-		if reply.Tasks = append(tasks, reply.Tasks...); reply.Err != nil {
-			break
-		}
+	var reply listen.ReserveReply
+	if len(ids) > 0 { // else there may be no version, because the queue has lost its plugin
+		reply = listener.Adopt(bounded, in.request(a), ids)
 	}
 	if released > 0 {
 		in.access.logger.Warn("gave back tasks whose reserve was not answered", "queue", name, "tasks", released)
@@ -161,10 +156,10 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	for i, reservation := range reply.Tasks {
 		version.Retain()
 		t := &task{
-			Reservation: reservation, Slot: a.Slot(now), version: version, counts: counts, tenant: in.access, reserved: reply.Clock, taken: now,
+			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts, tenant: in.access,
 		}
-		tasks[i] = t
-		if in.tasks.add(t) {
+		t.Value, tasks[i] = t, t
+		if in.access.listener.Tasks.Add(&t.Task) {
 			in.access.logger.Warn("a task that still runs here was reserved again: its former run is stopped, and its outcome dropped",
 				t.logged("run", reservation.Run)...)
 		}
@@ -175,7 +170,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	}, now)
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server
-		in.lease.lost()
+		in.access.listener.Lost()
 	case away && version == nil: // the queue may be left: no reserve follows that ends the trouble
 		in.health.FailedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
@@ -212,69 +207,21 @@ func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined boo
 
 // auditor has the queues reconciled, once a lease, whose reserved lists have a task that the host does not know.
 type auditor struct {
-	upkeep.Duty
-	intake    *intake
-	registrar *registrar
+	periodic.Duty
+	intake *intake
 }
 
-// RunOnce implements upkeep.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes
+// RunOnce implements periodic.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes
 // anything on.
 func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	in := a.intake
-	lease, before := in.access.node.Lease(), in.tasks.all()
-	held, err := in.access.node.HeldAll(ctx, a.registrar.ever())
+	lease := in.access.listener.Lease()
+	unknown, err := in.access.listener.Unknown(ctx)
 	if err != nil {
-		return lease, lease, nil // the lease keeper reports it, and the next audit looks again
+		return lease, lease, nil // the renewals report it, and the next audit looks again
 	}
-	for name, ids := range held {
-		if len(in.tasks.unknown(ids, before)) > 0 {
-			in.scheduler.Reconcile(in.access.queue(name), in)
-		}
+	for name := range unknown {
+		in.scheduler.Reconcile(in.access.queue(name), in)
 	}
 	return lease, lease, nil
-}
-
-// sweep gives back, when the session ends, the tasks that the host does not know because their reserve was not
-// answered.
-func (in *intake) sweep(ctx context.Context, queues []string) {
-	var held map[string][]string
-	err := listen.Persist(ctx, func(context.Context) (err error) {
-		held, err = in.access.node.HeldAll(ctx, queues)
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		in.access.logger.Error("queues were not searched for unknown tasks", "error", err)
-	}
-	for name, ids := range held {
-		ids = in.tasks.unknown(ids, nil)
-		err := listen.Persist(ctx, func(context.Context) error { _, err := in.release(ctx, name, ids); return err })
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			in.access.logger.Error("unknown tasks of a queue were not given back", "queue", name, "error", err)
-		}
-	}
-}
-
-// release gives back tasks that the host does not know, the newest first, and returns how many it had.
-func (in *intake) release(ctx context.Context, name string, ids []string) (released int, err error) {
-	for part := range slices.Chunk(ids, listen.MaxClaims) {
-		reply := in.access.node.Adopt(ctx, listen.ReserveRequest{Queue: name}, part)
-		if reply.Err != nil {
-			return released, reply.Err
-		}
-		claims := make([]listen.Claim, len(reply.Tasks))
-		for i, reservation := range reply.Tasks {
-			claims[i] = reservation.Claim()
-		}
-		if len(claims) == 0 {
-			continue
-		}
-		if _, err := in.access.node.Release(ctx, name, claims); err != nil {
-			return released, err
-		}
-		released += len(claims)
-	}
-	return released, nil
 }

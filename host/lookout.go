@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/schedule"
-	"github.com/quern-project/quern/host/upkeep"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // when one of them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers
 // announce have none.
 type lookout struct {
-	upkeep.Duty
+	periodic.Duty
 	access    *tenantAccess
 	scheduler *schedule.Scheduler
 	poll      func()
@@ -35,10 +35,10 @@ func (l *lookout) begin() {
 	l.AskIn(lookInterval)
 }
 
-// RunOnce implements upkeep.Worker.
+// RunOnce implements periodic.Worker.
 func (l *lookout) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if time.Now().UnixNano() > l.until.Load() {
-		return 0, upkeep.UntilAsked, nil
+		return 0, periodic.UntilAsked, nil
 	}
 	empty, stalled := l.scheduler.Idle(l.access.client.Tenant())
 	changed, err := listen.NewFleet(l.access.client).Changed(ctx, empty, stalled)
@@ -48,5 +48,5 @@ func (l *lookout) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	case changed:
 		l.poll()
 	}
-	return 0, upkeep.Jitter(lookInterval), err
+	return 0, periodic.Jitter(lookInterval), err
 }

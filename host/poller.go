@@ -8,6 +8,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
@@ -24,12 +25,11 @@ const leastPolled = 1000
 // move to the mover. Of a tenant with more queues than it may have, each poll looks at the served ones, those where it
 // found tasks, and some others in turn.
 type poller struct {
-	*upkeep.Duty
+	*periodic.Duty
 	access    *tenantAccess
 	scheduler *schedule.Scheduler
 	upkeep    *upkeep.Upkeep
 	lookout   *lookout
-	registrar *registrar
 	interval  time.Duration
 	most      int64 // how many queues it looks at beside the served ones, and as many where it found tasks
 
@@ -37,9 +37,9 @@ type poller struct {
 	busy map[string]bool // queues with tasks that this host does not serve
 }
 
-// RunOnce implements upkeep.Worker.
+// RunOnce implements periodic.Worker.
 func (p *poller) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	return pollPause, upkeep.Jitter(p.interval), p.poll(ctx)
+	return pollPause, periodic.Jitter(p.interval), p.poll(ctx)
 }
 
 func (p *poller) poll(ctx context.Context) error {
@@ -47,7 +47,7 @@ func (p *poller) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	served := p.registrar.listening()
+	served := p.access.listener.Listening()
 	for _, others := range []map[string]bool{served, p.busy} {
 		for name := range others {
 			queues[name] = 0

@@ -230,7 +230,7 @@ func TestCutOffHostIsFenced(t *testing.T) {
 }
 
 // nodeID is the listener ID of this very host.
-func (n *node) nodeID() string { return n.current().access.node.ID() }
+func (n *node) nodeID() string { return n.current().access.listener.ID() }
 
 // What is long runs on: nothing times out but what was set, however many leases it takes and however
 // busy the guest is.

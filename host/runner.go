@@ -18,7 +18,6 @@ import (
 type runner struct {
 	*common
 	access   *tenantAccess
-	tasks    *taskSet
 	settler  *settler
 	draining <-chan struct{} // closed when the tenant is drained
 }
@@ -36,16 +35,13 @@ func (r *runner) run(ctx context.Context, t *task) {
 func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r.tasks.begin(t, stop)
-	for former := r.tasks.waitsFor(t); former != nil; former = r.tasks.waitsFor(t) {
-		<-former
-	}
+	tasks := &r.access.listener.Tasks
+	tasks.Begin(&t.Task, stop)
 	begun := time.Now()
 	if tracer := r.config.Tracer; tracer != nil {
 		t.span, t.Headers = tracer.Begin(t.traced(r.access, begun))
 	}
-	if since := t.Since(); !since.IsZero() {
-		wait := max(0, t.reserved.Sub(since))
+	if wait, known := t.Waited(); known {
 		t.counts.Started(listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
 		r.settler.tally.started(t, wait)
 	}
@@ -71,22 +67,20 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	next = taskOf(r.scheduler.Ended(&t.Slot, e.size(), took, took-e.outcome.GuestTime, now))
 	t.version.Release()
 	r.settler.put(e)
-	r.tasks.ran(t)
+	tasks.Ran(&t.Task)
 	return next
 }
 
 // traced is the task as its span shows it.
 func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
-	since := t.taken
-	if due := t.Since(); !due.IsZero() {
-		since = since.Add(-max(0, t.reserved.Sub(due))) // by this host's clock
-	}
-	if since.IsZero() {
-		since = begun
+	since := begun
+	if taken := t.Taken(); !taken.IsZero() {
+		wait, _ := t.Waited()
+		since = taken.Add(-wait) // by this host's clock
 	}
 	return trace.Task{
 		Tenant: t.Queue.Tenant, Queue: t.Queue.Name, ID: t.ID, Plugin: t.version.Name, Version: t.version.Manifest.Version,
-		Digest: t.version.Digest, Listener: access.node.ID(), Attempt: t.Attempts + 1, Size: t.Size, Headers: t.Headers, Since: since,
+		Digest: t.version.Digest, Listener: access.listener.ID(), Attempt: t.Attempts + 1, Size: t.Size, Headers: t.Headers, Since: since,
 	}
 }
 
@@ -101,15 +95,15 @@ func reasonOf(e *ended) string {
 // giveBack hands tasks to the settler that are to go back to their queues without a run: all at once, so that they keep
 // their order.
 func (r *runner) giveBack(waiting []schedule.Task) {
-	list, tasks := make([]*ended, len(waiting)), make([]*task, len(waiting))
+	list, tasks := make([]*ended, len(waiting)), make([]*listen.Task, len(waiting))
 	for i := range waiting {
 		t := taskOf(waiting[i])
-		tasks[i] = t
+		tasks[i] = &t.Task
 		t.version.Release()
 		list[i] = &ended{task: t, outcome: runtime.Outcome{Kind: runtime.Cancelled, Err: errNoSlot}}
 	}
 	r.settler.put(list...)
-	r.tasks.ran(tasks...)
+	r.access.listener.Tasks.Ran(tasks...)
 }
 
 // call fetches what is missing and runs the guest.

@@ -79,7 +79,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 			own[letters], dead[letters] = true, true
 		}
 	}
-	stats, err := manage.New(a.client).FleetStats(ctx, a.node, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
+	stats, err := manage.New(a.client).FleetStats(ctx, a.listener.Node, h.config.MaxQueues, slices.Collect(maps.Keys(own)))
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 
 // SaveCheckpoint implements guest.Host, as do the methods below.
 func (t *task) SaveCheckpoint(ctx context.Context, value []byte) error {
-	return t.tenant.node.Checkpoint(ctx, t.Queue.Name, t.Claim(), value)
+	return t.tenant.listener.Checkpoint(ctx, t.Queue.Name, t.Claim(), value)
 }
 
 func (t *task) AdmitQueue(ctx context.Context, name string) error {

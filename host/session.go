@@ -12,12 +12,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/account"
-	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -27,22 +27,20 @@ const (
 	hurriedTimeout = time.Second
 )
 
-// session is one life of a host in a tenant: a listener ID from joining to leaving, or to the loss of its lease. It
-// builds the parts that work for it, none of which knows the session, and leads them.
+// session is one life of a host in a tenant: a listener from joining to leaving, or to the loss of its lease. It builds
+// the parts that work for it, none of which knows the session, and is the listener's user.
 type session struct {
 	*common
-	access    *tenantAccess
-	tasks     *taskSet
-	health    *health
-	lease     *leaseKeeper
-	intake    *intake
-	settler   *settler
-	registrar *registrar
-	canceller *canceller
-	upkeep    *upkeep.Upkeep
-	duties    []upkeep.Worker // all of them
-	watch     *listen.Watch
-	joined    atomic.Bool // known to Redis: it must leave
+	access   *tenantAccess
+	listener *listen.Listener
+	health   *health
+	intake   *intake
+	settler  *settler
+	upkeep   *upkeep.Upkeep
+	duties   []periodic.Worker // all of them
+	drain    func()
+	about    func() map[string]string
+	joined   atomic.Bool // known to Redis: it must leave
 }
 
 // common is shared by the sessions of all tenants.
@@ -60,69 +58,92 @@ type common struct {
 
 // newSession makes a session that drain ends, which closes draining; about returns what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
-	tenant, node, logger := client.Tenant(), listen.New(client), c.config.Logger.With("tenant", client.Tenant())
+	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
+	health := newHealth(c.metrics, logger, c.dispatcher.plan)
+	s := &session{common: c, health: health, drain: drain, about: about}
+	listener := listen.NewListener(client, s, health)
 	catalog := c.catalog.of(tenant)
 	access := &tenantAccess{
-		client: client, node: node, catalog: catalog, logger: logger, calls: c.calls, results: c.results,
+		client: client, listener: listener, catalog: catalog, logger: logger, calls: c.calls, results: c.results,
 		queues: &knownQueues{most: catalog.maxQueues(), names: make(map[string]int64)},
 	}
-	health := newHealth(c.metrics, logger, c.dispatcher.plan)
-	duty := func(op string, first time.Duration) upkeep.Duty {
-		return upkeep.Duty{Reports: health, Op: op, First: first}
-	}
-	tasks, polls, watch := &taskSet{tasks: make(map[string]*task)}, &upkeep.Duty{Reports: health, Op: opPoll}, listen.NewWatch(client)
-	lease := &leaseKeeper{
-		lease: node.Lease(), steadiness: upkeep.NewSteadiness(node.Lease()), node: node, health: health, about: about, drain: drain,
-		late: func() { c.metrics.LeaseRenewedLate(tenant) },
-		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
-	}
+	duty := func(first time.Duration) periodic.Duty { return periodic.Duty{Reports: health, First: first} }
+	polls, steadiness := &periodic.Duty{Reports: health, Op: opPoll}, upkeep.NewSteadiness(listener.Lease())
 	fleet := upkeep.New(&upkeep.Config{
-		Client: client, Node: node, Fleet: listen.NewFleet(client), Manager: manage.New(client),
-		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
+		Client: client, Node: listener.Node, Fleet: listen.NewFleet(client), Manager: manage.New(client),
+		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: steadiness,
 		Purge:  manage.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
-		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins, Publish: lease.published,
-		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },
+		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins,
+		Publish: listener.Published, Wake: s.Wake,
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
 			return access.borrow(ctx, c.calls, copies*size)
 		},
 	})
-	shipper := &shipper{Duty: duty("", upkeep.UntilAsked), node: node, tasks: tasks, metrics: c.metrics}
-	tally := &tally{Duty: duty("", upkeep.UntilAsked), node: node}
+	listener.Control, listener.Ended = fleet.Ticker.Ask, fleet.Advancer.Ask
+	listener.Renewed = func(begun, now time.Time, err error) {
+		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) { // which ends the session: it counts once
+			c.metrics.LeaseRenewedLate(tenant)
+		}
+	}
+	shipper := &shipper{Duty: duty(periodic.UntilAsked), listener: listener, metrics: c.metrics}
+	tally := &tally{Duty: duty(periodic.UntilAsked), node: listener.Node}
 	settler := &settler{
-		access: access, tasks: tasks, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health, ended: c.config.Ended,
-		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*backoff.Pause),
+		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health, ended: c.config.Ended,
+		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*periodic.Pause),
 	}
 	intake := &intake{
-		access: access, tasks: tasks, scheduler: c.scheduler, health: health, lease: lease, polls: polls, shipper: shipper,
+		access: access, scheduler: c.scheduler, health: health, polls: polls, shipper: shipper,
 		workers: c.workers, ahead: settler.ahead, quarantined: make(map[string]string),
-		runner: &runner{common: c, access: access, tasks: tasks, settler: settler, draining: draining},
+		runner: &runner{common: c, access: access, settler: settler, draining: draining},
 	}
-	registrar := &registrar{
-		Duty: duty("", 0), access: access, watch: watch,
-		scheduler: c.scheduler, source: intake, publish: lease.publish, listens: make(map[string]bool), refused: make(map[string]bool),
-	}
-	lookout := &lookout{Duty: duty("", upkeep.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}
+	lookout := &lookout{Duty: duty(periodic.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}
 	poller := &poller{
-		Duty: polls, access: access, scheduler: c.scheduler, upkeep: fleet, lookout: lookout, registrar: registrar, interval: c.config.Poll,
+		Duty: polls, access: access, scheduler: c.scheduler, upkeep: fleet, lookout: lookout, interval: c.config.Poll,
 		most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
 	}
-	canceller := &canceller{Duty: duty(opControl, node.Lease()/3), access: access, tasks: tasks, drain: drain}
-	auditor := &auditor{Duty: duty("", node.Lease()), intake: intake, registrar: registrar}
-	return &session{
-		common: c, access: access, tasks: tasks, health: health, lease: lease, intake: intake, settler: settler, registrar: registrar,
-		canceller: canceller, upkeep: fleet, watch: watch,
-		duties: append(fleet.Workers(), poller, lookout, registrar, canceller, shipper, tally, auditor),
-	}
+	auditor := &auditor{Duty: duty(listener.Lease()), intake: intake}
+	s.access, s.listener, s.intake, s.settler, s.upkeep = access, listener, intake, settler, fleet
+	s.duties = append(fleet.Workers(), poller, lookout, shipper, tally, auditor)
+	return s
 }
+
+// Queues implements listen.User.
+func (s *session) Queues() map[string]bool { return s.access.catalog.queues() }
+
+// Registered implements listen.User.
+func (s *session) Registered(name string, again bool) {
+	if again {
+		s.access.logger.Warn("queue did not know this listener any more: registered again", "queue", name)
+		return
+	}
+	s.access.queues.add(name)
+	s.scheduler.Serve(s.access.queue(name), s.intake)
+	s.access.logger.Info("serving queue", "queue", name)
+}
+
+// Unregistered implements listen.User.
+func (s *session) Unregistered(name string) {
+	s.scheduler.Leave(s.access.queue(name))
+	s.health.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
+	s.access.logger.Info("left queue", "queue", name)
+}
+
+// Wake implements listen.User.
+func (s *session) Wake(name string) { s.scheduler.Announced(s.access.queue(name)) }
+
+// Drain implements listen.User.
+func (s *session) Drain() { s.drain() }
+
+// About implements listen.User.
+func (s *session) About() map[string]string { return s.about() }
 
 // Run leads the session until ctx ends (then it returns nil, and the tenant calls leave), or until its lease is lost or
 // Redis cannot be used at all. reached is called when Redis is away, or lets the session join.
 func (s *session) Run(ctx context.Context, reached func()) error {
-	defer s.watch.Close()
 	if err := s.join(ctx, reached); err != nil {
 		return err
 	}
-	s.access.logger.Info("joined", "listener", s.access.node.ID())
+	s.access.logger.Info("joined", "listener", s.listener.ID())
 	err := s.work(ctx)
 	if errors.Is(err, listen.ErrLeaseLost) {
 		s.abandon()
@@ -133,21 +154,12 @@ func (s *session) Run(ctx context.Context, reached func()) error {
 // work runs the parts until ctx ends, or the lease is lost.
 func (s *session) work(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
-	var loops sync.WaitGroup
-	loops.Go(func() { s.settler.Run(ctx) })
-	loops.Go(func() {
-		if err := s.watch.Control(ctx, func() { s.canceller.Ask(); s.upkeep.Ticker.Ask() }); err != nil && ctx.Err() == nil {
-			s.health.FailedQuietly(opSubscribe, err) // the subscription comes back by itself
-		}
-		if err := s.watch.Ended(ctx, s.upkeep.Advancer.Ask); err != nil && ctx.Err() == nil {
-			s.health.FailedQuietly(opSubscribe, err)
-		}
-		s.watch.Run(ctx, func(name string) { s.scheduler.Announced(s.access.queue(name)) })
-	})
-	defer loops.Wait()
-	defer upkeep.Start(ctx, s.duties...)()
+	var settling sync.WaitGroup
+	settling.Go(func() { s.settler.Run(ctx) })
+	defer settling.Wait()
+	defer periodic.Start(ctx, s.duties...)()
 	defer end()
-	return s.lease.Run(ctx)
+	return s.listener.Run(ctx)
 }
 
 // join loads the scripts and makes the listener known, as soon as Redis is there.
@@ -158,21 +170,21 @@ func (s *session) join(ctx context.Context, reached func()) error {
 			err = s.upkeep.Recovery.Begin(ctx)
 		}
 		if err == nil {
-			err = s.access.node.Join(ctx)
+			err = s.listener.Join(ctx)
 		}
 		switch {
 		case err == nil:
 			s.joined.Store(true)
 			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
-				s.health.FailedQuietly(opJoin, err) // other hosts have the same bound
+				s.health.FailedQuietly(listen.OpJoin, err) // other hosts have the same bound
 			}
 			reached()
-			s.health.Succeeded(opJoin, "")
+			s.health.Succeeded(listen.OpJoin, "")
 		case ctx.Err() == nil && queue.IsUnavailable(err):
 			reached()
-			s.health.Failed(opJoin, "", err)
+			s.health.Failed(listen.OpJoin, "", err)
 		case ctx.Err() == nil:
-			s.health.FailedQuietly(opJoin, err) // the tenant reports it
+			s.health.FailedQuietly(listen.OpJoin, err) // the tenant reports it
 		}
 		return err
 	})
@@ -180,29 +192,30 @@ func (s *session) join(ctx context.Context, reached func()) error {
 
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
-	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.access.node.ID(), "tasks", len(s.tasks.all()))
+	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.listener.ID(), "tasks", len(s.listener.Tasks.All()))
 	s.scheduler.Abandon(s.intake)
-	s.tasks.stopAll(errLeaseLost)
+	s.listener.Tasks.StopAll(listen.ErrLeaseLost)
 	s.settler.giveUp()
 }
 
 // finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
 func (s *session) finish(living, hurry context.Context) {
-	idle, logger := s.tasks.close(), s.access.logger
+	tasks, logger := &s.listener.Tasks, s.access.logger
+	idle := tasks.Close()
 	s.dispatcher.plan() // nobody waits for its memory any more
-	s.lease.publish()
-	logger.Info("draining: taking no more tasks", "running", s.tasks.running(), "grace", s.config.Grace)
+	s.listener.Publish()
+	logger.Info("draining: taking no more tasks", "running", tasks.Active(), "grace", s.config.Grace)
 	grace := time.NewTimer(s.config.Grace)
 	defer grace.Stop()
 	select {
 	case <-idle:
 	case <-grace.C:
-		logger.Warn("grace period over: requeueing running tasks", "running", s.tasks.running())
+		logger.Warn("grace period over: requeueing running tasks", "running", tasks.Active())
 	case <-hurry.Done():
-		logger.Warn("second SIGTERM: requeueing running tasks", "running", s.tasks.running())
+		logger.Warn("second SIGTERM: requeueing running tasks", "running", tasks.Active())
 	case <-living.Done(): // something failed for good
 	}
-	s.tasks.stopAll(errDrained)
+	tasks.StopAll(listen.ErrDraining)
 	<-idle
 }
 
@@ -222,11 +235,13 @@ func (s *session) leave(hurry context.Context) error {
 	if !s.joined.Load() {
 		return nil
 	}
-	s.intake.sweep(ctx, s.registrar.ever())
-	if err := listen.Persist(ctx, func(context.Context) error { return s.access.node.Leave(ctx) }); err != nil {
+	if err := s.listener.GiveBackUnknown(ctx); err != nil && ctx.Err() == nil {
+		s.access.logger.Error("unknown tasks were not given back", "error", reasons(err))
+	}
+	if err := listen.Persist(ctx, s.listener.Leave); err != nil {
 		return fmt.Errorf("leave tenant %s: %w", s.access.client.Tenant(), err)
 	}
-	s.access.logger.Info("left", "listener", s.access.node.ID())
+	s.access.logger.Info("left", "listener", s.listener.ID())
 	return nil
 }
 

@@ -88,7 +88,7 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	default:
 		s = s.TryAgain(policy, t.Attempts+1)
 	}
-	now := t.clock(time.Now())
+	now := t.Clock(time.Now())
 	if e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "timeout" && !t.Deadline.IsZero() && !now.Before(t.Deadline) {
 		s.Failure = &queue.Failure{Reason: queue.ReasonExpired, Message: "its deadline was over while it ran", Stderr: e.outcome.Stderr}
 		s.Requeue, s.Delay = "", 0
@@ -125,7 +125,7 @@ func Failure(o runtime.Outcome) *queue.Failure {
 		f.Limit = o.Limit.Name + "=" + o.Limit.Value
 		f.Reason = cmp.Or(limitReasons[o.Limit.Name], queue.ReasonError)
 	case runtime.Cancelled:
-		if errors.Is(o.Err, errCancelled) {
+		if errors.Is(o.Err, queue.ErrCancelled) {
 			f.Reason, f.Message = queue.ReasonCancelled, "cancelled while it ran"
 		}
 	case runtime.HostFault:

@@ -15,11 +15,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/quern-project/quern/host/backoff"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -39,7 +39,6 @@ var errUnsettled = errors.New("result not written before the host ended: the tas
 // batches under load, no delay when idle. What Redis does not take is tried again, queue by queue, until it does.
 type settler struct {
 	access    *tenantAccess
-	tasks     *taskSet
 	scheduler *schedule.Scheduler
 	shipper   *shipper
 	tally     *tally
@@ -54,8 +53,8 @@ type settler struct {
 	waiting []*ended
 	// gathering means that Run waits for enough of them: each by itself does not wake it.
 	gathering bool
-	pauses    map[string]*backoff.Pause // by queue: those whose last try failed
-	lost      bool                      // the lease is: nothing is settled any more
+	pauses    map[string]*periodic.Pause // by queue: those whose last try failed
+	lost      bool                       // the lease is: nothing is settled any more
 	// stopped are the tasks to give back when all have ended.
 	stopped []*ended
 }
@@ -66,7 +65,7 @@ func (s *settler) put(list ...*ended) {
 	if s.lost {
 		s.mu.Unlock()
 		for _, e := range list {
-			s.done(e, "lost", queue.ErrLost)
+			s.done(e, listen.OutcomeLost, queue.ErrLost)
 		}
 		return
 	}
@@ -74,7 +73,7 @@ func (s *settler) put(list ...*ended) {
 	wake := !s.gathering || s.gathered()
 	s.mu.Unlock()
 	if wake {
-		poke(s.poke)
+		periodic.Notify(s.poke)
 	}
 }
 
@@ -84,7 +83,7 @@ func (s *settler) giveUp() {
 	s.lost = true
 	s.mu.Unlock()
 	for _, e := range s.due(true) {
-		s.done(e, "lost", queue.ErrLost)
+		s.done(e, listen.OutcomeLost, queue.ErrLost)
 	}
 }
 
@@ -222,11 +221,11 @@ func batches(name string, list []*ended) (all []batch) {
 // finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the
 // end of the lease gives it to others.
 func (s *settler) finish(ctx context.Context) {
-	var pause backoff.Pause
-	for s.flush(ctx, true) && listen.Sleep(ctx, pause.Failed(time.Now())) {
+	var pause periodic.Pause
+	for s.flush(ctx, true) && periodic.Sleep(ctx, pause.Failed(time.Now())) {
 	}
 	for _, e := range s.due(true) {
-		s.done(e, "lost", errUnsettled)
+		s.done(e, listen.OutcomeLost, errUnsettled)
 	}
 	s.mu.Lock()
 	stopped := s.stopped
@@ -238,18 +237,18 @@ func (s *settler) finish(ctx context.Context) {
 // handleStopped handles a task that was stopped, and reports whether it was: it has no result to settle.
 func (s *settler) handleStopped(e *ended) (was bool) {
 	switch err := e.outcome.Err; {
-	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, errCancelled):
+	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, queue.ErrCancelled):
 		return false
-	case errors.Is(err, errDrained):
+	case errors.Is(err, listen.ErrDraining):
 		s.mu.Lock()
 		s.stopped = append(s.stopped, e)
 		s.mu.Unlock()
 	case errors.Is(err, queue.ErrNoTask):
-		s.done(e, "lost", queue.ErrNoTask)
-	case errors.Is(err, errReplaced):
-		s.done(e, "lost", errReplaced)
+		s.done(e, listen.OutcomeLost, queue.ErrNoTask)
+	case errors.Is(err, listen.ErrReplaced):
+		s.done(e, listen.OutcomeLost, listen.ErrReplaced)
 	default:
-		s.done(e, "lost", queue.ErrLost)
+		s.done(e, listen.OutcomeLost, queue.ErrLost)
 	}
 	return true
 }
@@ -270,7 +269,7 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 		requests[i] = listen.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results)}
 	}
 	var damaged []batch
-	for i, reply := range s.access.node.SettleAll(ctx, requests) {
+	for i, reply := range s.access.listener.SettleAll(ctx, requests) {
 		b := round[i]
 		if reply.Err != nil {
 			s.putBack(ctx, b, reply.Err)
@@ -288,7 +287,7 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 // answered ends the tasks that Redis has answered for. It returns those that are to fail, because their children cannot
 // come into being before somebody has repaired their queue.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
-	tasks, slots := make([]*task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
+	tasks, slots := make([]*listen.Task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
 		if errors.Is(errs[i], queue.ErrDamaged) {
 			// The error names queues and IDs that the guest chose.
@@ -299,9 +298,9 @@ func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 			continue
 		}
 		s.written(e, errs[i])
-		tasks, slots = append(tasks, e.task), append(slots, &e.task.Slot)
+		tasks, slots = append(tasks, &e.task.Task), append(slots, &e.task.Slot)
 	}
-	s.tasks.remove(tasks...)
+	s.access.listener.Tasks.Remove(tasks...)
 	s.scheduler.Settled(slots...)
 	return rest
 }
@@ -313,7 +312,7 @@ func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	s.waiting = append(s.waiting, b.results...)
 	pause := s.pauses[b.queue]
 	if pause == nil {
-		pause = new(backoff.Pause)
+		pause = new(periodic.Pause)
 		s.pauses[b.queue] = pause
 	}
 	left := pause.Failed(time.Now())
@@ -325,7 +324,7 @@ func (s *settler) putBack(ctx context.Context, b batch, err error) {
 		return
 	}
 	s.health.Failed(opSettle, b.queue, err)
-	time.AfterFunc(left, func() { poke(s.poke) })
+	time.AfterFunc(left, func() { periodic.Notify(s.poke) })
 }
 
 // succeeded ends the pauses of a queue.
@@ -341,23 +340,18 @@ func (s *settler) succeeded(name string) {
 
 // written reports the answer of Redis for one task.
 func (s *settler) written(e *ended, err error) {
-	outcome := "failed"
+	outcome := e.settlement.Outcome()
 	switch {
 	case errors.Is(err, queue.ErrNoLetter):
 		s.health.NoDeadLetter(opSettle, e.task.Queue.Name, err.Error())
 		err = nil
 	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
 		e.settlement = cancelled(e)
-		err = nil
+		outcome, err = listen.OutcomeFailed, nil
 	case err != nil:
-		outcome = "lost"
-	case e.settlement.Failure == nil:
-		outcome = "complete"
+		outcome = listen.OutcomeLost
+	case outcome == listen.OutcomeComplete:
 		s.publisher.Accept(e.settlement.Publications)
-	case e.settlement.Requeue == listen.RequeueRetry:
-		outcome = "retried"
-	case e.settlement.Requeue == listen.RequeueReschedule:
-		outcome = "rescheduled"
 	}
 	s.report(e, outcome, err)
 }
@@ -376,38 +370,38 @@ func boundedQueues(results []*ended) []string {
 }
 
 // done ends a task for the session: in metrics and log, its task set and the scheduler.
-func (s *settler) done(e *ended, outcome string, err error) {
+func (s *settler) done(e *ended, outcome listen.Outcome, err error) {
 	s.report(e, outcome, err)
-	s.tasks.remove(e.task)
+	s.access.listener.Tasks.Remove(&e.task.Task)
 	s.scheduler.Settled(&e.task.Slot)
 }
 
 // report counts and logs how a task ended.
-func (s *settler) report(e *ended, outcome string, err error) {
+func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 	t, m := e.task, s.health.metrics
 	reason := ""
-	if outcome == "failed" || outcome == "retried" {
+	if outcome == listen.OutcomeFailed || outcome == listen.OutcomeRetried {
 		reason = string(e.settlement.Failure.Reason)
 	}
 	m.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, len(t.log.cut()))
-	t.counts.Done(outcome, reason, listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
+	t.counts.Done(string(outcome), reason, listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
-	t.span.Settled(outcome, reason)
+	t.span.Settled(string(outcome), reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
 		m.ResultRefused(t.Queue.Tenant, t.Queue.Name)
 	}
-	if outcome != "complete" || s.access.logger.IsDebug() {
+	if outcome != listen.OutcomeComplete || s.access.logger.IsDebug() {
 		s.log(e, outcome, reason, err)
 	}
-	if s.ended != nil && err == nil && outcome != "released" {
+	if s.ended != nil && err == nil && outcome != listen.OutcomeReleased {
 		s.ended(Ended{t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != ""})
 	}
 }
 
-func (s *settler) log(e *ended, outcome, reason string, err error) {
+func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error) {
 	t := e.task
 	fields := t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run,
-		"outcome", outcome, "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel)
+		"outcome", string(outcome), "took", e.took, "cpu", e.outcome.CPU, "fuel", e.outcome.Fuel)
 	switch {
 	case e.outcome.Kind == runtime.HostFault:
 		text, trace, _ := strings.Cut(e.outcome.Err.Error(), "\n")
@@ -418,11 +412,11 @@ func (s *settler) log(e *ended, outcome, reason string, err error) {
 		s.access.logger.Warn("task result refused: another host holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):
 		s.access.logger.Info("task was deleted while it ran", fields...)
-	case errors.Is(err, errReplaced):
+	case errors.Is(err, listen.ErrReplaced):
 		s.access.logger.Info("former run of a task has ended", fields...)
 	case err != nil:
 		s.access.logger.Error("task could not be settled", append(fields, "error", err)...)
-	case outcome == "failed":
+	case outcome == listen.OutcomeFailed:
 		level := hclog.Warn
 		if reason == string(queue.ReasonCancelled) {
 			level = hclog.Info // as somebody wanted
@@ -453,11 +447,9 @@ func traceFields(trace string) []any {
 // giveBack releases tasks that did not run, or were stopped because the host ends; newest first, so that the oldest is
 // at the very front of its queue in the end.
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
-	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.number, a.task.number) })
+	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.Number(), a.task.Number()) })
 	for name, list := range byQueue(list) {
-		for part := range slices.Chunk(list, listen.MaxClaims) {
-			s.release(ctx, name, part)
-		}
+		s.release(ctx, name, list)
 	}
 }
 
@@ -469,20 +461,20 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 	}
 	var errs []error
 	err := listen.Persist(ctx, func(context.Context) (err error) {
-		errs, err = s.access.node.Release(ctx, name, claims)
+		errs, err = s.access.listener.Release(ctx, name, claims)
 		return err
 	})
 	for i, e := range results {
 		switch {
 		case err != nil:
-			s.done(e, "lost", err)
+			s.done(e, listen.OutcomeLost, err)
 		case errors.Is(errs[i], queue.ErrCancelled):
 			e.settlement = cancelled(e)
-			s.done(e, "failed", nil)
+			s.done(e, listen.OutcomeFailed, nil)
 		case errs[i] != nil:
-			s.done(e, "lost", errs[i])
+			s.done(e, listen.OutcomeLost, errs[i])
 		default:
-			s.done(e, "released", nil)
+			s.done(e, listen.OutcomeReleased, nil)
 		}
 	}
 	if err == nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
-	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -19,21 +19,20 @@ const shipInterval = 500 * time.Millisecond
 // shipper sends the log lines and the progress of tasks to Redis, in batches. Its duty works from when the intake
 // asks for it until there are no tasks.
 type shipper struct {
-	upkeep.Duty
-	node    *listen.Node
-	tasks   *taskSet
-	metrics *metrics.Metrics
+	periodic.Duty
+	listener *listen.Listener
+	metrics  *metrics.Metrics
 }
 
-// RunOnce implements upkeep.Worker.
+// RunOnce implements periodic.Worker.
 func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	all := s.tasks.all()
+	all := s.listener.Tasks.All()
 	if len(all) == 0 {
-		return 0, upkeep.UntilAsked, nil
+		return 0, periodic.UntilAsked, nil
 	}
 	free := make([]*task, 0, len(all))
-	for _, t := range all {
-		if t.log.sending.TryLock() { // else the settler sends its last lines
+	for _, held := range all {
+		if t := taskOf(held.Value); t.log.sending.TryLock() { // else the settler sends its last lines
 			free = append(free, t)
 		}
 	}
@@ -74,13 +73,13 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 		}
 	}
 	if len(logs) > 0 {
-		s.retry(ctx, s.node.AppendLogs(ctx, logs), func(i int) {
+		s.retry(ctx, s.listener.AppendLogs(ctx, logs), func(i int) {
 			at := writers[i].Queue
 			s.metrics.LogLinesDropped(at.Tenant, at.Name, writers[i].log.putBack(logs[i].Lines))
 		})
 	}
 	if len(reports) > 0 {
-		s.retry(ctx, s.node.Progress(ctx, reports), func(i int) { reporters[i].progress.CompareAndSwap(nil, &reports[i]) })
+		s.retry(ctx, s.listener.Progress(ctx, reports), func(i int) { reporters[i].progress.CompareAndSwap(nil, &reports[i]) })
 	}
 }
 

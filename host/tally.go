@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
-	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -15,7 +15,7 @@ const tallyPause = 5 * time.Second
 
 // tally counts the outcomes of a session's tasks, by queue and version.
 type tally struct {
-	upkeep.Duty
+	periodic.Duty
 	node   *listen.Node
 	counts listen.Tallies
 }
@@ -28,7 +28,7 @@ func (t *tally) started(task *task, wait time.Duration) {
 }
 
 // settled counts an outcome, as the metrics name it.
-func (t *tally) settled(task *task, outcome string, failure *queue.Failure) {
+func (t *tally) settled(task *task, outcome listen.Outcome, failure *queue.Failure) {
 	var reason queue.Reason
 	if failure != nil {
 		reason = failure.Reason
@@ -42,10 +42,10 @@ func tallyOf(t *task) listen.Tally {
 	return listen.Tally{Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
 }
 
-// RunOnce implements upkeep.Worker.
+// RunOnce implements periodic.Worker.
 func (t *tally) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	t.write(ctx)
-	return tallyPause, upkeep.UntilAsked, nil
+	return tallyPause, periodic.UntilAsked, nil
 }
 
 func (t *tally) write(ctx context.Context) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // rejoinPause to maxRejoinPause is the pause between a session that ended by itself and the next one, longer each time
@@ -47,7 +48,7 @@ func (t *tenant) problem() string {
 		return "tenant " + t.name + " is drained"
 	case !s.reachable():
 		return "redis does not serve tenant " + t.name
-	case !s.registrar.complete():
+	case !s.listener.ListensToAll():
 		return "queues of tenant " + t.name + " are being registered"
 	}
 	return ""
@@ -56,7 +57,7 @@ func (t *tenant) problem() string {
 // serve leads sessions until the tenant is drained, or living ends. It returns the error of allRefused, which is not
 // nil if no tenant lets the host join, or of a last session that could not leave.
 func (t *tenant) serve(living, hurry context.Context, allRefused func() error) error {
-	pause := rejoinPause
+	pause := periodic.Pause{Shortest: rejoinPause, Longest: maxRejoinPause}
 	for {
 		begun := time.Now()
 		over, err := t.lead(living, hurry)
@@ -64,7 +65,7 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 			return err
 		}
 		if time.Since(begun) > maxRejoinPause {
-			pause = rejoinPause
+			pause.Succeeded()
 		}
 		if !errors.Is(err, listen.ErrLeaseLost) {
 			refusal := fmt.Errorf("serve tenant %s: %w", t.name, err)
@@ -81,9 +82,8 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 			return nil
 		case <-t.draining:
 			return nil
-		case <-time.After(pause):
+		case <-time.After(pause.Failed(time.Now())):
 		}
-		pause = min(2*pause, maxRejoinPause)
 		t.session.Store(t.open())
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // How fast one task may write checkpoints, in bytes: 8 MiB at once, and then 1 MiB a second, where each save counts 10 KiB
@@ -25,7 +25,7 @@ type checkpoint struct {
 
 // Save implements service.Checkpoint.
 func (c *checkpoint) Save(ctx context.Context, value []byte) error {
-	if wait := c.pay(time.Now(), len(value)); wait > 0 && !listen.Sleep(ctx, wait) {
+	if wait := c.pay(time.Now(), len(value)); wait > 0 && !periodic.Sleep(ctx, wait) {
 		return context.Cause(ctx)
 	}
 	_, err := service.Await(ctx, func() (struct{}, error) {

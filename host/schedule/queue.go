@@ -3,7 +3,7 @@ package schedule
 import (
 	"time"
 
-	"github.com/quern-project/quern/host/backoff"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // Queue names a queue of a tenant.
@@ -67,10 +67,10 @@ type queue struct {
 
 // standing decides, beside the backlog, whether a queue may be asked.
 type standing struct {
-	leaving bool          // the session has left the queue, which is dropped once it is reconciled
-	unsure  bool          // the reserved list may have tasks that the host does not know: it is to be reconciled
-	blocked bool          // results cannot be written: nothing is asked until they can
-	refused backoff.Pause // after Redis refused to reserve from this queue, but not from others
+	leaving bool           // the session has left the queue, which is dropped once it is reconciled
+	unsure  bool           // the reserved list may have tasks that the host does not know: it is to be reconciled
+	blocked bool           // results cannot be written: nothing is asked until they can
+	refused periodic.Pause // after Redis refused to reserve from this queue, but not from others
 }
 
 // apply changes the backlog after an event.

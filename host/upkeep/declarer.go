@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/periodic"
+
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -27,7 +29,7 @@ const (
 // but it replaces what no live host declares any more. Of what no live host has at all, a schedule stands still and a
 // subscription goes on to fill its queue; it is deleted after a while, and keeps until then what people set of it.
 type Declarer struct {
-	Duty
+	periodic.Duty
 	*Config
 
 	// Only the run under way uses what follows.
@@ -37,7 +39,7 @@ type Declarer struct {
 	foreign map[string]bool // declarations of other owners that the log names, by kind and ID
 }
 
-// RunOnce implements Worker.
+// RunOnce implements periodic.Worker.
 func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if d.since.IsZero() {
 		d.since = time.Now()
@@ -45,7 +47,7 @@ func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	if err = d.store(ctx); err == nil {
 		err = d.Sweep(ctx, time.Since(d.since))
 	}
-	return 0, Jitter(declareInterval), err
+	return 0, periodic.Jitter(declareInterval), err
 }
 
 // store stores declarations that have changed since this session stored them, and others that are missing or that no

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/periodic"
+
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -27,7 +29,7 @@ const (
 // Housekeeper purges finished tasks and publications of the tenant that are old or too many, forgets empty queues, and
 // corrects the counts of listeners. One host of the fleet does it in each interval.
 type Housekeeper struct {
-	Duty
+	periodic.Duty
 	*Config
 	from int64     // the queue with which the next run begins, by its place among all
 	kept time.Time // when the term began or was renewed; only the run under way uses it
@@ -38,7 +40,7 @@ func housekeepingWait() time.Duration {
 	return housekeepingInterval/4 + rand.N(housekeepingInterval/2)
 }
 
-// RunOnce implements Worker.
+// RunOnce implements periodic.Worker.
 func (k *Housekeeper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if err = k.tidyAll(ctx); queue.IsUnavailable(err) {
 		return 0, 0, err // as soon as Redis answers again

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -21,7 +22,7 @@ type Moves struct{ Due, Expired, Recheck bool }
 // what blocked ones wait for. It goes round the queues with such tasks, a block of each at a time: no queue waits until
 // another one is done.
 type Mover struct {
-	Duty
+	periodic.Duty
 	*Config
 
 	mu    sync.Mutex // guards what follows
@@ -63,7 +64,7 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	idle := len(m.order) == 0
 	m.mu.Unlock()
 	if idle {
-		return 0, UntilAsked, errIdle
+		return 0, periodic.UntilAsked, periodic.ErrIdle
 	}
 	wait = 2 * termRetry // time for hosts that try again
 	got, err := m.holdTerm(ctx, "due", moveTerm, func() (more bool, err error) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // feed keeps a mover busy until ctx ends.
@@ -16,7 +16,7 @@ func feed(ctx context.Context, m *Mover) {
 		for i := range 5000 {
 			m.Add(fmt.Sprint("busy", i), Moves{Due: true})
 		}
-		listen.Sleep(ctx, 20*time.Millisecond)
+		periodic.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 
@@ -29,7 +29,7 @@ func TestMoversTakeTurns(t *testing.T) {
 	var movers sync.WaitGroup
 	defer func() { cancel(); movers.Wait() }()
 	for _, h := range hosts {
-		stop := Start(ctx, h.Mover)
+		stop := periodic.Start(ctx, h.Mover)
 		movers.Go(func() { feed(ctx, h.Mover); stop() })
 	}
 	for _, h := range hosts {
@@ -43,7 +43,7 @@ func TestMoverRecoversWhileAnotherHasTheDuty(t *testing.T) {
 	f := newFleet(t)
 	h := f.host(f.as("mover", "-pttl"))
 	ctx, cancel := context.WithCancel(f.ctx)
-	stop := Start(ctx, h.Mover)
+	stop := periodic.Start(ctx, h.Mover)
 	defer func() { cancel(); stop() }()
 	h.Mover.Add("q00", Moves{Due: true})
 	f.eventually("trouble", func() bool { return !h.health.healthy() })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -27,7 +28,7 @@ var errNoMemory = errors.New("no memory for a payload")
 // completion, and on one host of the fleet for those that dead publishers left. It also reads the topics for the
 // metrics.
 type Publisher struct {
-	Duty
+	periodic.Duty
 	*Config
 
 	mu       sync.Mutex
@@ -58,7 +59,7 @@ func (p *Publisher) Accept(publications []*queue.Publication) {
 	p.Ask()
 }
 
-// RunOnce implements Worker.
+// RunOnce implements periodic.Worker.
 func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	p.mu.Lock()
 	mine := p.accepted

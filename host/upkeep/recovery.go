@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -13,7 +14,7 @@ import (
 // Recovery takes the tasks of listeners whose lease has expired and gives them back to their queues. It looks for such
 // listeners as soon as the session's renewals are steady, when a lease ends, and once a lease length.
 type Recovery struct {
-	Duty
+	periodic.Duty
 	*Config
 	clock    clockWatch
 	overlong overlongLeases
@@ -81,7 +82,7 @@ func (r *Recovery) Begin(ctx context.Context) error {
 // LeaseEnds has dead listeners looked for when a lease ends.
 func (r *Recovery) LeaseEnds(left time.Duration) { r.AskIn(max(0, left) + expirySlack) }
 
-// RunOnce implements Worker.
+// RunOnce implements periodic.Worker.
 func (r *Recovery) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if now := time.Now(); !r.Steadiness.steady(now) {
 		from, known := r.Steadiness.from()
@@ -89,9 +90,9 @@ func (r *Recovery) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 			from = now.Add(r.Steadiness.lease / 3) // the next renewal
 		}
 		wait = from.Sub(now)
-		return wait, wait, errIdle
+		return wait, wait, periodic.ErrIdle
 	}
-	return 0, Jitter(r.Steadiness.lease), r.look(ctx)
+	return 0, periodic.Jitter(r.Steadiness.lease), r.look(ctx)
 }
 
 // look looks once and reclaims from dead listeners, if this host gets the term.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
@@ -30,7 +31,7 @@ const (
 // do, the script lets one succeed. All that it decides by is in Redis, its clock too: neither a start nor a host's
 // clock counts.
 type Ticker struct {
-	Duty
+	periodic.Duty
 	*Config
 }
 
@@ -59,7 +60,7 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 // until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or
 // changed; it may be lost.
 func (t *Ticker) until(due listen.Due) time.Duration {
-	switch wait := Jitter(t.Interval); {
+	switch wait := periodic.Jitter(t.Interval); {
 	case len(due.Schedules) > 0:
 		return 0
 	case due.Next.IsZero():

@@ -3,10 +3,12 @@ package upkeep
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -26,12 +28,9 @@ const (
 	opDeclareSubscription = "declare_subscription"
 )
 
-// Health records which calls to Redis succeed, of one queue or of none ("").
+// Health records which calls to Redis succeed.
 type Health interface {
-	Failed(op, queue string, err error)
-	Succeeded(op, queue string)
-	// FailedQuietly records a failure that costs nothing but time.
-	FailedQuietly(op string, err error)
+	periodic.Reports
 	// NoDeadLetter records why the dead letter of a failed task was not written; "" if it was.
 	NoDeadLetter(op, queue, why string)
 }
@@ -92,9 +91,11 @@ type Upkeep struct {
 
 // New makes the duties of a session.
 func New(c *Config) *Upkeep {
-	duty := func(op string, first time.Duration) Duty { return Duty{Reports: c.Health, Op: op, First: first} }
+	duty := func(op string, first time.Duration) periodic.Duty {
+		return periodic.Duty{Reports: c.Health, Op: op, First: first}
+	}
 	return &Upkeep{
-		Mover:       &Mover{Duty: duty(opDue, UntilAsked), Config: c, moves: make(map[string]Moves)},
+		Mover:       &Mover{Duty: duty(opDue, periodic.UntilAsked), Config: c, moves: make(map[string]Moves)},
 		Recovery:    &Recovery{Duty: duty(opReclaim, 0), Config: c},
 		Advancer:    &Advancer{Duty: duty(opAdvance, 0), Config: c},
 		Publisher:   &Publisher{Duty: duty(opPublish, publishInterval/2), Config: c},
@@ -104,10 +105,20 @@ func New(c *Config) *Upkeep {
 	}
 }
 
-// Workers lists the duties for Start.
-func (u *Upkeep) Workers() []Worker {
-	return []Worker{u.Mover, u.Recovery, u.Advancer, u.Publisher, u.Ticker, u.Declarer, u.Housekeeper}
+// Workers lists the duties for periodic.Start.
+func (u *Upkeep) Workers() []periodic.Worker {
+	return []periodic.Worker{u.Mover, u.Recovery, u.Advancer, u.Publisher, u.Ticker, u.Declarer, u.Housekeeper}
 }
+
+const (
+	// termRetry is when a host tries again to get a term that another host has, give or take a half.
+	termRetry = 200 * time.Millisecond
+	// yieldTimeout bounds giving back a term.
+	yieldTimeout = time.Second
+)
+
+// untilRetry is how long to wait for a term that another host has.
+func untilRetry() time.Duration { return termRetry/2 + rand.N(termRetry) }
 
 // holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this
 // host gets the term of that name. It then leaves the term to others.

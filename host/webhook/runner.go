@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -93,7 +94,6 @@ type Runner struct {
 	held         map[string]time.Time        // queues whose server asked for a pause, until when
 	told         map[string]string           // what the tenant learned last of why a subscription's delivery had no answer
 	destinations map[string]*destination     // by name; they outlive sessions
-	running      map[string]*delivery        // by task ID
 	paid         map[string][]*account.Share // of the places that were taken for reserves, by queue
 	shown        map[string]bool             // queues that have series
 }
@@ -132,11 +132,8 @@ type hook struct {
 
 // delivery is a task that runs.
 type delivery struct {
-	listen.Reservation
+	listen.Task
 	queue string
-	stop  context.CancelCauseFunc
-	over  chan struct{} // closed when it is settled, or lost
-	skew  time.Duration // by how much Redis's clock is ahead
 	share *account.Share
 	span  *trace.Span // nil without a tracer
 }
@@ -146,7 +143,7 @@ func New(client *queue.Client, config Config) *Runner {
 	config = config.withDefaults()
 	return &Runner{
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
-		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination), running: make(map[string]*delivery),
+		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination),
 		paid:  make(map[string][]*account.Share),
 		shown: make(map[string]bool), told: make(map[string]string),
 	}
@@ -155,7 +152,7 @@ func New(client *queue.Client, config Config) *Runner {
 // Run delivers until ctx ends. Then it takes nothing more, waits for running deliveries for the grace period, and gives the rest
 // back, sooner when hurry ends. It is a listener only while the tenant has a webhook, and none any more after somebody drained it.
 func (r *Runner) Run(ctx, hurry context.Context) {
-	pause, told := joinPause, false
+	pause, told := periodic.Pause{Shortest: joinPause, Longest: maxJoinPause}, false
 	for ctx.Err() == nil {
 		err := r.look(ctx)
 		if err != nil && !told && ctx.Err() == nil && !queue.IsUnavailable(err) {
@@ -163,21 +160,20 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 		}
 		told = err != nil && (told || !queue.IsUnavailable(err))
 		if err != nil || len(r.queues()) == 0 {
-			listen.Sleep(ctx, lookInterval+r.config.Poll/5)
+			periodic.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
 		}
 		begun := time.Now()
 		err = newSession(r).run(ctx, hurry)
-		if ctx.Err() != nil || errors.Is(err, errDrain) {
+		if ctx.Err() != nil || errors.Is(err, errDrained) {
 			return
 		}
 		if time.Since(begun) > maxJoinPause {
-			pause = joinPause
+			pause.Succeeded()
 		}
 		if err != nil {
 			r.logger.Warn("deliveries of webhooks pause; retrying", "error", err)
-			listen.Sleep(ctx, pause)
-			pause = min(2*pause, maxJoinPause)
+			pause.Sleep(ctx)
 		}
 	}
 }
@@ -349,19 +345,20 @@ func (r *Runner) off() (list []Off) {
 	return list
 }
 
-// deliver sends the request of a task and says how the task ends.
-func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settlement {
-	s := listen.Settlement{Claim: d.Claim()}
+// deliver sends the request of a task and returns how the task ends. released: it goes back to its queue instead, as if
+// this run had not been.
+func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Settlement, released bool) {
+	s = listen.Settlement{Claim: d.Claim()}
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
 	edition, told := d.Headers[queue.HeaderSubscribed] // older versions do not say it
 	if h.subscription.Webhook != nil && (!published || told && edition != h.subscription.Edition()) && r.isStale(ctx, h) {
 		r.ended(d.ID, h.destination, false, false, "")
 		r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present one
-		return s
+		return s, true
 	}
 	if h.subscription.Webhook != nil && !published { // it was written by hand, or an earlier subscription of this ID waited for it
 		r.ended(d.ID, h.destination, false, false, "")
-		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, or one of an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true)
+		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, or one of an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true), false
 	}
 	var unread error
 	if d.Large && h.subscription.Webhook != nil {
@@ -369,7 +366,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settle
 	}
 	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // its subscription has gone meanwhile, or Redis: it is given back
 		r.ended(d.ID, h.destination, false, false, "")
-		return s
+		return s, true
 	}
 	response, err := service.Response{}, unread
 	if err == nil {
@@ -380,13 +377,13 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settle
 	case errors.Is(cause, queue.ErrCancelled):
 		r.ended(d.ID, h.destination, false, false, "")
 		s.Failure = &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"}
-		return s
-	case cause != nil && err != nil: // it is given back
+		return s, false
+	case cause != nil && err != nil:
 		r.ended(d.ID, h.destination, false, false, "")
-		return s
+		return s, true
 	case errors.Is(err, errTooLarge):
 		r.ended(d.ID, h.destination, false, false, "")
-		return r.failed(d, s, queue.Failure{Message: err.Error()}, true)
+		return r.failed(d, s, queue.Failure{Message: err.Error()}, true), false
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		told := service.Told(err)
@@ -394,7 +391,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settle
 			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID, "error", redact.Shorten(err.Error(), mostWhy))
 		}
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), told)
-		return r.failed(d, s, queue.Failure{Message: told}, denied)
+		return r.failed(d, s, queue.Failure{Message: told}, denied), false
 	}
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
@@ -403,10 +400,10 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settle
 	switch {
 	case v.done:
 		s.Result = answer(response)
-		return s
+		return s, false
 	case v.gone:
 		r.switchOff(ctx, h.subscription)
-		return r.failed(d, s, failure, true)
+		return r.failed(d, s, failure, true), false
 	case v.later > 0:
 		r.hold(d.queue, now.Add(v.later))
 		if r.isStale(context.WithoutCancel(ctx), h) { // by now it has another server
@@ -418,9 +415,9 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) listen.Settle
 	}
 	if v.later > 0 && d.Reschedules < policy.Reschedules() {
 		s.Failure, s.Requeue, s.Delay = &failure, listen.RequeueReschedule, v.later
-		return s.NoLaterThan(d.Expires, now.Add(d.skew))
+		return s.NoLaterThan(d.Expires, d.Clock(now)), false
 	}
-	return r.failed(d, s, failure, v.final)
+	return r.failed(d, s, failure, v.final), false
 }
 
 // isStale reports whether the subscription is by now another one, or sends elsewhere, which this host does not know yet; or nobody can
@@ -474,7 +471,7 @@ func (r *Runner) hold(name string, until time.Time) {
 // send makes the request and sends it. A receiver tells by the ID what it has had.
 func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (response service.Response, err error) {
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
-	request, err := p.request(time.Now().Add(d.skew), r.config.Secret)
+	request, err := p.request(d.Clock(time.Now()), r.config.Secret)
 	if err != nil {
 		return response, err
 	}
@@ -494,7 +491,7 @@ func (r *Runner) failed(d *delivery, s listen.Settlement, failure queue.Failure,
 	if s.Failure = &failure; final {
 		return s
 	}
-	return s.TryAgain(d.Retry.WithDefaults(defaultRetry), d.Attempts+1).NoLaterThan(d.Expires, time.Now().Add(d.skew))
+	return s.TryAgain(d.Retry.WithDefaults(defaultRetry), d.Attempts+1).NoLaterThan(d.Expires, d.Clock(time.Now()))
 }
 
 // errMoved says that a subscription has another URL by now.

@@ -97,7 +97,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	fill(1000, queue.Options{Key: "k"})
 	var holds []listen.Claim
 	measure("reserve", func() { holds = reserve() })
-	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(listen.MaxClaims, len(holds))])) })
+	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(store.BlockTasks, len(holds))])) })
 	settle("settle as complete", listen.Settlement{})
 	settle("settle as failed", listen.Settlement{Failure: &queue.Failure{}})
 	settle("settle to try again", listen.Settlement{Failure: &queue.Failure{}, Requeue: listen.RequeueRetry, Delay: time.Second})

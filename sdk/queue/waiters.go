@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -48,7 +49,7 @@ func (ws *waiters) add(id string) (ready chan error) {
 	}
 	ws.byID[id][ready] = true
 	ws.dirty[id] = true
-	store.Notify(ws.wake)
+	periodic.Notify(ws.wake)
 	return ready
 }
 
@@ -57,7 +58,7 @@ func (ws *waiters) remove(id string, ready chan error) {
 	delete(ws.byID[id], ready)
 	if len(ws.byID[id]) == 0 {
 		delete(ws.byID, id)
-		store.Notify(ws.wake)
+		periodic.Notify(ws.wake)
 	}
 	end := func() {}
 	if len(ws.byID) == 0 {
@@ -74,7 +75,7 @@ func (ws *waiters) mark(ids ...string) {
 	for _, id := range ids {
 		ws.dirty[id] = true
 	}
-	store.Notify(ws.wake)
+	periodic.Notify(ws.wake)
 }
 
 // run reads the tasks that are announced and those that are new, and all of them at each poll, until ctx ends.
@@ -92,7 +93,7 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	defer renewal.Stop()
 	subscribed := make(map[string]bool) // true once Redis has confirmed it
 	done := ws.store.Keys.Done("")
-	pause := store.MinPause
+	var pause periodic.Pause
 	var noted time.Time // when it was last noted that somebody waits
 	for {
 		all := false
@@ -133,9 +134,9 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			} // else it is tried again with the next read; while a replica or a full server refuses it, the poll finds what is complete
 		}
 		if ws.read(ctx, all) == nil {
-			pause = store.MinPause
-		} else if store.Sleep(ctx, pause) {
-			pause = min(2*pause, store.MaxPause)
+			pause.Succeeded()
+		} else {
+			pause.Sleep(ctx)
 		}
 	}
 }

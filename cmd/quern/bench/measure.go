@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -71,7 +71,7 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report show.View, 
 		if err != nil {
 			return nil, err
 		}
-		if listeners = int(stats.Listeners); listeners < hosts && !listen.Sleep(ctx, benchLook) {
+		if listeners = int(stats.Listeners); listeners < hosts && !periodic.Sleep(ctx, benchLook) {
 			return nil, ctx.Err()
 		}
 	}
@@ -227,7 +227,7 @@ func (b *bench) awaitAll(ctx context.Context) error {
 		if left == 0 {
 			return nil
 		}
-		if !listen.Sleep(ctx, benchLook) {
+		if !periodic.Sleep(ctx, benchLook) {
 			return ctx.Err()
 		}
 	}

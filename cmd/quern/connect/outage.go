@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -24,7 +24,7 @@ func ThroughOutage(ctx context.Context, outage time.Duration, write func() error
 		} else if time.Since(since) >= outage {
 			break
 		}
-		if !listen.Sleep(ctx, OutagePause) {
+		if !periodic.Sleep(ctx, OutagePause) {
 			return true, ctx.Err()
 		}
 	}

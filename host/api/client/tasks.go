@@ -14,6 +14,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
@@ -105,7 +106,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case queue.IsUnavailable(err):
-			if !listen.Sleep(ctx, pauseOf(err)) {
+			if !periodic.Sleep(ctx, pauseOf(err)) {
 				return nil, ctx.Err()
 			}
 		case err != nil || task != nil:

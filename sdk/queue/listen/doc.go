@@ -1,5 +1,6 @@
-// Package listen is for programs that reserve tasks and settle them, such as a host of Quern: a Node is one listener with its lease,
-// and a Fleet does what listeners do for each other. Workers in plain Go use package worker instead.
+// Package listen is for programs that reserve tasks and settle them, such as a host of Quern. A Node is one listener ID, with
+// the calls of a listener. A Listener leads its life: it renews the lease, registers for queues, passes messages on, and keeps
+// the Tasks that it holds. A Fleet does what listeners do for each other. Workers in plain Go use package worker instead.
 //
 //	node := listen.New(client)
 //	err := node.Join(ctx)                      // with a lease, which Renew keeps

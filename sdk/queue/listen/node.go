@@ -135,9 +135,7 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 
 // Leave takes the node out of every listener set. It also forgets it, unless it still holds a task until its lease ends.
 func (n *Node) Leave(ctx context.Context) error {
-	n.mu.Lock()
-	queues := slices.Collect(maps.Keys(n.queues))
-	n.mu.Unlock()
+	queues := n.everRegistered()
 	if err := n.Unregister(ctx, queues...); err != nil {
 		return err
 	}
@@ -152,6 +150,13 @@ func (n *Node) Leave(ctx context.Context) error {
 		return err
 	}
 	return n.client.Store().Retire(ctx, n.id, "")
+}
+
+// everRegistered lists the queues that the node was ever registered for.
+func (n *Node) everRegistered() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.queues))
 }
 
 // Marks tells which of these held tasks are to be stopped, and whether the node is to drain. A host reads them at each message

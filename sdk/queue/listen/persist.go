@@ -2,7 +2,6 @@ package listen
 
 import (
 	"context"
-	"time"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
@@ -11,6 +10,3 @@ import (
 func Persist(ctx context.Context, call func(context.Context) error) error {
 	return store.Persist(ctx, call)
 }
-
-// Sleep waits. It returns false, at once, if ctx ends first.
-func Sleep(ctx context.Context, d time.Duration) bool { return store.Sleep(ctx, d) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +26,8 @@ const (
 // MaxReserve is the most tasks of one ReserveRequest.
 const MaxReserve = 128
 
-// MaxClaims is the most tasks of one Adopt or Release.
-const MaxClaims = store.BlockTasks
+// maxClaims is the most tasks that one script adopts or releases.
+const maxClaims = store.BlockTasks
 
 // ReserveRequest asks for tasks of one queue.
 type ReserveRequest struct {
@@ -166,21 +167,25 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	return held, readReserved(ctx, n.client.Store(), lists)
 }
 
-// Adopt takes over tasks, at most MaxClaims, that Held lists and the caller does not know, because the answer to their Reserve
-// did not come. The caller makes sure that no Reserve of the queue is on its way.
-func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) ReserveReply {
-	if len(ids) == 0 {
-		return ReserveReply{}
-	}
+// Adopt takes over tasks that Held lists and the caller does not know, because the answer to their Reserve did not come.
+// The caller makes sure that no Reserve of the queue is on its way. After an error the reply has the tasks before it.
+func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) (all ReserveReply) {
 	fields := request.fields()
-	args := append([]any{
-		n.client.Store().Clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
-	}, fields...)
-	for _, id := range ids {
-		args = append(args, id)
+	for part := range slices.Chunk(ids, maxClaims) {
+		args := append([]any{
+			n.client.Store().Clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
+		}, fields...)
+		for _, id := range part {
+			args = append(args, id)
+		}
+		answer := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx, n.client.Store().RDB)
+		reply := readReserveReply(answer, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
+		reply.Tasks = append(all.Tasks, reply.Tasks...)
+		if all = reply; all.Err != nil {
+			break
+		}
 	}
-	reply := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx, n.client.Store().RDB)
-	return readReserveReply(reply, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
+	return all
 }
 
 // startAs is the process that starts the tasks, "" if they are only reserved.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,20 @@ const (
 	RequeueReject     Requeue = "reject"
 )
 
+// Outcome is what became of a run of a held task.
+type Outcome string
+
+// The outcomes. Those that are no end of the task let it run again: a released one as if this run had not been.
+const (
+	OutcomeComplete    Outcome = "complete"
+	OutcomeFailed      Outcome = "failed"
+	OutcomeRetried     Outcome = "retried"
+	OutcomeRescheduled Outcome = "rescheduled"
+	OutcomeRejected    Outcome = "rejected"
+	OutcomeReleased    Outcome = "released"
+	OutcomeLost        Outcome = "lost" // nothing was written: the task is another's, or deleted
+)
+
 // Settlement is how one run of a held task ends.
 type Settlement struct {
 	Claim
@@ -36,6 +51,29 @@ type Settlement struct {
 	Children []Child
 	// Publications are accepted with the completion of the task or not at all. Republish, or a host, makes their tasks.
 	Publications []*queue.Publication
+}
+
+// Outcome is what the settlement makes of the task once it is written.
+func (s *Settlement) Outcome() Outcome {
+	switch {
+	case s.Failure == nil:
+		return OutcomeComplete
+	case s.Requeue == RequeueRetry:
+		return OutcomeRetried
+	case s.Requeue == RequeueReschedule:
+		return OutcomeRescheduled
+	case s.Requeue == RequeueReject:
+		return OutcomeRejected
+	}
+	return OutcomeFailed
+}
+
+// Reason is why the run failed; "" if it did not.
+func (s *Settlement) Reason() queue.Reason {
+	if s.Failure == nil {
+		return ""
+	}
+	return cmp.Or(s.Failure.Reason, queue.ReasonError)
 }
 
 // MaxWeight is the most Weight of one Settle.
@@ -182,14 +220,21 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 	return args
 }
 
-// Release gives held tasks back to the front of the queue, at most MaxClaims, the newest first. Its errors are those of Settle.
-func (n *Node) Release(ctx context.Context, queue string, claims []Claim) ([]error, error) {
-	args := []any{n.client.Store().Clock, queue, n.id}
-	for _, c := range claims {
-		args = append(args, c.ID, c.proof(), n.pid)
+// Release gives held tasks back to the front of the queue, the newest first. Its errors are those of Settle.
+func (n *Node) Release(ctx context.Context, queue string, claims []Claim) (errs []error, err error) {
+	for part := range slices.Chunk(claims, maxClaims) {
+		args := []any{n.client.Store().Clock, queue, n.id}
+		for _, c := range part {
+			args = append(args, c.ID, c.proof(), n.pid)
+		}
+		answer := store.NewCall("release", n.client.Store().Keys.Reserved(queue, n.id), args...).On(ctx, n.client.Store().RDB)
+		given, err := verdicts(answer, "release", queue, len(part), func(i int) string { return part[i].ID })
+		if err != nil {
+			return errs, err
+		}
+		errs = append(errs, given...)
 	}
-	answer := store.NewCall("release", n.client.Store().Keys.Reserved(queue, n.id), args...).On(ctx, n.client.Store().RDB)
-	return verdicts(answer, "release", queue, len(claims), func(i int) string { return claims[i].ID })
+	return errs, nil
 }
 
 // verdicts reads the answer of a script that has a line for each of n tasks.

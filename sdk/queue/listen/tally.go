@@ -85,11 +85,11 @@ func (t *Tallies) Started(of Tally, wait time.Duration) (first bool) {
 }
 
 // Settled counts what a run ended as: complete, failed or retried, but not what somebody cancelled. Others are not counted.
-func (t *Tallies) Settled(of Tally, outcome string, reason queue.Reason) (first bool) {
+func (t *Tallies) Settled(of Tally, outcome Outcome, reason queue.Reason) (first bool) {
 	switch {
-	case outcome == string(queue.Complete):
+	case outcome == OutcomeComplete:
 		return t.change(of, func(c *Tally) { c.Complete++ })
-	case outcome == string(queue.Failed) && reason != queue.ReasonCancelled, outcome == "retried":
+	case outcome == OutcomeFailed && reason != queue.ReasonCancelled, outcome == OutcomeRetried:
 		return t.change(of, func(c *Tally) { c.Failed++ })
 	}
 	return false

@@ -1,33 +1,101 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // Listener waits for tasks of one queue, for a worker written in plain Go. Its methods are safe for concurrent use, and it may
 // hold several tasks at once.
 type Listener struct {
 	client *queue.Client
-	node   *listen.Node
 	queue  string
+	*life
 
-	drain    sync.Once               // closes drained
-	drained  chan struct{}           // closed when the listener is to take nothing more
 	mu       sync.Mutex              // one reserve at a time; guards what follows
 	given    map[string]listen.Claim // by ID: what the caller got, and was in the list when last compared
 	doubt    bool                    // the reserved list may have a task that the caller never got
 	compared time.Time               // when the list was last read
+}
+
+// life leads the life of a Listener: it is the user of a listen.Listener.
+type life struct {
+	listener *listen.Listener
+	queue    string
+	drain    sync.Once     // closes drained
+	drained  chan struct{} // closed when the listener is to take nothing more
+	refusal  chan error    // has why Redis refuses to renew the lease; never closed
+}
+
+// Queues implements listen.User.
+func (l *life) Queues() map[string]bool { return map[string]bool{l.queue: true} }
+
+// Registered implements listen.User.
+func (l *life) Registered(string, bool) {}
+
+// Unregistered implements listen.User.
+func (l *life) Unregistered(string) {}
+
+// Wake implements listen.User. Listen has a subscription of its own, for Run need not run yet.
+func (l *life) Wake(string) {}
+
+// Drain implements listen.User.
+func (l *life) Drain() { l.drain.Do(func() { close(l.drained); l.listener.Publish() }) }
+
+// About implements listen.User.
+func (l *life) About() map[string]string {
+	return map[string]string{"kind": listen.KindGo, "queues": l.queue, "draining": strconv.FormatBool(l.draining())}
+}
+
+// draining reports whether the listener takes nothing more.
+func (l *life) draining() bool {
+	select {
+	case <-l.drained:
+		return true
+	default:
+		return false
+	}
+}
+
+// Failed implements periodic.Reports. While Redis is away nobody can renew or take the lease: the listener goes on.
+func (l *life) Failed(op, _ string, err error) {
+	if op == listen.OpRenew && !queue.IsUnavailable(err) {
+		select {
+		case l.refusal <- err:
+		default:
+		}
+	}
+}
+
+// Succeeded implements periodic.Reports.
+func (l *life) Succeeded(string, string) {}
+
+// FailedQuietly implements periodic.Reports.
+func (l *life) FailedQuietly(string, error) {}
+
+// run renews the lease until ctx ends, and then returns nil, or until Redis refuses to renew it or it is lost.
+func (l *life) run(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- l.listener.Run(ctx) }()
+	defer end()
+	select {
+	case err := <-ended:
+		return err
+	case refusal := <-l.refusal:
+		end()
+		return cmp.Or(<-ended, refusal)
+	}
 }
 
 // NewListener registers a listener of the queue. Run must run while it is in use, to keep its lease; Close removes it from the
@@ -42,78 +110,27 @@ func NewListener(ctx context.Context, c *queue.Client, queue string) (*Listener,
 
 // newListener makes a listener that is not yet in Redis.
 func newListener(c *queue.Client, queue string) *Listener {
-	return &Listener{client: c, node: listen.New(c), queue: queue, given: make(map[string]listen.Claim), compared: time.Now(), drained: make(chan struct{})}
+	user := &life{queue: queue, drained: make(chan struct{}), refusal: make(chan error, 1)}
+	user.listener = listen.NewListener(c, user, user)
+	return &Listener{client: c, queue: queue, life: user, given: make(map[string]listen.Claim), compared: time.Now()}
 }
 
 func (l *Listener) register(ctx context.Context) error {
 	if err := queue.ValidQueue(l.queue); err != nil {
 		return err
 	}
-	if err := l.node.Join(ctx); err != nil {
+	if err := l.listener.Join(ctx); err != nil {
 		return err
 	}
-	return l.node.Register(ctx, l.queue)
+	return l.listener.Register(ctx, l.queue)
 }
 
 // ID is the listener ID, as Redis and `quern node ls` show it.
-func (l *Listener) ID() string { return l.node.ID() }
+func (l *Listener) ID() string { return l.listener.ID() }
 
 // Run renews the lease every third of it until ctx ends, and then returns nil; listen.ErrLeaseLost: the listener's tasks belong to
 // others. A listener that is drained goes on renewing, and its TryListen and Listen return listen.ErrDraining.
-func (l *Listener) Run(ctx context.Context) error { return l.run(ctx, func() {}) }
-
-// run is Run; it also calls notice at each message on the control channel. notice must not block.
-func (l *Listener) run(ctx context.Context, notice func()) error {
-	control := make(chan struct{}, 1)
-	watch := listen.NewWatch(l.client)
-	var following sync.WaitGroup
-	defer following.Wait()
-	defer watch.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	following.Go(func() {
-		_ = watch.Control(ctx, func() { store.Notify(control); notice() }) // if it fails, the ticker is left
-		watch.Run(ctx, func(string) {})
-	})
-	ticker := time.NewTicker(l.node.Lease() / 3)
-	defer ticker.Stop()
-	for {
-		// While Redis is away nobody can renew or take the lease: go on.
-		drain, err := l.node.Renew(ctx, map[string]string{
-			"kind": listen.KindGo, "queues": l.queue, "draining": strconv.FormatBool(l.draining()),
-		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil && !queue.IsUnavailable(err) {
-			return err
-		}
-		if drain {
-			l.drain.Do(func() { close(l.drained) })
-		}
-		for renew := false; !renew; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-control:
-				_, drain, err := l.node.Marks(ctx, nil)
-				renew = err != nil || drain && !l.draining()
-			case <-ticker.C:
-				renew = true
-			}
-		}
-	}
-}
-
-// draining tells whether the listener takes nothing more.
-func (l *Listener) draining() bool {
-	select {
-	case <-l.drained:
-		return true
-	default:
-		return false
-	}
-}
+func (l *Listener) Run(ctx context.Context) error { return l.run(ctx) }
 
 // TryListen reserves the next task; nil if none is pending. Start it with a Processor. After an error a task may be reserved
 // all the same: a later call returns it before any other.
@@ -129,13 +146,13 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A reserve may run in Redis long after it was given up, so the list is read now and then in any case.
-	if l.doubt || time.Since(l.compared) > l.node.Lease() {
+	if l.doubt || time.Since(l.compared) > l.listener.Lease() {
 		if task, err := l.compare(ctx); task != nil || err != nil {
 			return task, err
 		}
 	}
 	for {
-		reply := l.node.Reserve(ctx, []listen.ReserveRequest{{Queue: l.queue, Count: 1}})[0]
+		reply := l.listener.Reserve(ctx, []listen.ReserveRequest{{Queue: l.queue, Count: 1}})[0]
 		switch {
 		case reply.Err != nil: // perhaps only the answer was lost
 			l.doubt = true
@@ -154,22 +171,20 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 
 // compare reads the listener's own list and takes over a task that the caller never got; nil if there is none.
 func (l *Listener) compare(ctx context.Context) (*queue.Task, error) {
-	ids, err := l.node.Held(ctx, l.queue)
+	ids, err := l.listener.Held(ctx, l.queue)
 	if err != nil {
 		return nil, err
 	}
 	given, unknown := make(map[string]listen.Claim), []listen.Reservation(nil)
-	for block := range slices.Chunk(ids, listen.MaxClaims) {
-		reply := l.node.Adopt(ctx, listen.ReserveRequest{Queue: l.queue}, block)
-		if reply.Err != nil {
-			return nil, reply.Err
-		}
-		for _, task := range reply.Tasks {
-			if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born, claim.Born) { // it may have started
-				given[task.ID] = claim
-			} else {
-				unknown = append(unknown, task)
-			}
+	reply := l.listener.Adopt(ctx, listen.ReserveRequest{Queue: l.queue}, ids)
+	if reply.Err != nil {
+		return nil, reply.Err
+	}
+	for _, task := range reply.Tasks {
+		if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born, claim.Born) { // it may have started
+			given[task.ID] = claim
+		} else {
+			unknown = append(unknown, task)
 		}
 	}
 	l.given, l.compared, l.doubt = given, time.Now(), len(unknown) > 1
@@ -187,7 +202,7 @@ func (l *Listener) give(ctx context.Context, reserved listen.Reservation) (*queu
 		return nil, err
 	}
 	// The claim is that of the reservation, whatever the hash says now: it may be edited by hand, or another's already.
-	task.Queue, task.Node, task.Run, task.Born = l.queue, l.node.ID(), reserved.Run, reserved.Born
+	task.Queue, task.Node, task.Run, task.Born = l.queue, l.listener.ID(), reserved.Run, reserved.Born
 	l.given[task.ID] = reserved.Claim()
 	return task, nil
 }
@@ -205,18 +220,18 @@ func (l *Listener) Listen(ctx context.Context) (*queue.Task, error) {
 	defer watch.Close()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	following.Go(func() { watch.Run(running, func(string) { store.Notify(wake) }) })
+	following.Go(func() { watch.Run(running, func(string) { periodic.Notify(wake) }) })
 	_ = watch.Add(ctx, l.queue) // if it fails, the poll is left
 
 	poll := time.NewTicker(l.client.Store().Poll)
 	defer poll.Stop()
-	pause := store.MinPause
+	var pause periodic.Pause
 	for task == nil && passing(err) {
 		var again <-chan time.Time
 		if err != nil {
-			again, pause = time.After(pause), min(2*pause, store.MaxPause)
+			again = time.After(pause.Failed(time.Now()))
 		} else {
-			pause = store.MinPause
+			pause.Succeeded()
 		}
 		select {
 		case <-ctx.Done():
@@ -250,5 +265,5 @@ func (l *Listener) Close(ctx context.Context) error {
 			return fmt.Errorf("give back what was reserved from %q: %w", l.queue, err)
 		}
 	}
-	return l.node.Leave(ctx)
+	return l.listener.Leave(ctx)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
@@ -56,20 +55,18 @@ type handlerFunc func(context.Context, *queue.Task) ([]byte, error)
 func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle handlerFunc) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
-	cancels := &cancels{node: listener.node, read: make(chan struct{}, 1)}
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := listener.run(leased, func() { store.Notify(cancels.read) }); err != nil {
+		if err := listener.Run(leased); err != nil {
 			lose(err)
 		}
 	})
-	err := workLoop(leased, c, listener, cancels, handle)
+	err := workLoop(leased, c, listener, handle)
 	if leased.Err() != nil && ctx.Err() == nil {
 		err = context.Cause(leased) // the root of every other error
 	}
 	lose(nil)
 	running.Wait()
-	cancels.watching.Wait()
 
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), LeaveTimeout)
 	defer cancel()
@@ -77,7 +74,7 @@ func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle han
 }
 
 // workLoop takes and runs tasks until ctx ends, or an error stops it.
-func workLoop(ctx context.Context, c *queue.Client, listener *Listener, cancels *cancels, handle handlerFunc) error {
+func workLoop(ctx context.Context, c *queue.Client, listener *Listener, handle handlerFunc) error {
 	for {
 		task, err := listener.Listen(ctx)
 		if err != nil && ctx.Err() != nil || errors.Is(err, listen.ErrDraining) {
@@ -86,14 +83,14 @@ func workLoop(ctx context.Context, c *queue.Client, listener *Listener, cancels 
 		if err != nil {
 			return err
 		}
-		if err := workOn(ctx, c, task, cancels, handle); err != nil && !isOver(err) {
+		if err := workOn(ctx, c, task, listener.listener, handle); err != nil && !isOver(err) {
 			return err
 		}
 	}
 }
 
 // workOn runs one task and settles it, also after ctx has ended.
-func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *cancels, handle handlerFunc) error {
+func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *listen.Listener, handle handlerFunc) error {
 	processor := NewProcessor(c, task)
 	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -110,7 +107,7 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *can
 	if err != nil {
 		return err
 	}
-	result, err, cause := runHandler(ctx, task, left, cancels, handle)
+	result, err, cause := runHandler(ctx, task, left, listener, handle)
 	return listen.Persist(settling, func(settling context.Context) error {
 		var over *overrun
 		var ended *ended
@@ -137,7 +134,7 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, cancels *can
 
 // runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over; left is the time
 // until its deadline, if it has one. cause is why the context ended before the handler did; err too, if that had not begun.
-func runHandler(ctx context.Context, task *queue.Task, left time.Duration, cancels *cancels, handle handlerFunc) (result []byte, err, cause error) {
+func runHandler(ctx context.Context, task *queue.Task, left time.Duration, listener *listen.Listener, handle handlerFunc) (result []byte, err, cause error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if task.Timeout > 0 {
@@ -155,10 +152,13 @@ func runHandler(ctx context.Context, task *queue.Task, left time.Duration, cance
 	if cause = context.Cause(ctx); cause != nil {
 		return nil, cause, cause
 	}
-	watched, ended := context.WithCancel(ctx)
-	defer ended() // nobody waits for the watcher here: it may be reading from a Redis that hangs
-	cancels.watching.Go(func() { cancels.watch(watched, task.ID, stop) })
+	held := &listen.Task{Reservation: listen.Reservation{ID: task.ID}}
+	listener.Tasks.Add(held)
+	listener.Tasks.Begin(held, stop)
+	listener.CheckMarks() // an older one nothing announces any more
 	defer func() {
+		listener.Tasks.Ran(held)
+		listener.Tasks.Remove(held)
 		cause = context.Cause(ctx)
 		if value := recover(); value != nil {
 			err = &panicked{fmt.Sprintf("panic: %v", value), string(debug.Stack())}
@@ -202,34 +202,6 @@ func Permanent(err error) error { return &ended{err: err} }
 
 // Later makes a handler's error put its task off, for the delay or the least one of its policy; no attempt is counted.
 func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
-
-// cancels finds out that a running task is cancelled.
-type cancels struct {
-	node     *listen.Node
-	read     chan struct{} // has a token when there may be a mark; never closed
-	watching sync.WaitGroup
-}
-
-// watch calls stop when the task has a cancel mark, until ctx ends. It looks at once, when told to, and every third of a lease.
-func (c *cancels) watch(ctx context.Context, id string, stop context.CancelCauseFunc) {
-	ticker := time.NewTicker(c.node.Lease() / 3)
-	defer ticker.Stop()
-	for {
-		if marked, _, err := c.node.Marks(ctx, []string{id}); err == nil && len(marked) > 0 {
-			stop(queue.ErrCancelled)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.read:
-			if ctx.Err() != nil {
-				store.Notify(c.read) // for the watcher of the next task
-				return
-			}
-		case <-ticker.C:
-		}
-	}
-}
 
 // panicked is a handler's panic.
 type panicked struct{ message, stack string }

@@ -6,11 +6,10 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // reserve enqueues a task and reserves it.
-func reserve(t *testing.T, options queue.Options) (*queue.Client, *queue.Task) {
+func reserve(t *testing.T, options queue.Options) (*queue.Client, *Listener, *queue.Task) {
 	t.Helper()
 	client := connect(t)
 	if _, err := client.Queue("q").Enqueue(t.Context(), nil, options); err != nil {
@@ -24,21 +23,24 @@ func reserve(t *testing.T, options queue.Options) (*queue.Client, *queue.Task) {
 	if err != nil || task == nil {
 		t.Fatal(task, err)
 	}
-	return client, task
+	return client, listener, task
 }
 
 // The mark is older than the handler, and nothing announces it any more.
 func TestWorkStopsWhatWasCancelledBefore(t *testing.T) {
 	t.Parallel()
-	client, task := reserve(t, queue.Options{})
+	client, listener, task := reserve(t, queue.Options{})
 	client.Store().Lease = time.Hour
 	if done, err := client.Queue("q").Cancel(t.Context(), task.ID); done || err != nil {
 		t.Fatal(done, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cancels := &cancels{node: listen.New(client), read: make(chan struct{}, 1)}
-	err := workOn(ctx, client, task, cancels, func(ctx context.Context, _ *queue.Task) ([]byte, error) {
+	running, end := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- listener.Run(running) }()
+	defer func() { end(); <-ended }()
+	err := workOn(ctx, client, task, listener.listener, func(ctx context.Context, _ *queue.Task) ([]byte, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -67,7 +69,7 @@ func TestWorkAfterTheDeadline(t *testing.T) {
 		t.Fatal(task, err)
 	}
 	client.Store().Clock = "1700000002"
-	err = workOn(t.Context(), client, task, &cancels{node: listen.New(client), read: make(chan struct{}, 1)}, func(context.Context, *queue.Task) ([]byte, error) {
+	err = workOn(t.Context(), client, task, listener.listener, func(context.Context, *queue.Task) ([]byte, error) {
 		t.Error("it runs")
 		return nil, nil
 	})

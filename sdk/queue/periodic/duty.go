@@ -1,4 +1,4 @@
-package upkeep
+package periodic
 
 import (
 	"context"
@@ -6,40 +6,40 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/quern-project/quern/host/backoff"
 )
 
-const (
-	// UntilAsked is the wait of a duty that works only when asked.
-	UntilAsked = 1000 * time.Hour
-	// termRetry is when a host tries again to get a term that another host has, give or take a half.
-	termRetry = 200 * time.Millisecond
-	// yieldTimeout bounds giving back a term.
-	yieldTimeout = time.Second
-)
+// UntilAsked is the wait of a duty that works only when asked.
+const UntilAsked = 1000 * time.Hour
 
-// errIdle is returned by a run that found nothing to do.
-var errIdle = errors.New("nothing to do")
+// ErrIdle is returned by a run that found nothing to do.
+var ErrIdle = errors.New("nothing to do")
+
+// Reports records which calls succeed, of one queue or of none ("").
+type Reports interface {
+	Failed(op, queue string, err error)
+	Succeeded(op, queue string)
+	// FailedQuietly records a failure that costs nothing but time.
+	FailedQuietly(op string, err error)
+}
 
 // Worker does the work of a Duty, which it embeds.
 type Worker interface {
 	// RunOnce works once. The next run follows after wait, or sooner when asked, but not before pause is over. After an
-	// error it follows when pause is over, and a growing backoff; errIdle is no error.
+	// error it follows when pause is over, and a growing Pause; ErrIdle is no error.
 	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
 	start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func())
 }
 
-// Duty is recurring work of a session, never twice at a time. It has a goroutine only while it works: a host may have
-// thousands of duties that wait, and a slow one delays no other.
+// Duty is recurring work, never twice at a time. It has a goroutine only while it works: a host may have thousands of
+// duties that wait, and a slow one delays no other.
 type Duty struct {
-	Reports Health
+	Reports Reports
 	// Op is the call of Redis as which each run is reported; "" if the work reports its calls itself.
 	Op string
 	// First is when the first run begins, counted from Start.
 	First time.Duration
 
-	backoff backoff.Pause // only the run under way uses it
+	failures Pause // only the run under way uses it
 
 	mu       sync.Mutex  // guards the fields below
 	timer    *time.Timer // nil before Start
@@ -119,15 +119,15 @@ func (d *Duty) fire(ctx context.Context, run func(context.Context) (pause, wait 
 	pause, wait, err := run(ctx)
 	now, report := time.Now(), d.Op != ""
 	switch {
-	case errors.Is(err, errIdle):
+	case errors.Is(err, ErrIdle):
 	case err != nil:
-		pause = max(pause, d.backoff.Failed(now))
+		pause = max(pause, d.failures.Failed(now))
 		wait = pause
 		if report && ctx.Err() == nil {
 			d.Reports.Failed(d.Op, "", err)
 		}
 	default:
-		d.backoff.Succeeded()
+		d.failures.Succeeded()
 		if report {
 			d.Reports.Succeeded(d.Op, "")
 		}
@@ -144,6 +144,3 @@ func (d *Duty) fire(ctx context.Context, run func(context.Context) (pause, wait 
 
 // Jitter is a duration ± 20 %, so that the hosts of a fleet do not work in step.
 func Jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }
-
-// untilRetry is how long to wait for a term that another host has.
-func untilRetry() time.Duration { return termRetry/2 + rand.N(termRetry) }

@@ -1,0 +1,426 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/periodic"
+)
+
+// The calls of a Listener, as its Reports name them.
+const (
+	OpJoin      = "join"
+	OpRenew     = "renew"
+	OpRegister  = "register"
+	OpSubscribe = "subscribe"
+	OpControl   = "control"
+)
+
+const (
+	// markPause is the least time between two looks for marks, however many messages come.
+	markPause = 20 * time.Millisecond
+	// recheckLeases is after how many leases a listener checks that Redis still knows its registrations.
+	recheckLeases = 6
+	// registerQueues is how many queues are registered for in one round trip.
+	registerQueues = 1000
+)
+
+// User is what a listener works for. Its methods must not block.
+type User interface {
+	// Queues are those to listen to now; the listener may change the map.
+	Queues() map[string]bool
+	// Registered is called when the listener listens to a queue. again: Redis had forgotten that it does.
+	Registered(queue string, again bool)
+	// Unregistered is called when it does not listen to the queue any more.
+	Unregistered(queue string)
+	// Wake is called when a queue may have tasks.
+	Wake(queue string)
+	// Drain is called, perhaps more than once, when an operator drains the listener.
+	Drain()
+	// About returns what the listener publishes with each renewal: field → text.
+	About() map[string]string
+}
+
+// Listener is the life of one listener: after Join it renews the lease, registers for the queues of its user, wakes it,
+// and stops the tasks that operators mark. What becomes of tasks, and when to leave, is its user's business.
+type Listener struct {
+	*Node
+	// Tasks are those that it holds.
+	Tasks Tasks
+
+	user    User
+	reports periodic.Reports
+	watch   *Watch // of the present Run
+	// Renewed, Control and Ended may be set before Run: they are called after each renewal, at each message on the
+	// control channel, and when tasks that others wait for have ended. They must not block.
+	Renewed func(begun, now time.Time, err error)
+	Control func()
+	Ended   func()
+
+	registrar registrar
+	marks     marks
+	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten
+	// the listener; never closed.
+	news, missing chan struct{}
+	asked         chan chan struct{} // each is closed when what the user was then is published
+}
+
+// NewListener makes a listener with a new ID, which Join makes known in Redis.
+func NewListener(c *queue.Client, user User, reports periodic.Reports) *Listener {
+	l := &Listener{
+		Node: New(c), user: user, reports: reports,
+		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
+	}
+	l.registrar = registrar{Duty: periodic.Duty{Reports: reports}, listener: l, listens: make(map[string]bool), refused: make(map[string]bool)}
+	l.marks = marks{Duty: periodic.Duty{Reports: reports, Op: OpControl, First: l.Lease() / 3}, listener: l}
+	return l
+}
+
+// Follow makes the listener register for the queues that its user has now, and leave the others.
+func (l *Listener) Follow() {
+	l.registrar.followed.Store(false)
+	l.registrar.Ask()
+}
+
+// CheckMarks looks for the marks of operators before the next look is due.
+func (l *Listener) CheckMarks() { l.marks.Ask() }
+
+// Lost ends the lease: a call found that Redis has forgotten the listener.
+func (l *Listener) Lost() { periodic.Notify(l.missing) }
+
+// Publish publishes changes before the next renewal is due.
+func (l *Listener) Publish() { periodic.Notify(l.news) }
+
+// Published publishes what the user is now, and returns when Redis has it. The error is the one of ctx.
+func (l *Listener) Published(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case l.asked <- done:
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+		return nil
+	}
+}
+
+// Run leads the listener, which has joined, until ctx ends; then it returns nil. It returns ErrLeaseLost when the lease
+// is lost: its tasks belong to others, and a new listener must join. It may be called again.
+func (l *Listener) Run(ctx context.Context) error {
+	l.watch = NewWatch(l.client)
+	defer l.watch.Close()
+	ctx, end := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { l.follow(ctx) })
+	defer following.Wait()
+	defer periodic.Start(ctx, &l.registrar, &l.marks)()
+	defer end()
+	return l.renew(ctx)
+}
+
+// follow passes messages on.
+func (l *Listener) follow(ctx context.Context) {
+	subscribed := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			l.reports.FailedQuietly(OpSubscribe, err) // the subscription comes back by itself
+		}
+	}
+	subscribed(l.watch.Control(ctx, func() {
+		l.CheckMarks()
+		if l.Control != nil {
+			l.Control()
+		}
+	}))
+	if l.Ended != nil {
+		subscribed(l.watch.Ended(ctx, l.Ended))
+	}
+	if queues := slices.Collect(maps.Keys(l.Listening())); len(queues) > 0 { // since an earlier Run
+		subscribed(l.watch.Add(ctx, queues...))
+	}
+	l.watch.Run(ctx, l.user.Wake)
+}
+
+// renew renews the lease every third of it, and sooner after a failure: after an outage, a listener that comes back
+// later than others would be taken for dead by them. While Redis is away renewing fails, but then nobody else can take
+// the lease either.
+func (l *Listener) renew(ctx context.Context) error {
+	var pause periodic.Pause
+	var waiting []chan struct{} // of Published
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.missing:
+			return ErrLeaseLost
+		case <-l.news:
+		case done := <-l.asked:
+			waiting = append(waiting, done)
+		case <-timer.C:
+		}
+		begun := time.Now()
+		drain, err := l.Renew(ctx, l.user.About())
+		if l.Renewed != nil {
+			l.Renewed(begun, time.Now(), err)
+		}
+		if drain {
+			l.user.Drain()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrLeaseLost):
+			return err
+		case err != nil:
+			l.reports.Failed(OpRenew, "", err)
+			timer.Reset(min(pause.Failed(time.Now()), l.Lease()/6))
+		default:
+			l.reports.Succeeded(OpRenew, "")
+			pause.Succeeded()
+			for _, done := range waiting {
+				close(done)
+			}
+			waiting = nil
+			timer.Reset(time.Until(begun.Add(l.Lease() / 3)))
+		}
+	}
+}
+
+// marks looks for the marks of operators, on tasks to be cancelled and on a listener to be drained, whenever the
+// control channel announces some, and every third of a lease in case a message was lost.
+type marks struct {
+	periodic.Duty
+	listener *Listener
+}
+
+// RunOnce implements periodic.Worker.
+func (m *marks) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	l := m.listener
+	marked, drain, err := l.Marks(ctx, slices.Collect(maps.Keys(l.Tasks.All())))
+	if drain {
+		l.user.Drain()
+	}
+	l.Tasks.Stop(marked, queue.ErrCancelled)
+	return markPause, l.Lease() / 3, err
+}
+
+// registrar registers a listener for the queues of its user, and leaves the others. It repeats what failed.
+type registrar struct {
+	periodic.Duty
+	listener *Listener
+	followed atomic.Bool // the queues have not changed since the last update
+	recheck  time.Time
+
+	mu sync.Mutex // guards what follows
+	// listens maps queues to whether the listener listens to them; false: it has left.
+	listens map[string]bool
+	refused map[string]bool // queues that Redis did not let it listen to
+}
+
+// RunOnce implements periodic.Worker.
+func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	l := r.listener
+	interval := recheckLeases * l.Lease()
+	if r.recheck.IsZero() {
+		r.recheck = time.Now().Add(interval)
+	}
+	if !r.followed.Swap(true) {
+		if err := r.update(ctx); err != nil {
+			r.followed.Store(false)
+			return 0, 0, err
+		}
+		r.Reports.Succeeded(OpRegister, "") // a change that failed may have been taken back
+		l.Publish()
+	}
+	if time.Now().After(r.recheck) {
+		r.registerAgain(ctx)
+		r.recheck = time.Now().Add(interval)
+	}
+	return 0, time.Until(r.recheck), nil
+}
+
+// update registers for queues and leaves others, as desired. A queue that Redis refuses does not stop the others.
+func (r *registrar) update(ctx context.Context) error {
+	var errs []error
+	record := func(name string, err error) (fatal error) {
+		switch {
+		case err == nil:
+			r.Reports.Succeeded(OpRegister, name)
+			return nil
+		case ctx.Err() != nil:
+			return err
+		}
+		r.Reports.Failed(OpRegister, name, err)
+		if queue.IsUnavailable(err) {
+			return err
+		}
+		r.mu.Lock()
+		r.refused[name] = true
+		r.mu.Unlock()
+		errs = append(errs, err)
+		return nil
+	}
+	var joining []string
+	for name, listen := range r.changes() {
+		if listen {
+			joining = append(joining, name)
+		} else if err := record(name, r.leave(ctx, name)); err != nil {
+			return err
+		}
+	}
+	for names := range slices.Chunk(joining, registerQueues) {
+		for i, err := range r.register(ctx, names) {
+			if err := record(names[i], err); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// register begins to listen to queues, each with its own error.
+func (r *registrar) register(ctx context.Context, names []string) []error {
+	l := r.listener
+	errs := l.RegisterAll(ctx, names)
+	var registered []string
+	for i, name := range names {
+		if errs[i] == nil {
+			registered = append(registered, name)
+			r.set(name, true)
+			l.user.Registered(name, false)
+		}
+	}
+	if len(registered) == 0 {
+		return errs
+	}
+	if err := l.watch.Add(ctx, registered...); err != nil && ctx.Err() == nil {
+		// Its user polls for what is not announced; the subscription comes back by itself.
+		l.reports.FailedQuietly(OpSubscribe, err)
+	}
+	return errs
+}
+
+// leave stops listening to a queue. If Redis is away the queue stays as it is: its user reserves nothing from it, and
+// may want it again before Redis is back.
+func (r *registrar) leave(ctx context.Context, name string) error {
+	l := r.listener
+	if err := l.Unregister(ctx, name); err != nil {
+		return err
+	}
+	r.set(name, false)
+	l.user.Unregistered(name)
+	_ = l.watch.Remove(ctx, name) // without it, messages of a queue that is not served are passed over
+	return nil
+}
+
+// registerAgain registers for the queues that have forgotten the listener.
+func (r *registrar) registerAgain(ctx context.Context) {
+	l := r.listener
+	unlisted, err := l.Node.Unregistered(ctx, slices.Collect(maps.Keys(l.Listening())))
+	for _, name := range unlisted {
+		if err = l.Register(ctx, name); err != nil {
+			break
+		}
+		l.user.Registered(name, true)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.reports.FailedQuietly(OpRegister, err) // the next time
+	}
+}
+
+// changes lists the queues to listen to (true) and those to leave (false).
+func (r *registrar) changes() map[string]bool {
+	changes := r.listener.user.Queues()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, listens := range r.listens {
+		switch {
+		case listens && changes[name]:
+			delete(changes, name)
+		case listens:
+			changes[name] = false
+		}
+	}
+	return changes
+}
+
+func (r *registrar) set(queue string, listens bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listens[queue] = listens
+}
+
+// ListensToAll reports whether the listener listens to all queues of its user, except for those that Redis refuses.
+func (l *Listener) ListensToAll() bool {
+	changes := l.registrar.changes()
+	l.registrar.mu.Lock()
+	defer l.registrar.mu.Unlock()
+	for name, listen := range changes {
+		if listen && !l.registrar.refused[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// Listening lists the queues that the listener listens to now.
+func (l *Listener) Listening() map[string]bool {
+	l.registrar.mu.Lock()
+	defer l.registrar.mu.Unlock()
+	queues := maps.Clone(l.registrar.listens)
+	maps.DeleteFunc(queues, func(_ string, listens bool) bool { return !listens })
+	return queues
+}
+
+// Unknown lists, by queue, the tasks in the listener's reserved lists that it does not know: the answer to their
+// reserve did not come, or Redis has failed over to an older state. A reserve may be on its way.
+func (l *Listener) Unknown(ctx context.Context) (map[string][]string, error) {
+	before := l.Tasks.All()
+	held, err := l.HeldAll(ctx, l.everRegistered())
+	for name, ids := range held {
+		if held[name] = l.Tasks.Unknown(ids, before); len(held[name]) == 0 {
+			delete(held, name)
+		}
+	}
+	return held, err
+}
+
+// GiveBack gives tasks back to the front of their queue that Unknown lists, the newest first, and returns how many it
+// had. No reserve of the queue may be on its way.
+func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (released int, err error) {
+	reply := l.Adopt(ctx, ReserveRequest{Queue: name}, ids)
+	claims := make([]Claim, len(reply.Tasks))
+	for i, reservation := range reply.Tasks {
+		claims[i] = reservation.Claim()
+	}
+	errs, err := l.Release(ctx, name, claims)
+	return len(errs), cmp.Or(reply.Err, err)
+}
+
+// GiveBackUnknown gives back what is Unknown, again and again while Redis is away. No task runs any more.
+func (l *Listener) GiveBackUnknown(ctx context.Context) error {
+	var unknown map[string][]string
+	err := Persist(ctx, func(context.Context) (err error) { unknown, err = l.Unknown(ctx); return err })
+	errs := []error{store.Wrap("look for unknown tasks", err)}
+	for name, ids := range unknown {
+		err := Persist(ctx, func(context.Context) error { _, err := l.GiveBack(ctx, name, ids); return err })
+		if ctx.Err() != nil {
+			break
+		}
+		errs = append(errs, store.Wrap(fmt.Sprintf("give back unknown tasks of %q", name), err))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,65 @@
+package periodic
+
+import (
+	"cmp"
+	"context"
+	"time"
+)
+
+// A pause lasts from shortest to longest, unless it says otherwise.
+const (
+	shortest = 50 * time.Millisecond
+	longest  = 2 * time.Second
+)
+
+// Pause is the wait before something that failed is tried again, twice as long after each failure in a row. The zero
+// value is over.
+type Pause struct {
+	// Shortest and Longest bound it (default 50 ms and 2 s).
+	Shortest, Longest time.Duration
+
+	length time.Duration // of the last pause; 0 after a success
+	end    time.Time
+}
+
+// Failed begins a pause and returns how long it lasts from now. A failure during a pause belongs to the same trouble
+// and does not lengthen the pause.
+func (p *Pause) Failed(now time.Time) (left time.Duration) {
+	if p.Over(now) {
+		p.length = min(max(2*p.length, cmp.Or(p.Shortest, shortest)), cmp.Or(p.Longest, longest))
+		p.end = now.Add(p.length)
+	}
+	return p.Left(now)
+}
+
+// Sleep waits for the pause after a failure. It returns false, at once, if ctx ends first.
+func (p *Pause) Sleep(ctx context.Context) bool { return Sleep(ctx, p.Failed(time.Now())) }
+
+// Succeeded ends the pause.
+func (p *Pause) Succeeded() { p.length, p.end = 0, time.Time{} }
+
+// Over reports whether the next try may begin.
+func (p *Pause) Over(now time.Time) bool { return !now.Before(p.end) }
+
+// Left is how long the pause still lasts; 0 or less if it is over.
+func (p *Pause) Left(now time.Time) time.Duration { return p.end.Sub(now) }
+
+// Sleep waits. It returns false, at once, if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Notify puts a token into a channel of length 1, unless there is one already.
+func Notify(tokens chan<- struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
+	}
+}
