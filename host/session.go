@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/backoff"
@@ -77,9 +76,9 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
 	fleet := upkeep.New(&upkeep.Config{
-		Client: client, Node: node, Fleet: listen.NewFleet(client), Manager: manage.New(client),
+		Client: client, Node: node, Fleet: listen.NewFleet(client),
 		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: lease.steadiness,
-		Purge:  manage.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
+		Purge:  listen.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
 		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins, Publish: lease.published,
 		Wake: func(name string) { c.scheduler.Announced(access.queue(name)) },
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
@@ -163,7 +162,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
+			if err := listen.NewFleet(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
 				s.health.FailedQuietly(opJoin, err) // other hosts have the same bound
 			}
 			reached()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -148,7 +149,7 @@ func releasePlugins(ctx context.Context, client *queue.Client) (stop func()) {
 		for sleep(ctx, time.Second) {
 			quarantines, _ := listen.NewFleet(client).Quarantines(ctx) // Redis may be away
 			for _, q := range quarantines {
-				_ = listen.NewFleet(client).EndQuarantine(ctx, q.Plugin, q.Digest)
+				_ = manage.New(client).EndQuarantine(ctx, q.Plugin, q.Digest)
 			}
 		}
 	}()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -49,7 +48,6 @@ type Config struct {
 	Client  *queue.Client
 	Node    *listen.Node
 	Fleet   *listen.Fleet
-	Manager *manage.Manager
 	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
@@ -58,7 +56,7 @@ type Config struct {
 	// MaxCrashes is how many hosts a task may crash before it fails.
 	MaxCrashes int
 	// Purge says which finished tasks and publications are deleted.
-	Purge manage.PurgeOptions
+	Purge listen.PurgeOptions
 	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead
 	// letters.
 	Expiry func(queue string) (maxAge time.Duration, dead string)

@@ -404,7 +404,7 @@ func (s *session) begin(living context.Context, name string, reply listen.Reserv
 				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-max(0, wait)),
 			})
 		}
-		traceID := listen.SampledTraceID(d.Headers[queue.HeaderTraceparent])
+		traceID := trace.SampledID(d.Headers[queue.HeaderTraceparent])
 		s.Runner.mu.Lock()
 		d.share = s.paidFor(name)
 		former := s.running[task.ID]

@@ -10,10 +10,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-const (
-	// dueTasks is how many due tasks one block moves.
-	dueTasks = 100
-)
+// dueTasks is how many due tasks one block moves.
+const dueTasks = 100
 
 // Block is what one EnqueueDue, Expire, Advance or Recheck did.
 type Block struct {

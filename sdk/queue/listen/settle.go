@@ -295,3 +295,12 @@ func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value [
 	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, store.NewCall("checkpoint", n.client.Store().Keys.Reserved(name, n.id),
 		n.client.Store().Clock, n.id, claim.ID, claim.proof(), value))[0]
 }
+
+// ReadCheckpoint reads the checkpoint that an earlier run of a task left; nil if there is none.
+func (n *Node) ReadCheckpoint(ctx context.Context, id string) ([]byte, error) {
+	value, err := n.client.Store().RDB.HGet(ctx, n.client.Store().Keys.Bytes(id), "checkpoint").Bytes()
+	if store.IsNil(err) {
+		return nil, nil
+	}
+	return value, store.Wrap("read checkpoint of task "+id, err)
+}

@@ -27,24 +27,3 @@ func (m *Manager) PayloadSizes(ctx context.Context, id string) (parameters, resu
 	ofLive, err := m.store.SizesOf(ctx, []string{live}, "parameters")
 	return ofLive[0], sizes[1], err
 }
-
-// ResultSize is how many bytes the result of a task has; 0 if there is none.
-func (m *Manager) ResultSize(ctx context.Context, id string) (int64, error) {
-	if err := queue.ValidID(id); err != nil {
-		return 0, err
-	}
-	sizes, err := m.store.SizesOf(ctx, []string{id}, "result")
-	return sizes[0], err
-}
-
-// PublicationSize is how many bytes the payload of a publication has: ErrNoPublication if it is not kept (any more).
-func (m *Manager) PublicationSize(ctx context.Context, id string) (int64, error) {
-	if err := queue.ValidPublication(id); err != nil {
-		return 0, err
-	}
-	size, kept, err := m.store.PublicationSize(ctx, id)
-	if err == nil && !kept {
-		err = fmt.Errorf("publication %s: %w", id, queue.ErrNoPublication)
-	}
-	return size, err
-}
