@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"

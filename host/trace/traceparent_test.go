@@ -19,8 +19,8 @@ func TestSampledID(t *testing.T) {
 		"01" + aTraceparent[2:] + "-more": id,
 		aTraceparent[:53] + "02":          "", // not sampled
 		aTraceparent[:54]:                 "",
-		"":                          "",
-		strings.Repeat("-", 60):     "",
+		"":                                "",
+		strings.Repeat("-", 60):           "",
 	} {
 		if got := trace.SampledID(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fleet is what hosts and operators do for all listeners of a tenant. Its methods are safe for concurrent use.
+// Fleet is what hosts do for all listeners of a tenant, and reads of them. Its methods are safe for concurrent use.
 type Fleet struct{ client *queue.Client }
 
 // NewFleet is the fleet of the client's tenant.

@@ -126,7 +126,7 @@ func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error)
 
 // Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it. A task that had started
 // counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its manifest allows fewer. Several hosts may
-// do it at once, and any may die half-way: another one goes on. ErrStatus while the lease runs.
+// do it at once, and any may die half-way: another one goes on. queue.ErrStatus while the lease runs.
 //
 // After an outage of Redis every lease is over. So a host that calls this by itself must have renewed its own lease without
 // fail for a whole lease's length: until then others may not have been able to renew theirs.

@@ -50,7 +50,7 @@ func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 	return store.Wrap("postpone publications", f.client.Store().RDB.ZAddXX(ctx, f.client.Store().Keys.Publishing(), tried...).Err())
 }
 
-// PublicationSize is how many bytes the payload of a publication has: ErrNoPublication if it is not kept (any more).
+// PublicationSize is how many bytes the payload of a publication has: queue.ErrNoPublication if it is not kept (any more).
 func (f *Fleet) PublicationSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidPublication(id); err != nil {
 		return 0, err

@@ -23,15 +23,15 @@ type Minute struct {
 	Waits            listen.Waits
 }
 
-// Minutes reads the last n minutes, store.KeptMinutes at most, of a queue or of all of them (""), oldest first; the last is the present one.
-func (m *Manager) Minutes(ctx context.Context, queue string, n int) ([]Minute, error) {
+// Minutes reads the last n minutes, 360 at most, of a queue or of all of them (""), oldest first; the last is the present one.
+func (m *Manager) Minutes(ctx context.Context, name string, n int) ([]Minute, error) {
 	now, err := m.store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fields := []string{store.TallyField("complete", queue), store.TallyField("failed", queue)}
+	fields := []string{store.TallyField("complete", name), store.TallyField("failed", name)}
 	for size := range len(listen.Waits{}) {
-		fields = append(fields, store.TallyField("wait"+strconv.Itoa(size), queue))
+		fields = append(fields, store.TallyField("wait"+strconv.Itoa(size), name))
 	}
 	minutes := make([]Minute, min(n, store.KeptMinutes))
 	for i := range minutes {

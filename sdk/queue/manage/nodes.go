@@ -30,7 +30,7 @@ func (m *Manager) EndQuarantine(ctx context.Context, plugin, digest string) erro
 }
 
 // ReclaimNode takes all tasks from a listener at an operator's command: from one of Quern whose lease is over, or from one of
-// Python, which only the operator can know to be dead. ErrStatus while the lease runs, listen.ErrNoNode if there is no such listener.
+// Python, which only the operator can know to be dead. queue.ErrStatus while the lease runs, listen.ErrNoNode if there is no such listener.
 // maxCrashes is that of listen.Fleet.Reclaim. It also moves the tasks of a listener that Blueque took out of the queue's set as dead.
 func (m *Manager) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (listen.Reclaimed, error) {
 	fleet := listen.NewFleet(m.client)

@@ -53,7 +53,7 @@ func (m *Manager) Address() string {
 	return ""
 }
 
-// Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.
+// Refusal is the first word of the error that Redis answered with, such as OOM; "" if the error is not an answer of Redis.
 func Refusal(err error) string {
 	text, _ := store.Answered(err)
 	word, _, _ := strings.Cut(text, " ")

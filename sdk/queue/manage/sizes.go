@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PayloadSizes tells how many bytes the parameters and the result have that Task would read, 0 for none.
+// PayloadSizes tells how many bytes the parameters and the result have that queue.Client.Task would read, 0 for none.
 func (m *Manager) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, 0, err
