@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -78,7 +77,7 @@ func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name stri
 	if q.admits(name) {
 		return nil
 	}
-	exists, err := manage.New(client).HasQueue(ctx, name) // the poll has seen only some, or did before somebody made it
+	exists, err := listen.NewFleet(client).HasQueue(ctx, name) // the poll has seen only some, or did before somebody made it
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)

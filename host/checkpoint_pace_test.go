@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -33,7 +32,7 @@ QUERN_HANDLER int32_t handle(void) {
 	task := n.wait(n.enqueue("saving", ""))
 	const burst, rate = 8 << 20, 1 << 20
 	most := int64(burst+rate*time.Since(begun).Seconds())/listen.MaxCheckpoint + 1
-	kept, err := manage.New(n.client).Checkpoint(n.ctx, task.ID)
+	kept, err := listen.New(n.client).ReadCheckpoint(n.ctx, task.ID)
 	if err != nil || len(kept) != listen.MaxCheckpoint || task.Failure().Reason != queue.ReasonTimeout {
 		t.Fatalf("%d bytes, %v: %+v", len(kept), err, task.Failure())
 	}

@@ -138,16 +138,17 @@ func TestFetch(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{idle: true})
 	id := n.enqueue("q", "x")
+	tenant := &tenantAccess{client: n.client, listener: listen.NewListener(n.client, nil, nil)}
 	n.handTo("q", []byte("kept"), func(p *worker.Processor) error { return p.Release(n.ctx) })
 	for _, test := range []struct {
 		id                  string
 		checkpointed, large bool
 		want                string
 	}{{id, false, false, ""}, {id, true, false, "kept"}, {id, true, true, "kept"}, {"gone", true, false, ""}} {
-		task := &task{Task: listen.Task{Reservation: listen.Reservation{
+		task := &task{tenant: tenant, Task: listen.Task{Reservation: listen.Reservation{
 			ID: test.id, Parameters: []byte("x"), Size: 1, Checkpointed: test.checkpointed, Large: test.large,
 		}}}
-		input, kept, err := fetch(n.ctx, n.client, task)
+		input, kept, err := fetch(n.ctx, task)
 		if err != nil || string(input) != "x" || string(kept) != test.want {
 			t.Errorf("%+v: %q, %q, %v", test, input, kept, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/hashicorp/go-hclog"
@@ -200,7 +201,7 @@ func (f *benchFleet) completed(name string) (tasks []*queue.Task) {
 			break
 		}
 	}
-	if _, err := manage.QueueOf(q).Purge(f.ctx, manage.PurgeOptions{Everything: true}); err != nil {
+	if _, err := manage.QueueOf(q).Purge(f.ctx, listen.PurgeOptions{Everything: true}); err != nil {
 		f.b.Fatal(err)
 	}
 	return tasks

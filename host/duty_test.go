@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -95,7 +96,7 @@ func TestCancelRenewsNoLease(t *testing.T) {
 	if looks := calls["hexists"]; looks == 0 || looks > 200 {
 		t.Errorf("%d looks after 500 messages", looks)
 	}
-	if err := listen.NewFleet(n.client).Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
+	if err := manage.New(n.client).Drain(n.ctx, other.otherListener(n.task(id).Node)); err != nil {
 		t.Fatal(err)
 	}
 	n.eventually("one host drains", func() bool { return n.tenants[n.tenant].isDraining() != other.tenants[n.tenant].isDraining() })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -172,7 +173,7 @@ func (n *two) refuse(tenant string) {
 // drain drains the host for a tenant.
 func (n *two) drain(tenant string) {
 	n.t.Helper()
-	if err := listen.NewFleet(n.clientOf(tenant)).Drain(n.ctx, n.listenerOf(tenant)); err != nil {
+	if err := manage.New(n.clientOf(tenant)).Drain(n.ctx, n.listenerOf(tenant)); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -291,7 +292,7 @@ func TestDrainOneTenant(t *testing.T) {
 	if n.shows("quern_tenant_up", n.other) || !n.shows("quern_tenant_up", n.tenant) {
 		t.Error("quern_tenant_up tells of a drained tenant, or not of the other one")
 	}
-	if err := listen.NewFleet(n.client).Drain(n.ctx, n.listener()); err != nil {
+	if err := manage.New(n.client).Drain(n.ctx, n.listener()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.end(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/schedule"
@@ -43,7 +42,7 @@ func (p *poller) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 }
 
 func (p *poller) poll(ctx context.Context) error {
-	queues, next, err := manage.New(p.access.client).QueuePage(ctx, p.from, p.most)
+	queues, next, err := listen.NewFleet(p.access.client).QueuePage(ctx, p.from, p.most)
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -18,7 +17,7 @@ func TestQuarantinedPluginsWait(t *testing.T) {
 	t.Parallel()
 	for name, release := range map[string]func(n *node, digest string){
 		"released": func(n *node, digest string) {
-			if err := listen.NewFleet(n.client).EndQuarantine(n.ctx, "echo", digest); err != nil {
+			if err := manage.New(n.client).EndQuarantine(n.ctx, "echo", digest); err != nil {
 				n.t.Fatal(err)
 			}
 		},

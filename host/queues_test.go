@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/redis/go-redis/v9"
@@ -52,7 +53,7 @@ func TestSeriesOfFewQueues(t *testing.T) {
 		Config: Config{MaxQueues: 5}, guests: map[string][]byte{"a": runtimetest.Empty(t)}, yaml: map[string]string{"a": "queues: [a0]"},
 	})
 	n.serving("a0")
-	if err := manage.New(n.client).SetMaxQueues(n.ctx, 0); err != nil { // as for clients other than Quern's
+	if err := listen.NewFleet(n.client).SetMaxQueues(n.ctx, 0); err != nil { // as for clients other than Quern's
 		t.Fatal(err)
 	}
 	for i := range 20 {

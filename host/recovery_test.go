@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -255,7 +256,7 @@ func TestDrainByCommand(t *testing.T) {
 	id := n.enqueue("sleep", "500")
 	n.count("sleep", queue.Started, 1)
 	late := n.enqueue("sleep", "0")
-	if err := listen.NewFleet(n.client).Drain(n.ctx, n.listener()); err != nil {
+	if err := manage.New(n.client).Drain(n.ctx, n.listener()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.end(); err != nil {

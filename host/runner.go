@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
@@ -42,7 +41,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 		t.span, t.Headers = tracer.Begin(t.traced(r.access, begun))
 	}
 	if wait, known := t.Waited(); known {
-		t.counts.Started(listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), wait)
+		t.counts.Started(trace.SampledID(t.Headers[queue.HeaderTraceparent]), wait)
 		r.settler.tally.started(t, wait)
 	}
 	if logger := r.access.logger; logger.IsDebug() {
@@ -111,7 +110,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if limits := t.permissions().Limits; t.Large && t.Size > limits.Input {
 		return t.permissions().Explain(runtime.InputExceeded(limits, t.Size)) // not fetched only to be refused
 	}
-	input, checkpoint, err := fetch(ctx, r.access.client, t)
+	input, checkpoint, err := fetch(ctx, t)
 	switch {
 	case ctx.Err() != nil:
 		return runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
@@ -149,15 +148,15 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 }
 
 // fetch gets from Redis what did not come with the reserve: large parameters, and the checkpoint of an earlier run.
-func fetch(ctx context.Context, client *queue.Client, t *task) (input, checkpoint []byte, err error) {
+func fetch(ctx context.Context, t *task) (input, checkpoint []byte, err error) {
 	input = t.Parameters
 	if t.Large {
-		if err = listen.Persist(ctx, func(context.Context) error { input, err = client.Parameters(ctx, t.ID, t.Size); return err }); err != nil {
+		if err = listen.Persist(ctx, func(context.Context) error { input, err = t.tenant.client.Parameters(ctx, t.ID, t.Size); return err }); err != nil {
 			return nil, nil, err
 		}
 	}
 	if t.Checkpointed {
-		err = listen.Persist(ctx, func(context.Context) error { checkpoint, err = manage.New(client).Checkpoint(ctx, t.ID); return err })
+		err = listen.Persist(ctx, func(context.Context) error { checkpoint, err = t.tenant.listener.ReadCheckpoint(ctx, t.ID); return err })
 	}
 	return input, checkpoint, err
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
@@ -62,8 +61,8 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 	return err
 }
 
-func (t *task) Dependencies(ctx context.Context) ([]manage.Dependency, error) {
-	return manage.New(t.tenant.client).AllDependencies(ctx, t.ID)
+func (t *task) Dependencies(ctx context.Context) ([]listen.Dependency, error) {
+	return listen.NewFleet(t.tenant.client).AllDependencies(ctx, t.ID)
 }
 
 const (
@@ -84,7 +83,7 @@ const (
 // Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and
 // again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
-	size, err := manage.New(t.tenant.client).ResultSize(ctx, id)
+	size, err := listen.NewFleet(t.tenant.client).ResultSize(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
@@ -70,9 +69,9 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	duty := func(first time.Duration) periodic.Duty { return periodic.Duty{Reports: health, First: first} }
 	polls, steadiness := &periodic.Duty{Reports: health, Op: opPoll}, upkeep.NewSteadiness(listener.Lease())
 	fleet := upkeep.New(&upkeep.Config{
-		Client: client, Node: listener.Node, Fleet: listen.NewFleet(client), Manager: manage.New(client),
+		Client: client, Node: listener.Node, Fleet: listen.NewFleet(client),
 		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: steadiness,
-		Purge:  manage.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
+		Purge:  listen.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
 		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins,
 		Publish: listener.Published, Wake: s.Wake,
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
@@ -175,7 +174,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		switch {
 		case err == nil:
 			s.joined.Store(true)
-			if err := manage.New(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
+			if err := listen.NewFleet(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
 				s.health.FailedQuietly(listen.OpJoin, err) // other hosts have the same bound
 			}
 			reached()

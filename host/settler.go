@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
@@ -384,7 +385,7 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 		reason = string(e.settlement.Failure.Reason)
 	}
 	m.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, len(t.log.cut()))
-	t.counts.Done(string(outcome), reason, listen.SampledTraceID(t.Headers[queue.HeaderTraceparent]), e.took)
+	t.counts.Done(string(outcome), reason, trace.SampledID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
 	t.span.Settled(string(outcome), reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {

@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // A host counts what its tasks ended as and how long they waited, for the whole fleet; also its last ones when it ends.
@@ -18,8 +17,8 @@ func TestTally(t *testing.T) {
 	n.complete("sleep", n.enqueueMany("sleep", 5, "1"))
 	n.enqueueMany("exit", 2, "1")
 	n.count("exit", queue.Failed, 2)
-	counted := func(name string) (sum listen.Minute) {
-		minutes, err := listen.NewFleet(n.client).Minutes(n.ctx, name, 5)
+	counted := func(name string) (sum manage.Minute) {
+		minutes, err := manage.New(n.client).Minutes(n.ctx, name, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +38,7 @@ func TestTally(t *testing.T) {
 	if wait, ok := sleeps.Waits.Quantile(1); !ok || wait > time.Hour {
 		t.Errorf("the tasks waited %s at most", wait)
 	}
-	versions, err := listen.NewFleet(n.client).Versions(n.ctx)
+	versions, err := manage.New(n.client).Versions(n.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

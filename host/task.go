@@ -47,7 +47,7 @@ func taskOf(t any) *task {
 // logged are fields of a line of the log about the task, with its trace if it has one.
 func (t *task) logged(fields ...any) []any {
 	all := append([]any{"task_id", t.ID, "queue", t.Queue.Name, "plugin", t.version.Name}, fields...)
-	if id := listen.TraceID(t.Headers[queue.HeaderTraceparent]); id != "" {
+	if id := trace.ID(t.Headers[queue.HeaderTraceparent]); id != "" {
 		all = append(all, "trace_id", id)
 	}
 	return all

@@ -247,7 +247,7 @@ func (t *Direct) Publication(ctx context.Context, id string) (Publication, error
 
 // PublicationUpTo is Publication without a payload of more than limit bytes.
 func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (Publication, error) {
-	size, err := t.Manager.PublicationSize(ctx, id)
+	size, err := t.Fleet.PublicationSize(ctx, id)
 	if err != nil {
 		return Publication{}, err
 	}
@@ -353,7 +353,7 @@ func (t *Direct) Quarantines(ctx context.Context) ([]Quarantine, error) {
 
 // ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
 func (t *Direct) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
-	got, err := t.Fleet.ReclaimNode(ctx, listener, maxCrashes)
+	got, err := t.Manager.ReclaimNode(ctx, listener, maxCrashes)
 	return NewReclaimed(listener, got), err
 }
 

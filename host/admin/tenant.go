@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host"
@@ -47,7 +48,7 @@ type Tasks interface {
 // Flows are tasks that wait for others.
 type Flows interface {
 	Tree(ctx context.Context, id string, options manage.TreeOptions) (*manage.TreeNode, error)
-	Dependencies(ctx context.Context, id string, from, limit int) ([]manage.Dependency, error)
+	Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error)
 }
 
@@ -85,7 +86,7 @@ type QueueTasks interface {
 	Close(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) (done bool, err error)
 	Delete(ctx context.Context, id string) error
-	Purge(ctx context.Context, o manage.PurgeOptions) (int, error)
+	Purge(ctx context.Context, o listen.PurgeOptions) (int, error)
 }
 
 // Topics are the topics of a tenant, and what was published to them.

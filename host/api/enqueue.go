@@ -22,8 +22,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // TaskOptions are what a producer may say of a task; the names are those of `quern enqueue --file`.
@@ -68,7 +68,7 @@ func (t RequestTrace) pass(o *queue.Options) {
 
 // publish gives the trace to a publication that has none.
 func (t RequestTrace) publish(o *queue.PublishOptions) {
-	if o.Traceparent == "" && listen.TraceID(t.TraceHeader) != "" {
+	if o.Traceparent == "" && trace.ID(t.TraceHeader) != "" {
 		o.Traceparent, o.Tracestate = t.TraceHeader, t.StateHeader
 	}
 }
@@ -529,7 +529,7 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		if !utf8.Valid(part) {
 			return nil, fmt.Errorf("event %d: not UTF-8: write bytes as data_base64", i)
 		}
-		if listen.TraceID(e.Traceparent) == "" {
+		if trace.ID(e.Traceparent) == "" {
 			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
 		}
 		if e.Traceparent == "" {

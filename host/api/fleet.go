@@ -38,7 +38,7 @@ func (s *service) describeFleet() {
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
 		func(ctx context.Context, in *InNode) (*struct{}, error) {
-			return nil, s.tenants[in.Tenant].Fleet.Drain(ctx, in.Listener)
+			return nil, s.tenants[in.Tenant].Manager.Drain(ctx, in.Listener)
 		})
 	type reclaim struct {
 		InNode
@@ -97,7 +97,7 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]admin.Re
 		if q.Plugin != plugin || digest != "" && q.Digest != digest {
 			continue
 		}
-		if err := t.Fleet.EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
+		if err := t.Manager.EndQuarantine(ctx, q.Plugin, q.Digest); err != nil {
 			return released, err
 		}
 		released = append(released, admin.Released{Plugin: q.Plugin, Digest: q.Digest})

@@ -11,7 +11,6 @@ import (
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/trace/tracetest"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Headers of a task come from the query, from the lines of a batch, and from the trace of the request itself.
@@ -89,7 +88,7 @@ func TestRequestTrace(t *testing.T) {
 	}
 	in, unsampled, own := enqueue(traced), enqueue(map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}), enqueue(nil)
 	w.do(t, request{method: http.MethodPost, path: "/topics/news/publications?id=one", header: traced})
-	if p, err := w.Publication(w.ctx, "one"); err != nil || listen.TraceID(p.Traceparent) != id || p.Tracestate != "a=1" {
+	if p, err := w.Publication(w.ctx, "one"); err != nil || trace.ID(p.Traceparent) != id || p.Tracestate != "a=1" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	w.do(t, request{method: http.MethodGet, path: "/queues/mail", header: traced})
@@ -111,7 +110,7 @@ func TestRequestTrace(t *testing.T) {
 	if !strings.HasPrefix(unsampled.Traceparent, "00-"+strings.Repeat("a", 32)) || !strings.HasSuffix(unsampled.Traceparent, "-00") {
 		t.Errorf("an unsampled task has %v", unsampled.Headers)
 	}
-	if span := spans[listen.TraceID(own.Traceparent)+" POST "+route+"/tasks"]; span.Parent != "" || listen.SampledTraceID(own.Traceparent) != span.Trace {
+	if span := spans[trace.ID(own.Traceparent)+" POST "+route+"/tasks"]; span.Parent != "" || trace.SampledID(own.Traceparent) != span.Trace {
 		t.Errorf("%+v, and the task has %v", span, own.Headers)
 	}
 	if spans[id+" GET "+route].Parent != parent || len(spans) != 5 {

@@ -68,7 +68,7 @@ func (s *service) describeOverview() {
 		})
 	add(s, looking("/tenants/{tenant}/versions", "list-versions", "Show what the tasks of each version of a plugin ended as in this hour and the one before"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Version], error) {
-			read, err := s.tenants[in.Tenant].Fleet.Versions(ctx)
+			read, err := s.tenants[in.Tenant].Manager.Versions(ctx)
 			list := make([]Version, len(read))
 			for i, v := range read {
 				list[i] = Version(v)

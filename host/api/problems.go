@@ -16,6 +16,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // failed makes a problem with a text for people.
@@ -169,7 +170,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
 	}
 	for _, kind := range kinds {
-		if errors.Is(err, kind.is) || errors.Is(kind.is, queue.ErrDamaged) && listen.Refusal(err) == "WRONGTYPE" {
+		if errors.Is(err, kind.is) || errors.Is(kind.is, queue.ErrDamaged) && manage.Refusal(err) == "WRONGTYPE" {
 			if errors.Is(kind.is, queue.ErrDamaged) { // its text names keys
 				text = s.hidden(operation, err)
 			}
@@ -179,7 +180,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 			return later(kind.status, typed(kind.name, huma.NewError(kind.status, text)))
 		}
 	}
-	if why := refusals[listen.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
+	if why := refusals[manage.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
 		why = cmp.Or(why, "Redis is not available: try again")
 		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", oneLine(err.Error()))
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why))

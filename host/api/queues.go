@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
@@ -223,7 +223,7 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 	if in.All && (in.OlderThanSeconds > 0 || in.Keep > 0) {
 		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
 	}
-	purged, err := t.Manager.Queue(in.Queue).Purge(ctx, manage.PurgeOptions{
+	purged, err := t.Manager.Queue(in.Queue).Purge(ctx, listen.PurgeOptions{
 		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,
 	})
 	if err != nil {

@@ -23,6 +23,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -148,7 +150,7 @@ func releasePlugins(ctx context.Context, client *queue.Client) (stop func()) {
 		for sleep(ctx, time.Second) {
 			quarantines, _ := listen.NewFleet(client).Quarantines(ctx) // Redis may be away
 			for _, q := range quarantines {
-				_ = listen.NewFleet(client).EndQuarantine(ctx, q.Plugin, q.Digest)
+				_ = manage.New(client).EndQuarantine(ctx, q.Plugin, q.Digest)
 			}
 		}
 	}()

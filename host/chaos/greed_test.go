@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/runtime/bundle"
@@ -183,7 +184,7 @@ func (g *greed) guests(ctx context.Context) {
 	for _, id := range ids {
 		_, _ = g.client.Wait(ctx, id)
 	}
-	_, _ = manage.QueueOf(q).Purge(ctx, manage.PurgeOptions{})
+	_, _ = manage.QueueOf(q).Purge(ctx, listen.PurgeOptions{})
 }
 
 // publish has large payloads delivered to a slow server.

@@ -184,9 +184,9 @@ type patient struct {
 	near        int                 // how many names were compared with those of served queues
 	names       []string            // of these
 	failed      map[string][]string // why the last ones failed of the queues in which none is complete
-	versions    []listen.VersionTally
-	recent      []listen.Minute   // of each queue
-	latest      []listen.Minute   // the last of these
+	versions    []manage.VersionTally
+	recent      []manage.Minute   // of each queue
+	latest      []manage.Minute   // the last of these
 	schedules   []*queue.Schedule // without parameters and options
 	backlogs    []listen.Backlog  // of the queues
 	blocked     []*queue.Task     // some of each queue that has any
@@ -296,12 +296,12 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		reading{"the schedules", func() (err error) { p.schedules, err = client.ScheduleHeads(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			counted := p.queues[:min(len(p.queues), recentQueues)]
-			if p.recent, err = listen.NewFleet(client).Recent(ctx, recentMinutes, counted...); err == nil {
-				p.latest, err = listen.NewFleet(client).Recent(ctx, latestMinutes, counted...)
+			if p.recent, err = manage.New(client).Recent(ctx, recentMinutes, counted...); err == nil {
+				p.latest, err = manage.New(client).Recent(ctx, latestMinutes, counted...)
 			}
 			return err
 		}},
-		reading{"the counts of versions", func() (err error) { p.versions, err = listen.NewFleet(client).Versions(ctx); return err }},
+		reading{"the counts of versions", func() (err error) { p.versions, err = manage.New(client).Versions(ctx); return err }},
 		reading{"the topics", func() error {
 			topics, err := manage.New(client).Topics(ctx)
 			if err != nil {

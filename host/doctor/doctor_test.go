@@ -159,7 +159,7 @@ func TestDamagedSubscriptions(t *testing.T) {
 func TestManyQueues(t *testing.T) {
 	client, _ := tenant(t)
 	other := listen.New(client)
-	check(t, manage.New(client).SetMaxQueues(t.Context(), 1), other.Join(t.Context()))
+	check(t, listen.NewFleet(client).SetMaxQueues(t.Context(), 1), other.Join(t.Context()))
 	finds(t, client, "queues-")
 	check(t, other.Register(t.Context(), "more"))
 	finds(t, client, "queues-", "queues-many warning  [] the tenant has 2 queues and may have 1: hosts look at the others in turn")

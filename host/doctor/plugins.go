@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 var pluginChecks = []check{
@@ -61,7 +61,7 @@ func short(digest string) string {
 }
 
 // tally is what a version's tasks ended as.
-func (p *patient) tally(of plugin) (t listen.VersionTally) {
+func (p *patient) tally(of plugin) (t manage.VersionTally) {
 	for _, one := range p.versions {
 		if of.is(one) {
 			t = one
@@ -71,12 +71,12 @@ func (p *patient) tally(of plugin) (t listen.VersionTally) {
 }
 
 // is reports whether a tally is that of the plugin's version.
-func (one *plugin) is(t listen.VersionTally) bool {
+func (one *plugin) is(t manage.VersionTally) bool {
 	return t.Plugin == one.Plugin && t.Digest == one.Digest && t.Version == one.Version
 }
 
 // other is the one with the most runs of the plugin's other versions.
-func (p *patient) other(of plugin) (most listen.VersionTally) {
+func (p *patient) other(of plugin) (most manage.VersionTally) {
 	for _, one := range p.versions {
 		if one.Plugin == of.Plugin && !of.is(one) && one.Complete+one.Failed > most.Complete+most.Failed {
 			most = one

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // leastRedis is the oldest version of Redis that the scripts run on.
@@ -78,7 +78,7 @@ var redisChecks = []check{
 var access = check{"redis-access", func(p *patient) (f []Finding) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
 		level, remedy := Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`"
-		if listen.Refusal(p.unread[what]) == "WRONGTYPE" {
+		if manage.Refusal(p.unread[what]) == "WRONGTYPE" {
 			level, remedy = Error, "something else wrote the key: delete it, or take another tenant"
 		}
 		f = append(f, found(level, remedy, "%s cannot be read, and is not checked: %v", what, p.unread[what]))
@@ -97,7 +97,7 @@ func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
 	var times []time.Duration
 	for range 11 {
 		begun := time.Now()
-		if err := listen.Ping(ctx, client); err != nil {
+		if err := manage.New(client).Ping(ctx); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(begun))

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -24,7 +24,7 @@ func (d *dependencies) List(ctx context.Context) ([]service.Dependency, error) {
 	if d.known != nil {
 		return d.known, nil
 	}
-	all, err := service.Await(ctx, func() ([]manage.Dependency, error) { return d.host.Dependencies(ctx) })
+	all, err := service.Await(ctx, func() ([]listen.Dependency, error) { return d.host.Dependencies(ctx) })
 	if err != nil {
 		return nil, unread(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -19,11 +19,11 @@ type flowing struct {
 	lists int
 }
 
-func (f *flowing) Dependencies(context.Context) ([]manage.Dependency, error) {
+func (f *flowing) Dependencies(context.Context) ([]listen.Dependency, error) {
 	if f.lists++; f.away {
 		return nil, context.DeadlineExceeded
 	}
-	return []manage.Dependency{{ID: "full", End: "complete"}, {ID: "large", End: "complete"}, {ID: "purged", End: "complete"}, {ID: "late"}}, nil
+	return []listen.Dependency{{ID: "full", End: "complete"}, {ID: "large", End: "complete"}, {ID: "purged", End: "complete"}, {ID: "late"}}, nil
 }
 
 func (f *flowing) Result(_ context.Context, id string, most int64) ([]byte, error) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -83,7 +82,7 @@ type accepting struct{}
 func (accepting) Publish(context.Context, *queue.Publication) error { return nil }
 func (accepting) Warn(string, ...any)                               {}
 
-func (accepting) Dependencies(context.Context) ([]manage.Dependency, error) { return nil, nil }
+func (accepting) Dependencies(context.Context) ([]listen.Dependency, error) { return nil, nil }
 
 func (accepting) Result(context.Context, string, int64) ([]byte, error) { return nil, nil }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
@@ -36,7 +35,7 @@ type Host interface {
 	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
 	Enqueue(ctx context.Context, child listen.Child) (id string, err error)
 	// Dependencies are all that the task waited for, and Result is the result of a task, of that many bytes at most.
-	Dependencies(ctx context.Context) ([]manage.Dependency, error)
+	Dependencies(ctx context.Context) ([]listen.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
 	// Publish publishes at once.
 	Publish(ctx context.Context, publication *queue.Publication) error

@@ -11,7 +11,6 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Task is a task whose run begins.
@@ -77,9 +76,9 @@ func (s *Span) operation(name string) oteltrace.SpanStartEventOption {
 // extract returns a context with the span that a carrier names. Reserved flags of its traceparent are ignored, as W3C Trace Context
 // says; OpenTelemetry would ignore the whole.
 func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
-	if parent := carrier.Get(queue.HeaderTraceparent); listen.TraceID(parent) != "" && parent[53:55] > "03" { // sampled and random
+	if parent := carrier.Get(queue.HeaderTraceparent); ID(parent) != "" && parent[53:55] > "03" { // sampled and random
 		flags := "00"
-		if listen.SampledTraceID(parent) != "" {
+		if SampledID(parent) != "" {
 			flags = "01"
 		}
 		carrier = propagation.MapCarrier{

@@ -13,7 +13,6 @@ import (
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/trace/tracetest"
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
@@ -98,7 +97,7 @@ func TestCalls(t *testing.T) {
 	if !maps.Equal(got, want) || all != 128 || run.About["quern.untraced_calls"] != int64(calls-128) {
 		t.Errorf("%d spans of calls have the errors %v; %+v", all, got, run)
 	}
-	if id := listen.SampledTraceID(headers["traceparent"]); id == "" || id != run.Trace || !strings.HasPrefix(traceparent, "00-"+id) {
+	if id := trace.SampledID(headers["traceparent"]); id == "" || id != run.Trace || !strings.HasPrefix(traceparent, "00-"+id) {
 		t.Errorf("the trace is %v", headers)
 	}
 }

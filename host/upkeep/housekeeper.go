@@ -8,9 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -61,13 +60,13 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	if err != nil || !mine {
 		return err
 	}
-	queues, next, err := k.Manager.QueuePage(ctx, k.from, recountedAtOnce)
+	queues, next, err := k.Fleet.QueuePage(ctx, k.from, recountedAtOnce)
 	if err != nil {
 		return err
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.Manager.Recount(ctx, names, k.Purge)
+		news, err := k.Fleet.Recount(ctx, names, k.Purge)
 		if err != nil {
 			return err
 		}
@@ -101,7 +100,7 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 		return nil, true, nil
 	}
 	total := 0
-	for n, failed := range k.Manager.PurgePublications(ctx, k.Purge) {
+	for n, failed := range k.Fleet.PurgePublications(ctx, k.Purge) {
 		total += n
 		if queue.IsUnavailable(failed) || ctx.Err() != nil {
 			return nil, false, failed
@@ -118,14 +117,14 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 }
 
 // tidy purges a queue that has old tasks, and logs one that Redis forgot.
-func (k *Housekeeper) tidy(ctx context.Context, of manage.Recounted) error {
+func (k *Housekeeper) tidy(ctx context.Context, of listen.Recounted) error {
 	if of.Forgotten {
 		k.Logger.Info("forgot an empty queue", "queue", of.Queue)
 	}
 	if !of.Old {
 		return of.Err
 	}
-	purged, err := k.Manager.Queue(of.Queue).Purge(ctx, k.Purge)
+	purged, err := k.Fleet.Purge(ctx, of.Queue, k.Purge)
 	if purged > 0 {
 		k.Logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
@@ -88,8 +87,8 @@ func (f *fleet) allow(user, rule string) {
 func (f *fleet) host(client *queue.Client) *host {
 	h := &host{node: listen.New(client), steadiness: NewSteadiness(queue.DefaultLease), health: &health{trouble: make(map[string]error)}}
 	h.Upkeep = New(&Config{
-		Client: client, Fleet: listen.NewFleet(client), Manager: manage.New(client), Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug}),
-		Health: h.health, Metrics: counts{}, Interval: time.Hour, MaxCrashes: 3, Purge: manage.PurgeOptions{OlderThan: time.Hour},
+		Client: client, Fleet: listen.NewFleet(client), Node: h.node, Logger: hclog.New(&hclog.LoggerOptions{Output: f.log, Level: hclog.Debug}),
+		Health: h.health, Metrics: counts{}, Interval: time.Hour, MaxCrashes: 3, Purge: listen.PurgeOptions{OlderThan: time.Hour},
 		Expiry: func(string) (time.Duration, string) { return 0, "" }, Wake: func(string) {}, Poll: func(time.Duration) {},
 		Steadiness: h.steadiness,
 	})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -34,12 +33,12 @@ type Publisher struct {
 	mu       sync.Mutex
 	accepted []string // of this session; guarded by mu
 
-	topics  atomic.Pointer[[]manage.Topic]
+	topics  atomic.Pointer[[]listen.TopicCounts]
 	counted time.Time // when topics were read; only the run under way uses it
 }
 
 // Topics lists the topics that were last published to, as they were last read.
-func (p *Publisher) Topics() []manage.Topic {
+func (p *Publisher) Topics() []listen.TopicCounts {
 	if topics := p.topics.Load(); topics != nil {
 		return *topics
 	}
@@ -93,7 +92,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 
 // count reads the topics that were last published to.
 func (p *Publisher) count(ctx context.Context) error {
-	topics, err := p.Manager.BusyTopics(ctx, shownTopics)
+	topics, err := p.Fleet.BusyTopics(ctx, shownTopics)
 	if err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 
 // publishOne makes the tasks of a publication, once there is memory for its payload.
 func (p *Publisher) publishOne(ctx context.Context, id string) error {
-	size, err := p.Manager.PublicationSize(ctx, id)
+	size, err := p.Fleet.PublicationSize(ctx, id)
 	if err != nil {
 		return err
 	}

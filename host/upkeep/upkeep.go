@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/hashicorp/go-hclog"
@@ -48,7 +47,6 @@ type Config struct {
 	Client  *queue.Client
 	Node    *listen.Node
 	Fleet   *listen.Fleet
-	Manager *manage.Manager
 	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
@@ -57,7 +55,7 @@ type Config struct {
 	// MaxCrashes is how many hosts a task may crash before it fails.
 	MaxCrashes int
 	// Purge says which finished tasks and publications are deleted.
-	Purge manage.PurgeOptions
+	Purge listen.PurgeOptions
 	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead
 	// letters.
 	Expiry func(queue string) (maxAge time.Duration, dead string)

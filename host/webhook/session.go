@@ -329,7 +329,7 @@ func (s *session) begin(living context.Context, name string, reply listen.Reserv
 
 // runOne delivers a task and settles it.
 func (s *session) runOne(living context.Context, d *delivery, h hook, counts *metrics.Tasks, wait time.Duration) {
-	traceID := listen.SampledTraceID(d.Headers[queue.HeaderTraceparent])
+	traceID := trace.SampledID(d.Headers[queue.HeaderTraceparent])
 	counts.Started(traceID, wait)
 	ctx, stop := context.WithCancelCause(living)
 	defer stop(nil)

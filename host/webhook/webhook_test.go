@@ -717,13 +717,13 @@ func TestDeliveriesByMinute(t *testing.T) {
 		return err == nil && stats.Depth[queue.Complete] == 2 && stats.Depth[queue.Failed] == 1
 	})
 	w.stop() // which writes the counts
-	minutes, err := listen.NewFleet(w.Client).Minutes(w.ctx, "webhook.s", 5)
+	minutes, err := manage.New(w.Client).Minutes(w.ctx, "webhook.s", 5)
 	check(t, err)
 	var complete, failed int64
 	for _, m := range minutes {
 		complete, failed = complete+m.Complete, failed+m.Failed
 	}
-	if versions, err := listen.NewFleet(w.Client).Versions(w.ctx); complete != 2 || failed != 1 || len(versions) > 0 || err != nil {
+	if versions, err := manage.New(w.Client).Versions(w.ctx); complete != 2 || failed != 1 || len(versions) > 0 || err != nil {
 		t.Errorf("%d complete, %d failed, versions %v, %v", complete, failed, versions, err)
 	}
 }

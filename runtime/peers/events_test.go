@@ -20,6 +20,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -318,7 +319,7 @@ func quernEvents(b *testing.B, h *hooks) events {
 			came, signed := h.say("/quern", begun)
 			begin, purged := time.Now(), 0
 			for _, name := range names {
-				n, err := manage.New(client).Queue(name).Purge(b.Context(), manage.PurgeOptions{Everything: true})
+				n, err := manage.New(client).Queue(name).Purge(b.Context(), listen.PurgeOptions{Everything: true})
 				if err != nil {
 					b.Fatal(err)
 				}

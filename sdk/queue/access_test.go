@@ -282,7 +282,7 @@ func produce(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	must[*manage.TreeNode](t)(manage.New(w.Client).Tree(ctx, "bytes", manage.TreeOptions{}))
-	must[[]manage.Dependency](t)(manage.New(w.Client).Dependencies(ctx, "batch", 0, 9))
+	must[[]listen.Dependency](t)(manage.New(w.Client).Dependencies(ctx, "batch", 0, 9))
 	if _, err := w.Result(ctx, "bytes", 9); !errors.Is(err, queue.ErrNoTask) {
 		t.Error(err)
 	}
@@ -325,7 +325,7 @@ func workOn(t *testing.T, w *world) {
 	run := 0
 	err := worker.Run(ctx, w.Client, "work", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 		processor := worker.NewProcessor(w.Client, task)
-		must[[]byte](t)(manage.New(w.Client).Checkpoint(ctx, task.ID))
+		must[[]byte](t)(listen.New(w.Client).ReadCheckpoint(ctx, task.ID))
 		for _, err := range []error{processor.Checkpoint(ctx, []byte("x")), processor.Progress(ctx, 0.5, "half")} {
 			if err != nil {
 				t.Error(err)
@@ -399,7 +399,7 @@ func host(t *testing.T, w *world) {
 	}
 	must[bool](t)(w.Queue("work").HasListener(ctx))
 	must[map[string][]string](t)(node.HeldAll(ctx, []string{"work"}))
-	must[[]byte](t)(manage.New(w.Client).Checkpoint(ctx, first.Tasks[0].ID))
+	must[[]byte](t)(listen.New(w.Client).ReadCheckpoint(ctx, first.Tasks[0].ID))
 	must[bool](t)(node.TakeDuty(ctx, "due", time.Minute))
 	must[bool](t)(node.KeepDuty(ctx, "due", time.Minute))
 	for range 2 { // counted once, and read
@@ -411,7 +411,7 @@ func host(t *testing.T, w *world) {
 	must[[]string](t)(listen.NewFleet(w.Client).Unleased(ctx))
 	w.settle(t, node, "work", listen.Settlement{Claim: first.Tasks[0].Claim(), Result: []byte("\xff")})
 	must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(ctx))
-	if err := listen.NewFleet(w.Client).Drain(ctx, node.ID()); err != nil {
+	if err := manage.New(w.Client).Drain(ctx, node.ID()); err != nil {
 		t.Error(err)
 	}
 	w.die(t, node)
@@ -422,7 +422,7 @@ func host(t *testing.T, w *world) {
 	administer(t, w)
 	q := w.Queue("work")
 	must[bool](t)(recount(ctx, q))
-	for _, err := range []error{listen.NewFleet(w.Client).EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
+	for _, err := range []error{manage.New(w.Client).EndQuarantine(ctx, "p", "d"), q.Pause(ctx), q.Resume(ctx), q.SetLimit(ctx, 9), q.SetLimit(ctx, 0)} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -435,7 +435,7 @@ func host(t *testing.T, w *world) {
 	must[manage.Topic](t)(manage.New(w.Client).Topic(ctx, "t"))
 	must[[]string](t)(listen.NewFleet(w.Client).Unpublished(ctx))
 	must[manage.Replayed](t)(manage.New(w.Client).Replay(ctx, "s", time.Unix(1, 0), true))
-	must[int](t)(w.purgePublications(manage.PurgeOptions{Everything: true}))
+	must[int](t)(w.purgePublications(listen.PurgeOptions{Everything: true}))
 	if err := errors.Join(w.Republish(ctx, must[queue.Published](t)(w.Publish(ctx, "t", nil, queue.PublishOptions{})).ID), listen.NewFleet(w.Client).ForgetUnpublished(ctx, "p"), listen.NewFleet(w.Client).PostponeUnpublished(ctx, []string{"p"}), w.Unsubscribe(ctx, "s")); err != nil {
 		t.Error(err)
 	}
@@ -444,7 +444,7 @@ func host(t *testing.T, w *world) {
 	if err := errors.Join(watch.Add(ctx, "work"), watch.Control(ctx, func() {}), watch.Ended(ctx, func() {}), watch.Remove(ctx, "work")); err != nil {
 		t.Error(err)
 	}
-	if n := must[int](t)(manage.QueueOf(q).Purge(ctx, manage.PurgeOptions{Everything: true})); n != 2 {
+	if n := must[int](t)(manage.QueueOf(q).Purge(ctx, listen.PurgeOptions{Everything: true})); n != 2 {
 		t.Errorf("purged %d tasks, want 2", n)
 	}
 }

@@ -122,8 +122,8 @@ func TestABatch(t *testing.T) {
 			t.Errorf("a repeat: %v", err)
 		}
 		w.is(t, map[string]string{"batch": "pending"})
-		page := must[[]manage.Dependency](t)(manage.New(w.Client).Dependencies(w.ctx, "batch", 100, 100))
-		if len(page) != 100 || page[0] != (manage.Dependency{ID: "t100", End: "failed", Size: 0}) || page[99].ID != "t199" {
+		page := must[[]listen.Dependency](t)(manage.New(w.Client).Dependencies(w.ctx, "batch", 100, 100))
+		if len(page) != 100 || page[0] != (listen.Dependency{ID: "t100", End: "failed", Size: 0}) || page[99].ID != "t199" {
 			t.Errorf("%+v", page)
 		}
 		// An empty batch has nothing to wait for.
@@ -155,8 +155,8 @@ func TestDependentsOfWhatIsUnique(t *testing.T) {
 			t.Errorf("%+v", receipts)
 		}
 		for id, want := range map[string]string{"next": "first", "many": "first", "last": "first"} {
-			all := must[[]manage.Dependency](t)(manage.New(w.Client).AllDependencies(w.ctx, id))
-			if !slices.ContainsFunc(all, func(d manage.Dependency) bool { return d.ID == want }) {
+			all := must[[]listen.Dependency](t)(listen.NewFleet(w.Client).AllDependencies(w.ctx, id))
+			if !slices.ContainsFunc(all, func(d listen.Dependency) bool { return d.ID == want }) {
 				t.Errorf("%s waits for %v", id, all)
 			}
 		}
@@ -173,7 +173,7 @@ func TestDependentsOfWhatIsUnique(t *testing.T) {
 			{Queue: "p", Spec: queue.Spec{Options: queue.Options{ID: "elsewhere", After: []string{"fourth"}}}},
 		}})
 		for _, id := range []string{"same", "elsewhere"} {
-			if all := must[[]manage.Dependency](t)(manage.New(w.Client).AllDependencies(w.ctx, id)); len(all) != 1 || all[0] != (manage.Dependency{ID: "third"}) {
+			if all := must[[]listen.Dependency](t)(listen.NewFleet(w.Client).AllDependencies(w.ctx, id)); len(all) != 1 || all[0] != (listen.Dependency{ID: "third"}) {
 				t.Errorf("%s waits for %v", id, all)
 			}
 		}

@@ -181,7 +181,7 @@ func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		parameters, result, err := manage.New(c).PayloadSizes(w.ctx, id)
-		if err != nil || parameters != size || result != size || must[int64](t)(manage.New(c).ResultSize(w.ctx, id)) != size {
+		if err != nil || parameters != size || result != size || must[int64](t)(listen.NewFleet(c).ResultSize(w.ctx, id)) != size {
 			t.Errorf("%s: sizes %d and %d, %v", id, parameters, result, err)
 		}
 		for name, client := range map[string]*queue.Client{"bounded": c, "other": w.Client} {
@@ -198,7 +198,7 @@ func TestSizesAreThoseOfWhatIsRead(t *testing.T) {
 	}
 	// Bytes that no text stands for are nothing.
 	w.rdb.HSet(w.ctx, c.Store().Keys.Bytes("none"), "result", text)
-	if size, err := manage.New(c).ResultSize(w.ctx, "none"); err != nil || size != 0 {
+	if size, err := listen.NewFleet(c).ResultSize(w.ctx, "none"); err != nil || size != 0 {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	must[queue.Published](t)(w.Publish(w.ctx, "orders", []byte("payload"), queue.PublishOptions{ID: "p"}))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
@@ -243,7 +244,7 @@ func TestWorkIsDrained(t *testing.T) {
 		first := w.enqueue(t, "q", "", queue.Options{})
 		node := receive(t, "the start", started)
 		second := w.enqueue(t, "q", "", queue.Options{})
-		if err := listen.NewFleet(w.Client).Drain(w.ctx, node); err != nil {
+		if err := manage.New(w.Client).Drain(w.ctx, node); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the listener to drain", func() bool {
@@ -260,7 +261,7 @@ func TestWorkIsDrained(t *testing.T) {
 		if nodes := must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx)); len(nodes) != 0 {
 			t.Errorf("%+v", nodes)
 		}
-		if err := listen.NewFleet(w.Client).Drain(w.ctx, node); !errors.Is(err, listen.ErrNoNode) {
+		if err := manage.New(w.Client).Drain(w.ctx, node); !errors.Is(err, listen.ErrNoNode) {
 			t.Errorf("of one that left: %v", err)
 		}
 	})
@@ -273,7 +274,7 @@ func TestAnIdleWorkerIsDrained(t *testing.T) {
 		errs := make(chan error, 1)
 		go func() { errs <- worker.Run(w.ctx, w.Client, "q", nil) }()
 		w.subscribed(t, w.Store().Keys.Channel("q"))
-		if err := listen.NewFleet(w.Client).Drain(w.ctx, must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx))[0].ID); err != nil {
+		if err := manage.New(w.Client).Drain(w.ctx, must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(w.ctx))[0].ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := receive(t, "the end of Work", errs); err != nil {

@@ -232,7 +232,7 @@ func TestLettersKeepTheParameters(t *testing.T) {
 					case "delete":
 						err = q.Delete(w.ctx, id)
 					case "purge":
-						_, err = manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Everything: true})
+						_, err = manage.QueueOf(q).Purge(w.ctx, listen.PurgeOptions{Everything: true})
 					case "retry":
 						err = q.Retry(w.ctx, id)
 					case "again":

@@ -79,8 +79,8 @@ func TestAChain(t *testing.T) {
 		if got := *w.task(t, "d").After; got != (queue.After{When: queue.WhenComplete, Of: 2, Ended: 2}) {
 			t.Errorf("%+v", got)
 		}
-		got := must[[]manage.Dependency](t)(manage.New(w.Client).Dependencies(w.ctx, "d", 0, 10))
-		if want := []manage.Dependency{{ID: "b", End: "complete", Size: 2}, {ID: "c", End: "complete", Size: 1}}; !slices.Equal(got, want) {
+		got := must[[]listen.Dependency](t)(manage.New(w.Client).Dependencies(w.ctx, "d", 0, 10))
+		if want := []listen.Dependency{{ID: "b", End: "complete", Size: 2}, {ID: "c", End: "complete", Size: 1}}; !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		if result := must[[]byte](t)(w.Result(w.ctx, "b", 2)); string(result) != "\xff\x00" {
@@ -229,7 +229,7 @@ func TestPurgedDependencies(t *testing.T) {
 			if told == "told" {
 				w.advance(t)
 			}
-			if n := must[int](t)(manage.New(w.Client).Queue("p").Purge(w.ctx, manage.PurgeOptions{Everything: true})); n != 2 {
+			if n := must[int](t)(manage.New(w.Client).Queue("p").Purge(w.ctx, listen.PurgeOptions{Everything: true})); n != 2 {
 				t.Fatalf("purged %d tasks", n)
 			}
 			w.advance(t)
@@ -244,7 +244,7 @@ func TestPurgedDependencies(t *testing.T) {
 				t.Errorf("result of what was purged: %v", err)
 			}
 			w.settle(t, node, "p", listen.Settlement{Claim: new(w.reserve(t, node, "p", true)).Claim()})
-			must[int](t)(manage.New(w.Client).Queue("p").Purge(w.ctx, manage.PurgeOptions{Everything: true}))
+			must[int](t)(manage.New(w.Client).Queue("p").Purge(w.ctx, listen.PurgeOptions{Everything: true}))
 			w.advance(t)
 			w.is(t, map[string]string{told + ".complete": "pending", told + ".ended": "pending", told + ".any": "pending", told + ".failed": "complete"})
 			if got := *w.task(t, told+".ended").After; got != (queue.After{When: queue.WhenEnded, Of: 3, Ended: 3, Failed: 1}) {
@@ -429,7 +429,7 @@ func TestNoneMissesAResult(t *testing.T) {
 	for what, forget := range map[string]func(w *world, t *testing.T, id string) error{
 		"delete": func(w *world, _ *testing.T, id string) error { return w.Queue("q").Delete(w.ctx, id) },
 		"purge": func(w *world, _ *testing.T, _ string) error {
-			_, err := manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true})
+			_, err := manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true})
 			return err
 		},
 		"delete after a Python listener": func(w *world, t *testing.T, id string) error {

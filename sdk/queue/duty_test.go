@@ -100,7 +100,7 @@ func TestPurgeWalksForeignTasksOnce(t *testing.T) {
 	purge := func() (forgotten int, scripts int64) {
 		t.Helper()
 		calls := server.Calls(t, func() {
-			forgotten = must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Keep: 1, Status: queue.Complete}))
+			forgotten = must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Keep: 1, Status: queue.Complete}))
 		})
 		return forgotten, calls["evalsha"]
 	}
@@ -128,7 +128,7 @@ func TestPurgeWalksForeignTasksOnce(t *testing.T) {
 	if left := w.rdb.LRange(w.ctx, w.Store().Keys.Complete("q"), 0, -1).Val(); len(left) != 299 || left[0] != "c303" || slices.Contains(left, "p007") {
 		t.Errorf("%d are left, first %s", len(left), left[0])
 	}
-	if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true, Foreign: true})); n != 299 {
+	if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true, Foreign: true})); n != 299 {
 		t.Errorf("%d are gone", n)
 	}
 }

@@ -72,7 +72,7 @@ func TestForgetsAQueue(t *testing.T) {
 				w.settle(t, node, q.Name(), listen.Settlement{Claim: w.reserveMany(t, node, q.Name(), 1, true)[0], Failure: failure})
 			}
 			must[any](t)(nil, node.Leave(w.ctx))
-			return func() { must[int](t)(manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Everything: true})) }
+			return func() { must[int](t)(manage.QueueOf(q).Purge(w.ctx, listen.PurgeOptions{Everything: true})) }
 		},
 		"a limit": func(t *testing.T, w *world, q *queue.Queue) func() {
 			must[any](t)(nil, q.SetLimit(w.ctx, 5))
@@ -129,7 +129,7 @@ func TestForgetsAQueue(t *testing.T) {
 
 // recount recounts one queue.
 func recount(ctx context.Context, q *queue.Queue) (forgotten bool, err error) {
-	news, err := manage.New(q.Client()).Recount(ctx, []string{q.Name()}, manage.PurgeOptions{})
+	news, err := listen.NewFleet(q.Client()).Recount(ctx, []string{q.Name()}, listen.PurgeOptions{})
 	if len(news) == 1 {
 		return news[0].Forgotten, news[0].Err
 	}
@@ -242,9 +242,9 @@ func TestRecountOfManyQueues(t *testing.T) {
 		w.rdb.Set(w.ctx, w.Store().Keys.Listeners(damaged), "x", 0)
 		w.rdb.SAdd(w.ctx, w.Store().Keys.Started(stale), "gone~01234567_8 8 id")
 		w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), redis.Z{Score: 7, Member: stale})
-		news := must[[]manage.Recounted](t)(manage.New(w.Client).Recount(w.ctx, queues, manage.PurgeOptions{Keep: 1, OlderThan: time.Second}))
+		news := must[[]listen.Recounted](t)(listen.NewFleet(w.Client).Recount(w.ctx, queues, listen.PurgeOptions{Keep: 1, OlderThan: time.Second}))
 		if len(news) != 2 || news[0].Queue != damaged || !news[0].Old || !strings.Contains(fmt.Sprint(news[0].Err), "WRONGTYPE key "+w.Store().Keys.Listeners(damaged)) ||
-			news[1] != (manage.Recounted{Queue: empty, Forgotten: true}) {
+			news[1] != (listen.Recounted{Queue: empty, Forgotten: true}) {
 			t.Errorf("%+v", news)
 		}
 		if listeners := must[map[string]int64](t)(w.Queues(w.ctx)); len(listeners) != len(queues)-1 || listeners[stale] != 1 {

@@ -169,7 +169,7 @@ func FuzzDamaged(f *testing.F) {
 			ok("history", err)
 		}
 		ok("delete", q.Delete(w.ctx, "x"))
-		_, err = manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Everything: true, Foreign: true})
+		_, err = manage.QueueOf(q).Purge(w.ctx, listen.PurgeOptions{Everything: true, Foreign: true})
 		ok("purge", err)
 		_, err = recount(w.ctx, q)
 		ok("recount", err)

@@ -150,42 +150,6 @@ func TestDamagedHeaders(t *testing.T) {
 	})
 }
 
-// Only a whole traceparent whose flags say so names a trace that was sampled.
-func TestSampledTraceID(t *testing.T) {
-	t.Parallel()
-	const trace = "0af7651916cd43dd8448eb211c80319c"
-	for text, want := range map[string]string{
-		aTrace:                      trace,
-		aTrace[:53] + "03":          trace,
-		"01" + aTrace[2:] + "-more": trace,
-		aTrace[:53] + "02":          "", // not sampled
-		aTrace[:54]:                 "",
-		"":                          "",
-		strings.Repeat("-", 60):     "",
-	} {
-		if got := listen.SampledTraceID(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
-func FuzzTraceparent(f *testing.F) {
-	f.Add(aTrace)
-	f.Add("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more-9")
-	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0")
-	f.Fuzz(func(t *testing.T, text string) {
-		if listen.TraceID(text) == "" {
-			if listen.SampledTraceID(text) != "" {
-				t.Errorf("%q is none, and sampled", text)
-			}
-			return
-		}
-		if queue.ValidHeader(queue.HeaderTraceparent, text) != nil || strings.Count(text[:55], "-") != 3 || text != strings.ToLower(text) {
-			t.Errorf("%q is valid", text)
-		}
-	})
-}
-
 // A client's headers come from the context, and those of a task come first.
 func TestHeadersOfTheContext(t *testing.T) {
 	t.Parallel()

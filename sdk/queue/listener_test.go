@@ -12,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/worker"
 
 	"github.com/redis/go-redis/v9"
@@ -399,7 +400,7 @@ func TestRunAfterADrain(t *testing.T) {
 		w.enqueue(t, "q", "", queue.Options{})
 		stop, _ := w.running(t, listener)
 		w.subscribed(t, w.Store().Keys.Control())
-		if err := listen.NewFleet(w.Client).Drain(w.ctx, listener.ID()); err != nil {
+		if err := manage.New(w.Client).Drain(w.ctx, listener.ID()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the drain", func() bool {

@@ -172,6 +172,6 @@ func TestNoScriptIsLong(t *testing.T) {
 	measure("reclaim of many queues", func() { must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(w.ctx, leaves.ID(), 0)) })
 	named()
 	measure("purge", func() {
-		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true}))
+		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true}))
 	})
 }

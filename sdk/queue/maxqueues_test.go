@@ -17,7 +17,7 @@ import (
 // A tenant that has as many queues as it may have gets no other one, whichever way; it goes on with those that it has.
 func TestMaxQueues(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		if err := manage.New(w.Client).SetMaxQueues(w.ctx, 3); err != nil {
+		if err := listen.NewFleet(w.Client).SetMaxQueues(w.ctx, 3); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"a", "b"} {
@@ -76,7 +76,7 @@ func TestMaxQueues(t *testing.T) {
 		if limits := must[map[string]int64](t)(manage.New(w.Client).Limits(w.ctx)); len(limits) != 0 {
 			t.Errorf("%v", limits)
 		}
-		if err := manage.New(w.Client).SetMaxQueues(w.ctx, 0); err != nil {
+		if err := listen.NewFleet(w.Client).SetMaxQueues(w.ctx, 0); err != nil {
 			t.Fatal(err)
 		}
 		w.enqueue(t, "new", "", queue.Options{})
@@ -92,7 +92,7 @@ func TestQueuePages(t *testing.T) {
 		for most, pages := range map[int64]int{2: 3, 5: 2, 6: 1} {
 			seen, from := make(map[string]int64), int64(0)
 			for range pages {
-				page, next, err := manage.New(w.Client).QueuePage(w.ctx, from, most)
+				page, next, err := listen.NewFleet(w.Client).QueuePage(w.ctx, from, most)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -411,7 +411,7 @@ func (m *model) forget(id string) {
 // purge forgets what is finished, but for some.
 func (m *model) purge(r *rapid.T) {
 	keep := rapid.IntRange(1, 12).Draw(r, "keep")
-	n, err := manage.QueueOf(m.queue(r)).Purge(m.w.ctx, manage.PurgeOptions{Keep: int64(keep)})
+	n, err := manage.QueueOf(m.queue(r)).Purge(m.w.ctx, listen.PurgeOptions{Keep: int64(keep)})
 	forgot := 0
 	for _, list := range []*[]string{&m.complete, &m.failed} {
 		over := func() []string { return slices.Clone((*list)[:max(0, len(*list)-keep)]) }

@@ -233,7 +233,7 @@ func (m *model) choose(p *modelPublication) {
 // prune forgets the oldest publications of each topic; those without their tasks stay.
 func (m *model) prune(r *rapid.T) {
 	keep := rapid.IntRange(1, 3).Draw(r, "keep")
-	n, err := m.w.purgePublications(manage.PurgeOptions{Keep: int64(keep)})
+	n, err := m.w.purgePublications(listen.PurgeOptions{Keep: int64(keep)})
 	gone := 0
 	for topic := range m.topics.published {
 		kept := m.topics.kept(topic)

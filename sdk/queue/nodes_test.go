@@ -149,7 +149,7 @@ func TestDrainOutlivesTheLease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.at(0)
 		node, other := w.node(t, "q"), w.node(t, "q")
-		if err := errors.Join(listen.NewFleet(w.Client).Drain(w.ctx, node.ID()), listen.NewFleet(w.Client).Drain(w.ctx, other.ID())); err != nil {
+		if err := errors.Join(manage.New(w.Client).Drain(w.ctx, node.ID()), manage.New(w.Client).Drain(w.ctx, other.ID())); err != nil {
 			t.Fatal(err)
 		}
 		if drain, err := other.Renew(w.ctx, nil); !drain || err != nil {

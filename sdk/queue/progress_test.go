@@ -11,7 +11,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
@@ -58,7 +57,7 @@ func TestCheckpointsSurvive(t *testing.T) {
 		}
 		kept := func(want string) {
 			t.Helper()
-			if got := must[[]byte](t)(manage.New(w.Client).Checkpoint(w.ctx, id)); string(got) != want {
+			if got := must[[]byte](t)(listen.New(w.Client).ReadCheckpoint(w.ctx, id)); string(got) != want {
 				t.Errorf("kept is %q, want %q", got, want)
 			}
 		}
@@ -75,7 +74,7 @@ func TestCheckpointsSurvive(t *testing.T) {
 			t.Errorf("of what is not held: %v", err)
 		}
 		p, _ = next()
-		if got := must[[]byte](t)(manage.New(w.Client).Checkpoint(w.ctx, id)); string(got) != "\xfe two" {
+		if got := must[[]byte](t)(listen.New(w.Client).ReadCheckpoint(w.ctx, id)); string(got) != "\xfe two" {
 			t.Errorf("after the crash %q", got)
 		}
 		if err := p.Retry(w.ctx, queue.Failure{}, queue.Retry{}); err != nil {

@@ -162,9 +162,9 @@ func TestPublish(t *testing.T) {
 			topics[i].Last = time.Time{}
 		}
 		if want := []manage.Topic{
-			{Name: "nobody.reads", Published: 2, Dropped: 1, Tasks: 1, Kept: 2},
-			{Name: "orders", Published: 1, Tasks: 4, Kept: 1, Subscriptions: 5, Active: 4},
-			{Name: "bills", Subscriptions: 1, Active: 1},
+			{TopicCounts: listen.TopicCounts{Name: "nobody.reads", Published: 2, Dropped: 1, Tasks: 1, Kept: 2}},
+			{TopicCounts: listen.TopicCounts{Name: "orders", Published: 1, Tasks: 4, Kept: 1}, Subscriptions: 5, Active: 4},
+			{TopicCounts: listen.TopicCounts{Name: "bills"}, Subscriptions: 1, Active: 1},
 		}; !slices.Equal(topics, want) {
 			t.Errorf("topics\n%+v, want\n%+v", topics, want)
 		}
@@ -379,8 +379,8 @@ func TestPublishWithCompletion(t *testing.T) {
 	})
 }
 
-func (w *world) purgePublications(o manage.PurgeOptions) (total int, err error) {
-	for n, failed := range manage.New(w.Client).PurgePublications(w.ctx, o) {
+func (w *world) purgePublications(o listen.PurgeOptions) (total int, err error) {
+	for n, failed := range listen.NewFleet(w.Client).PurgePublications(w.ctx, o) {
 		total, err = total+n, errors.Join(err, failed)
 	}
 	return total, err
@@ -399,7 +399,7 @@ func TestPurgePastWhatStays(t *testing.T) {
 		w.publish(t, "bills", "", queue.PublishOptions{})
 		w.rdb.ZAdd(w.ctx, w.Store().Keys.Topics(), redis.Z{Score: 1, Member: "damaged"})
 		w.rdb.Set(w.ctx, w.Store().Keys.Publications("damaged"), "of another type", 0)
-		n, err := w.purgePublications(manage.PurgeOptions{Everything: true})
+		n, err := w.purgePublications(listen.PurgeOptions{Everything: true})
 		if n != store.PurgeTasks+6 || err == nil || !strings.Contains(err.Error(), `"damaged"`) {
 			t.Errorf("purged %d, %v", n, err)
 		}
@@ -435,7 +435,7 @@ func TestPurgePublications(t *testing.T) {
 			w.publish(t, "orders", "", queue.PublishOptions{ID: fmt.Sprint("p", i)})
 		}
 		w.rdb.ZAdd(w.ctx, w.Store().Keys.Publishing(), redis.Z{Score: 1, Member: "p1"})
-		purge := func(o manage.PurgeOptions, want int, stay ...string) {
+		purge := func(o listen.PurgeOptions, want int, stay ...string) {
 			t.Helper()
 			if got := must[int](t)(w.purgePublications(o)); got != want {
 				t.Errorf("purged %d, want %d", got, want)
@@ -448,8 +448,8 @@ func TestPurgePublications(t *testing.T) {
 				t.Errorf("%v stay, want %v", ids, stay)
 			}
 		}
-		purge(manage.PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
-		purge(manage.PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
+		purge(listen.PurgeOptions{OlderThan: 150 * time.Minute}, 1, "p4", "p3", "p2", "p1")
+		purge(listen.PurgeOptions{Keep: 2}, 1, "p4", "p3", "p1")
 		w.rdb.Del(w.ctx, w.Store().Keys.Publishing())
 		w.subscribe(t, queue.Subscription{ID: "late", Topic: "ord*", Queue: "q"})
 		if again := must[manage.Replayed](t)(manage.New(w.Client).Replay(w.ctx, "late", now.Add(90*time.Minute), true)); again.Publications != 2 {
@@ -458,11 +458,11 @@ func TestPurgePublications(t *testing.T) {
 		if err := w.Unsubscribe(w.ctx, "late"); err != nil {
 			t.Fatal(err)
 		}
-		purge(manage.PurgeOptions{Everything: true}, 3)
+		purge(listen.PurgeOptions{Everything: true}, 3)
 		if _, err := w.Publication(w.ctx, "p4"); !errors.Is(err, queue.ErrNoPublication) {
 			t.Error(err)
 		}
-		if topic := must[manage.Topic](t)(manage.New(w.Client).Topic(w.ctx, "orders")); topic != (manage.Topic{Name: "orders", Subscriptions: 1, Active: 1}) {
+		if topic := must[manage.Topic](t)(manage.New(w.Client).Topic(w.ctx, "orders")); topic != (manage.Topic{TopicCounts: listen.TopicCounts{Name: "orders"}, Subscriptions: 1, Active: 1}) {
 			t.Errorf("%+v", topic)
 		}
 		if _, err := manage.New(w.Client).Topic(w.ctx, "bills"); !errors.Is(err, queue.ErrNoTopic) {
@@ -634,7 +634,7 @@ func TestPublishWhenFull(t *testing.T) {
 		if _, err := w.Publish(w.ctx, "orders", nil, queue.PublishOptions{ID: "x"}); !queue.IsUnavailable(err) {
 			t.Error(err)
 		}
-		if n := must[int](t)(w.purgePublications(manage.PurgeOptions{Everything: true})); n != 1 {
+		if n := must[int](t)(w.purgePublications(listen.PurgeOptions{Everything: true})); n != 1 {
 			t.Errorf("purged %d", n)
 		}
 		if err := w.Unsubscribe(w.ctx, "a"); err != nil {

@@ -46,21 +46,21 @@ func TestPurge(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		mixed := []string{"c0", "f1", "c2", "p3", "f4", "g5", "c6", "p7", "c8"}
 		for i, c := range []struct {
-			options manage.PurgeOptions
+			options listen.PurgeOptions
 			left    string // newest first: complete, then failed
 			n       int
 		}{
-			{manage.PurgeOptions{Everything: true}, "p7 p3", 6},
-			{manage.PurgeOptions{Everything: true, Foreign: true}, "", 8},
-			{manage.PurgeOptions{Everything: true, Status: queue.Failed}, "c8 p7 c6 g5 p3 c2 c0", 2},
-			{manage.PurgeOptions{OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4}, // at second 9: finished before 5
-			{manage.PurgeOptions{OlderThan: time.Hour}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
-			{manage.PurgeOptions{OlderThan: 8500 * time.Millisecond}, "c8 p7 c6 g5 p3 c2 f4 f1", 1},
-			{manage.PurgeOptions{Keep: 5}, "c8 p7 c6 g5 p3 f4 f1", 2},
-			{manage.PurgeOptions{Keep: 2, Status: queue.Complete}, "c8 p7 p3 f4 f1", 3},
-			{manage.PurgeOptions{Keep: 1, Foreign: true}, "c8 f4", 6},
-			{manage.PurgeOptions{Keep: 100}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
-			{manage.PurgeOptions{Keep: 6, OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4},
+			{listen.PurgeOptions{Everything: true}, "p7 p3", 6},
+			{listen.PurgeOptions{Everything: true, Foreign: true}, "", 8},
+			{listen.PurgeOptions{Everything: true, Status: queue.Failed}, "c8 p7 c6 g5 p3 c2 c0", 2},
+			{listen.PurgeOptions{OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4}, // at second 9: finished before 5
+			{listen.PurgeOptions{OlderThan: time.Hour}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
+			{listen.PurgeOptions{OlderThan: 8500 * time.Millisecond}, "c8 p7 c6 g5 p3 c2 f4 f1", 1},
+			{listen.PurgeOptions{Keep: 5}, "c8 p7 c6 g5 p3 f4 f1", 2},
+			{listen.PurgeOptions{Keep: 2, Status: queue.Complete}, "c8 p7 p3 f4 f1", 3},
+			{listen.PurgeOptions{Keep: 1, Foreign: true}, "c8 f4", 6},
+			{listen.PurgeOptions{Keep: 100}, "c8 p7 c6 g5 p3 c2 c0 f4 f1", 0},
+			{listen.PurgeOptions{Keep: 6, OlderThan: 4 * time.Second}, "c8 p7 c6 p3", 4},
 		} {
 			if i%4 != 0 && embedded(t) {
 				continue
@@ -68,7 +68,7 @@ func TestPurge(t *testing.T) {
 			queue := fmt.Sprint("q", i)
 			w.finishAs(t, queue, mixed...)
 			if c.options.Status == "" {
-				news := must[[]manage.Recounted](t)(manage.New(w.Client).Recount(w.ctx, []string{queue}, c.options))
+				news := must[[]listen.Recounted](t)(listen.NewFleet(w.Client).Recount(w.ctx, []string{queue}, c.options))
 				if old := len(news) == 1 && news[0].Old; old != (c.n > 0) {
 					t.Errorf("%+v: a recount finds something to purge: %v", c.options, old)
 				}
@@ -93,7 +93,7 @@ func TestPurge(t *testing.T) {
 				w.rdb.Del(w.ctx, w.Store().Keys.Task(name), w.Store().Keys.Bytes(name))
 			}
 		}
-		for _, options := range []manage.PurgeOptions{{}, {Status: queue.Pending, Everything: true}, {Keep: -1}, {OlderThan: -1}} {
+		for _, options := range []listen.PurgeOptions{{}, {Status: queue.Pending, Everything: true}, {Keep: -1}, {OlderThan: -1}} {
 			if _, err := manage.New(w.Client).Queue("q0").Purge(w.ctx, options); !errors.Is(err, queue.ErrInvalid) {
 				t.Errorf("%+v: %v", options, err)
 			}
@@ -116,14 +116,14 @@ func TestPurgeInBlocks(t *testing.T) {
 	}
 	pipe.LPush(w.ctx, w.Store().Keys.Complete("q"), ids...)
 	must[any](t)(pipe.Exec(w.ctx))
-	if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Keep: 600})); n != 1600 {
+	if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Keep: 600})); n != 1600 {
 		t.Errorf("%d gone", n) // two of three from 1500 to 3899
 	}
 	left := w.rdb.LRange(w.ctx, w.Store().Keys.Complete("q"), 0, -1).Val()
 	if len(left) != 2900 || !slices.IsSortedFunc(left, func(a, b string) int { return strings.Compare(b, a) }) || left[599] != "id3900" {
 		t.Errorf("%d left, the 600th is %s", len(left), left[599])
 	}
-	if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true, Foreign: true})); n != 2900 {
+	if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true, Foreign: true})); n != 2900 {
 		t.Errorf("%d gone", n)
 	}
 	if names := w.names(t); len(names) != 0 {
@@ -153,14 +153,14 @@ func TestLongListsOfWhatIsFinished(t *testing.T) {
 	if n := w.rdb.LLen(w.ctx, w.Store().Keys.Failed("q")).Val(); n != store.Searched+4 {
 		t.Errorf("%d entries", n)
 	}
-	if n := must[int](t)(manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Status: queue.Failed, Keep: 1})); n != 0 {
+	if n := must[int](t)(manage.QueueOf(q).Purge(w.ctx, listen.PurgeOptions{Status: queue.Failed, Keep: 1})); n != 0 {
 		t.Errorf("%d gone", n)
 	}
 	left := w.rdb.LRange(w.ctx, w.Store().Keys.Failed("q"), 0, -1).Val()
 	if !slices.Equal(left, []string{"f1"}) {
 		t.Errorf("left are %v", left)
 	}
-	if n := must[int](t)(manage.QueueOf(q).Purge(w.ctx, manage.PurgeOptions{Everything: true})); n != 3 {
+	if n := must[int](t)(manage.QueueOf(q).Purge(w.ctx, listen.PurgeOptions{Everything: true})); n != 3 {
 		t.Errorf("%d gone", n)
 	}
 	w.depth(t, "q", nil)
@@ -177,8 +177,8 @@ func TestPurgeOfStaleEntries(t *testing.T) {
 		q := w.Queue("q")
 		purge := func(keep int64, old bool, gone, complete int64, left string) {
 			t.Helper()
-			options := manage.PurgeOptions{Keep: keep, OlderThan: time.Hour}
-			if news := must[[]manage.Recounted](t)(manage.New(w.Client).Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
+			options := listen.PurgeOptions{Keep: keep, OlderThan: time.Hour}
+			if news := must[[]listen.Recounted](t)(listen.NewFleet(w.Client).Recount(w.ctx, []string{"q"}, options)); (len(news) == 1 && news[0].Old) != old {
 				t.Errorf("of %d to keep a recount finds %v", keep, news)
 			}
 			n := must[int](t)(manage.QueueOf(q).Purge(w.ctx, options))
@@ -212,11 +212,11 @@ func TestPurgeKeepsTheFresh(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.finishAs(t, "q", "p0", "p1", "p2", "p3", "f4", "c5", "c6")
 		for _, keep := range []int64{7, 2} {
-			if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Keep: keep, OlderThan: time.Hour})); n != 0 {
+			if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Keep: keep, OlderThan: time.Hour})); n != 0 {
 				t.Errorf("of %d to keep %d are gone", keep, n)
 			}
 		}
-		if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Keep: 1})); n != 1 {
+		if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Keep: 1})); n != 1 {
 			t.Errorf("%d are gone", n)
 		}
 		for id, want := range map[string]int64{"p0": 1, "p3": 1, "f4": 1, "c5": 0, "c6": 1} {
@@ -240,7 +240,7 @@ func TestPurgeAtMaxmemory(t *testing.T) {
 	if _, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{}); !queue.IsUnavailable(err) {
 		t.Errorf("Redis is not full: %v", err)
 	}
-	if n, err := manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true}); n != 5 || err != nil {
+	if n, err := manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true}); n != 5 || err != nil {
 		t.Errorf("%d are gone, %v", n, err)
 	}
 	for id, want := range map[string]int64{"p0": 1, "c1": 0, "p2": 1, "c3": 0, "c4": 0, "f5": 0, "f6": 0} {
@@ -266,7 +266,7 @@ func TestPurgeOfWhatWasTriedAgainTwice(t *testing.T) {
 			}
 		}
 		fail()
-		if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true})); n != 1 {
+		if n := must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true})); n != 1 {
 			t.Errorf("%d are gone", n)
 		}
 		if n := w.rdb.Exists(w.ctx, w.Store().Keys.Task(id), w.Store().Keys.Failed("q")).Val(); n != 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
@@ -94,7 +95,7 @@ func TestOneTaskQuarantinesItsVersion(t *testing.T) {
 			t.Error("it is quarantined a day later")
 		}
 		w.at(40)
-		if err := listen.NewFleet(w.Client).EndQuarantine(w.ctx, "p", "sha256:0"); err != nil {
+		if err := manage.New(w.Client).EndQuarantine(w.ctx, "p", "sha256:0"); err != nil {
 			t.Fatal(err)
 		}
 		if got := must[[]listen.Quarantine](t)(listen.NewFleet(w.Client).Quarantines(w.ctx)); len(got) != 0 || w.quarantined(t, "sha256:0") {
@@ -238,7 +239,7 @@ func TestPythonListenersBlameNoPlugin(t *testing.T) {
 			w.rdb.SAdd(w.ctx, w.Store().Keys.Started("q"), "host_7 9 "+id)
 			w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "status", "started", "node", "host_7", "pid", "9", "max_crashes", "1")
 			w.at(float64(10 * (i + 1)))
-			if got := must[listen.Reclaimed](t)(listen.NewFleet(w.Client).ReclaimNode(w.ctx, "host_7", 0)); got.Failed != 1 {
+			if got := must[listen.Reclaimed](t)(manage.New(w.Client).ReclaimNode(w.ctx, "host_7", 0)); got.Failed != 1 {
 				t.Fatalf("%+v", got)
 			}
 		}

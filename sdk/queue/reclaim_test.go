@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quern-project/quern/sdk/queue/manage"
+
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -91,7 +93,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		w.reserve(t, node, "q", true)
 		for name, reclaim := range map[string]func() (listen.Reclaimed, error){
 			"by a host": func() (listen.Reclaimed, error) { return listen.NewFleet(w.Client).Reclaim(w.ctx, node.ID(), 0) },
-			"by hand":   func() (listen.Reclaimed, error) { return listen.NewFleet(w.Client).ReclaimNode(w.ctx, node.ID(), 0) },
+			"by hand":   func() (listen.Reclaimed, error) { return manage.New(w.Client).ReclaimNode(w.ctx, node.ID(), 0) },
 			"its queue": func() (listen.Reclaimed, error) { return w.reclaimQueue(w.ctx, node.ID(), "q", 3, true) },
 		} {
 			if got, err := reclaim(); !errors.Is(err, queue.ErrStatus) || got != (listen.Reclaimed{}) {
@@ -101,7 +103,7 @@ func TestReclaimRefusesWhoeverLives(t *testing.T) {
 		if _, err := node.Renew(w.ctx, nil); err != nil {
 			t.Error(err)
 		}
-		if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, listen.ErrNoNode) {
+		if _, err := manage.New(w.Client).ReclaimNode(w.ctx, "host~01234567_1", 0); !errors.Is(err, listen.ErrNoNode) {
 			t.Errorf("of nobody: %v", err)
 		}
 		w.depth(t, "q", map[queue.Status]int64{queue.Started: 1})
@@ -116,20 +118,20 @@ func TestReclaimOfASplicedName(t *testing.T) {
 	w.rdb.SAdd(w.ctx, w.Store().Keys.Listeners("a_b"), "c_1")
 	w.rdb.LMove(w.ctx, w.Store().Keys.Pending("a_b"), w.Store().Keys.Reserved("a_b", "c_1"), "right", "left")
 	w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "status", "reserved", "node", "c_1")
-	if got, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "b_c_1", 0); !errors.Is(err, queue.ErrInvalid) {
+	if got, err := manage.New(w.Client).ReclaimNode(w.ctx, "b_c_1", 0); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("by a name that nobody has: %+v, %v", got, err)
 	}
-	if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "z_c_1", 0); !errors.Is(err, listen.ErrNoNode) {
+	if _, err := manage.New(w.Client).ReclaimNode(w.ctx, "z_c_1", 0); !errors.Is(err, listen.ErrNoNode) {
 		t.Errorf("by a name that splices to no queue: %v", err)
 	}
 	w.depth(t, "a", map[queue.Status]int64{queue.Pending: 1})
 	w.depth(t, "a_b", map[queue.Status]int64{queue.Reserved: 1})
 	w.rdb.SAdd(w.ctx, w.Store().Keys.Listeners("a"), "b_c_1")
-	if got, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, "c_1", 0); !errors.Is(err, queue.ErrInvalid) {
+	if got, err := manage.New(w.Client).ReclaimNode(w.ctx, "c_1", 0); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("while the other lives: %+v, %v", got, err)
 	}
 	w.rdb.SRem(w.ctx, w.Store().Keys.Listeners("a"), "b_c_1")
-	if got := must[listen.Reclaimed](t)(listen.NewFleet(w.Client).ReclaimNode(w.ctx, "c_1", 0)); got.Returned != 1 {
+	if got := must[listen.Reclaimed](t)(manage.New(w.Client).ReclaimNode(w.ctx, "c_1", 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -325,7 +327,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if w.rdb.LLen(w.ctx, w.Store().Keys.Reserved("q", python)).Val() != 2 {
 			t.Error("a host took its tasks")
 		}
-		if got := must[listen.Reclaimed](t)(listen.NewFleet(w.Client).ReclaimNode(w.ctx, python, 0)); got != (listen.Reclaimed{Returned: 2}) {
+		if got := must[listen.Reclaimed](t)(manage.New(w.Client).ReclaimNode(w.ctx, python, 0)); got != (listen.Reclaimed{Returned: 2}) {
 			t.Errorf("by hand: %+v", got)
 		}
 		if ids := w.waits(t, "q"); !slices.Equal(ids, []string{"ran", "reserved"}) {
@@ -338,7 +340,7 @@ func TestReclaimOfAPythonListener(t *testing.T) {
 		if n := must[map[string]int64](t)(w.Queues(w.ctx))["q"]; n != 0 {
 			t.Errorf("%d listeners", n)
 		}
-		if _, err := listen.NewFleet(w.Client).ReclaimNode(w.ctx, python, 0); !errors.Is(err, listen.ErrNoNode) {
+		if _, err := manage.New(w.Client).ReclaimNode(w.ctx, python, 0); !errors.Is(err, listen.ErrNoNode) {
 			t.Errorf("once more: %v", err)
 		}
 	})
@@ -419,7 +421,7 @@ func TestReclaimOfATaskThatBluequeClaimed(t *testing.T) {
 	if dead, _, _, err := listen.NewFleet(w.Client).Leases(w.ctx); err != nil || len(dead) != 0 {
 		t.Errorf("dead are %v, %v", dead, err)
 	}
-	if got := must[listen.Reclaimed](t)(listen.NewFleet(w.Client).ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {
+	if got := must[listen.Reclaimed](t)(manage.New(w.Client).ReclaimNode(w.ctx, orphan, 0)); got.Returned != 1 {
 		t.Errorf("%+v", got)
 	}
 	if claimed := w.rdb.HExists(w.ctx, w.Store().Keys.Task(id), "reclaimed_node").Val(); claimed {

@@ -102,7 +102,7 @@ func BenchmarkPurgeMillion(b *testing.B) {
 		}
 		b.StartTimer()
 		w.probe(b, func() {
-			if n := must[int](b)(manage.New(w.Client).Queue("q").Purge(w.ctx, manage.PurgeOptions{Everything: true})); n != tasks {
+			if n := must[int](b)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true})); n != tasks {
 				b.Fatalf("purged %d", n)
 			}
 		})

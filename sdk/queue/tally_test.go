@@ -8,6 +8,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // What several hosts count adds up by minute, for each queue and for all, and by version.
@@ -31,9 +32,9 @@ func TestTally(t *testing.T) {
 		if err := listen.New(w.Client).Tally(w.ctx, tallies[:1]); err != nil {
 			t.Fatal(err)
 		}
-		all := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Minutes(w.ctx, "", 3))
-		mail := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Minutes(w.ctx, "mail", 3))
-		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 6 || all[1] != (listen.Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
+		all := must[[]manage.Minute](t)(manage.New(w.Client).Minutes(w.ctx, "", 3))
+		mail := must[[]manage.Minute](t)(manage.New(w.Client).Minutes(w.ctx, "mail", 3))
+		if len(all) != 3 || all[0].Complete != 8 || all[0].Failed != 6 || all[1] != (manage.Minute{Begin: all[1].Begin}) || all[2].Complete != 3 || all[2].Begin.Unix() != 1700000160/60*60 {
 			t.Errorf("all queues: %+v", all)
 		}
 		if len(mail) != 3 || mail[0].Complete != 6 || mail[2].Complete != 3 {
@@ -48,16 +49,16 @@ func TestTally(t *testing.T) {
 		if _, ok := all[1].Waits.Quantile(0.5); ok {
 			t.Error("a minute without tasks has a wait")
 		}
-		recent := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Recent(w.ctx, 3, "slow", "mail", "none"))
+		recent := must[[]manage.Minute](t)(manage.New(w.Client).Recent(w.ctx, 3, "slow", "mail", "none"))
 		if recent[0].Complete != 2 || recent[1].Complete != 9 || recent[1].Failed != 7 || recent[2].Complete != 0 {
 			t.Errorf("recently: %+v", recent)
 		}
-		versions := must[[]listen.VersionTally](t)(listen.NewFleet(w.Client).Versions(w.ctx))
+		versions := must[[]manage.VersionTally](t)(manage.New(w.Client).Versions(w.ctx))
 		if fmt.Sprint(versions) != "[{mail and more ab 1.5.0 9 3} {mail and more ab 2.0.0 0 4} {slow cd  2 0}]" {
 			t.Errorf("versions: %v", versions)
 		}
 		w.Store().Clock = "1700007200.000000"
-		if versions := must[[]listen.VersionTally](t)(listen.NewFleet(w.Client).Versions(w.ctx)); len(versions) != 0 {
+		if versions := must[[]manage.VersionTally](t)(manage.New(w.Client).Versions(w.ctx)); len(versions) != 0 {
 			t.Errorf("two hours later: %v", versions)
 		}
 	})
@@ -81,12 +82,12 @@ func TestTallyBound(t *testing.T) {
 		}
 	}
 	minute, hour := w.Store().Keys.Minute(fmt.Sprint(now.Unix()/60)), w.Store().Keys.Hour(fmt.Sprint(now.Unix()/3600))
-	for key, life := range map[string]time.Duration{minute: listen.KeptMinutes * time.Minute, hour: store.KeptHours * time.Hour} {
+	for key, life := range map[string]time.Duration{minute: store.KeptMinutes * time.Minute, hour: store.KeptHours * time.Hour} {
 		if n, ttl := w.rdb.HLen(w.ctx, key).Val(), w.rdb.TTL(w.ctx, key).Val(); n != store.TallyFields || ttl <= 0 || ttl > life {
 			t.Errorf("%s has %d fields and lasts %s", key, n, ttl)
 		}
 	}
-	if all := must[[]listen.Minute](t)(listen.NewFleet(w.Client).Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
+	if all := must[[]manage.Minute](t)(manage.New(w.Client).Minutes(w.ctx, "", 1)); all[0].Complete != 1040 || all[0].Failed != 1040 {
 		t.Errorf("%+v", all)
 	}
 	if used := w.rdb.MemoryUsage(w.ctx, minute).Val(); used > 1<<20 {
@@ -102,7 +103,7 @@ func TestTallyDamaged(t *testing.T) {
 	if err := listen.New(w.Client).Tally(w.ctx, []listen.Tally{{Queue: "q", Complete: 1}}); err == nil || !strings.Contains(err.Error(), "_minute_28333333 is a string") {
 		t.Errorf("a minute of another type: %v", err)
 	}
-	if _, err := listen.NewFleet(w.Client).Minutes(w.ctx, "q", 1); err == nil {
+	if _, err := manage.New(w.Client).Minutes(w.ctx, "q", 1); err == nil {
 		t.Error("a minute of another type can be read")
 	}
 }

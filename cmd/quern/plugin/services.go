@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -82,7 +81,7 @@ type localTask struct {
 
 // dependency is a task that the local task waited for.
 type dependency struct {
-	manage.Dependency
+	listen.Dependency
 	result []byte
 }
 
@@ -150,7 +149,7 @@ func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
 }
 
 // Dependencies implements guest.Host.
-func (t *localTask) Dependencies(context.Context) (all []manage.Dependency, err error) {
+func (t *localTask) Dependencies(context.Context) (all []listen.Dependency, err error) {
 	for _, one := range t.awaited {
 		all = append(all, one.Dependency)
 	}

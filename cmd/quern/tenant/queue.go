@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/spf13/cobra"
 
@@ -150,7 +149,7 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 }
 
 func newQueuePurge(env cli.Environment) *cobra.Command {
-	var o manage.PurgeOptions
+	var o listen.PurgeOptions
 	cmd := &cobra.Command{
 		Use: "purge QUEUE", Short: "Delete finished tasks of a queue, and print how many",
 		Long: "Deletes finished tasks of a queue with their results, logs and histories, and prints how many: those\n" +

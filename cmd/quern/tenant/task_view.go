@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -146,8 +147,8 @@ func afterText(a *queue.After) any {
 const mostDependencies = 1000
 
 // dependenciesView names some of a task's dependencies; of is how many it has in all.
-func dependenciesView(of int, some []manage.Dependency) show.View {
-	slices.SortStableFunc(some, func(a, b manage.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
+func dependenciesView(of int, some []listen.Dependency) show.View {
+	slices.SortStableFunc(some, func(a, b listen.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
 	var names []string
 	for _, d := range some[:min(len(some), 10)] {
 		if d.End != "" {

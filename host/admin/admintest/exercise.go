@@ -170,7 +170,7 @@ func (b *bench) changes() {
 	b.refused("a task that waits is deleted", q.Delete(b.ctx, "three"), queue.ErrStatus)
 	b.must(q.Delete(b.ctx, "two"))
 	b.run("")
-	purged, err := q.Purge(b.ctx, manage.PurgeOptions{Everything: true})
+	purged, err := q.Purge(b.ctx, listen.PurgeOptions{Everything: true})
 	b.must(err)
 	b.is("purged", purged, 1)
 }

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/listen"
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
@@ -243,7 +243,7 @@ func (q *queueHandle) Delete(ctx context.Context, id string) error {
 }
 
 // Purge deletes finished tasks, and returns how many.
-func (q *queueHandle) Purge(ctx context.Context, o manage.PurgeOptions) (int, error) {
+func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, error) {
 	query := queryOf(api.Purge{
 		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything, Foreign: o.Foreign,
 	})

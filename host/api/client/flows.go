@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/admin"
@@ -32,7 +33,7 @@ func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*ma
 }
 
 // Dependencies reads some of the tasks that a task waits for, or waited for.
-func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]manage.Dependency, error) {
+func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
@@ -40,9 +41,9 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	what := get(&page, "tasks", id, "dependencies")
 	what.query = url.Values{"offset": {fmt.Sprint(from)}, "limit": {fmt.Sprint(limit)}}
 	err := c.do(ctx, what)
-	all := make([]manage.Dependency, len(page.Items))
+	all := make([]listen.Dependency, len(page.Items))
 	for i, d := range page.Items {
-		all[i] = manage.Dependency(d)
+		all[i] = listen.Dependency(d)
 	}
 	return all, err
 }

@@ -191,7 +191,7 @@ func TestTroubleOfOneTenant(t *testing.T) {
 	}
 	w.stats(t, "mail", func(s manage.Stats) bool { return s.Depth[queue.Failed] == 8 })
 	w.eventually(t, "the failures are counted", func() (bool, error) {
-		minutes, err := listen.NewFleet(w.Client).Minutes(w.ctx, "mail", 5)
+		minutes, err := manage.New(w.Client).Minutes(w.ctx, "mail", 5)
 		sum := int64(0)
 		for _, m := range minutes {
 			sum += m.Failed

@@ -60,8 +60,8 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, decl
 // errSame ends a change that would change nothing.
 var errSame = errors.New("it is the same")
 
-// DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. ErrOwned if somebody else
-// made one of this ID. missing stores it only if there is none.
+// DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. queue.ErrOwned if somebody
+// else made one of this ID. missing stores it only if there is none.
 func (f *Fleet) DeclareSubscription(ctx context.Context, s queue.Subscription, missing bool) (queue.Put, error) {
 	put := queue.PutChanged
 	_, err := f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {

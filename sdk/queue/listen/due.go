@@ -10,10 +10,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-const (
-	// dueTasks is how many due tasks one block moves.
-	dueTasks = 100
-)
+// dueTasks is how many due tasks one block moves.
+const dueTasks = 100
 
 // Block is what one EnqueueDue, Expire, Advance or Recheck did.
 type Block struct {
@@ -26,15 +24,15 @@ type Block struct {
 
 // EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. It may run beside others,
 // Blueque's own included. Hosts do it; a program calls it, as long as there is more, only where no host runs.
-func (f *Fleet) EnqueueDue(ctx context.Context, queue string) (Block, error) {
-	return f.block(ctx, "enqueue due", queue, store.NewCall("due", f.client.Store().Keys.Scheduled(queue), f.client.Store().Clock, queue, dueTasks))
+func (f *Fleet) EnqueueDue(ctx context.Context, name string) (Block, error) {
+	return f.block(ctx, "enqueue due", name, store.NewCall("due", f.client.Store().Keys.Scheduled(name), f.client.Store().Clock, name, dueTasks))
 }
 
 // Expire fails a block of the queue's tasks that wait and are past their time; hosts do it. maxAge bounds the age of tasks that
 // have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
-func (f *Fleet) Expire(ctx context.Context, queue string, maxAge time.Duration, dead string) (Block, error) {
-	return f.block(ctx, "expire", queue,
-		store.NewCall("expire", f.client.Store().Keys.Expiry(queue), f.client.Store().Clock, queue, store.ExpiryTasks, store.DurationText(maxAge), dead))
+func (f *Fleet) Expire(ctx context.Context, name string, maxAge time.Duration, dead string) (Block, error) {
+	return f.block(ctx, "expire", name,
+		store.NewCall("expire", f.client.Store().Keys.Expiry(name), f.client.Store().Clock, name, store.ExpiryTasks, store.DurationText(maxAge), dead))
 }
 
 func (f *Fleet) block(ctx context.Context, what, name string, script store.Call) (Block, error) {

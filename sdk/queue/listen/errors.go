@@ -2,9 +2,6 @@ package listen
 
 import (
 	"errors"
-	"strings"
-
-	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // The errors of listeners.
@@ -14,10 +11,3 @@ var (
 	ErrDraining  = errors.New("the listener is draining")     // it takes nothing more
 	ErrVersion   = errors.New("unknown protocol version")     // of the data in Redis: newer, or not a number
 )
-
-// Refusal is the first word of the error that Redis answered with, such as OOM; "" if it answered none.
-func Refusal(err error) string {
-	text, _ := store.Answered(err)
-	word, _, _ := strings.Cut(text, " ")
-	return word
-}

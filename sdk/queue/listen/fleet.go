@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fleet is what hosts and operators do for all listeners of a tenant. Its methods are safe for concurrent use.
+// Fleet is what hosts do for all listeners of a tenant, and reads of them. Its methods are safe for concurrent use.
 type Fleet struct{ client *queue.Client }
 
 // NewFleet is the fleet of the client's tenant.
@@ -198,19 +198,6 @@ func listeners(ctx context.Context, c *queue.Client) (queues []string, serves ma
 	return queues, serves, store.Wrap("read listeners", err)
 }
 
-// Drain tells a Quern listener to take nothing more, finish what it runs and end: ErrNoNode if none of that ID lives.
-func (f *Fleet) Drain(ctx context.Context, listener string) error {
-	c := f.client
-	answer, err := c.Store().Eval(ctx, store.NewCall("drain", c.Store().Keys.Nodes(), c.Store().Clock, listener))
-	if err != nil {
-		return fmt.Errorf("drain %s: %w", listener, err)
-	}
-	if answer != "ok" {
-		return fmt.Errorf("listener %s: %w", listener, ErrNoNode)
-	}
-	return nil
-}
-
 // Backlog is what waits in one queue.
 type Backlog struct {
 	Queue      string
@@ -319,10 +306,4 @@ func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
 		list = append(list, q)
 	}
 	return list, nil
-}
-
-// EndQuarantine lets hosts run a version of a plugin again, and forgets the hosts that it killed.
-func (f *Fleet) EndQuarantine(ctx context.Context, plugin, digest string) error {
-	c := f.client
-	return store.Wrap("release plugin "+plugin, c.Store().RDB.HDel(ctx, c.Store().Keys.Crashes(), plugin+" "+digest).Err())
 }

@@ -52,8 +52,8 @@ func (n *Node) Join(ctx context.Context) error {
 }
 
 // Register makes the node, which has joined, a listener of the queue. Registering again changes nothing.
-func (n *Node) Register(ctx context.Context, queue string) error {
-	return n.RegisterAll(ctx, []string{queue})[0]
+func (n *Node) Register(ctx context.Context, name string) error {
+	return n.RegisterAll(ctx, []string{name})[0]
 }
 
 // RegisterAll is Register for many queues; each has its own error.
@@ -76,9 +76,9 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 }
 
 // listening is a call of register.lua or unregister.lua.
-func (n *Node) listening(script string, queue string) store.Call {
+func (n *Node) listening(script, name string) store.Call {
 	k := n.client.Store().Keys
-	return store.Call{Script: store.AllScripts[script], Keys: []string{k.Listeners(queue), k.Queues()}, Args: []any{n.id, queue}}
+	return store.Call{Script: store.AllScripts[script], Keys: []string{k.Listeners(name), k.Queues()}, Args: []any{n.id, name}}
 }
 
 // Unregistered lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because

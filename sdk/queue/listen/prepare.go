@@ -49,8 +49,3 @@ func Prepare(ctx context.Context, c *queue.Client) error {
 	}
 	return nil
 }
-
-// Ping asks Redis for an answer.
-func Ping(ctx context.Context, c *queue.Client) error {
-	return store.Wrap("ping", c.Store().RDB.Ping(ctx).Err())
-}

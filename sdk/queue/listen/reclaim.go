@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -127,7 +126,7 @@ func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error)
 
 // Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it. A task that had started
 // counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its manifest allows fewer. Several hosts may
-// do it at once, and any may die half-way: another one goes on. ErrStatus while the lease runs.
+// do it at once, and any may die half-way: another one goes on. queue.ErrStatus while the lease runs.
 //
 // After an outage of Redis every lease is over. So a host that calls this by itself must have renewed its own lease without
 // fail for a whole lease's length: until then others may not have been able to renew theirs.
@@ -142,50 +141,9 @@ func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (R
 	return f.reclaim(ctx, listener, maxCrashes, false)
 }
 
-// ReclaimNode takes all tasks from a listener at an operator's command: from one of Quern whose lease is over, or from one of
-// Python, which only the operator can know to be dead. ErrStatus while the lease runs, ErrNoNode if there is no such listener.
-// maxCrashes is that of Reclaim. It also moves the tasks of a listener that Blueque took out of the queue's set as dead.
-func (f *Fleet) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
-	nodes, err := f.Nodes(ctx, "kind")
-	if err != nil {
-		return Reclaimed{}, err
-	}
-	known := slices.ContainsFunc(nodes, func(n NodeInfo) bool { return n.ID == listener })
-	if store.IsQuernListener(listener) && known {
-		return f.Reclaim(ctx, listener, maxCrashes)
-	}
-	var got Reclaimed
-	if !store.IsQuernListener(listener) {
-		queues, unread := f.client.Queues(ctx)
-		if err := cmp.Or(unread, spliced(listener, nodes, queues)); err != nil {
-			return Reclaimed{}, err
-		}
-		got, err = f.reclaim(ctx, listener, maxCrashes, true)
-	}
-	if err == nil && !known && got == (Reclaimed{}) {
-		err = fmt.Errorf("listener %s: %w", listener, ErrNoNode)
-	}
-	return got, err
-}
-
-// spliced refuses a listener of Python whose key of reserved tasks in some queue is that of another one in another queue: names
-// are joined by underscores, so that listener b_c_1 of queue a has the key of c_1 of queue a_b. Its tasks may be the other's.
-func spliced(listener string, nodes []NodeInfo, queues map[string]int64) error {
-	for _, n := range nodes {
-		for _, theirs := range n.Queues {
-			ours := ""
-			if between, ok := strings.CutSuffix(listener, "_"+n.ID); ok {
-				ours = strings.TrimSuffix(theirs, "_"+between)
-			} else if between, ok := strings.CutSuffix(n.ID, "_"+listener); ok {
-				ours = theirs + "_" + between
-			}
-			if _, exists := queues[ours]; exists && ours != theirs {
-				return fmt.Errorf("%w: listener %s: its tasks of queue %q cannot be told from those that listener %s has of queue %q: end that one first",
-					queue.ErrInvalid, listener, ours, n.ID, theirs)
-			}
-		}
-	}
-	return nil
+// ReclaimForced is Reclaim from a listener of Python, which has no lease: only an operator can know that it is dead.
+func (f *Fleet) ReclaimForced(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
+	return f.reclaim(ctx, listener, maxCrashes, true)
 }
 
 func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, force bool) (Reclaimed, error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MaxInline is the most parameters of a task that come with a reserve, in bytes, batchBytes those of a whole reserve, and tripBytes
-// about those of a round trip.
 const (
-	MaxInline  = 64 << 10
+	// MaxInline is the largest size of parameters, in bytes, that come with a reserve.
+	MaxInline = 64 << 10
+	// batchBytes bounds the parameters of one reserve, and tripBytes roughly those of one round trip.
 	batchBytes = 4 << 20
 	tripBytes  = 16 << 20
 )
@@ -85,15 +85,15 @@ type Reservation struct {
 	Reschedules, Rejects int
 	// Last is why its last attempt failed; zero if none did. A host that died is no attempt.
 	Last queue.Failure
-	// Parent, Depth, Traceparent and Key are those of its Options; so are Headers, traceparent among them.
+	// Parent, Depth, Traceparent and Key are those of its queue.Options; so are Headers, traceparent among them.
 	Parent, Key, Traceparent string
 	Depth                    int
 	Headers                  map[string]string
-	// Parameters have Size bytes; they are nil when Large: then Client.Parameters fetches them.
+	// Parameters have Size bytes; they are nil when Large: then queue.Client.Parameters fetches them.
 	Parameters []byte
 	Size       int64
 	Large      bool
-	// Checkpointed: an earlier run has left a checkpoint, which Manager.Checkpoint fetches.
+	// Checkpointed: an earlier run has left a checkpoint, which Node.ReadCheckpoint fetches.
 	Checkpointed bool
 }
 
@@ -152,9 +152,9 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 }
 
 // Held reads the IDs in the node's own reserved list of the queue, newest first.
-func (n *Node) Held(ctx context.Context, queue string) ([]string, error) {
-	ids, err := n.client.Store().RDB.LRange(ctx, n.client.Store().Keys.Reserved(queue, n.id), 0, -1).Result()
-	return ids, store.Wrap(fmt.Sprintf("read reserved list of %q", queue), err)
+func (n *Node) Held(ctx context.Context, name string) ([]string, error) {
+	ids, err := n.client.Store().RDB.LRange(ctx, n.client.Store().Keys.Reserved(name, n.id), 0, -1).Result()
+	return ids, store.Wrap(fmt.Sprintf("read reserved list of %q", name), err)
 }
 
 // HeldAll is Held of many queues, without those whose list is empty or damaged.

@@ -49,7 +49,7 @@ type Settlement struct {
 	Delay   time.Duration
 	// Children, 256 at most, are enqueued with the completion of the task or not at all. They ignore the limits of their queues.
 	Children []Child
-	// Publications are accepted with the completion of the task or not at all. Republish, or a host, makes their tasks.
+	// Publications are accepted with the completion of the task or not at all. queue.Client.Republish, or a host, makes their tasks.
 	Publications []*queue.Publication
 }
 
@@ -162,16 +162,16 @@ type SettleRequest struct {
 
 // SettleReply is the answer to one SettleRequest.
 type SettleReply struct {
-	// Errs has one for each settlement: nil; ErrLost, nothing was written; ErrNoTask; ErrDamaged, a child's queue takes nothing and
-	// the task is still held; or ErrNoLetter, the task has failed.
+	// Errs has one for each settlement: nil; queue.ErrLost, nothing was written; queue.ErrNoTask; queue.ErrDamaged, a child's queue
+	// takes nothing and the task is still held; or queue.ErrNoLetter, the task has failed.
 	Errs []error
 	// Err means that nothing is known: the same request may be repeated, and recognizes what was done.
 	Err error
 }
 
 // Settle is SettleAll for one queue.
-func (n *Node) Settle(ctx context.Context, queue string, settlements []Settlement) ([]error, error) {
-	reply := n.SettleAll(ctx, []SettleRequest{{Queue: queue, Settlements: settlements}})[0]
+func (n *Node) Settle(ctx context.Context, name string, settlements []Settlement) ([]error, error) {
+	reply := n.SettleAll(ctx, []SettleRequest{{Queue: name, Settlements: settlements}})[0]
 	return reply.Errs, reply.Err
 }
 
@@ -221,14 +221,14 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 }
 
 // Release gives held tasks back to the front of the queue, the newest first. Its errors are those of Settle.
-func (n *Node) Release(ctx context.Context, queue string, claims []Claim) (errs []error, err error) {
+func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs []error, err error) {
 	for part := range slices.Chunk(claims, maxClaims) {
-		args := []any{n.client.Store().Clock, queue, n.id}
+		args := []any{n.client.Store().Clock, name, n.id}
 		for _, c := range part {
 			args = append(args, c.ID, c.proof(), n.pid)
 		}
-		answer := store.NewCall("release", n.client.Store().Keys.Reserved(queue, n.id), args...).On(ctx, n.client.Store().RDB)
-		given, err := verdicts(answer, "release", queue, len(part), func(i int) string { return part[i].ID })
+		answer := store.NewCall("release", n.client.Store().Keys.Reserved(name, n.id), args...).On(ctx, n.client.Store().RDB)
+		given, err := verdicts(answer, "release", name, len(part), func(i int) string { return part[i].ID })
 		if err != nil {
 			return errs, err
 		}
@@ -238,14 +238,14 @@ func (n *Node) Release(ctx context.Context, queue string, claims []Claim) (errs 
 }
 
 // verdicts reads the answer of a script that has a line for each of n tasks.
-func verdicts(answer *redis.Cmd, script, queue string, n int, id func(int) string) ([]error, error) {
+func verdicts(answer *redis.Cmd, script, name string, n int, id func(int) string) ([]error, error) {
 	value, err := answer.Result()
 	lines := strings.FieldsFunc(store.AsString(value), func(r rune) bool { return r == '\n' })
 	if err == nil && len(lines) != n {
 		err = store.ErrReply
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s tasks of %q: %w", script, queue, err)
+		return nil, fmt.Errorf("%s tasks of %q: %w", script, name, err)
 	}
 	errs := make([]error, n)
 	for i, line := range lines {
@@ -254,11 +254,11 @@ func verdicts(answer *redis.Cmd, script, queue string, n int, id func(int) strin
 	return errs, nil
 }
 
-// Start marks a task that was reserved without ReserveRequest.Start, and returns the claim that it has from then on: ErrLost or
-// ErrNoTask if it is not held.
-func (n *Node) Start(ctx context.Context, queue string, claim Claim) (Claim, error) {
-	answer, err := n.client.Store().Eval(ctx, store.NewCall("start", n.client.Store().Keys.Reserved(queue, n.id),
-		n.client.Store().Clock, queue, n.id, claim.ID, claim.proof(), n.pid))
+// Start marks a task that was reserved without ReserveRequest.Start, and returns the claim that it has from then on: queue.ErrLost or
+// queue.ErrNoTask if it is not held.
+func (n *Node) Start(ctx context.Context, name string, claim Claim) (Claim, error) {
+	answer, err := n.client.Store().Eval(ctx, store.NewCall("start", n.client.Store().Keys.Reserved(name, n.id),
+		n.client.Store().Clock, name, n.id, claim.ID, claim.proof(), n.pid))
 	if err != nil {
 		return claim, store.Wrap("start task "+claim.ID, err)
 	}
@@ -291,8 +291,8 @@ type ProgressReport struct {
 	Message  string
 }
 
-// Progress writes reports of held tasks in one round trip. It returns one error for each: nil, ErrLost or ErrNoTask if the
-// node does not hold the task (any more), or that nothing is known.
+// Progress writes reports of held tasks in one round trip. It returns one error for each: nil, queue.ErrLost or queue.ErrNoTask if
+// the node does not hold the task (any more), or that nothing is known.
 func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 	calls, ids := make([]store.Call, len(reports)), make([]string, len(reports))
 	for i, r := range reports {
@@ -332,11 +332,20 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 const MaxCheckpoint = 1 << 20
 
 // Checkpoint stores bytes of a held task for its next run, also after a crash; none removes them. They are deleted when the
-// task is complete. ErrInvalid if there are too many.
+// task is complete. queue.ErrInvalid if there are too many.
 func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value []byte) error {
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", queue.ErrInvalid, len(value), MaxCheckpoint)
 	}
 	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, store.NewCall("checkpoint", n.client.Store().Keys.Reserved(name, n.id),
 		n.client.Store().Clock, n.id, claim.ID, claim.proof(), value))[0]
+}
+
+// ReadCheckpoint reads the checkpoint that an earlier run of a task left; nil if there is none.
+func (n *Node) ReadCheckpoint(ctx context.Context, id string) ([]byte, error) {
+	value, err := n.client.Store().RDB.HGet(ctx, n.client.Store().Keys.Bytes(id), "checkpoint").Bytes()
+	if store.IsNil(err) {
+		return nil, nil
+	}
+	return value, store.Wrap("read checkpoint of task "+id, err)
 }

@@ -1,10 +1,8 @@
 package listen
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -17,12 +15,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-const (
-	// KeptMinutes is how many minutes are counted apart.
-	KeptMinutes = 6 * 60
-	// tallyWaits is how many sizes of waits are told apart: up to 1 ms, 2 ms, 4 ms and so on.
-	tallyWaits = 28
-)
+// tallyWaits is how many sizes of waits are told apart: up to 1 ms, 2 ms, 4 ms and so on.
+const tallyWaits = 28
 
 // Waits count how long tasks had waited when they started.
 type Waits [tallyWaits]int64
@@ -151,7 +145,7 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 		}
 	}
 	c := n.client
-	args := []any{c.Store().Clock, KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args)}
+	args := []any{c.Store().Clock, store.KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args)}
 	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(), slices.Concat(args, minute.args, hour.args)...))
 	return store.Wrap("count what tasks ended as", err)
 }
@@ -161,59 +155,6 @@ type adder struct{ args []any }
 
 func (a *adder) add(what, of string, n int64) {
 	if n > 0 {
-		a.args = append(a.args, tallyField(what, of), n)
+		a.args = append(a.args, store.TallyField(what, of), n)
 	}
-}
-
-// tallyField is the count of something, of all queues if of is "".
-func tallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }
-
-// VersionTally is what the tasks of a plugin's version ended as in this hour and the one before.
-type VersionTally struct {
-	Plugin, Digest, Version string // the name of the version may be ""
-	Complete, Failed        int64
-}
-
-// Versions reads what the tasks of all versions ended as, by plugin.
-func (f *Fleet) Versions(ctx context.Context) ([]VersionTally, error) {
-	c := f.client
-	now, err := c.Store().Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var list []VersionTally
-	places := make(map[string]int)
-	for ago := range int64(store.KeptHours) {
-		hour := strconv.FormatInt(now.Unix()/3600-ago, 10)
-		counts, err := c.Store().RDB.HGetAll(ctx, c.Store().Keys.Hour(hour)).Result()
-		if err != nil {
-			return nil, fmt.Errorf("read counts of versions: %w", err)
-		}
-		if len(counts) > 2*store.TallyFields {
-			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", c.Store().Keys.Hour(hour), len(counts), queue.ErrTooLarge)
-		}
-		for field, n := range counts {
-			what, version, _ := strings.Cut(field, " ")
-			digest, plugin, ok := strings.Cut(version, " ")
-			if !ok {
-				continue
-			}
-			digest, name, _ := strings.Cut(digest, "/")
-			i, known := places[version]
-			if !known {
-				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest, Version: name})
-				places[version] = i
-			}
-			switch what {
-			case "complete":
-				list[i].Complete += store.AsInt(n)
-			case "failed":
-				list[i].Failed += store.AsInt(n)
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b VersionTally) int {
-		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Version, b.Version))
-	})
-	return list, nil
 }

@@ -2,8 +2,10 @@ package listen
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -46,4 +48,16 @@ func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 		tried[i] = redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}
 	}
 	return store.Wrap("postpone publications", f.client.Store().RDB.ZAddXX(ctx, f.client.Store().Keys.Publishing(), tried...).Err())
+}
+
+// PublicationSize is how many bytes the payload of a publication has: queue.ErrNoPublication if it is not kept (any more).
+func (f *Fleet) PublicationSize(ctx context.Context, id string) (int64, error) {
+	if err := queue.ValidPublication(id); err != nil {
+		return 0, err
+	}
+	size, kept, err := f.client.Store().PublicationSize(ctx, id)
+	if err == nil && !kept {
+		err = fmt.Errorf("publication %s: %w", id, queue.ErrNoPublication)
+	}
+	return size, err
 }

@@ -40,12 +40,12 @@ func (w *Watch) Add(ctx context.Context, queues ...string) error {
 }
 
 // Remove stops following a queue.
-func (w *Watch) Remove(ctx context.Context, queue string) error {
-	channel := w.client.Store().Keys.Channel(queue)
+func (w *Watch) Remove(ctx context.Context, name string) error {
+	channel := w.client.Store().Keys.Channel(name)
 	w.mu.Lock()
 	delete(w.queues, channel)
 	w.mu.Unlock()
-	return store.Wrap("unsubscribe from queue "+queue, w.pubsub.Unsubscribe(ctx, channel))
+	return store.Wrap("unsubscribe from name "+name, w.pubsub.Unsubscribe(ctx, channel))
 }
 
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
@@ -68,7 +68,7 @@ func (w *Watch) notice(ctx context.Context, channel string, notice func()) error
 }
 
 // Run calls wake, which must not block, whenever a queue may have work, until ctx ends or the watch is closed.
-func (w *Watch) Run(ctx context.Context, wake func(queue string)) {
+func (w *Watch) Run(ctx context.Context, wake func(name string)) {
 	messages := w.pubsub.ChannelWithSubscriptions()
 	for {
 		var channel string
@@ -89,12 +89,12 @@ func (w *Watch) Run(ctx context.Context, wake func(queue string)) {
 			}
 		}
 		w.mu.Lock()
-		queue, known := w.queues[channel]
+		name, known := w.queues[channel]
 		notice := w.notices[channel]
 		w.mu.Unlock()
 		switch {
 		case known:
-			wake(queue)
+			wake(name)
 		case notice != nil:
 			notice()
 		}

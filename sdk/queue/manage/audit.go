@@ -15,9 +15,7 @@ import (
 )
 
 // auditEntries is about how many entries the audit log of a tenant keeps.
-const (
-	auditEntries = 10_000
-)
+const auditEntries = 10_000
 
 var auditID = regexp.MustCompile(`^[0-9]{1,19}(-[0-9]{1,19})?$`)
 

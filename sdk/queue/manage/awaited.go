@@ -2,28 +2,15 @@ package manage
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
-
-// Dependency is a task that another one waits for, or waited for.
-type Dependency struct {
-	ID string
-	// End is complete, failed, gone (it does not exist any more) or open (it could not be waited for); "" while it goes on.
-	End string
-	// Size is how many bytes its result has; 0 if there is none (any more).
-	Size int64
-}
 
 // Dependencies reads the dependencies of a task, in the order in which they were named, without the first `from`: at most 1,000.
 // It has none if there is no such task.
-func (m *Manager) Dependencies(ctx context.Context, id string, from, limit int) ([]Dependency, error) {
-	all, err := m.AllDependencies(ctx, id)
+func (m *Manager) Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error) {
+	all, err := listen.NewFleet(m.client).AllDependencies(ctx, id)
 	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), store.PageTasks)
 	page := all[from:min(from+limit, len(all))]
 	if err != nil {
@@ -38,23 +25,4 @@ func (m *Manager) Dependencies(ctx context.Context, id string, from, limit int) 
 		page[i].Size = size
 	}
 	return page, err
-}
-
-// AllDependencies reads all dependencies of a task at once, without the sizes of their results.
-func (m *Manager) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
-	if err := queue.ValidID(id); err != nil {
-		return nil, err
-	}
-	hash, err := m.store.RDB.HGetAll(ctx, m.store.Keys.After(id)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read dependencies of task %s: %w", id, err)
-	}
-	all, places := make([]Dependency, 0, len(hash)), make(map[string]int, len(hash))
-	for other, value := range hash {
-		place, end, _ := strings.Cut(value, " ")
-		places[other], _ = strconv.Atoi(place)
-		all = append(all, Dependency{ID: other, End: end})
-	}
-	slices.SortFunc(all, func(a, b Dependency) int { return places[a.ID] - places[b.ID] })
-	return all, nil
 }

@@ -6,15 +6,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. Beyond it nothing makes a new one: ErrManyQueues. Those
-// that exist stay, and so do those that hosts and workers register for. Hosts set it when they start.
-func (m *Manager) SetMaxQueues(ctx context.Context, most int) error {
-	if most <= 0 {
-		return store.Wrap("lift bound of queues", m.store.RDB.HDel(ctx, m.store.Keys.Limits(), store.MaxQueuesField).Err())
-	}
-	return store.Wrap("bound queues", m.store.RDB.HSet(ctx, m.store.Keys.Limits(), store.MaxQueuesField, most).Err())
-}
-
 // Limits are those of the tenant's queues that have one.
 func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Limits()).Result()

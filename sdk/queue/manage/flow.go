@@ -24,7 +24,8 @@ type FlowCancelled struct {
 }
 
 // CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, everything that is connected. It begins with
-// those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. ErrNoTask if there is no such task, ErrInvalid if the flow has more than 100,000 tasks.
+// those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. queue.ErrNoTask if there is no such
+// task, queue.ErrInvalid if the flow has more than 100,000 tasks.
 func (m *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
 	if _, err := m.client.Summary(ctx, id); err != nil {
 		return done, err

@@ -99,12 +99,3 @@ func (m *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, e
 	}
 	return lines, store.Wrap("read log of task "+id, err)
 }
-
-// Checkpoint reads the checkpoint of an earlier run; nil if there is none.
-func (m *Manager) Checkpoint(ctx context.Context, id string) ([]byte, error) {
-	value, err := m.store.RDB.HGet(ctx, m.store.Keys.Bytes(id), "checkpoint").Bytes()
-	if store.IsNil(err) {
-		return nil, nil
-	}
-	return value, store.Wrap("read checkpoint of task "+id, err)
-}

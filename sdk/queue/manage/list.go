@@ -91,7 +91,7 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 const foundIn = 1_000_000
 
 // FindTasks lists the IDs of tasks that begin with a text, up to most: of those that a Quern client enqueued or a host reserved.
-// ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
+// queue.ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
 func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
 	if err := queue.ValidID(prefix); err != nil {
 		return nil, err
@@ -243,7 +243,7 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 	return ids, nil
 }
 
-// defaultLevel is DefaultPriority in the form of the set of priorities.
+// defaultLevel is queue.DefaultPriority in the form of the set of priorities.
 const defaultLevel = "050"
 
 // held lists the tasks of all listeners that the queue or the tenant knows: those started, by ID, or those not started, by

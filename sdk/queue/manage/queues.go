@@ -3,7 +3,6 @@ package manage
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -37,18 +36,6 @@ func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(names)), nil
-}
-
-// HasQueue tells whether the tenant has a queue of this name.
-func (m *Manager) HasQueue(ctx context.Context, name string) (bool, error) {
-	if err := queue.ValidQueue(name); err != nil {
-		return false, err
-	}
-	err := m.store.RDB.ZScore(ctx, m.store.Keys.Queues(), name).Err()
-	if store.IsNil(err) {
-		return false, nil
-	}
-	return err == nil, store.Wrap("look for queue "+name, err)
 }
 
 // busiestOf is of how many queues, those with the most listeners, BusiestQueues looks for the busiest.
@@ -85,49 +72,4 @@ func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]str
 		}
 	}
 	return slices.DeleteFunc(served, func(name string) bool { return !chosen[name] }), nil
-}
-
-// Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
-func (m *Manager) Info(ctx context.Context, sections ...string) (map[string]string, error) {
-	text, err := m.store.RDB.Info(ctx, sections...).Result()
-	info := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
-	return info, store.Wrap("read INFO", err)
-}
-
-// Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
-func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
-	setting := func(name string) (string, bool) {
-		values, failed := m.store.RDB.ConfigGet(ctx, name).Result()
-		err = cmp.Or(err, store.Wrap("read setting "+name, failed))
-		value, ok := values[name]
-		return value, ok
-	}
-	if policy, ok := setting("maxmemory-policy"); ok && policy != "noeviction" {
-		warnings = append(warnings, fmt.Sprintf("Redis evicts keys when its memory is full (maxmemory-policy %s), tasks too: run `redis-cli CONFIG SET maxmemory-policy noeviction`, and write it into redis.conf", policy))
-	}
-	save, saves := setting("save")
-	aof, appends := setting("appendonly")
-	if saves && appends && strings.TrimSpace(save) == "" && aof == "no" {
-		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: run `redis-cli CONFIG SET appendonly yes`, and write it into redis.conf")
-	}
-	return warnings, err
-}
-
-// Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
-func (m *Manager) Address() string {
-	if rdb := store.Single(m.store.RDB); rdb != nil {
-		return rdb.Options().Addr
-	}
-	return ""
-}
-
-// QueuePage is Client.Queues for at most that many of them, from a place on: those with fewer listeners come first. next is where the
-// page behind it begins, 0 if there is none.
-func (m *Manager) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
-	return m.store.QueuePage(ctx, from, most, queue.ValidQueue)
 }

@@ -25,7 +25,7 @@ const TreeBytes = 8 << 20
 // TreeNode is a task with what came of it.
 type TreeNode struct {
 	ID   string
-	Task *queue.Task // as Summary reads it; nil if it is gone
+	Task *queue.Task // as queue.Client.Summary reads it; nil if it is gone
 	// Dependent: it waits, or waited, for the task above it; else it was enqueued by that.
 	Dependent bool
 	// Again: it is elsewhere in the tree too, and what is below it only there.
@@ -35,8 +35,8 @@ type TreeNode struct {
 	Left int
 }
 
-// Tree reads a task, its children and dependents, theirs, and so on, in the order in which they came: ErrNoTask if there is no
-// such task. A task keeps the first 10,000 of its children, and all dependents.
+// Tree reads a task, its children and dependents, theirs, and so on, in the order in which they came: queue.ErrNoTask if there is
+// no such task. A task keeps the first 10,000 of its children, and all dependents.
 func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
 	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
 	total := min(cmp.Or(options.Total, 1000), 10*store.PageTasks)

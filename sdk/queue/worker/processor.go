@@ -92,7 +92,7 @@ func (p *Processor) Progress(ctx context.Context, fraction float64, message stri
 	return p.node().Progress(ctx, []listen.ProgressReport{report})[0]
 }
 
-// Checkpoint stores up to 1 MiB for the task's next run, also after a crash; there Manager.Checkpoint of package manage reads it.
+// Checkpoint stores up to 1 MiB for the task's next run, also after a crash; listen.Node.ReadCheckpoint reads it.
 func (p *Processor) Checkpoint(ctx context.Context, value []byte) error {
 	return p.node().Checkpoint(ctx, p.task.Queue, p.claim(), value)
 }

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
@@ -140,8 +139,8 @@ func (idle) Warn(string, ...any)                                          {}
 func (idle) AdmitQueue(context.Context, string) error                     { return nil }
 func (idle) Enqueue(context.Context, listen.Child) (id string, err error) { return "", nil }
 
-func (idle) Dependencies(context.Context) ([]manage.Dependency, error) {
-	return []manage.Dependency{{ID: "empty", End: "complete"}, {ID: "full", End: "complete"}, {ID: "late"}, {ID: "bad", End: "failed"}}, nil
+func (idle) Dependencies(context.Context) ([]listen.Dependency, error) {
+	return []listen.Dependency{{ID: "empty", End: "complete"}, {ID: "full", End: "complete"}, {ID: "late"}, {ID: "bad", End: "failed"}}, nil
 }
 
 func (idle) Result(_ context.Context, id string, _ int64) ([]byte, error) {

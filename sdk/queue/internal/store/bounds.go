@@ -18,6 +18,7 @@ const (
 	LogLines    = 1000               // of a task
 	LogBytes    = 64 << 10           // of a task
 	MaxMessage  = 1 << 10            // the most bytes of the message of a progress report
+	KeptMinutes = 6 * 60             // of the counts of tasks by minute
 	KeptHours   = 2                  // of the counts of plugins' versions
 	TallyFields = 2000               // the most counts of a minute, which are some ten for a busy queue, and of an hour
 	SampleTerm  = 10 * time.Second   // the age of a sample after which a node counts anew

@@ -191,3 +191,6 @@ func TraceID(text string) string {
 	}
 	return trace
 }
+
+// TallyField names a count of something for a queue or a version; of is "" for all queues together.
+func TallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }

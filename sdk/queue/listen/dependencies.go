@@ -1,0 +1,48 @@
+package listen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Dependency is a task that another one waits for, or waited for.
+type Dependency struct {
+	ID string
+	// End is complete, failed, gone (it does not exist any more) or open (it could not be waited for); "" while it goes on.
+	End string
+	// Size is how many bytes its result has; 0 if there is none (any more).
+	Size int64
+}
+
+// AllDependencies reads all dependencies of a task at once, without the sizes of their results.
+func (f *Fleet) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
+	if err := queue.ValidID(id); err != nil {
+		return nil, err
+	}
+	hash, err := f.client.Store().RDB.HGetAll(ctx, f.client.Store().Keys.After(id)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read dependencies of task %s: %w", id, err)
+	}
+	all, places := make([]Dependency, 0, len(hash)), make(map[string]int, len(hash))
+	for other, value := range hash {
+		place, end, _ := strings.Cut(value, " ")
+		places[other], _ = strconv.Atoi(place)
+		all = append(all, Dependency{ID: other, End: end})
+	}
+	slices.SortFunc(all, func(a, b Dependency) int { return places[a.ID] - places[b.ID] })
+	return all, nil
+}
+
+// ResultSize is how many bytes the result of a task has; 0 if there is none.
+func (f *Fleet) ResultSize(ctx context.Context, id string) (int64, error) {
+	if err := queue.ValidID(id); err != nil {
+		return 0, err
+	}
+	sizes, err := f.client.Store().SizesOf(ctx, []string{id}, "result")
+	return sizes[0], err
+}

@@ -1,0 +1,171 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// PurgeOptions choose which finished tasks to forget: by OlderThan, Keep or both, or Everything.
+type PurgeOptions struct {
+	Status    queue.Status  // Complete or Failed (default: both)
+	OlderThan time.Duration // forgets tasks that finished longer ago than this (default 0: nothing for its age)
+	// Keep forgets the oldest tasks until this many of each status are left (default 0: nothing for its number).
+	Keep       int64
+	Everything bool // forgets all finished tasks
+	// Foreign also forgets tasks that clients other than Quern's enqueued, which those may still want to read. Without it a
+	// purge skips the oldest ones that a purge of the last hour passed over.
+	Foreign bool
+	// Most ends Fleet.Purge when it has forgotten as many, or up to a block more. Default: it ends when there is none left.
+	Most int
+}
+
+func (o PurgeOptions) validate() error {
+	switch {
+	case o.Status != "" && !o.Status.Finished():
+		return fmt.Errorf("%w: purge of tasks that are %s: use complete or failed", queue.ErrInvalid, o.Status)
+	case o.OlderThan < 0 || o.Keep < 0:
+		return fmt.Errorf("%w: purge of what is older than %s, or more than %d: use 0 or more", queue.ErrInvalid, o.OlderThan, o.Keep)
+	case o.OlderThan == 0 && o.Keep == 0 && !o.Everything:
+		return fmt.Errorf("%w: purge of everything: say so, or name an age or a number", queue.ErrInvalid)
+	}
+	return nil
+}
+
+// limits are the greatest age in seconds and the number of tasks that stay, as scripts take them.
+func (o PurgeOptions) limits() (age, keep string) {
+	if o.Everything {
+		return "", "0"
+	}
+	return store.DurationText(o.OlderThan), store.Optional(o.Keep > 0, strconv.FormatInt(o.Keep, 10))
+}
+
+// Recounted is the news of one queue.
+type Recounted struct {
+	Queue     string
+	Forgotten bool  // nothing was left of it
+	Old       bool  // Purge may find something to forget
+	Err       error // one of its keys is of another type
+}
+
+// Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without tasks,
+// listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns the queues of which
+// there is news; Old is set if the options would have a Purge forget something.
+func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
+	age, keep := options.limits()
+	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
+	calls := make([]store.Call, len(blocks))
+	for i, block := range blocks {
+		calls[i] = store.NewCall("recount", f.client.Store().Keys.Queues(), store.Named(block, f.client.Store().Clock, age, keep)...)
+	}
+	for i, reply := range f.client.Store().EvalAll(ctx, calls) {
+		v := store.ValuesOf(reply.Val())
+		for v.More() {
+			number, word := v.Count(), v.Text()
+			if number < 1 || number > len(blocks[i]) {
+				return nil, store.ErrReply
+			}
+			one := Recounted{Queue: blocks[i][number-1], Forgotten: word == "forgotten", Old: word == "old"}
+			if !one.Forgotten && !one.Old {
+				one.Err = fmt.Errorf("recount queue %q: %s", one.Queue, word)
+				one.Old = age != "" || keep != "" // nobody looked
+			}
+			news = append(news, one)
+		}
+		if err := cmp.Or(reply.Err(), v.Err()); err != nil {
+			return nil, fmt.Errorf("recount %d queues: %w", len(queues), err)
+		}
+	}
+	return news, nil
+}
+
+// Purge forgets finished tasks, block by block, and returns how many. It may be interrupted and repeated at any time.
+func (f *Fleet) Purge(ctx context.Context, name string, options PurgeOptions) (total int, err error) {
+	if err := errors.Join(queue.ValidQueue(name), options.validate()); err != nil {
+		return 0, err
+	}
+	age, keep := options.limits()
+	lists := map[queue.Status]string{queue.Complete: f.client.Store().Keys.Complete(name), queue.Failed: f.client.Store().Keys.Failed(name)}
+	for _, status := range []queue.Status{queue.Complete, queue.Failed} {
+		if options.Status != "" && options.Status != status {
+			continue
+		}
+		for passed, done := store.Optional(options.Foreign, "0"), false; !done; {
+			reply, err := f.client.Store().Eval(ctx, store.NewCall("purge", lists[status], f.client.Store().Clock, name, string(status), store.PurgeTasks,
+				age, keep, store.Optional(options.Foreign, "1"), passed))
+			v := store.ValuesOf(reply)
+			total += v.Count()
+			passed, done = v.Text(), v.Flag()
+			untold := v.Flag()
+			if err = cmp.Or(err, v.Err()); err == nil && untold {
+				err = f.client.Store().AdvanceAll(ctx)
+			}
+			if err != nil {
+				return total, fmt.Errorf("purge %s tasks of %q: %w", status, name, err)
+			}
+			if options.Most > 0 && total >= options.Most {
+				return total, nil
+			}
+		}
+	}
+	return total, nil
+}
+
+// PurgePublications forgets publications of all topics by these options, of which the statuses do not matter; their tasks stay. For
+// each page of topics it yields how many were forgotten, and the errors of damaged ones, which hold up no others. It may be
+// interrupted and repeated at any time.
+func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		err := options.validate()
+		for cursor := uint64(0); err == nil; {
+			var entries []string // and their scores
+			if entries, cursor, err = f.client.Store().RDB.ZScan(ctx, f.client.Store().Keys.Topics(), cursor, "", store.PageTasks).Result(); err != nil {
+				err = fmt.Errorf("list topics: %w", err)
+				break
+			}
+			var topics []string
+			for entry := range slices.Chunk(entries, 2) {
+				topics = append(topics, entry[0])
+			}
+			if !yield(f.prune(ctx, topics, options)) || cursor == 0 {
+				return
+			}
+		}
+		yield(0, err)
+	}
+}
+
+// prune forgets publications of some topics, a block of each in turn.
+func (f *Fleet) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
+	age, keep := options.limits()
+	passed := make(map[string]int64) // by topic
+	for len(topics) > 0 {
+		calls := make([]store.Call, len(topics))
+		for i, topic := range topics {
+			calls[i] = store.NewCall("prune", f.client.Store().Keys.Publications(topic), f.client.Store().Clock, topic, store.PurgeTasks, age, keep, passed[topic])
+		}
+		var more []string
+		for i, reply := range f.client.Store().EvalAll(ctx, calls) {
+			v := store.ValuesOf(reply.Val())
+			gone, over, ended := v.Count(), v.Number(), v.Flag()
+			if failed := cmp.Or(reply.Err(), v.Err()); failed != nil {
+				err = errors.Join(err, fmt.Errorf("purge publications of %q: %w", topics[i], failed))
+				continue
+			}
+			total += gone
+			if passed[topics[i]] = over; !ended {
+				more = append(more, topics[i])
+			}
+		}
+		topics = more
+	}
+	return total, err
+}

@@ -1,0 +1,58 @@
+package listen
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// TopicCounts are the counts of a topic.
+type TopicCounts struct {
+	Name string
+	// Published, Dropped and Tasks count publications, those of them without a subscriber, and tasks, since its publications were
+	// last all purged.
+	Published, Dropped, Tasks int64
+	Kept                      int64     // publications that are kept
+	Last                      time.Time // of the last publication that is kept; zero for none
+}
+
+// BusyTopics reads at most this many topics, the ones last published to first.
+func (f *Fleet) BusyTopics(ctx context.Context, most int64) ([]TopicCounts, error) {
+	c := f.client.Store()
+	scored, err := c.RDB.ZRevRangeWithScores(ctx, c.Keys.Topics(), 0, most-1).Result()
+	if err != nil || len(scored) == 0 {
+		return nil, store.Wrap("list topics", err)
+	}
+	names := make([]string, len(scored))
+	for i, z := range scored {
+		names[i], _ = z.Member.(string)
+	}
+	topics, err := f.TopicCounts(ctx, names)
+	for i := range topics {
+		topics[i].Last = time.UnixMicro(int64(scored[i].Score * 1e6))
+	}
+	return topics, err
+}
+
+// TopicCounts reads the counts of topics, in this order, without the time of the last publication.
+func (f *Fleet) TopicCounts(ctx context.Context, names []string) ([]TopicCounts, error) {
+	type read struct {
+		counts *redis.SliceCmd
+		kept   *redis.IntCmd
+	}
+	c := f.client.Store()
+	cmds, err := store.Pipelined(ctx, c, names, func(p redis.Pipeliner, name string) read {
+		return read{p.HMGet(ctx, c.Keys.Topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.Keys.Publications(name))}
+	})
+	topics := make([]TopicCounts, len(cmds))
+	for i, cmd := range cmds {
+		topics[i] = TopicCounts{Name: names[i], Kept: cmd.kept.Val()}
+		if counts := cmd.counts.Val(); len(counts) == 3 {
+			topics[i].Published, topics[i].Dropped, topics[i].Tasks = store.AsInt(counts[0]), store.AsInt(counts[1]), store.AsInt(counts[2])
+		}
+	}
+	return topics, store.Wrap("read topics", err)
+}

@@ -1,0 +1,61 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// Ping asks Redis for an answer.
+func (m *Manager) Ping(ctx context.Context) error {
+	return store.Wrap("ping", m.store.RDB.Ping(ctx).Err())
+}
+
+// Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
+func (m *Manager) Info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := m.store.RDB.Info(ctx, sections...).Result()
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info, store.Wrap("read INFO", err)
+}
+
+// Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
+func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
+	setting := func(name string) (string, bool) {
+		values, failed := m.store.RDB.ConfigGet(ctx, name).Result()
+		err = cmp.Or(err, store.Wrap("read setting "+name, failed))
+		value, ok := values[name]
+		return value, ok
+	}
+	if policy, ok := setting("maxmemory-policy"); ok && policy != "noeviction" {
+		warnings = append(warnings, fmt.Sprintf("Redis evicts keys when its memory is full (maxmemory-policy %s), tasks too: run `redis-cli CONFIG SET maxmemory-policy noeviction`, and write it into redis.conf", policy))
+	}
+	save, saves := setting("save")
+	aof, appends := setting("appendonly")
+	if saves && appends && strings.TrimSpace(save) == "" && aof == "no" {
+		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: run `redis-cli CONFIG SET appendonly yes`, and write it into redis.conf")
+	}
+	return warnings, err
+}
+
+// Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
+func (m *Manager) Address() string {
+	if rdb := store.Single(m.store.RDB); rdb != nil {
+		return rdb.Options().Addr
+	}
+	return ""
+}
+
+// Refusal is the first word of the error that Redis answered with, such as OOM; "" if the error is not an answer of Redis.
+func Refusal(err error) string {
+	text, _ := store.Answered(err)
+	word, _, _ := strings.Cut(text, " ")
+	return word
+}
