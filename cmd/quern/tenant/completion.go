@@ -94,7 +94,7 @@ var lookups = map[string]func(context.Context, admin.Tenant) []string{
 	"LISTENER":     offer(admin.Tenant.Nodes, func(n admin.Node) string { return n.Listener }),
 	"TOPIC":        offer(admin.Tenant.Topics, func(t admin.Topic) string { return t.Topic }),
 	"SUBSCRIPTION": offer(admin.Tenant.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
-	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
+	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s admin.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
 	"BUCKET":       offer(admin.Tenant.Buckets, func(b admin.Bucket) string { return b.Bucket }),
 	"NAME":         pluginNames,
 	"NAME|DIGEST":  pluginNames,

@@ -42,7 +42,7 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		failure := task.Failure()
 		return cli.TaskFailed(id, &failure)
 	}
-	return cli.WriteResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
+	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64), fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
 // showWait shows a task's progress on a terminal, until ctx ends.
@@ -77,12 +77,12 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 // waits is the part of admin.Tenant that a wait needs.
 type waits interface {
 	Clock(context.Context) (time.Time, error)
-	Wait(ctx context.Context, id string) (*queue.Task, error)
+	Wait(ctx context.Context, id string) (*admin.Task, error)
 }
 
 // waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
 // longer than outage, and at once if it is away from the start.
-func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*queue.Task, error) {
+func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*admin.Task, error) {
 	if timeout > 0 {
 		over := cli.Refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, cli.ShellWord(id))
 		var cancel context.CancelFunc
@@ -217,7 +217,7 @@ func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string
 	}
 	for _, line := range lines {
 		if json {
-			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", show.Moment(admin.Moment(line.Time))}, {"line", "", line.Text}})
+			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", moment(line.Time)}, {"line", "", line.Text}})
 		} else {
 			_, err = fmt.Fprintln(w, show.Escape(line.Text))
 		}
