@@ -14,7 +14,6 @@ import (
 
 	"github.com/quern-project/quern/host/doctor"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -67,7 +66,7 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 	if err != nil && len(buckets) == 0 {
 		return nil, err
 	}
-	serving, unknown := host.Plugins(ctx, t.Client)
+	serving, unknown := t.Plugins(ctx)
 	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
 	for _, p := range serving {
 		if p.Grants == nil {
@@ -378,11 +377,6 @@ func (t *Direct) Schedule(ctx context.Context, id string) (Schedule, error) {
 		return Schedule{}, err
 	}
 	return NewSchedule(t.Tenant(), s), nil
-}
-
-// Plugins lists what live hosts published.
-func (t *Direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
-	return host.Plugins(ctx, t.Client)
 }
 
 // Findings are what the doctor finds in tenants of the same Redis.

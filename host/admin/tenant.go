@@ -6,7 +6,6 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/manage"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -128,7 +127,7 @@ type Fleet interface {
 	Leased(ctx context.Context, most int) ([]Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error)
-	Plugins(context.Context) ([]host.Plugin, error)
+	Plugins(context.Context) ([]Plugin, error)
 	Quarantines(context.Context) ([]Quarantine, error)
 	EndQuarantine(ctx context.Context, plugin, digest string) error
 	// Findings are what the doctor finds in tenants of the same Redis or server.

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -100,7 +99,7 @@ var lookups = map[string]func(context.Context, admin.Tenant) []string{
 	"NAME|DIGEST":  pluginNames,
 }
 
-var pluginNames = offer(admin.Tenant.Plugins, func(p host.Plugin) string { return p.Plugin })
+var pluginNames = offer(admin.Tenant.Plugins, func(p admin.Plugin) string { return p.Plugin })
 
 func offer[T any](read func(admin.Tenant, context.Context) ([]T, error), name func(T) string) func(context.Context, admin.Tenant) []string {
 	return func(ctx context.Context, client admin.Tenant) (found []string) {

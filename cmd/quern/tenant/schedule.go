@@ -16,8 +16,8 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -305,7 +305,7 @@ func readSchedules(cmd *cobra.Command, path string) ([]queue.Schedule, error) {
 	}
 	all := make([]queue.Schedule, len(declared))
 	for i, s := range declared {
-		all[i] = host.ScheduleOf(s)
+		all[i] = upkeep.ScheduleOf(s)
 	}
 	return all, nil
 }
