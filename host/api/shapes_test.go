@@ -106,7 +106,7 @@ func TestTypesOfProblems(t *testing.T) {
 		is           error
 	}{
 		{http.MethodGet, "/tasks/none", queue.ErrNoTask},
-		{http.MethodGet, "/queues/none", api.ErrNoQueue},
+		{http.MethodGet, "/queues/none", admin.ErrNoQueue},
 		{http.MethodPost, "/tasks/" + id + "/retry", queue.ErrStatus},
 		{http.MethodDelete, "/tasks/" + id, queue.ErrStatus},
 		{http.MethodPost, "/nodes/none/drain", listen.ErrNoNode},

@@ -129,19 +129,19 @@ func (s *service) describeTasks() {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeCancel, in.ID)
 			out := &Cancelled{}
 			out.Body.ID, out.Body.Ended = in.ID, !one.Stopping
-			return out, refusal(one.Err)
+			return out, one.Err
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*Of[admin.Task], error) {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeRetry, in.ID)
 			if one.Err != nil {
-				return nil, refusal(one.Err)
+				return nil, one.Err
 			}
 			return s.showTask(ctx, &ShowTask{InTask: InTask{in.InTenant, one.Task.ID}})
 		})
 	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
-			return nil, refusal(s.tenants[in.Tenant].Change(ctx, queue.ChangeDelete, in.ID).Err)
+			return nil, s.tenants[in.Tenant].Change(ctx, queue.ChangeDelete, in.ID).Err
 		})
 }
 
@@ -292,15 +292,4 @@ func (t *tenant) lines(ctx context.Context, id string, after int64) ([]admin.Log
 		_, err = t.Client.Summary(ctx, id)
 	}
 	return lines, err
-}
-
-// refusal is the problem of a change that a task does not take.
-func refusal(err error) error {
-	switch {
-	case errors.Is(err, queue.ErrUnique):
-		return typed("not-unique", failed(http.StatusConflict, "%v", err))
-	case errors.Is(err, queue.ErrStatus):
-		return typed("status", failed(http.StatusConflict, "%v", err))
-	}
-	return err
 }

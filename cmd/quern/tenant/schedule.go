@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -89,27 +88,12 @@ func newScheduleShow(env cli.Environment) *cobra.Command {
 func showSchedule(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
 	s, err := client.Schedule(cmd.Context(), id)
 	if err != nil {
-		return scheduleError(err)
+		return err
 	}
 	if json {
 		return show.JSON(cmd.OutOrStdout(), s)
 	}
 	return show.Print(cmd, false, scheduleView(&s))
-}
-
-// scheduleError adds the remedy.
-func scheduleError(err error) error {
-	switch {
-	case errors.Is(err, queue.ErrNoSchedule):
-		return cli.Refusedf("%w: see `quern schedule ls`", err)
-	case errors.Is(err, queue.ErrOwned):
-		return cli.Refusedf("%w: change it there, in the plugin's manifest or the file; or delete one that was made by hand, or whose file is no more: see `quern schedule ls`", err)
-	case errors.Is(err, queue.ErrOvertaken):
-		return cli.Refusedf("%w: sync this file again if it is the newer one", err)
-	case errors.Is(err, queue.ErrManySchedules):
-		return cli.Refusedf("%w: delete some", err)
-	}
-	return err
 }
 
 func newScheduleCreate(env cli.Environment) *cobra.Command {
@@ -163,7 +147,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			put, err := client.PutSchedule(cmd.Context(), s, false)
 			if err != nil {
-				return scheduleError(err)
+				return err
 			}
 			if json {
 				return showSchedule(cmd, client, s.ID, true)
@@ -191,7 +175,7 @@ func newScheduleAct(env cli.Environment, use, short string, do func(client admin
 	return &cobra.Command{
 		Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			return scheduleError(do(client, cmd.Context(), args[0]))
+			return do(client, cmd.Context(), args[0])
 		}),
 	}
 }
@@ -222,7 +206,7 @@ func newScheduleRun(env cli.Environment) *cobra.Command {
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		id, err := client.RunSchedule(cmd.Context(), args[0])
 		if err != nil {
-			return scheduleError(err)
+			return err
 		}
 		return show.Line(cmd, json, show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
 	})
@@ -252,7 +236,7 @@ func newScheduleSync(env cli.Environment) *cobra.Command {
 		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
 			if err != nil {
-				return scheduleError(err)
+				return err
 			}
 			warnUnservedSchedules(cmd, client, all, append(sync.New, sync.Changed...))
 			var rows []show.View

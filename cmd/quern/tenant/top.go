@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"os/signal"
 	"slices"
 	"sync"
@@ -178,7 +177,7 @@ func (s *topSource) Task(ctx context.Context, id string, before *top.Task) (*top
 		}
 	}
 	lines, err := s.client.Log(ctx, id, 0)
-	if err != nil && !cli.IsStatus(err, http.StatusForbidden) { // the token may not see it
+	if err != nil && !errors.Is(err, admin.ErrForbidden) { // the token may not see it
 		return nil, err
 	}
 	return &top.Task{Task: task, Clock: clock, Log: lines[max(0, len(lines)-topLog):]}, nil

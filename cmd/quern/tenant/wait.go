@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	apiclient "github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -100,7 +98,7 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 			giveUp(fmt.Errorf("cannot wait for task %s: %w", id, err))
 		case err != nil:
 			away := "Redis"
-			if _, ok := errors.AsType[*apiclient.ServerError](err); ok {
+			if _, ok := errors.AsType[*admin.ServerError](err); ok {
 				away = "the server"
 			}
 			giveUp(cli.Refusedf("cannot wait for task %s, %s has been away for %s: %w: continue with `quern task wait %s`", id, away, outage, err, cli.ShellWord(id)))
@@ -128,7 +126,7 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 		switch {
 		case err == nil:
 			there = time.Now()
-		case ctx.Err() == nil && (time.Since(there) >= outage || cli.IsStatus(err, http.StatusUnauthorized) || cli.IsStatus(err, http.StatusForbidden)):
+		case ctx.Err() == nil && (time.Since(there) >= outage || errors.Is(err, admin.ErrUnauthorized) || errors.Is(err, admin.ErrForbidden)):
 			return err
 		}
 	}

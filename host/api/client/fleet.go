@@ -183,7 +183,7 @@ func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Q
 	}
 	what := get(&shape, "queues", q.name)
 	what.query = query
-	if err = q.client.do(ctx, what); errors.Is(err, api.ErrNoQueue) {
+	if err = q.client.do(ctx, what); errors.Is(err, admin.ErrNoQueue) {
 		err = nil
 	}
 	return withError(shape, q.client, q.name), err

@@ -61,7 +61,7 @@ func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) er
 			continue
 		}
 		var value []byte
-		if err := c.do(ctx, get(&value, "tasks", task.ID, part.name)); isForbidden(err) && (!needed || part.name == "parameters") {
+		if err := c.do(ctx, get(&value, "tasks", task.ID, part.name)); errors.Is(err, admin.ErrForbidden) && (!needed || part.name == "parameters") {
 			value = nil
 		} else if err != nil {
 			return err
@@ -163,7 +163,7 @@ func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (
 		tasks = append(tasks, page...)
 		return limit == 0 || len(tasks) < offset+limit
 	})
-	if errors.Is(err, api.ErrNoQueue) {
+	if errors.Is(err, admin.ErrNoQueue) {
 		return nil, nil
 	}
 	tasks = tasks[min(offset, len(tasks)):]
@@ -270,7 +270,7 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 // receive takes the receipt of a task, which it must be.
 func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
-		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID)}
+		return c.failed(fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID))
 	}
 	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed, Taken: got.Taken}
 	return nil

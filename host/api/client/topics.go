@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -148,7 +149,7 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 func (c *Client) Publication(ctx context.Context, id string) (p admin.Publication, err error) {
 	err = c.do(ctx, get(&p, "publications", id))
 	if err == nil && p.Payload == nil && p.PayloadBase64 == nil && p.PayloadSize > 0 {
-		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); isForbidden(err) {
+		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); errors.Is(err, admin.ErrForbidden) {
 			err = nil // the token's holder may not see it
 		}
 		if utf8.Valid(p.PayloadBase64) && err == nil && p.PayloadBase64 != nil {
