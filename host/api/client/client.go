@@ -1,4 +1,4 @@
-// Package client acts on a tenant through the API of a server, with the types and errors of sdk/queue: what `quern --server` uses
+// Package client acts on a tenant through the API of a server, with the types of host/admin and the errors of sdk/queue: what `quern --server` uses
 // where others use Redis.
 //
 // # Failure
