@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -8,7 +9,6 @@ import (
 
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
-	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -96,7 +96,7 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 			continue
 		}
 		for _, s := range version.Manifest.Schedule {
-			declared := ScheduleOf(s)
+			declared := upkeep.ScheduleOf(s)
 			declared.ID, declared.Owner = s.ID(version.Name), queue.OwnedByPlugin(version.Name)
 			add(upkeep.DeclaredSchedule(declared))
 		}
@@ -119,24 +119,13 @@ func (c catalog) runs(plugin string) bool {
 // StateLeftOut is the state of a plugin that could serve, but the host serves none of its queues: see Config.Queues.
 const StateLeftOut = "left out by --queues"
 
-// PluginInfo is what a host publishes of one of its plugins; `quern plugin ls -o json` prints these names.
-type PluginInfo struct {
-	Tenant  string   `json:"tenant,omitempty"`
-	Plugin  string   `json:"plugin"`
-	Version string   `json:"version,omitempty"`
-	Digest  string   `json:"digest,omitempty"`
-	Queues  []string `json:"queues,omitempty"`
-	// LeftOut are the queues that Config.Queues leaves out.
-	LeftOut   []string `json:"left_out,omitempty"`
-	State     string   `json:"state"`
-	Error     string   `json:"error,omitempty"`
-	ResetMode string   `json:"reset_mode,omitempty"`
-	// Subscriptions are the IDs of the subscriptions that its manifest declares for the tenant.
-	Subscriptions []string `json:"subscriptions,omitempty"`
-	// Schedules are the IDs of the schedules that its manifest declares for the tenant.
-	Schedules []string `json:"schedules,omitempty"`
-	// Grants are its capabilities in a task of the tenant.
-	Grants *manifest.Granted `json:"grants,omitempty"`
-	// Lowered are the limits where the host gives such a task less than the manifest asks for.
-	Lowered []manifest.Lowered `json:"lowered,omitempty"`
+// runningPlugins lists the plugins that live hosts publish and do not refuse.
+func runningPlugins(ctx context.Context, client *queue.Client) (map[string]bool, error) {
+	running := make(map[string]bool)
+	err := upkeep.PublishedPlugins(ctx, client, func(_ string, p upkeep.PluginInfo) {
+		if p.State != plugins.StateRefused {
+			running[p.Plugin] = true
+		}
+	})
+	return running, err
 }

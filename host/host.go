@@ -201,10 +201,10 @@ func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 // about returns what the host publishes in a tenant's node hash: nothing about other tenants.
 func (h *Host) about(t *tenant) map[string]string {
 	catalog := h.catalog.of(t.name)
-	list, declared := []PluginInfo{}, catalog.declarations()
+	list, declared := []upkeep.PluginInfo{}, catalog.declarations()
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
-			info := PluginInfo{
+			info := upkeep.PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
 			}
 			info.LeftOut = slices.DeleteFunc(slices.Clone(s.Queues), h.config.serves)

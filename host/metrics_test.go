@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -184,11 +185,11 @@ func TestAbout(t *testing.T) {
 			t.Errorf("%s is %q, want %q", field, about[field], want)
 		}
 	}
-	var published []PluginInfo
+	var published []upkeep.PluginInfo
 	if err := json.Unmarshal([]byte(about["plugins"]), &published); err != nil {
 		t.Fatalf("%q: %v", about["plugins"], err)
 	}
-	states := make(map[string]PluginInfo)
+	states := make(map[string]upkeep.PluginInfo)
 	for _, p := range published {
 		states[p.Plugin] = p
 	}

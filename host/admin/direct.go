@@ -14,7 +14,6 @@ import (
 
 	"github.com/quern-project/quern/host/doctor"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -67,7 +66,7 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 	if err != nil && len(buckets) == 0 {
 		return nil, err
 	}
-	serving, unknown := host.Plugins(ctx, t.Client)
+	serving, unknown := t.Plugins(ctx)
 	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
 	for _, p := range serving {
 		if p.Grants == nil {
@@ -282,9 +281,60 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 // Queue is the queue of that name.
 func (t *Direct) Queue(name string) QueueHandle { return t.Manager.Queue(name) }
 
+// Task reads a task with its history.
+func (t *Direct) Task(ctx context.Context, id string) (*Task, error) {
+	return t.read(ctx, id, t.Client.Task)
+}
+
+// Summary reads a task with its history, without its parameters and result.
+func (t *Direct) Summary(ctx context.Context, id string) (*Task, error) {
+	return t.read(ctx, id, t.Client.Summary)
+}
+
+func (t *Direct) read(ctx context.Context, id string, read func(context.Context, string) (*queue.Task, error)) (*Task, error) {
+	task, err := read(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	history, err := t.Manager.History(ctx, task)
+	return NewTask(t.Tenant(), task, history), err
+}
+
+// Wait blocks until the task is finished and returns it, without its history.
+func (t *Direct) Wait(ctx context.Context, id string) (*Task, error) {
+	return t.shown(t.Client.Wait(ctx, id))
+}
+
+// Retry makes a failed task wait in its queue again, or the one of a dead letter, and returns it.
+func (t *Direct) Retry(ctx context.Context, id string) (*Task, error) {
+	return t.shown(t.Client.Retry(ctx, id))
+}
+
+// shown shows a task without its history; nil if there is none.
+func (t *Direct) shown(task *queue.Task, err error) (*Task, error) {
+	if task == nil {
+		return nil, err
+	}
+	return NewTask(t.Tenant(), task, nil), err
+}
+
+// Tree reads a task with what came of it.
+func (t *Direct) Tree(ctx context.Context, id string, options manage.TreeOptions) (*TreeNode, error) {
+	root, err := t.Manager.Tree(ctx, id, options)
+	if err != nil {
+		return nil, err
+	}
+	return newTree(t.Tenant(), root), nil
+}
+
 // List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first): limit of them from an offset, 0 for
 // all.
-func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]*queue.Task, error) {
+func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error) {
+	tasks, err := t.list(ctx, f, offset, limit)
+	return showAll(tasks, func(task *queue.Task) Task { return *NewTask(t.Tenant(), task, nil) }), err
+}
+
+func (t *Direct) list(ctx context.Context, f *Filter, offset, limit int) ([]*queue.Task, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
@@ -314,9 +364,19 @@ func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]*que
 	return found, nil
 }
 
-// Plugins lists what live hosts published.
-func (t *Direct) Plugins(ctx context.Context) ([]host.Plugin, error) {
-	return host.Plugins(ctx, t.Client)
+// Schedules lists the schedules, by ID.
+func (t *Direct) Schedules(ctx context.Context) ([]Schedule, error) {
+	all, err := t.Manager.Schedules(ctx)
+	return showAll(all, func(s *queue.Schedule) Schedule { return NewSchedule(t.Tenant(), s) }), err
+}
+
+// Schedule reads a schedule: queue.ErrNoSchedule if there is none.
+func (t *Direct) Schedule(ctx context.Context, id string) (Schedule, error) {
+	s, err := t.Client.Schedule(ctx, id)
+	if err != nil {
+		return Schedule{}, err
+	}
+	return NewSchedule(t.Tenant(), s), nil
 }
 
 // Findings are what the doctor finds in tenants of the same Redis.
@@ -336,19 +396,19 @@ func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 // AuditEntries reads the newest entries of the audit log.
 func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error) {
 	entries, err := t.Manager.AuditLog(ctx, "", limit)
-	return shown(entries, NewAuditEntry), err
+	return showAll(entries, NewAuditEntry), err
 }
 
 // Log reads the stored lines of a task's log with numbers above after.
 func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
 	lines, err := t.Manager.Log(ctx, id, after)
-	return shown(lines, NewLogLine), err
+	return showAll(lines, NewLogLine), err
 }
 
 // Quarantines lists the versions of plugins that no host runs.
 func (t *Direct) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	list, err := t.Fleet.Quarantines(ctx)
-	return shown(list, NewQuarantine), err
+	return showAll(list, NewQuarantine), err
 }
 
 // ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
@@ -357,8 +417,8 @@ func (t *Direct) ReclaimNode(ctx context.Context, listener string, maxCrashes in
 	return NewReclaimed(listener, got), err
 }
 
-// shown are values in the form that operators see.
-func shown[T, S any](list []T, show func(T) S) []S {
+// showAll is a list of values in the form that operators see.
+func showAll[T, S any](list []T, show func(T) S) []S {
 	shapes := make([]S, len(list))
 	for i, one := range list {
 		shapes[i] = show(one)

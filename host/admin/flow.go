@@ -4,13 +4,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Dependency is a task that another one waits for, or waited for.
-type Dependency struct {
-	ID   string `json:"id"`
-	End  string `json:"end,omitempty" enum:"complete,failed,gone,open" doc:"Missing while it goes on; gone: it does not exist any more; open: it could not be waited for."`
-	Size int64  `json:"result_size,omitempty" doc:"Bytes of its result."`
-}
-
 // TreeNode is a task with what came of it.
 type TreeNode struct {
 	Task      *Task       `json:"task,omitempty" doc:"Without payloads; missing if it is deleted."`
@@ -21,15 +14,13 @@ type TreeNode struct {
 	Left      int         `json:"left_out,omitempty" doc:"How many below it are left out: ask for its own tree."`
 }
 
-// NewTree shows a tree.
-func NewTree(tenant string, node *manage.TreeNode) *TreeNode {
+func newTree(tenant string, node *manage.TreeNode) *TreeNode {
 	shape := &TreeNode{ID: node.ID, Dependent: node.Dependent, Again: node.Again, Left: node.Left}
 	if node.Task != nil {
-		task := NewTask(tenant, node.Task, nil)
-		shape.Task = &task
+		shape.Task = NewTask(tenant, node.Task, nil)
 	}
 	for _, child := range node.Children {
-		shape.Children = append(shape.Children, NewTree(tenant, child))
+		shape.Children = append(shape.Children, newTree(tenant, child))
 	}
 	return shape
 }
@@ -42,16 +33,4 @@ func (n *TreeNode) Redact(v View) {
 	for _, child := range n.Children {
 		child.Redact(v)
 	}
-}
-
-// Tree is a tree in the types of package queue.
-func (n *TreeNode) Tree() *manage.TreeNode {
-	node := &manage.TreeNode{ID: n.ID, Dependent: n.Dependent, Again: n.Again, Left: n.Left}
-	if n.Task != nil {
-		node.Task = n.Task.Task()
-	}
-	for _, child := range n.Children {
-		node.Children = append(node.Children, child.Tree())
-	}
-	return node
 }

@@ -264,11 +264,11 @@ func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, 
 		item := &items[i]
 		switch task := read[item.ID]; {
 		case task == nil:
-			item.End = manage.JobItemGone
+			item.End = manage.JobEndGone
 		case !item.Of(task):
-			item.End, item.Text = manage.JobItemChanged, "another task has its ID"
+			item.End, item.Text = manage.JobEndChanged, "another task has its ID"
 		case !f.Passes(task) || !suits(action, f, task):
-			item.End, item.Text = manage.JobItemChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
+			item.End, item.Text = manage.JobEndChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
 		default:
 			changes, of = append(changes, task), append(of, i)
 		}
@@ -293,17 +293,17 @@ func (r *JobRunner) end(changed queue.Changed) (end manage.JobEnd, text string) 
 	err := changed.Err
 	switch {
 	case err == nil && changed.Stopping:
-		return manage.JobItemDone, "its host stops it"
+		return manage.JobEndDone, "its host stops it"
 	case err == nil:
-		return manage.JobItemDone, ""
+		return manage.JobEndDone, ""
 	case errors.Is(err, queue.ErrLetterStays):
-		return manage.JobItemDone, err.Error()
+		return manage.JobEndDone, err.Error()
 	case errors.Is(err, queue.ErrNoTask):
-		return manage.JobItemGone, ""
+		return manage.JobEndGone, ""
 	case errors.Is(err, queue.ErrChanged):
-		return manage.JobItemChanged, "it changed again and again"
+		return manage.JobEndChanged, "it changed again and again"
 	case errors.Is(err, queue.ErrStatus):
-		return manage.JobItemRefused, err.Error()
+		return manage.JobEndRefused, err.Error()
 	}
-	return manage.JobItemFailed, "internal error: the log of the process that worked on it says why, reference " + r.Logged("a task of a job failed", "job "+r.ID, err)
+	return manage.JobEndFailed, "internal error: the log of the process that worked on it says why, reference " + r.Logged("a task of a job failed", "job "+r.ID, err)
 }

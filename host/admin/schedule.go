@@ -3,8 +3,8 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"time"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -59,7 +59,7 @@ type NamedSchedule struct {
 
 // NewSchedule shows a schedule with its next ticks.
 func NewSchedule(tenant string, s *queue.Schedule) Schedule {
-	next, err := host.NextTicks(s, shownTicks)
+	next, err := nextTicks(s, shownTicks)
 	shape := Schedule{
 		ID: s.ID, Tenant: tenant, Owner: s.Owner, Paused: Seconds(s.Paused), Last: Seconds(s.Last), LastID: s.LastID,
 		Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks, Created: Seconds(s.Created), Updated: Seconds(s.Updated), Absent: Seconds(s.Absent),
@@ -74,25 +74,32 @@ func NewSchedule(tenant string, s *queue.Schedule) Schedule {
 	return shape
 }
 
+// nextTicks lists the next ticks of a schedule, in its time zone; none if it is paused, or its plugin absent. The error
+// says why its expression, or its time zone, cannot be read.
+func nextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
+	rule, err := cron.Parse(s.Cron, s.Timezone)
+	if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {
+		return nil, err
+	}
+	zone, err := cron.Zone(s.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	tick := s.Next
+	if tick.IsZero() {
+		tick = rule.Next(s.Since)
+	}
+	for ; len(ticks) < count && !tick.IsZero(); tick = rule.Next(tick) {
+		ticks = append(ticks, tick.In(zone))
+	}
+	return ticks, nil
+}
+
 // Redact takes out the parameters.
 func (s *Schedule) Redact(v View) {
 	if !v.Payloads {
 		s.Parameters, s.ParametersBase64 = nil, nil
 	}
-}
-
-// Schedule is the schedule of sdk/queue that the shape shows.
-func (s *Schedule) Schedule() (*queue.Schedule, error) {
-	shown, err := s.ScheduleBody.schedule(s.ID)
-	shown.Owner = s.Owner
-	shown.ScheduleState = queue.ScheduleState{
-		Paused: Moment(s.Paused), Last: Moment(s.Last), LastID: s.LastID, Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks,
-		Created: Moment(s.Created), Updated: Moment(s.Updated), Absent: Moment(s.Absent),
-	}
-	if len(s.NextTicks) > 0 {
-		shown.Next = Moment(s.NextTicks[0])
-	}
-	return &shown, err
 }
 
 // ScheduleBodyOf is what a schedule says.
@@ -108,21 +115,22 @@ func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 	return body
 }
 
-// Checked is the schedule that the body asks for.
-func (b *ScheduleBody) Checked(id string) (queue.Schedule, error) {
+// Policy is the retry policy.
+func (b *ScheduleBody) Policy() queue.Retry {
+	retry := b.Retry.Policy()
+	retry.MaxAttempts, retry.MaxAge = b.MaxAttempts, cmp.Or(Period(b.MaxAgeSeconds), retry.MaxAge)
+	return retry
+}
+
+// Schedule is the schedule that the body asks for.
+func (b *ScheduleBody) Schedule(id string) (queue.Schedule, error) {
 	if _, err := cron.Parse(b.Cron, b.Timezone); err != nil {
 		return queue.Schedule{}, fmt.Errorf("%w: %w", queue.ErrInvalid, err)
 	}
-	return b.schedule(id)
-}
-
-func (b *ScheduleBody) schedule(id string) (queue.Schedule, error) {
-	retry := b.Retry.Policy()
-	retry.MaxAttempts, retry.MaxAge = b.MaxAttempts, cmp.Or(Period(b.MaxAgeSeconds), retry.MaxAge)
 	s := queue.Schedule{
 		ID: id, Queue: b.Queue, Cron: b.Cron, Timezone: b.Timezone, Parameters: b.ParametersBase64,
 		Options: queue.Options{
-			Priority: b.Priority, Timeout: Period(b.TimeoutSeconds), Labels: b.Labels, Retry: retry,
+			Priority: b.Priority, Timeout: Period(b.TimeoutSeconds), Labels: b.Labels, Retry: b.Policy(),
 		},
 		Missed: queue.Missed(b.Missed), MaxMissed: b.MaxMissed, Window: Period(b.WindowSeconds), Overlap: queue.Overlap(b.Overlap),
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -18,7 +17,7 @@ type Task struct {
 	Reason      queue.Reason `json:"reason,omitempty" doc:"Why it failed: error, trap, timeout, cpu, memory, output, cancelled, crashed, exhausted, expired, rejected or dependency."`
 	Handled     string       `json:"handled,omitempty" doc:"The dead letter that handled it."`
 	CancelAsked bool         `json:"cancel_asked,omitempty" doc:"It runs and is to be stopped."`
-	After       *After       `json:"after,omitempty" doc:"The tasks that it waits for, or waited for."`
+	After       *queue.After `json:"after,omitempty" doc:"The tasks that it waits for, or waited for."`
 
 	Parameters       *string `json:"parameters,omitempty" doc:"Of at most payload_limit bytes; not in lists."`
 	ParametersBase64 []byte  `json:"parameters_base64,omitempty" doc:"Instead of parameters, if they are not UTF-8."`
@@ -71,16 +70,6 @@ type Task struct {
 	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
 }
 
-// After is how far the tasks are that a task waits for.
-type After struct {
-	When    queue.When `json:"when" enum:"complete,ended,any,failed" doc:"What must become of them."`
-	Open    bool       `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
-	Blocked bool       `json:"blocked,omitempty" doc:"It waits for them, or failed for them."`
-	Of      int        `json:"of" doc:"How many there are."`
-	Ended   int        `json:"ended"`
-	Failed  int        `json:"failed" doc:"Of those that ended: they failed, were cancelled or expired, or are gone."`
-}
-
 // Retry is the part of a retry policy that a task itself sets, without the attempts.
 type Retry struct {
 	Backoff        queue.Backoff `json:"backoff,omitempty" enum:"exponential,linear"`
@@ -113,8 +102,8 @@ type LogLine struct {
 }
 
 // NewTask shows a task with its payloads, if it has been read with them, and with the attempts of its history.
-func NewTask(tenant string, t *queue.Task, history []manage.Attempt) Task {
-	shape := Task{
+func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
+	shape := &Task{
 		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled, CancelAsked: t.CancelAsked,
 		ParametersSize: len(t.Parameters), ResultSize: len(t.Result),
 		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes, Reschedules: t.Reschedules, Rejects: t.Rejects,
@@ -124,7 +113,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) Task {
 		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Priority: t.Priority, Progress: t.Progress,
 		Message: t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
-		LiveID: t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: (*After)(t.After),
+		LiveID: t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: t.After,
 		Retry: NewRetry(t.Retry),
 	}
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
@@ -147,6 +136,14 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) Task {
 		})
 	}
 	return shape
+}
+
+// Failure is why the task failed; the zero Failure if it has not.
+func (s *Task) Failure() queue.Failure {
+	if s.Error == nil {
+		return queue.Failure{}
+	}
+	return *s.Error
 }
 
 // Redact takes out what producers and handlers wrote, except labels, key and reasons.
@@ -208,45 +205,12 @@ func Payload(value []byte) (text *string, data []byte) {
 	return nil, value
 }
 
-// Task is the task of the shape, with the payloads that it has.
-func (s *Task) Task() *queue.Task {
-	t := &queue.Task{
-		ID: s.ID, Queue: s.Queue, Status: s.Status, Reason: s.Reason, Handled: s.Handled, CancelAsked: s.CancelAsked,
-		Parameters: s.ParametersBase64, Result: s.ResultBase64, Error: stored(s.Error), LastError: stored(s.LastError),
-		Attempts: s.Attempts, MaxAttempts: s.MaxAttempts, Crashes: s.Crashes, Reschedules: s.Reschedules, Rejects: s.Rejects,
-		Run: s.Run, Node: s.Node, PID: s.PID,
-		Created: Moment(s.Created), Updated: Moment(s.Updated), ETA: Moment(s.ETA), ReservedAt: Moment(s.ReservedAt),
-		StartedAt: Moment(s.StartedAt), FinishedAt: Moment(s.FinishedAt), RetriedAt: Moment(s.RetriedAt),
-		Expires: Moment(s.Expires), Deadline: Moment(s.Deadline),
-		Timeout: Period(s.TimeoutSeconds), Plugin: s.Plugin, Digest: s.Digest, Version: s.Version, Priority: s.Priority, Progress: s.Progress,
-		Message: s.Message, Key: s.Key, Labels: s.Labels, Headers: s.Headers, Parent: s.Parent, Depth: s.Depth, Traceparent: s.Traceparent,
-		LiveID: s.LiveID, DeadID: s.DeadID, Dead: s.DeadQueue, DeadError: s.DeadError, CheckpointSize: s.CheckpointSize, After: (*queue.After)(s.After),
+// Bytes is the value that Payload has split.
+func Bytes(text *string, data []byte) []byte {
+	if text != nil {
+		return []byte(*text)
 	}
-	if s.Parameters != nil {
-		t.Parameters = []byte(*s.Parameters)
-	}
-	if s.Result != nil {
-		t.Result = []byte(*s.Result)
-	}
-	t.Retry = s.Retry.Policy()
-	return t
-}
-
-// Attempt is the run of the shape.
-func (s *Attempt) Attempt() manage.Attempt {
-	return manage.Attempt{
-		Run: s.Run, Started: Moment(s.Started), Ended: Moment(s.Ended), Node: s.Node, Plugin: s.Plugin, Digest: s.Digest,
-		Version: s.Version, Outcome: s.Outcome, Failure: s.Error,
-	}
-}
-
-// stored is a failure as a task's hash has it.
-func stored(f *queue.Failure) string {
-	if f == nil {
-		return ""
-	}
-	text, _ := json.Marshal(f) // texts and numbers always can be
-	return string(text)
+	return data
 }
 
 // NewLogLine shows a line of a log.

@@ -7,7 +7,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -32,22 +31,23 @@ type Tenant interface {
 
 // Tasks are the tasks of a tenant.
 type Tasks interface {
-	Task(ctx context.Context, id string) (*queue.Task, error)
-	Summary(ctx context.Context, id string) (*queue.Task, error)
-	Wait(ctx context.Context, id string) (*queue.Task, error)
-	History(ctx context.Context, task *queue.Task) ([]manage.Attempt, error)
+	// Task reads a task with its history.
+	Task(ctx context.Context, id string) (*Task, error)
+	// Summary is Task without parameters and result.
+	Summary(ctx context.Context, id string) (*Task, error)
+	Wait(ctx context.Context, id string) (*Task, error)
 	Log(ctx context.Context, id string, after int64) ([]LogLine, error)
 	// FindTasks lists the IDs of tasks that begin with a text.
 	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
 	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
-	List(ctx context.Context, f *Filter, offset, limit int) ([]*queue.Task, error)
+	List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error)
 	// Retry returns the task that is retried: of a dead letter the one behind it.
-	Retry(ctx context.Context, id string) (*queue.Task, error)
+	Retry(ctx context.Context, id string) (*Task, error)
 }
 
 // Flows are tasks that wait for others.
 type Flows interface {
-	Tree(ctx context.Context, id string, options manage.TreeOptions) (*manage.TreeNode, error)
+	Tree(ctx context.Context, id string, options manage.TreeOptions) (*TreeNode, error)
 	Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error)
 }
@@ -111,8 +111,8 @@ type Subscriptions interface {
 
 // Schedules are the recurring tasks of a tenant.
 type Schedules interface {
-	Schedules(context.Context) ([]*queue.Schedule, error)
-	Schedule(ctx context.Context, id string) (*queue.Schedule, error)
+	Schedules(context.Context) ([]Schedule, error)
+	Schedule(ctx context.Context, id string) (Schedule, error)
 	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error)
 	PauseSchedule(ctx context.Context, id string) error
 	ResumeSchedule(ctx context.Context, id string) error
@@ -128,7 +128,7 @@ type Fleet interface {
 	Leased(ctx context.Context, most int) ([]Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error)
-	Plugins(context.Context) ([]host.Plugin, error)
+	Plugins(context.Context) ([]Plugin, error)
 	Quarantines(context.Context) ([]Quarantine, error)
 	EndQuarantine(ctx context.Context, plugin, digest string) error
 	// Findings are what the doctor finds in tenants of the same Redis or server.

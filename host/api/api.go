@@ -351,7 +351,7 @@ func (t *tenant) known(ctx context.Context, name string) error {
 	}
 	all, err := t.Queues(ctx)
 	if _, ok := all[name]; err == nil && !ok {
-		return typed(noQueue, notFound("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener", t.Tenant(), name))
+		return typed("no-queue", notFound("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener", t.Tenant(), name))
 	}
 	return err
 }

@@ -157,7 +157,7 @@ func BenchmarkJob(b *testing.B) {
 		b.StopTimer()
 		stop()
 		b.ReportMetric(float64(<-other)/b.Elapsed().Seconds(), "other-tasks/s")
-		if job.Ends[manage.JobItemDone] != tasks {
+		if job.Ends[manage.JobEndDone] != tasks {
 			b.Fatalf("%+v", job)
 		}
 		var longest time.Duration

@@ -154,7 +154,7 @@ func TestBulk(t *testing.T) {
 	must(t, w.Queue("mail").Retry(w.ctx, failed[2]))
 	post[admin.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	job = awaitJob(t, w, job.ID, manage.JobDone)
-	if job.Ended != 5 || job.Ends[manage.JobItemDone] != 3 || job.Ends[manage.JobItemGone] != 1 || job.Ends[manage.JobItemChanged] != 1 || job.Interrupted {
+	if job.Ended != 5 || job.Ends[manage.JobEndDone] != 3 || job.Ends[manage.JobEndGone] != 1 || job.Ends[manage.JobEndChanged] != 1 || job.Interrupted {
 		t.Errorf("done: %+v", job)
 	}
 	items := get[api.List[admin.JobItem]](t, w, "/jobs/"+job.ID+"/items?offset=1&limit=2")
@@ -164,21 +164,21 @@ func TestBulk(t *testing.T) {
 	ends := map[string]manage.JobEnd{}
 	for _, item := range get[api.List[admin.JobItem]](t, w, "/jobs/"+job.ID+"/items").Items {
 		ends[item.ID] = item.End
-		if item.End == manage.JobItemChanged && !strings.Contains(item.Text, "is pending") {
+		if item.End == manage.JobEndChanged && !strings.Contains(item.Text, "is pending") {
 			t.Errorf("changed without a reason: %+v", item)
 		}
 	}
-	if ends[failed[0]] != manage.JobItemDone || ends[failed[1]] != manage.JobItemGone || ends[failed[2]] != manage.JobItemChanged {
+	if ends[failed[0]] != manage.JobEndDone || ends[failed[1]] != manage.JobEndGone || ends[failed[2]] != manage.JobEndChanged {
 		t.Errorf("ends %v", ends)
 	}
 
 	// A cancel takes what waits, a delete what is finished.
 	job = makeJob(t, w, "cancel", map[string]any{"queue": "mail"}, true)
-	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != 4 {
+	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobEndDone] != 4 {
 		t.Errorf("cancelled: %+v", job)
 	}
 	job = makeJob(t, w, "delete", map[string]any{"reason": "cancelled"}, true)
-	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != 5 {
+	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobEndDone] != 5 {
 		t.Errorf("deleted: %+v", job)
 	}
 	if list := get[api.List[admin.Job]](t, w, "/jobs"); len(list.Items) != 3 || list.Items[0].ID != job.ID {
@@ -214,7 +214,7 @@ func TestBulkOfChangedTasks(t *testing.T) {
 	w.settle(t, "q", listen.Settlement{Result: []byte("precious")})
 	w.enqueue(t, "q", "new", queue.Options{ID: "renewed"})
 	for id, want := range map[string]map[manage.JobEnd]int64{
-		deletes: {manage.JobItemChanged: 1, manage.JobItemDone: 1}, cancels: {manage.JobItemChanged: 1},
+		deletes: {manage.JobEndChanged: 1, manage.JobEndDone: 1}, cancels: {manage.JobEndChanged: 1},
 	} {
 		post[admin.Job](t, w, "/jobs/"+id+"/start", nil, http.StatusOK)
 		if job := awaitJob(t, w, id, manage.JobDone); !maps.Equal(job.Ends, want) {
@@ -247,7 +247,7 @@ func TestRetryOfWaitingLetters(t *testing.T) {
 			w.settle(t, "letters", listen.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}})
 			waiting := w.enqueue(t, "letters", "no letter", queue.Options{})
 			job := awaitJob(t, w, makeJob(t, w, "retry", filter, true).ID, manage.JobDone)
-			if job.Ends[manage.JobItemDone] != tasks || job.Items != tasks {
+			if job.Ends[manage.JobEndDone] != tasks || job.Items != tasks {
 				t.Errorf("%+v, want %d done", job, tasks)
 			}
 			if pending := ids(t, w, "/tasks?queue=q&status=pending"); len(pending) != tasks {
@@ -311,7 +311,7 @@ func TestCountWhileTasksMove(t *testing.T) {
 		}
 	}})
 	job := makeJob(t, w, "retry", map[string]any{"queue": "q"}, true)
-	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobItemDone] != tasks-gone {
+	if job = awaitJob(t, w, job.ID, manage.JobDone); job.Ends[manage.JobEndDone] != tasks-gone {
 		t.Errorf("%+v, want %d done", job, tasks-gone)
 	}
 }
@@ -328,7 +328,7 @@ func TestInterruptedBulk(t *testing.T) {
 	must(t, claim.Add(w.ctx, []manage.JobItem{{ID: a}, {ID: b}}))
 	must(t, claim.Become(w.ctx, manage.JobRunning, false, ""))
 	must(t, w.Queue("q").Retry(w.ctx, a))
-	must(t, claim.End(w.ctx, 0, []manage.JobItem{{End: manage.JobItemDone}}))
+	must(t, claim.End(w.ctx, 0, []manage.JobItem{{End: manage.JobEndDone}}))
 	if got := get[admin.Job](t, w, "/jobs/"+job.ID); got.Interrupted || got.Ended != 1 {
 		t.Errorf("while it runs: %+v", got)
 	}
@@ -353,7 +353,7 @@ func TestInterruptedBulk(t *testing.T) {
 		t.Errorf("when the process is gone: %+v", got)
 	}
 	post[admin.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
-	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ended != 2 || got.Ends[manage.JobItemDone] != 2 {
+	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ended != 2 || got.Ends[manage.JobEndDone] != 2 {
 		t.Errorf("continued: %+v", got)
 	}
 }
@@ -370,7 +370,7 @@ func TestStartOfAJobOfTheDead(t *testing.T) {
 	})
 	post[admin.Job](t, w, "/jobs/"+job.ID+"/start", nil, http.StatusOK)
 	must(t, w.rdb.PExpire(w.ctx, w.Tenant()+"_duty_job_"+job.ID, time.Millisecond).Err())
-	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ends[manage.JobItemDone] != 1 {
+	if got := awaitJob(t, w, job.ID, manage.JobDone); got.Ends[manage.JobEndDone] != 1 {
 		t.Errorf("%+v", got)
 	}
 	if task, err := w.Task(w.ctx, id); err != nil || task.Status != queue.Pending {

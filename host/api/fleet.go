@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
@@ -53,9 +52,9 @@ func (s *service) describeFleet() {
 			return &Of[admin.Reclaimed]{got}, err
 		})
 	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
-		func(ctx context.Context, in *TenantPage) (*ListOf[host.Plugin], error) {
-			list, err := host.Plugins(ctx, s.tenants[in.Tenant].Client)
-			return cut(list, in.Paging, host.Plugin.Name), err
+		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Plugin], error) {
+			list, err := s.tenants[in.Tenant].Plugins(ctx)
+			return cut(list, in.Paging, admin.Plugin.Name), err
 		})
 	type release struct {
 		InTenant

@@ -7,10 +7,10 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -39,7 +39,7 @@ func TestNodes(t *testing.T) {
 
 func TestPlugins(t *testing.T) {
 	w := setup(t)
-	published, err := json.Marshal([]host.PluginInfo{
+	published, err := json.Marshal([]upkeep.PluginInfo{
 		{Tenant: w.Tenant(), Plugin: "mail", Version: "1.0.0", Digest: "sha256:1", Queues: []string{"mail"}, State: "serving"},
 		{Tenant: w.Tenant(), Plugin: "bad", State: "refused", Error: "no WebAssembly"},
 	})
@@ -52,11 +52,11 @@ func TestPlugins(t *testing.T) {
 		must(t, err)
 		ids = append(ids, node.ID())
 	}
-	list := get[api.List[host.Plugin]](t, w, "/plugins?limit=1")
+	list := get[api.List[admin.Plugin]](t, w, "/plugins?limit=1")
 	if len(list.Items) != 1 || list.Items[0].Plugin != "bad" || list.Items[0].Error != "no WebAssembly" || list.Next == "" {
 		t.Errorf("%+v", list)
 	}
-	list = get[api.List[host.Plugin]](t, w, "/plugins")
+	list = get[api.List[admin.Plugin]](t, w, "/plugins")
 	if len(list.Items) != 2 || list.Items[1].Digest != "sha256:1" || len(list.Items[1].Nodes) != len(ids) {
 		t.Errorf("%+v", list)
 	}

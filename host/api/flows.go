@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 
 	"github.com/quern-project/quern/host/admin"
@@ -41,13 +42,9 @@ func (s *service) describeFlows() {
 		Limit  int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
 	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies", "List the tasks that a task waits for, or waited for, in the order in which they were named"),
-		func(ctx context.Context, in *dependencies) (*ListOf[admin.Dependency], error) {
+		func(ctx context.Context, in *dependencies) (*ListOf[listen.Dependency], error) {
 			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
-			list := make([]admin.Dependency, len(found))
-			for i, d := range found {
-				list[i] = admin.Dependency(d)
-			}
-			return listed(list, err)
+			return listed(append([]listen.Dependency{}, found...), err)
 		})
 	type tree struct {
 		InTask
@@ -61,15 +58,12 @@ func (s *service) describeFlows() {
 				return nil, err
 			}
 			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID, manage.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
-			if err != nil {
-				return nil, err
-			}
-			return &Of[*admin.TreeNode]{admin.NewTree(in.Tenant, root)}, nil
+			return &Of[*admin.TreeNode]{root}, err
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/await", "await-tasks", "Add tasks to those that an open task waits for, and close it; may be repeated"),
 		func(ctx context.Context, in *Await) (*Of[admin.Task], error) {
 			t := s.tenants[in.Tenant]
-			task, err := t.Summary(ctx, in.ID)
+			task, err := t.Client.Summary(ctx, in.ID)
 			if err != nil {
 				return nil, err
 			}

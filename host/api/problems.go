@@ -12,10 +12,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/quern-project/quern/host/admin"
 	guest "github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -65,47 +65,11 @@ func typed(name string, err error) error {
 
 func notFound(format string, args ...any) error { return failed(http.StatusNotFound, format, args...) }
 
-// kinds are the errors that callers can do something about; the first that fits counts. A program tells them by the problem's
-// type, which is typePrefix and the name.
-var kinds = []struct {
-	name   string
-	is     error
-	status int
-	remedy string
-}{
-	{"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks"},
-	{"no-node", listen.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes"},
-	{"no-topic", queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it"},
-	{"no-subscription", queue.ErrNoSubscription, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/subscriptions"},
-	{"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged"},
-	{"exists", queue.ErrExists, http.StatusConflict, ""},
-	{noQueue, ErrNoQueue, http.StatusNotFound, ""},
-	{"no-value", guest.ErrNotFound, http.StatusNotFound, ""},
-	{"no-schedule", queue.ErrNoSchedule, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/schedules"},
-	{"owned", queue.ErrOwned, http.StatusConflict, "change it there, or delete it first"},
-	{"overtaken", queue.ErrOvertaken, http.StatusConflict, "sync this list again if it is the newer one"},
-	{"many-schedules", queue.ErrManySchedules, http.StatusConflict, "delete some"},
-	{"invalid", queue.ErrInvalid, http.StatusBadRequest, ""},
-	{"invalid", guest.ErrInvalid, http.StatusBadRequest, ""},
-	{"not-unique", queue.ErrUnique, http.StatusConflict, ""},
-	{"status", queue.ErrStatus, http.StatusConflict, ""},
-	{"dependency", queue.ErrDependency, http.StatusConflict, ""},
-	{"many-queues", queue.ErrManyQueues, http.StatusConflict, ""},
-	{"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit"},
-	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter"},
-	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant"},
-}
-
 // NoPath begins the detail of the problem of an unknown path.
 const NoPath = "no such path"
 
-const (
-	typePrefix = "urn:quern:problem:"
-	noQueue    = "no-queue"
-)
-
-// ErrNoQueue is what a problem about a queue that nobody has used stands for.
-var ErrNoQueue = errors.New("no such queue")
+// typePrefix and the name of an admin.KnownError are the type of its problem.
+const typePrefix = "urn:quern:problem:"
 
 // Problem is the answer to a request that failed, as clients read it. errors.Is finds what it stands for, such as queue.ErrNoTask.
 type Problem struct {
@@ -122,10 +86,8 @@ type Problem struct {
 // Error is the detail with what is wrong in the request, without the remedy that only a user of the API has.
 func (p *Problem) Error() string {
 	text := cmp.Or(p.Detail, p.Title, fmt.Sprintf("the answer is HTTP %d", p.Status))
-	for _, kind := range kinds {
-		if kind.remedy != "" && p.Type == typePrefix+kind.name {
-			text = strings.TrimSuffix(text, ": "+kind.remedy)
-		}
+	if remedy := p.known().Remedy; remedy != "" {
+		text = strings.TrimSuffix(text, ": "+remedy)
 	}
 	for _, e := range p.Errors {
 		text += fmt.Sprintf(": %s (%s)", e.Message, e.Location)
@@ -133,17 +95,21 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// Unwrap is the error that the problem stands for, nil if it has no name here.
-func (p *Problem) Unwrap() error {
-	for _, kind := range kinds {
-		if p.Type == typePrefix+kind.name {
-			return kind.is
+// known is the kind of error that the problem has as its type.
+func (p *Problem) known() admin.KnownError {
+	for _, kind := range admin.KnownErrors {
+		if p.Type == typePrefix+kind.Name {
+			return kind
 		}
 	}
-	if p.Status == http.StatusUnprocessableEntity {
-		return queue.ErrInvalid
-	}
-	return nil
+	return admin.KnownError{}
+}
+
+// Unwrap is the error that the problem stands for, nil if it has no name here.
+func (p *Problem) Unwrap() error {
+	return cmp.Or(p.known().Err, map[int]error{
+		http.StatusUnauthorized: admin.ErrUnauthorized, http.StatusForbidden: admin.ErrForbidden, http.StatusUnprocessableEntity: queue.ErrInvalid,
+	}[p.Status])
 }
 
 // hidden is what an answer says of an error that names keys, addresses or files of ours: the log has it, under a reference.
@@ -169,16 +135,14 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	for _, sentinel := range []error{queue.ErrInvalid, guest.ErrInvalid} {
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
 	}
-	for _, kind := range kinds {
-		if errors.Is(err, kind.is) || errors.Is(kind.is, queue.ErrDamaged) && manage.Refusal(err) == "WRONGTYPE" {
-			if errors.Is(kind.is, queue.ErrDamaged) { // its text names keys
-				text = s.hidden(operation, err)
-			}
-			if kind.remedy != "" {
-				text += ": " + kind.remedy
-			}
-			return later(kind.status, typed(kind.name, huma.NewError(kind.status, text)))
+	if kind := admin.Known(err); kind.Err != nil {
+		if errors.Is(kind.Err, queue.ErrDamaged) { // its text names keys
+			text = s.hidden(operation, err)
 		}
+		if kind.Remedy != "" {
+			text += ": " + kind.Remedy
+		}
+		return later(kind.Status, typed(kind.Name, huma.NewError(kind.Status, text)))
 	}
 	if why := refusals[manage.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
 		why = cmp.Or(why, "Redis is not available: try again")

@@ -53,10 +53,7 @@ type DeleteSchedule struct {
 func (s *service) describeSchedules() {
 	show := func(ctx context.Context, in *InSchedule) (*Of[admin.Schedule], error) {
 		found, err := s.tenants[in.Tenant].Schedule(ctx, in.Schedule)
-		if err != nil {
-			return nil, err
-		}
-		return &Of[admin.Schedule]{admin.NewSchedule(in.Tenant, found)}, nil
+		return &Of[admin.Schedule]{found}, err
 	}
 	add(s, looking("/tenants/{tenant}/schedules", "list-schedules", "List the schedules with their next ticks, by ID"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Schedule], error) {
@@ -75,7 +72,7 @@ func (s *service) describeSchedules() {
 	add(s, acting(Operator, http.MethodPut, path, "put-schedule",
 		"Make a schedule, or change the one of that ID: hosts follow within a second. At each tick one task is enqueued, with the ID SCHEDULE@SECOND"),
 		func(ctx context.Context, in *PutSchedule) (*Of[admin.Schedule], error) {
-			schedule, err := in.Body.Checked(in.Schedule)
+			schedule, err := in.Body.Schedule(in.Schedule)
 			if err != nil {
 				return nil, err
 			}
@@ -102,7 +99,7 @@ func (s *service) describeSchedules() {
 		all := make([]queue.Schedule, len(in.Body.Schedules))
 		for i := range in.Body.Schedules {
 			var err error
-			if all[i], err = in.Body.Schedules[i].Checked(in.Body.Schedules[i].ID); err != nil {
+			if all[i], err = in.Body.Schedules[i].Schedule(in.Body.Schedules[i].ID); err != nil {
 				return nil, err
 			}
 		}
@@ -133,7 +130,7 @@ func (s *service) describeSchedules() {
 			if err != nil {
 				return nil, err
 			}
-			task, err := t.Task(ctx, id)
+			task, err := t.Client.Task(ctx, id)
 			if err != nil {
 				return nil, err
 			}

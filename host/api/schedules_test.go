@@ -69,12 +69,14 @@ func TestScheduleRetry(t *testing.T) {
 		MaxAge: time.Hour, MaxReschedules: 4,
 	}
 	must(t, putSchedule(w, queue.Schedule{ID: "s", Queue: "q", Cron: "@daily", Options: queue.Options{Retry: want}}))
-	s, err := remote.Schedule(w.ctx, "s")
+	read, err := remote.Schedule(w.ctx, "s")
 	must(t, err)
-	s.Cron = "@hourly"
-	_, err = remote.PutSchedule(w.ctx, *s, false)
+	read.Cron = "@hourly"
+	changed, err := read.ScheduleBody.Schedule("s")
 	must(t, err)
-	s, err = w.Schedule(w.ctx, "s")
+	_, err = remote.PutSchedule(w.ctx, changed, false)
+	must(t, err)
+	s, err := w.Schedule(w.ctx, "s")
 	must(t, err)
 	if got := s.Options.Retry; s.Cron != "@hourly" || !reflect.DeepEqual(got, want) {
 		t.Errorf("%s %+v, want %+v", s.Cron, got, want)

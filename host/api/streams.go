@@ -151,7 +151,7 @@ func (s *service) describeStreams() {
 // follow sends the lines of a log after a number. The status is read before the lines: those of a finished task are all there.
 func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64) error {
 	return out.every(ctx, pollPause, func() (bool, error) {
-		task, err := t.Summary(ctx, id)
+		task, err := t.Client.Summary(ctx, id)
 		lines, unread := []admin.LogLine(nil), err
 		if err == nil {
 			lines, unread = t.lines(ctx, id, after)

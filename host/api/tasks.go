@@ -91,7 +91,7 @@ func (s *service) describeTasks() {
 	add(s, revealing("/tenants/{tenant}/tasks/{id}/result", "show-result", "The bytes of a complete task's result"),
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
 			t := s.tenants[in.Tenant]
-			task, err := t.Summary(ctx, in.ID)
+			task, err := t.Client.Summary(ctx, in.ID)
 			if err == nil && task.Status != queue.Complete {
 				err = failed(http.StatusConflict, "task %s is %s: only a complete task has a result", in.ID, task.Status)
 			}
@@ -129,19 +129,19 @@ func (s *service) describeTasks() {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeCancel, in.ID)
 			out := &Cancelled{}
 			out.Body.ID, out.Body.Ended = in.ID, !one.Stopping
-			return out, refusal(one.Err)
+			return out, one.Err
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*Of[admin.Task], error) {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeRetry, in.ID)
 			if one.Err != nil {
-				return nil, refusal(one.Err)
+				return nil, one.Err
 			}
 			return s.showTask(ctx, &ShowTask{InTask: InTask{in.InTenant, one.Task.ID}})
 		})
 	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
-			return nil, refusal(s.tenants[in.Tenant].Change(ctx, queue.ChangeDelete, in.ID).Err)
+			return nil, s.tenants[in.Tenant].Change(ctx, queue.ChangeDelete, in.ID).Err
 		})
 }
 
@@ -174,7 +174,7 @@ func (s *service) list(ctx context.Context, name string, f *admin.Filter, p Pagi
 	out := &ListOf[admin.Task]{List[admin.Task]{Items: []admin.Task{}}}
 	size := int64(0)
 	next, full, err := t.Search(ctx, f, from, nil, func(task *queue.Task) bool {
-		out.Body.Items = append(out.Body.Items, admin.NewTask(name, task, nil))
+		out.Body.Items = append(out.Body.Items, *admin.NewTask(name, task, nil))
 		size += taskSize(task)
 		return len(out.Body.Items) < p.Limit && size < pageBytes
 	})
@@ -207,13 +207,13 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 	if err != nil {
 		return nil, err
 	}
-	history, err := t.History(ctx, task)
+	history, err := t.Manager.History(ctx, task)
 	if err != nil {
 		return nil, err
 	}
 	shape := admin.NewTask(in.Tenant, task, history)
 	shape.ParametersSize, shape.ResultSize = int(parameters), int(result)
-	return &Of[admin.Task]{shape}, nil
+	return &Of[admin.Task]{*shape}, nil
 }
 
 // reservePayload reserves what one of the payloads of a task takes, before it is read, and refuses one that is longer than the API
@@ -249,7 +249,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	if err = s.reserve(ctx, others+jsonAnswer(size, min(6*size, mostShown))); err != nil {
 		return nil, 0, 0, err
 	}
-	task, err = t.Summary(ctx, in.ID)
+	task, err = t.Client.Summary(ctx, in.ID)
 	if err == nil && shown(parameters) == parameters {
 		task.Parameters, err = t.Parameters(ctx, in.ID, parameters)
 	}
@@ -289,18 +289,7 @@ func taskSize(t *queue.Task) int64 {
 func (t *tenant) lines(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
 	lines, err := t.Log(ctx, id, after)
 	if err == nil && len(lines) == 0 {
-		_, err = t.Summary(ctx, id)
+		_, err = t.Client.Summary(ctx, id)
 	}
 	return lines, err
-}
-
-// refusal is the problem of a change that a task does not take.
-func refusal(err error) error {
-	switch {
-	case errors.Is(err, queue.ErrUnique):
-		return typed("not-unique", failed(http.StatusConflict, "%v", err))
-	case errors.Is(err, queue.ErrStatus):
-		return typed("status", failed(http.StatusConflict, "%v", err))
-	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -137,6 +138,15 @@ func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string]
 		}
 	})
 	return all, readable == len(nodes), err
+}
+
+// ScheduleOf converts a schedule of a manifest, or of a file of schedules.
+func ScheduleOf(s manifest.Schedule) queue.Schedule {
+	return queue.Schedule{
+		ID: s.Name, Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Parameters: s.Parameters,
+		Options: queue.Options{Priority: s.Priority, Timeout: s.Timeout, Retry: queue.Retry{MaxAttempts: s.MaxAttempts, MaxAge: s.MaxAge}},
+		Missed:  queue.Missed(s.Missed), MaxMissed: s.MaxMissed, Window: s.Window, Overlap: queue.Overlap(s.Overlap),
+	}
 }
 
 // LiveNodes lists the listeners whose lease has not expired.

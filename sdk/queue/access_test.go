@@ -366,7 +366,7 @@ func administer(t *testing.T, w *world) {
 	work := must[*manage.JobWork](t)(manage.NewJobs(w.Client).WorkOn(ctx, job.ID))
 	for _, err := range []error{
 		manage.New(w.Client).Audit(ctx, manage.AuditEntry{Who: "ada"}), manage.NewJobs(w.Client).Start(ctx, job.ID), work.Forget(ctx), work.Add(ctx, []manage.JobItem{{ID: "a"}}),
-		work.End(ctx, 0, []manage.JobItem{{End: manage.JobItemGone}}), work.Become(ctx, manage.JobDone, false, ""), work.Leave(ctx), manage.NewJobs(w.Client).Stop(ctx, job.ID),
+		work.End(ctx, 0, []manage.JobItem{{End: manage.JobEndGone}}), work.Become(ctx, manage.JobDone, false, ""), work.Leave(ctx), manage.NewJobs(w.Client).Stop(ctx, job.ID),
 	} {
 		if err != nil {
 			t.Error(err)

@@ -38,14 +38,12 @@ const (
 
 // After is how far the dependencies of a task are: the tasks that it waits for, or waited for.
 type After struct {
-	When    When
-	Open    bool // it may get more: it waits until Close
-	Blocked bool // it waits for them, or failed for them
-	// Of is how many there are; Ended counts those that ended, and Failed those of them that are not complete: they failed, were
-	// cancelled or expired, or are deleted.
-	Of     int
-	Ended  int
-	Failed int
+	When    When `json:"when" enum:"complete,ended,any,failed" doc:"What must become of them."`
+	Open    bool `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
+	Blocked bool `json:"blocked,omitempty" doc:"It waits for them, or failed for them."`
+	Of      int  `json:"of" doc:"How many there are."`
+	Ended   int  `json:"ended"`
+	Failed  int  `json:"failed" doc:"Of those that ended: they failed, were cancelled or expired, or are gone."`
 }
 
 // parseAfter reads the field after; nil if there is none, or it is damaged.

@@ -25,7 +25,7 @@ func TestJobs(t *testing.T) {
 		for _, err := range []error{
 			work.Add(w.ctx, nil), work.Add(w.ctx, []manage.JobItem{{ID: "old"}}), work.Forget(w.ctx), work.Add(w.ctx, []manage.JobItem{{ID: "a"}, {ID: "b"}}), work.Add(w.ctx, []manage.JobItem{{ID: "c"}}),
 			work.Become(w.ctx, manage.JobCounted, true, ""), manage.NewJobs(w.Client).Start(w.ctx, job.ID), work.Become(w.ctx, manage.JobRunning, false, ""),
-			work.End(w.ctx, 0, []manage.JobItem{{End: manage.JobItemDone}}), work.End(w.ctx, 0, []manage.JobItem{{End: manage.JobItemDone, Text: "repeated, because the answer was lost"}}), work.End(w.ctx, 1, []manage.JobItem{{End: manage.JobItemFailed, Text: "two\nlines \xff"}}),
+			work.End(w.ctx, 0, []manage.JobItem{{End: manage.JobEndDone}}), work.End(w.ctx, 0, []manage.JobItem{{End: manage.JobEndDone, Text: "repeated, because the answer was lost"}}), work.End(w.ctx, 1, []manage.JobItem{{End: manage.JobEndFailed, Text: "two\nlines \xff"}}),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -33,11 +33,11 @@ func TestJobs(t *testing.T) {
 		}
 		got := must[*manage.Job](t)(manage.NewJobs(w.Client).Get(w.ctx, job.ID))
 		if got.State != manage.JobRunning || !got.Claimed || !got.Start || got.Stop || !got.More || got.Items != 3 || got.Ended != 2 ||
-			got.Ends[manage.JobItemDone] != 1 || got.Ends[manage.JobItemFailed] != 1 {
+			got.Ends[manage.JobEndDone] != 1 || got.Ends[manage.JobEndFailed] != 1 {
 			t.Errorf("half done: %+v", got)
 		}
 		items := must[[]manage.JobItem](t)(manage.NewJobs(w.Client).Items(w.ctx, job.ID, 1, 10))
-		if !slices.Equal(items, []manage.JobItem{{ID: "b", End: manage.JobItemFailed, Text: "two\nlines \ufffd"}, {ID: "c"}}) {
+		if !slices.Equal(items, []manage.JobItem{{ID: "b", End: manage.JobEndFailed, Text: "two\nlines \ufffd"}, {ID: "c"}}) {
 			t.Errorf("%q", items)
 		}
 		if stop := must[bool](t)(work.Stopped(w.ctx)); stop {

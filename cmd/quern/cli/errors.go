@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"syscall"
 	"time"
@@ -15,8 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/cmd/quern/show"
-	"github.com/quern-project/quern/host/api"
-	"github.com/quern-project/quern/host/api/client"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -103,14 +101,14 @@ func Explain(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	var timeout net.Error
-	_, ofServer := errors.AsType[*client.ServerError](err)
+	_, ofServer := errors.AsType[*admin.ServerError](err)
 	either := func(ofRedis, otherwise string) string {
 		if ofServer {
 			return otherwise
 		}
 		return ofRedis
 	}
-	remedy := ""
+	remedy, known := "", admin.Known(err).Command
 	switch {
 	case errors.As(err, &certificate):
 		remedy = either("name the authority that signed it with ?ca=FILE in the URL of Redis",
@@ -119,21 +117,15 @@ func Explain(err error) error {
 		remedy = either("Redis speaks no TLS there: use redis:// instead of rediss://", "it speaks no TLS there: use http:// instead of https://")
 	case isUndialed(err):
 		remedy = either("start Redis there, name another with --redis, or run `quern dev`", "start `quern admin` there, or name another with --server")
+	case known != "":
+		remedy = known
 	case errors.As(err, &reply):
 		word, _, _ := strings.Cut(reply.Error(), " ")
 		remedy = replyRemedies[word]
-	case errors.Is(err, client.ErrNoToken):
+	case errors.Is(err, admin.ErrNoToken):
 		remedy = "give the token with --token-file, or in QUERN_TOKEN"
-	case IsStatus(err, http.StatusForbidden):
+	case errors.Is(err, admin.ErrForbidden):
 		remedy = "use a token that may, or ask an admin for one"
-	case errors.Is(err, queue.ErrNoTask):
-		remedy = "look for it with `quern task ls`, and mind --tenant"
-	case errors.Is(err, queue.ErrNoSubscription):
-		remedy = "list them with `quern subscription ls`, and mind --tenant"
-	case errors.Is(err, queue.ErrNoTopic):
-		remedy = "list them with `quern topic ls`, and mind --tenant"
-	case errors.Is(err, queue.ErrNoPublication):
-		remedy = "it may have been purged, or mind --tenant"
 	case errors.Is(err, io.EOF):
 		remedy = either("Redis closed the connection: if it wants TLS, use rediss:// instead of redis://",
 			"it closed the connection: if it wants TLS, use https:// instead of http://")
@@ -145,12 +137,6 @@ func Explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, remedy)
-}
-
-// IsStatus reports whether the API refused a request with an HTTP status.
-func IsStatus(err error, status int) bool {
-	problem, ok := errors.AsType[*api.Problem](err)
-	return ok && problem.Status == status
 }
 
 // isUndialed reports whether Redis could not be reached at all.

@@ -29,7 +29,7 @@ func newAudit(env cli.Environment) *cobra.Command {
 		}
 		rows := make([]show.View, len(entries))
 		for i, e := range entries {
-			rows[i] = show.Row(show.Moment(admin.Moment(e.Time)), e.Who, e.Action, show.Given(e.On), e.From, e.Status, show.Given(e.Detail))
+			rows[i] = show.Row(moment(e.Time), e.Who, e.Action, show.Given(e.On), e.From, e.Status, show.Given(e.Detail))
 		}
 		return show.Table(cmd, json, entries, "TIME WHO ACTION ON FROM STATUS DETAIL", rows)
 	})

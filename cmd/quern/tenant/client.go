@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -92,19 +91,6 @@ func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 // shownBytes bounds a value on a terminal.
 const shownBytes = 2000
 
-// bytesView is a value: text if it is UTF-8, else base64. People see the beginning of a long text, and the size of
-// bytes.
-func bytesView(key string, value []byte) show.View {
-	text := string(value)
-	switch {
-	case value == nil:
-		return nil
-	case !utf8.Valid(value):
-		return show.View{{key + "_base64", "", value}, {"", key, fmt.Sprintf("(%d bytes)", len(value))}}
-	}
-	return show.View{{key, "", text}, {"", key, show.Head(text, shownBytes)}}
-}
-
 // clientRun is a command that needs a client.
 type clientRun = func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error
 
@@ -155,3 +141,18 @@ func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Co
 		return err
 	})
 }
+
+// bytesView is a value: text, or base64 if that is none. People see the beginning of a long text, and the size of
+// other values.
+func bytesView(key string, text *string, data []byte) show.View {
+	switch {
+	case text != nil:
+		return show.View{{key, "", *text}, {"", key, show.Head(*text, shownBytes)}}
+	case data != nil:
+		return show.View{{key + "_base64", "", data}, {"", key, fmt.Sprintf("(%d bytes)", len(data))}}
+	}
+	return nil
+}
+
+// moment is a time in seconds in a view, nil if there is none.
+func moment(seconds float64) any { return show.Moment(admin.Moment(seconds)) }

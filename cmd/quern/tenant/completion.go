@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -94,13 +93,13 @@ var lookups = map[string]func(context.Context, admin.Tenant) []string{
 	"LISTENER":     offer(admin.Tenant.Nodes, func(n admin.Node) string { return n.Listener }),
 	"TOPIC":        offer(admin.Tenant.Topics, func(t admin.Topic) string { return t.Topic }),
 	"SUBSCRIPTION": offer(admin.Tenant.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
-	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s *queue.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
+	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s admin.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
 	"BUCKET":       offer(admin.Tenant.Buckets, func(b admin.Bucket) string { return b.Bucket }),
 	"NAME":         pluginNames,
 	"NAME|DIGEST":  pluginNames,
 }
 
-var pluginNames = offer(admin.Tenant.Plugins, func(p host.Plugin) string { return p.Plugin })
+var pluginNames = offer(admin.Tenant.Plugins, func(p admin.Plugin) string { return p.Plugin })
 
 func offer[T any](read func(admin.Tenant, context.Context) ([]T, error), name func(T) string) func(context.Context, admin.Tenant) []string {
 	return func(ctx context.Context, client admin.Tenant) (found []string) {

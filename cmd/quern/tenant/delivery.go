@@ -31,7 +31,7 @@ func newSubscriptionDeliveries(env cli.Environment) *cobra.Command {
 			return err
 		}
 		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", show.Rows(deliveries, func(d *admin.Delivery) show.View {
-			return show.Row(d.ID, d.Status, d.Attempts, show.Given(d.Answer), show.Moment(admin.Moment(d.Created)), d.Error)
+			return show.Row(d.ID, d.Status, d.Attempts, show.Given(d.Answer), moment(d.Created), d.Error)
 		}))
 	})
 }

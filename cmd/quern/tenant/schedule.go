@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,51 +15,45 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// shownTicks is how many future ticks `schedule show` prints.
-const shownTicks = 5
-
 // maxScheduleFile bounds the file of `schedule sync`.
 const maxScheduleFile = 8 << 20
 
-// ticks are times in the zone of a schedule.
-type ticks []time.Time
-
-func (t ticks) String() string {
-	words := make([]string, len(t))
-	for i, tick := range t {
-		words[i] = tick.Format("Mon 2006-01-02 15:04:05 MST")
+// ticksOf are the next ticks of a schedule in its time zone, at most that many.
+func ticksOf(s *admin.Schedule, most int) string {
+	zone, err := cron.Zone(s.Timezone)
+	if err != nil {
+		zone = time.UTC
+	}
+	var words []string
+	for _, tick := range s.NextTicks[:min(most, len(s.NextTicks))] {
+		words = append(words, admin.Moment(tick).In(zone).Format("Mon 2006-01-02 15:04:05 MST"))
 	}
 	return strings.Join(words, ", ")
 }
 
 // scheduleView is a schedule as `schedule show` prints it to people.
-func scheduleView(s *queue.Schedule) show.View {
-	next, err := host.NextTicks(s, shownTicks)
-	o, problem := s.Options, any(nil)
-	if err != nil {
-		problem = err.Error()
-	}
+func scheduleView(s *admin.Schedule) show.View {
 	var priority any
-	if o.Priority != nil {
-		priority = *o.Priority
+	if s.Priority != nil {
+		priority = *s.Priority
 	}
 	return append(show.Lines(
 		"schedule", s.ID, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "owner", s.Owner,
-		"paused", show.Moment(s.Paused), "error", problem, "next", ticks(next), "last", show.Moment(s.Last),
+		"paused", moment(s.Paused), "error", show.Given(s.Error), "next", ticksOf(s, len(s.NextTicks)), "last", moment(s.Last),
 		"last task", s.LastID, "fired", s.Fired, "skipped", s.Skipped, "missed ticks", s.MissedTicks,
-		"missed", string(s.Missed), "max missed", show.Given(s.MaxMissed),
-		"window", show.Given(show.Span(s.Window)), "overlap", string(s.Overlap), "priority", priority,
-		"timeout", show.Given(show.Span(o.Timeout)), "max attempts", attemptsWord(o.Retry.MaxAttempts),
-		"", retryView(o.Retry), "labels", show.Pairs(o.Labels), "created", show.Moment(s.Created),
-		"updated", show.Moment(s.Updated), "plugin absent since", show.Moment(s.Absent),
-	), bytesView("parameters", s.Parameters)...)
+		"missed", s.Missed, "max missed", show.Given(s.MaxMissed),
+		"window", show.Given(show.Span(admin.Period(s.WindowSeconds))), "overlap", s.Overlap, "priority", priority,
+		"timeout", show.Given(show.Span(admin.Period(s.TimeoutSeconds))), "max attempts", attemptsWord(s.MaxAttempts),
+		"", retryView(s.Policy()), "labels", show.Pairs(s.Labels), "created", moment(s.Created),
+		"updated", moment(s.Updated), "plugin absent since", moment(s.Absent),
+	), bytesView("parameters", s.Parameters, s.ParametersBase64)...)
 }
 
 const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIRED SKIPPED MISSED-TICKS"
@@ -72,20 +65,16 @@ func newScheduleLs(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shapes, rows := make([]admin.Schedule, len(all)), make([]show.View, len(all))
-		for i, s := range all {
-			shapes[i] = admin.NewSchedule(client.Tenant(), s)
-			next, err := host.NextTicks(s, 1)
-			when := ticks(next).String()
+		return list(cmd, client, json, all, scheduleHeading, show.Rows(all, func(s *admin.Schedule) show.View {
+			when := ticksOf(s, 1)
 			switch {
-			case err != nil:
-				when = err.Error()
-			case !s.Absent.IsZero():
+			case s.Error != "":
+				when = s.Error
+			case s.Absent > 0:
 				when = "none: no manifest of a live host has it"
 			}
-			rows[i] = show.Row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, !s.Paused.IsZero(), when, show.Moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
-		}
-		return list(cmd, client, json, shapes, scheduleHeading, rows)
+			return show.Row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, s.Paused > 0, when, moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
+		}))
 	})
 }
 
@@ -99,27 +88,12 @@ func newScheduleShow(env cli.Environment) *cobra.Command {
 func showSchedule(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
 	s, err := client.Schedule(cmd.Context(), id)
 	if err != nil {
-		return scheduleError(err)
+		return err
 	}
 	if json {
-		return show.JSON(cmd.OutOrStdout(), admin.NewSchedule(client.Tenant(), s))
+		return show.JSON(cmd.OutOrStdout(), s)
 	}
-	return show.Print(cmd, false, scheduleView(s))
-}
-
-// scheduleError adds the remedy.
-func scheduleError(err error) error {
-	switch {
-	case errors.Is(err, queue.ErrNoSchedule):
-		return cli.Refusedf("%w: see `quern schedule ls`", err)
-	case errors.Is(err, queue.ErrOwned):
-		return cli.Refusedf("%w: change it there, in the plugin's manifest or the file; or delete one that was made by hand, or whose file is no more: see `quern schedule ls`", err)
-	case errors.Is(err, queue.ErrOvertaken):
-		return cli.Refusedf("%w: sync this file again if it is the newer one", err)
-	case errors.Is(err, queue.ErrManySchedules):
-		return cli.Refusedf("%w: delete some", err)
-	}
-	return err
+	return show.Print(cmd, false, scheduleView(&s))
 }
 
 func newScheduleCreate(env cli.Environment) *cobra.Command {
@@ -173,7 +147,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			put, err := client.PutSchedule(cmd.Context(), s, false)
 			if err != nil {
-				return scheduleError(err)
+				return err
 			}
 			if json {
 				return showSchedule(cmd, client, s.ID, true)
@@ -183,8 +157,8 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 				return err
 			}
 			line := fmt.Sprintf("%s: %s", s.ID, put)
-			if next, _ := host.NextTicks(stored, 1); len(next) > 0 {
-				line += ", next " + ticks(next).String()
+			if next := ticksOf(&stored, 1); next != "" {
+				line += ", next " + next
 			}
 			if err := show.Line(cmd, false, nil, line); err != nil {
 				return err
@@ -201,7 +175,7 @@ func newScheduleAct(env cli.Environment, use, short string, do func(client admin
 	return &cobra.Command{
 		Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1),
 		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			return scheduleError(do(client, cmd.Context(), args[0]))
+			return do(client, cmd.Context(), args[0])
 		}),
 	}
 }
@@ -220,7 +194,7 @@ func newScheduleDelete(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if plugin := s.PluginOwner(); plugin != "" && s.Absent.IsZero() {
+		if plugin := (&queue.Schedule{Owner: s.Owner}).PluginOwner(); plugin != "" && s.Absent == 0 {
 			return cli.Refusedf("schedule %s belongs to the plugin %s, whose hosts would make it again: pause it with `quern schedule pause %s`, or take it out of the manifest", id, plugin, id)
 		}
 		return client.DeleteSchedule(ctx, id, s.Owner)
@@ -232,7 +206,7 @@ func newScheduleRun(env cli.Environment) *cobra.Command {
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		id, err := client.RunSchedule(cmd.Context(), args[0])
 		if err != nil {
-			return scheduleError(err)
+			return err
 		}
 		return show.Line(cmd, json, show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
 	})
@@ -262,7 +236,7 @@ func newScheduleSync(env cli.Environment) *cobra.Command {
 		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
 			if err != nil {
-				return scheduleError(err)
+				return err
 			}
 			warnUnservedSchedules(cmd, client, all, append(sync.New, sync.Changed...))
 			var rows []show.View
@@ -315,7 +289,7 @@ func readSchedules(cmd *cobra.Command, path string) ([]queue.Schedule, error) {
 	}
 	all := make([]queue.Schedule, len(declared))
 	for i, s := range declared {
-		all[i] = host.ScheduleOf(s)
+		all[i] = upkeep.ScheduleOf(s)
 	}
 	return all, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 func newTaskShow(env cli.Environment) *cobra.Command {
@@ -36,24 +37,16 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 		if *tree {
 			return showTree(cmd, client, task.ID, json)
 		}
-		attempts, err := client.History(cmd.Context(), task)
-		if err != nil {
-			return err
-		}
 		shown := struct {
-			admin.Task
-			Dependencies []admin.Dependency `json:"dependencies,omitempty"`
-		}{Task: admin.NewTask(client.Tenant(), task, attempts)}
-		v := taskView(client.Tenant(), task, attempts)
+			*admin.Task
+			Dependencies []listen.Dependency `json:"dependencies,omitempty"`
+		}{Task: task}
+		v := taskView(task)
 		if task.After != nil {
-			dependencies, err := client.Dependencies(cmd.Context(), task.ID, 0, mostDependencies)
-			if err != nil {
+			if shown.Dependencies, err = client.Dependencies(cmd.Context(), task.ID, 0, mostDependencies); err != nil {
 				return err
 			}
-			for _, d := range dependencies {
-				shown.Dependencies = append(shown.Dependencies, admin.Dependency(d))
-			}
-			v = append(v, dependenciesView(task.After.Of, dependencies)...)
+			v = append(v, dependenciesView(task.After.Of, slices.Clone(shown.Dependencies))...)
 		}
 		if json {
 			err = show.JSON(cmd.OutOrStdout(), shown)
@@ -113,9 +106,9 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 		if damaged != nil && len(tasks) == 0 {
 			return damaged
 		}
-		all, rows := make([]admin.Task, len(tasks)), make([]show.View, len(tasks))
-		for i, t := range tasks {
-			all[i] = admin.NewTask(client.Tenant(), t, nil)
+		rows := make([]show.View, len(tasks))
+		for i := range tasks {
+			t := &tasks[i]
 			rows[i] = show.Row(t.ID, statusText(t), t.Reason, age(t.Created), age(t.Updated), t.Attempts, t.Key)
 			if selected.Status == string(queue.Failed) {
 				failure := t.Failure()
@@ -125,7 +118,7 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 				rows[i] = slices.Insert(rows[i], 1, show.Row(t.Queue)...)
 			}
 		}
-		return cmp.Or(list(cmd, client, json, all, heading, rows), damaged)
+		return cmp.Or(list(cmd, client, json, append([]admin.Task{}, tasks...), heading, rows), damaged)
 	})
 }
 

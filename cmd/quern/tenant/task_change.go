@@ -20,7 +20,7 @@ import (
 const mostIDs = 1000
 
 // taskAction changes one task.
-type taskAction func(context.Context, admin.Tenant, *queue.Task) error
+type taskAction func(context.Context, admin.Tenant, *admin.Task) error
 
 // taskErrors collects the errors of several tasks. It prints each but the last, which the command returns: an error of
 // one task does not stop the others.
@@ -71,7 +71,7 @@ func withTasks(env cli.Environment, do taskAction, after func(*taskErrors, admin
 func newTaskDelete(env cli.Environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs),
-		RunE: withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+		RunE: withTasks(env, func(ctx context.Context, client admin.Tenant, task *admin.Task) error {
 			err := client.Queue(task.Queue).Delete(ctx, task.ID)
 			if errors.Is(err, queue.ErrStatus) {
 				return cli.Refusedf("task %s is %s: only complete and failed tasks can be deleted; cancel it first with `quern task cancel %s`",
@@ -97,7 +97,7 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 	var timeout time.Duration
 	option.Duration(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait for each at most (default without end)")
 	var running []string
-	run := withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+	run := withTasks(env, func(ctx context.Context, client admin.Tenant, task *admin.Task) error {
 		if *dependents || *flow {
 			stopped, err := cancelFlow(cmd, client, task.ID, *flow)
 			if !*noWait {
@@ -142,7 +142,7 @@ func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) 
 }
 
 // notCancelled explains why a task could not be cancelled: it is finished by now, or a Python listener has it.
-func notCancelled(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+func notCancelled(ctx context.Context, client admin.Tenant, task *admin.Task) error {
 	task, err := client.Task(ctx, task.ID)
 	switch {
 	case err != nil:
@@ -195,7 +195,7 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
 	filters := append(o.flags(f, "failed"), "limit", "queue")
 	option.Count(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	named := withTasks(env, func(ctx context.Context, client admin.Tenant, task *queue.Task) error {
+	named := withTasks(env, func(ctx context.Context, client admin.Tenant, task *admin.Task) error {
 		retried, err := client.Retry(ctx, task.ID)
 		switch {
 		case errors.Is(err, queue.ErrUnique):

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ var (
 )
 
 // findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
-func findTask(ctx context.Context, client admin.Tenant, id string) (*queue.Task, error) {
+func findTask(ctx context.Context, client admin.Tenant, id string) (*admin.Task, error) {
 	task, err := client.Task(ctx, id)
 	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
 		return task, err
@@ -120,7 +121,7 @@ func (t *taskFilter) filter(ctx context.Context, client admin.Tenant, queue stri
 }
 
 // newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
-func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter, offset, limit int) ([]*queue.Task, error) {
+func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter, offset, limit int) ([]admin.Task, error) {
 	if len(queues) == 1 {
 		f.Queue = queues[0]
 		return client.List(ctx, &f, offset, limit)
@@ -129,7 +130,7 @@ func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.F
 	if most > 1000 {
 		return nil, cli.Usagef("--offset and --limit together are %d: use up to 1000, or name a queue", most)
 	}
-	var all []*queue.Task
+	var all []admin.Task
 	var damaged error
 	for _, f.Queue = range queues {
 		tasks, err := client.List(ctx, &f, 0, most)
@@ -148,7 +149,7 @@ func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.F
 	return all[from:min(from+limit, len(all))], damaged
 }
 
-func newestFirst(tasks []*queue.Task) []*queue.Task {
-	slices.SortStableFunc(tasks, func(a, b *queue.Task) int { return b.Created.Compare(a.Created) })
+func newestFirst(tasks []admin.Task) []admin.Task {
+	slices.SortStableFunc(tasks, func(a, b admin.Task) int { return cmp.Compare(b.Created, a.Created) })
 	return tasks
 }

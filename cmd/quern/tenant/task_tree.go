@@ -22,11 +22,11 @@ func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) err
 	}
 	var text strings.Builder
 	drawTree(&text, tree, "", "")
-	return show.Line(cmd, json, admin.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
+	return show.Line(cmd, json, tree, strings.TrimSuffix(text.String(), "\n"))
 }
 
 // drawTree writes a line for each task. stem begins the task's own line, trunk the lines below it.
-func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) {
+func drawTree(text *strings.Builder, node *admin.TreeNode, stem, trunk string) {
 	line := stem + node.ID
 	if t := node.Task; t == nil {
 		line += "  deleted"

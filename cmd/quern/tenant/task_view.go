@@ -10,13 +10,13 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // taskView is a task as `task show` prints it for people.
-func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View {
+func taskView(t *admin.Task) show.View {
 	var labels show.View
 	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
 		labels = append(labels, show.Field{"", "label " + name, t.Labels[name]})
@@ -32,20 +32,20 @@ func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View 
 		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
 	}
 	return slices.Concat(
-		show.Lines("id", t.ID, "tenant", tenant, "queue", t.Queue, "status", statusText(t)),
-		bytesView("parameters", t.Parameters),
-		bytesView("result", t.Result),
+		show.Lines("id", t.ID, "tenant", t.Tenant, "queue", t.Queue, "status", statusText(t)),
+		bytesView("parameters", t.Parameters, t.ParametersBase64),
+		bytesView("result", t.Result, t.ResultBase64),
 		failureView(t),
 		attemptsView(t),
 		show.Lines(
 			"crashes", show.Count(t.Crashes), "reschedules", show.Count(t.Reschedules),
 			"rejects", show.Count(t.Rejects), "run", show.Count(t.Run), "node", show.Given(t.Node),
-			"pid", show.Given(t.PID), "created", show.Moment(t.Created), "eta", show.Moment(t.ETA),
-			"reserved", show.Moment(t.ReservedAt), "started", show.Moment(t.StartedAt),
-			"finished", show.Moment(t.FinishedAt), "retried", show.Moment(t.RetriedAt),
-			"updated", show.Moment(t.Updated), "expires", show.Moment(t.Expires),
-			"deadline", show.Moment(t.Deadline), "timeout", show.Given(show.Span(t.Timeout)),
-			"", retryView(t.Retry), "waits for", afterText(t.After), "plugin", show.Given(t.Plugin),
+			"pid", show.Given(t.PID), "created", moment(t.Created), "eta", moment(t.ETA),
+			"reserved", moment(t.ReservedAt), "started", moment(t.StartedAt),
+			"finished", moment(t.FinishedAt), "retried", moment(t.RetriedAt),
+			"updated", moment(t.Updated), "expires", moment(t.Expires),
+			"deadline", moment(t.Deadline), "timeout", show.Given(show.Span(admin.Period(t.TimeoutSeconds))),
+			"", retryView(t.Retry.Policy()), "waits for", afterText(t.After), "plugin", show.Given(t.Plugin),
 			"digest", show.Given(t.Digest), "version", show.Given(t.Version), "priority", t.Priority,
 			"progress", progress, "message", show.Given(t.Message), "key", show.Given(t.Key),
 		),
@@ -57,14 +57,14 @@ func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View 
 		headers,
 		show.Lines(
 			"live id", show.Given(t.LiveID), "dead id", show.Given(t.DeadID),
-			"dead queue", show.Given(t.Dead), "dead error", show.Given(t.DeadError), "handled by", t.Handled,
+			"dead queue", show.Given(t.DeadQueue), "dead error", show.Given(t.DeadError), "handled by", t.Handled,
 		),
-		historyView(history),
+		historyView(t.History),
 	)
 }
 
 // statusText is the task's status for people.
-func statusText(t *queue.Task) string {
+func statusText(t *admin.Task) string {
 	switch {
 	case t.Status == queue.Failed && t.Handled != "":
 		return "failed (handled)"
@@ -82,32 +82,27 @@ type failure queue.Failure
 func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
 
 // failureView is why the task failed, and its last error.
-func failureView(t *queue.Task) show.View {
+func failureView(t *admin.Task) show.View {
 	var v show.View
-	if t.Status == queue.Failed {
-		f := t.Failure()
+	if f := t.Error; f != nil {
 		v = show.Lines(
-			"error", failure(f), "limit", f.Limit,
+			"error", failure(*f), "limit", f.Limit,
 			"stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID)),
 		)
 		for i, frame := range f.Backtrace {
 			v = append(v, show.Field{"", fmt.Sprintf("frame %d", i), frame})
 		}
 	}
-	if t.LastError != "" {
-		v = append(v, show.Field{"", "last error", failure((&queue.Task{Error: t.LastError}).Failure())})
+	if t.LastError != nil {
+		v = append(v, show.Field{"", "last error", failure(*t.LastError)})
 	}
 	return v
 }
 
 // attemptsView has the number of attempts so far and at most.
-func attemptsView(t *queue.Task) show.View {
-	most := t.MaxAttempts
-	if most == 0 && t.Retry.MaxAge > 0 {
-		most = t.Retry.Attempts()
-	}
-	text := show.Given(most)
-	if most == queue.Unlimited {
+func attemptsView(t *admin.Task) show.View {
+	text := show.Given(t.MaxAttempts)
+	if t.MaxAttempts == queue.Unlimited {
 		text = option.Unlimited
 	}
 	return show.Lines("attempts", show.Count(t.Attempts), "max attempts", text)
@@ -163,27 +158,27 @@ func dependenciesView(of int, some []listen.Dependency) show.View {
 }
 
 // historyView has a line for each ended run: its outcome, duration, node and failure.
-func historyView(attempts []manage.Attempt) (v show.View) {
+func historyView(attempts []admin.Attempt) (v show.View) {
 	for _, a := range attempts {
 		line := a.Outcome
-		if !a.Started.IsZero() && !a.Ended.IsZero() {
-			line += fmt.Sprintf(" after %.1fs", a.Ended.Sub(a.Started).Seconds())
+		if a.Started > 0 && a.Ended > 0 {
+			line += fmt.Sprintf(" after %.1fs", a.Ended-a.Started)
 		}
 		if a.Node != "" {
 			line += " on " + a.Node
 		}
-		if a.Failure != nil {
-			line += fmt.Sprintf(": (%s) %s", a.Failure.Reason, a.Failure.Headline())
+		if a.Error != nil {
+			line += fmt.Sprintf(": (%s) %s", a.Error.Reason, a.Error.Headline())
 		}
 		v = append(v, show.Field{"", fmt.Sprintf("history %d", a.Run), line})
 	}
 	return v
 }
 
-// age is how long ago a time was.
-func age(t time.Time) string {
-	switch d := time.Since(t); {
-	case t.IsZero():
+// age is how long ago a time in seconds was.
+func age(seconds float64) string {
+	switch d := time.Since(admin.Moment(seconds)); {
+	case seconds == 0:
 		return ""
 	case d < 0:
 		return "now"

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/cmd/quern/show"
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/host/admin"
 )
 
 // A task that another one has enqueued shows how long the chain is; one without parents has none.
@@ -14,7 +14,7 @@ func TestTaskDepth(t *testing.T) {
 	t.Parallel()
 	for depth, want := range map[int]bool{0: false, 2: true} {
 		var shown strings.Builder
-		if err := taskView("", &queue.Task{ID: "a", Parent: "b", Depth: depth}, nil).Lines(&shown, show.Screen{}); err != nil {
+		if err := taskView(&admin.Task{ID: "a", Parent: "b", Depth: depth}).Lines(&shown, show.Screen{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := regexp.MustCompile(`(?m)^depth +2$`).MatchString(shown.String()); got != want || strings.Contains(shown.String(), "depth") != want {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"os/signal"
 	"slices"
 	"sync"
@@ -171,21 +170,17 @@ func (s *topSource) Task(ctx context.Context, id string, before *top.Task) (*top
 	case err != nil:
 		return nil, err
 	case before != nil && before.Status == task.Status && before.Run == task.Run:
-		task.Parameters, task.Result = before.Parameters, before.Result
+		task.Parameters, task.ParametersBase64, task.Result, task.ResultBase64 = before.Parameters, before.ParametersBase64, before.Result, before.ResultBase64
 	default:
 		if task, err = s.client.Task(ctx, id); err != nil {
 			return nil, err
 		}
 	}
-	history, err := s.client.History(ctx, task)
-	if err != nil {
-		return nil, err
-	}
 	lines, err := s.client.Log(ctx, id, 0)
-	if err != nil && !cli.IsStatus(err, http.StatusForbidden) { // the token may not see it
+	if err != nil && !errors.Is(err, admin.ErrForbidden) { // the token may not see it
 		return nil, err
 	}
-	return &top.Task{Task: task, Clock: clock, History: history, Log: lines[max(0, len(lines)-topLog):]}, nil
+	return &top.Task{Task: task, Clock: clock, Log: lines[max(0, len(lines)-topLog):]}, nil
 }
 
 // Cancel implements top.Source.

@@ -18,7 +18,7 @@ func topicView(t *admin.Topic) show.View {
 	return show.Lines(
 		"tenant", t.Tenant, "topic", t.Topic, "subscriptions", t.Subscriptions, "active", t.Active,
 		"published", t.Published, "dropped", t.Dropped, "tasks", t.Tasks, "kept", t.Kept,
-		"last published", show.Moment(admin.Moment(t.LastPublished)),
+		"last published", moment(t.LastPublished),
 	)
 }
 
@@ -133,7 +133,7 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 // publicationView is a publication as people see it.
 func publicationView(p *admin.Publication) show.View {
 	return show.Lines(
-		"id", p.ID, "topic", p.Topic, "state", p.State, "created", show.Moment(admin.Moment(p.Created)),
+		"id", p.ID, "topic", p.Topic, "state", p.State, "created", moment(p.Created),
 		"subscribers", p.Subscribers, "tasks", p.Tasks,
 	)
 }
@@ -170,10 +170,7 @@ func newPublicationShow(env cli.Environment) *cobra.Command {
 		v := append(publicationView(&p), show.Lines(
 			"attributes", show.Pairs(p.Attributes), "parent", p.Parent, "traceparent", p.Traceparent,
 		)...)
-		if p.Payload != nil {
-			v = append(v, bytesView("payload", []byte(*p.Payload))...)
-		}
-		v = append(v, bytesView("payload", p.PayloadBase64)...)
+		v = append(v, bytesView("payload", p.Payload, p.PayloadBase64)...)
 		var summary show.View
 		for _, status := range []string{"scheduled", "pending", "reserved", "started", "complete", "failed", "gone"} {
 			summary = append(summary, show.Field{"", status, show.Given(p.Summary[status])})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	apiclient "github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -42,7 +40,7 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		failure := task.Failure()
 		return cli.TaskFailed(id, &failure)
 	}
-	return cli.WriteResult(cmd, task.Result, fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
+	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64), fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
 // showWait shows a task's progress on a terminal, until ctx ends.
@@ -77,12 +75,12 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 // waits is the part of admin.Tenant that a wait needs.
 type waits interface {
 	Clock(context.Context) (time.Time, error)
-	Wait(ctx context.Context, id string) (*queue.Task, error)
+	Wait(ctx context.Context, id string) (*admin.Task, error)
 }
 
 // waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
 // longer than outage, and at once if it is away from the start.
-func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*queue.Task, error) {
+func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*admin.Task, error) {
 	if timeout > 0 {
 		over := cli.Refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, cli.ShellWord(id))
 		var cancel context.CancelFunc
@@ -100,7 +98,7 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 			giveUp(fmt.Errorf("cannot wait for task %s: %w", id, err))
 		case err != nil:
 			away := "Redis"
-			if _, ok := errors.AsType[*apiclient.ServerError](err); ok {
+			if _, ok := errors.AsType[*admin.ServerError](err); ok {
 				away = "the server"
 			}
 			giveUp(cli.Refusedf("cannot wait for task %s, %s has been away for %s: %w: continue with `quern task wait %s`", id, away, outage, err, cli.ShellWord(id)))
@@ -128,7 +126,7 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 		switch {
 		case err == nil:
 			there = time.Now()
-		case ctx.Err() == nil && (time.Since(there) >= outage || cli.IsStatus(err, http.StatusUnauthorized) || cli.IsStatus(err, http.StatusForbidden)):
+		case ctx.Err() == nil && (time.Since(there) >= outage || errors.Is(err, admin.ErrUnauthorized) || errors.Is(err, admin.ErrForbidden)):
 			return err
 		}
 	}
@@ -217,7 +215,7 @@ func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string
 	}
 	for _, line := range lines {
 		if json {
-			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", show.Moment(admin.Moment(line.Time))}, {"line", "", line.Text}})
+			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", moment(line.Time)}, {"line", "", line.Text}})
 		} else {
 			_, err = fmt.Fprintln(w, show.Escape(line.Text))
 		}

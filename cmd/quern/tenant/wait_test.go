@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -29,7 +30,7 @@ func TestWaitOutage(t *testing.T) {
 	wait := func(outage time.Duration) chan error {
 		ended := make(chan error, 1)
 		go func() {
-			_, err := waitTask(t.Context(), client, id, time.Minute, outage)
+			_, err := waitTask(t.Context(), admin.NewDirect(client, nil), id, time.Minute, outage)
 			ended <- err
 		}()
 		require.Eventually(t, func() bool {

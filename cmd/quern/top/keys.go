@@ -6,6 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -170,7 +171,7 @@ func (m *model) choose(key string) tea.Cmd {
 		}
 		m.at.row = t.rows[i].key
 		of, id = t.rows[i].queue, t.rows[i].key
-		if j := slices.IndexFunc(m.last.Tasks, func(t *queue.Task) bool { return t.ID == id }); j >= 0 {
+		if j := slices.IndexFunc(m.last.Tasks, func(t admin.Task) bool { return t.ID == id }); j >= 0 {
 			status = m.last.Tasks[j].Status
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
@@ -53,7 +51,7 @@ type Look struct {
 	Clock  time.Time
 	Queues []admin.Queue
 	All    int64 // how many there are of what the view lists, which may be more than were read
-	Tasks  []*queue.Task
+	Tasks  []admin.Task
 	Hosts  []admin.Node
 	// Wrong is what the doctor finds, the worst first, as of some seconds ago.
 	Wrong []doctor.Finding
@@ -61,8 +59,7 @@ type Look struct {
 
 // Task is one task with its past, as it was by Redis's clock.
 type Task struct {
-	*queue.Task
-	Clock   time.Time
-	History []manage.Attempt
-	Log     []admin.LogLine
+	*admin.Task
+	Clock time.Time
+	Log   []admin.LogLine
 }

@@ -82,12 +82,12 @@ func queuesTable(l *Look, rates map[string][2]float64) table {
 	return t
 }
 
-// since is how long ago a time was, nothing if it is not known.
-func since(now, then time.Time) cell {
-	if then.IsZero() || then.Unix() <= 0 {
+// since is how long ago a time in seconds was, nothing if it is not known.
+func since(now time.Time, then float64) cell {
+	if then < 1 {
 		return cell{}
 	}
-	return age(max(now.Sub(then), time.Millisecond))
+	return age(max(now.Sub(admin.Moment(then)), time.Millisecond))
 }
 
 func runningTable(l *Look) table {
@@ -194,8 +194,8 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 			lines = append(lines, cell{text: fmt.Sprintf("%-14s %s", name, clean(value)), color: color})
 		}
 	}
-	moment := func(name string, at time.Time) {
-		if !at.IsZero() {
+	moment := func(name string, seconds float64) {
+		if at := admin.Moment(seconds); !at.IsZero() {
 			ago := ""
 			if past := period(now.Sub(at)); past != "" {
 				ago = ", " + past + " ago"
@@ -219,8 +219,8 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 			add([]string{"error", ""}[min(i, 1)], line, red)
 		}
 	}
-	add("parameters", shortened(t.Parameters), "")
-	add("result", shortened(t.Result), "")
+	add("parameters", shortened(admin.Bytes(t.Parameters, t.ParametersBase64)), "")
+	add("result", shortened(admin.Bytes(t.Result, t.ResultBase64)), "")
 	moment("created", t.Created)
 	moment("due", t.ETA)
 	moment("started", t.StartedAt)
@@ -241,8 +241,8 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	}
 	for _, a := range t.History {
 		why := ""
-		if a.Failure != nil {
-			why = fmt.Sprintf(": (%s) %s", a.Failure.Reason, a.Failure.Headline())
+		if a.Error != nil {
+			why = fmt.Sprintf(": (%s) %s", a.Error.Reason, a.Error.Headline())
 		}
 		add(fmt.Sprintf("run %d", a.Run), a.Outcome+why, "")
 	}

@@ -111,7 +111,7 @@ func (b *bench) run(message string) {
 	b.must(append(errs, err)...)
 }
 
-func idsOf(tasks []*queue.Task) (ids []string) {
+func idsOf(tasks []admin.Task) (ids []string) {
 	for _, task := range tasks {
 		ids = append(ids, task.ID)
 	}
@@ -124,16 +124,14 @@ func (b *bench) tasks() {
 	b.run("no")
 	one, err := b.Task(b.ctx, "one")
 	b.must(err)
-	b.is("a task", fmt.Sprintf("%s %s %s %s %s", one.Status, one.Parameters, one.Result, one.Version, one.Labels), "complete of one done one 1.0.0 map[name:one]")
+	b.is("a task", fmt.Sprintf("%s %s %s %s %s", one.Status, *one.Parameters, *one.Result, one.Version, one.Labels), "complete of one done one 1.0.0 map[name:one]")
 	two, err := b.Summary(b.ctx, "two")
 	b.must(err)
-	b.is("a summary", fmt.Sprintf("%s %s %q %q", two.Status, two.Failure().Message, two.Parameters, two.Result), `failed no "" ""`)
+	b.is("a summary", fmt.Sprintf("%s %s %q %q", two.Status, two.Failure().Message, admin.Bytes(two.Parameters, nil), admin.Bytes(two.Result, nil)), `failed no "" ""`)
 	waited, err := b.Wait(b.ctx, "one")
 	b.must(err)
-	b.is("waited for", string(waited.Result), "done one")
-	history, err := b.History(b.ctx, two)
-	b.must(err)
-	b.is("history", fmt.Sprint(len(history), history[0].Outcome, history[0].Version), "1failed1.0.0")
+	b.is("waited for", *waited.Result, "done one")
+	b.is("history", fmt.Sprint(len(two.History), two.History[0].Outcome, two.History[0].Version), "1failed1.0.0")
 	all, err := b.List(b.ctx, &admin.Filter{Queue: "q"}, 0, 0)
 	b.must(err)
 	ids := idsOf(all)
@@ -290,13 +288,13 @@ func (b *bench) schedules() {
 	b.must(b.PauseSchedule(b.ctx, "nightly"))
 	read, err := b.Schedule(b.ctx, "nightly")
 	b.must(err)
-	b.is("read", fmt.Sprint(read.Cron, !read.Paused.IsZero(), string(read.Parameters)), "@hourlytruex")
+	b.is("read", fmt.Sprint(read.Cron, read.Paused > 0, *read.Parameters), "@hourlytruex")
 	b.must(b.ResumeSchedule(b.ctx, "nightly"))
 	id, err := b.RunSchedule(b.ctx, "nightly")
 	b.must(err)
 	task, err := b.Task(b.ctx, id)
 	b.must(err)
-	b.is("its task", string(task.Parameters), "x")
+	b.is("its task", *task.Parameters, "x")
 	synced, err := b.SyncSchedules(b.ctx, "file", []queue.Schedule{{ID: "other", Queue: "q", Cron: "@daily"}}, false)
 	b.must(err)
 	b.is("synced", synced.New, "[other]")

@@ -1,4 +1,4 @@
-// Package client acts on a tenant through the API of a server, with the types and errors of sdk/queue: what `quern --server` uses
+// Package client acts on a tenant through the API of a server, with the types of host/admin and the errors of sdk/queue: what `quern --server` uses
 // where others use Redis.
 //
 // # Failure
@@ -129,17 +129,8 @@ func (c *Client) Tenant() string { return c.tenant }
 // Address is the URL of the server.
 func (c *Client) Address() string { return c.base.String() }
 
-// ServerError is that of a server which does not answer, or not as an API does.
-type ServerError struct {
-	URL string
-	Err error
-}
-
-func (e *ServerError) Error() string { return fmt.Sprintf("ask %s: %v", e.URL, e.Err) }
-func (e *ServerError) Unwrap() error { return e.Err }
-
-// ErrNoToken is that of a server that refuses a client without a token.
-var ErrNoToken = errors.New("no token, and no client certificate: the server wants one of them")
+// failed is the error of a server that does not answer, or not as an API does.
+func (c *Client) failed(err error) error { return &admin.ServerError{URL: c.Address(), Err: err} }
 
 // laterError is a problem that passes by itself, after some time if the server says so. Its methods make it a net.Error, so that
 // queue.IsUnavailable is true for it.
@@ -185,7 +176,7 @@ func (c *Client) do(ctx context.Context, what call) error {
 		if sent, ok := errors.AsType[*url.Error](err); ok {
 			err = sent.Err // the address stands before it
 		}
-		return &ServerError{c.Address(), err}
+		return c.failed(err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
@@ -193,13 +184,13 @@ func (c *Client) do(ctx context.Context, what call) error {
 		err = fmt.Errorf("the answer has more than %d MiB: read it by Redis", maxAnswer>>20)
 	}
 	if err != nil {
-		return &ServerError{c.Address(), err}
+		return c.failed(err)
 	}
 	if response.StatusCode/100 != 2 {
 		return c.problem(response, body)
 	}
 	if err := decode(response, body, what.into); err != nil {
-		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: %w: mind the port, and the base path behind a proxy", err)}
+		return c.failed(fmt.Errorf("the answer is none of the API: %w: mind the port, and the base path behind a proxy", err))
 	}
 	return nil
 }
@@ -297,15 +288,15 @@ func (c *Client) problem(response *http.Response, body []byte) error {
 		fallthrough
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		return &ServerError{c.Address(), laterError{p, time.Duration(seconds) * time.Second}}
+		return c.failed(laterError{p, time.Duration(seconds) * time.Second})
 	}
 	switch {
 	case !ours:
-		return &ServerError{c.Address(), p}
+		return c.failed(p)
 	case p.Status == http.StatusNotFound && strings.HasPrefix(p.Detail, api.NoPath):
-		return &ServerError{c.Address(), errors.New("the API is not below this path: leave the path out, or name the base path of the server")}
+		return c.failed(errors.New("the API is not below this path: leave the path out, or name the base path of the server"))
 	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail, "no token"): // else a certificate is refused
-		return ErrNoToken
+		return admin.ErrNoToken
 	}
 	return p
 }
@@ -359,10 +350,4 @@ func all[T any](ctx context.Context, c *Client, what call) (list []T, err error)
 		return true
 	})
 	return list, err
-}
-
-// isForbidden tells whether the token's holder may not do what was asked.
-func isForbidden(err error) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && p.Status == http.StatusForbidden
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue/listen"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/doctor"
@@ -97,8 +96,8 @@ func (c *Client) Leased(ctx context.Context, most int) ([]admin.Node, error) {
 }
 
 // Plugins lists what live hosts published.
-func (c *Client) Plugins(ctx context.Context) ([]host.Plugin, error) {
-	return all[host.Plugin](ctx, c, get(nil, "plugins"))
+func (c *Client) Plugins(ctx context.Context) ([]admin.Plugin, error) {
+	return all[admin.Plugin](ctx, c, get(nil, "plugins"))
 }
 
 // Findings are what the doctor finds in tenants and their Redis, each once.
@@ -184,7 +183,7 @@ func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Q
 	}
 	what := get(&shape, "queues", q.name)
 	what.query = query
-	if err = q.client.do(ctx, what); errors.Is(err, api.ErrNoQueue) {
+	if err = q.client.do(ctx, what); errors.Is(err, admin.ErrNoQueue) {
 		err = nil
 	}
 	return withError(shape, q.client, q.name), err

@@ -14,12 +14,12 @@ import (
 )
 
 // Tree reads a task with what came of it.
-func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*manage.TreeNode, error) {
+func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*admin.TreeNode, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var root admin.TreeNode
-	what := get(&root, "tasks", id, "tree")
+	root := &admin.TreeNode{}
+	what := get(root, "tasks", id, "tree")
 	what.query = url.Values{}
 	for name, value := range map[string]int{"depth": o.Depth, "width": o.Width, "total": o.Total} {
 		if value != 0 {
@@ -29,7 +29,7 @@ func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*ma
 	if err := c.do(ctx, what); err != nil {
 		return nil, err
 	}
-	return root.Tree(), nil
+	return root, nil
 }
 
 // Dependencies reads some of the tasks that a task waits for, or waited for.
@@ -37,15 +37,11 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var page api.List[admin.Dependency]
+	var page api.List[listen.Dependency]
 	what := get(&page, "tasks", id, "dependencies")
 	what.query = url.Values{"offset": {fmt.Sprint(from)}, "limit": {fmt.Sprint(limit)}}
 	err := c.do(ctx, what)
-	all := make([]listen.Dependency, len(page.Items))
-	for i, d := range page.Items {
-		all[i] = listen.Dependency(d)
-	}
-	return all, err
+	return page.Items, err
 }
 
 // CancelFlow cancels a task and all that wait for it, or all that is connected with it.

@@ -12,24 +12,13 @@ import (
 )
 
 // Schedules lists the schedules, by ID.
-func (c *Client) Schedules(ctx context.Context) ([]*queue.Schedule, error) {
-	list, err := all[admin.Schedule](ctx, c, get(nil, "schedules"))
-	schedules := make([]*queue.Schedule, len(list))
-	for i := range list {
-		if err == nil {
-			schedules[i], err = list[i].Schedule()
-		}
-	}
-	return schedules, err
+func (c *Client) Schedules(ctx context.Context) ([]admin.Schedule, error) {
+	return all[admin.Schedule](ctx, c, get(nil, "schedules"))
 }
 
 // Schedule reads a schedule: queue.ErrNoSchedule if there is none.
-func (c *Client) Schedule(ctx context.Context, id string) (*queue.Schedule, error) {
-	shape, err := c.schedule(ctx, id, get(nil))
-	if err != nil {
-		return nil, err
-	}
-	return shape.Schedule()
+func (c *Client) Schedule(ctx context.Context, id string) (admin.Schedule, error) {
+	return c.schedule(ctx, id, get(nil))
 }
 
 // schedule does something to a schedule that answers with it.

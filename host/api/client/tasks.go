@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/quern-project/quern/host/admin"
@@ -41,66 +40,68 @@ func (c *Client) show(ctx context.Context, id string, query url.Values, wait tim
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var shape admin.Task
-	what := get(&shape, "tasks", id)
+	task := &admin.Task{}
+	what := get(task, "tasks", id)
 	what.query, what.wait = query, wait
-	return &shape, c.do(ctx, what)
-}
-
-// whole reads a task with its payloads. Those that the token's holder may not see are missing, unless they are needed.
-func (c *Client) whole(ctx context.Context, shape *admin.Task, needed bool) (*queue.Task, error) {
-	task := shape.Task()
-	for _, part := range []struct {
-		name  string
-		size  int
-		value *[]byte
-	}{{"parameters", shape.ParametersSize, &task.Parameters}, {"result", shape.ResultSize, &task.Result}} {
-		if part.size == 0 || *part.value != nil {
-			continue
-		}
-		err := c.do(ctx, get(part.value, "tasks", task.ID, part.name))
-		if isForbidden(err) && (!needed || part.name == "parameters") {
-			*part.value, err = nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := c.do(ctx, what); err != nil {
+		return nil, err
 	}
 	return task, nil
+}
+
+// complete reads those payloads of a task that the answer left out. Those that the token's holder may not see are missing, unless they
+// are needed.
+func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) error {
+	for _, part := range []struct {
+		name string
+		size *int
+		text **string
+		data *[]byte
+	}{{"parameters", &task.ParametersSize, &task.Parameters, &task.ParametersBase64}, {"result", &task.ResultSize, &task.Result, &task.ResultBase64}} {
+		if *part.size == 0 || *part.text != nil || *part.data != nil {
+			continue
+		}
+		var value []byte
+		if err := c.do(ctx, get(&value, "tasks", task.ID, part.name)); errors.Is(err, admin.ErrForbidden) && (!needed || part.name == "parameters") {
+			value = nil
+		} else if err != nil {
+			return err
+		}
+		*part.size = len(value)
+		*part.text, *part.data = admin.Payload(value)
+	}
+	task.Withheld = false
+	return nil
 }
 
 var shown = fmt.Sprint(mostShown)
 
 // Task reads a task: queue.ErrNoTask if there is none.
-func (c *Client) Task(ctx context.Context, id string) (*queue.Task, error) {
-	shape, err := c.show(ctx, id, url.Values{"payload_limit": {shown}}, 0)
+func (c *Client) Task(ctx context.Context, id string) (*admin.Task, error) {
+	task, err := c.show(ctx, id, url.Values{"payload_limit": {shown}}, 0)
 	if err != nil {
 		return nil, err
 	}
-	if shape.Withheld && c.Withheld != nil {
-		c.Withheld(shape)
+	if task.Withheld && c.Withheld != nil {
+		c.Withheld(task)
 	}
-	return c.whole(ctx, shape, false)
+	return task, c.complete(ctx, task, false)
 }
 
 // Summary reads a task without its parameters and result.
-func (c *Client) Summary(ctx context.Context, id string) (*queue.Task, error) {
-	shape, err := c.show(ctx, id, url.Values{"payload_limit": {"0"}}, 0)
-	if err != nil {
-		return nil, err
-	}
-	return shape.Task(), nil
+func (c *Client) Summary(ctx context.Context, id string) (*admin.Task, error) {
+	return c.show(ctx, id, url.Values{"payload_limit": {"0"}}, 0)
 }
 
 // Wait blocks until the task is finished and returns it; queue.ErrNoTask if it does not exist or is deleted meanwhile. While the
 // server is away it goes on trying until ctx ends.
-func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
+func (c *Client) Wait(ctx context.Context, id string) (*admin.Task, error) {
 	for {
 		query := url.Values{"payload_limit": {shown}, "wait_seconds": {fmt.Sprint(waitAtOnce.Seconds())}}
-		shape, err := c.show(ctx, id, query, waitAtOnce)
-		var task *queue.Task
-		if err == nil && shape.Status.Finished() {
-			task, err = c.whole(ctx, shape, true)
+		task, err := c.show(ctx, id, query, waitAtOnce)
+		ended := err == nil && task.Status.Finished()
+		if ended {
+			err = c.complete(ctx, task, true)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -109,7 +110,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 			if !periodic.Sleep(ctx, pauseOf(err)) {
 				return nil, ctx.Err()
 			}
-		case err != nil || task != nil:
+		case err != nil || ended:
 			return task, err
 		}
 	}
@@ -119,17 +120,6 @@ func (c *Client) Wait(ctx context.Context, id string) (*queue.Task, error) {
 func pauseOf(err error) time.Duration {
 	later, _ := errors.AsType[laterError](err)
 	return min(max(waitPause, later.after), waitAtOnce)
-}
-
-// History reads the last runs of a task that have ended, oldest first.
-func (c *Client) History(ctx context.Context, task *queue.Task) ([]manage.Attempt, error) {
-	var page api.List[admin.Attempt]
-	err := c.do(ctx, get(&page, "tasks", task.ID, "history"))
-	var attempts []manage.Attempt
-	for _, a := range page.Items {
-		attempts = append(attempts, a.Attempt())
-	}
-	return attempts, err
 }
 
 // Log reads the stored lines of a task's log with numbers above after.
@@ -151,33 +141,30 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]stri
 }
 
 // Retry retries a failed task, or that of a dead letter, and returns it as it is then: queue.ErrStatus if it has not failed.
-func (c *Client) Retry(ctx context.Context, id string) (*queue.Task, error) {
+func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
 	}
-	var shape admin.Task
-	if err := c.do(ctx, post(&shape, "tasks", id, "retry")); err != nil {
+	task := &admin.Task{}
+	if err := c.do(ctx, post(task, "tasks", id, "retry")); err != nil {
 		return nil, err
 	}
-	return shape.Task(), nil
+	return task, nil
 }
 
 // List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first), without their parameters and
 // results: limit of them from an offset, 0 for all.
-func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) ([]*queue.Task, error) {
+func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (tasks []admin.Task, err error) {
 	what := get(nil, "tasks")
 	what.query = queryOf(*f)
 	if limit > 0 {
 		what.query.Set("limit", fmt.Sprint(min(offset+limit, pageSize)))
 	}
-	var tasks []*queue.Task
-	err := pages(ctx, c, what, func(page []admin.Task) bool {
-		for _, shape := range page {
-			tasks = append(tasks, shape.Task())
-		}
+	err = pages(ctx, c, what, func(page []admin.Task) bool {
+		tasks = append(tasks, page...)
 		return limit == 0 || len(tasks) < offset+limit
 	})
-	if errors.Is(err, api.ErrNoQueue) {
+	if errors.Is(err, admin.ErrNoQueue) {
 		return nil, nil
 	}
 	tasks = tasks[min(offset, len(tasks)):]
@@ -284,7 +271,7 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 // receive takes the receipt of a task, which it must be.
 func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
-		return &ServerError{c.Address(), fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID)}
+		return c.failed(fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID))
 	}
 	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed, Taken: got.Taken}
 	return nil

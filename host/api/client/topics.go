@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -59,18 +60,11 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 
 // Subscriptions lists the subscriptions, by ID.
 func (c *Client) Subscriptions(ctx context.Context) ([]queue.Subscription, error) {
-	list, err := all[admin.Subscription](ctx, c, get(nil, "subscriptions"))
+	list, err := all[queue.Subscription](ctx, c, get(nil, "subscriptions"))
 	if len(list) == 0 && err != nil {
 		return nil, err // else damaged ones do not hide the others
 	}
-	subscriptions := make([]queue.Subscription, len(list))
-	for i := range list {
-		var wrong error
-		if subscriptions[i], wrong = list[i].Subscription(); wrong != nil {
-			return nil, wrong
-		}
-	}
-	return subscriptions, err
+	return list, err
 }
 
 // Subscription reads one.
@@ -80,11 +74,8 @@ func (c *Client) Subscription(ctx context.Context, id string) (s queue.Subscript
 
 // subscription does something that answers with a subscription.
 func (c *Client) subscription(ctx context.Context, what call) (s queue.Subscription, err error) {
-	var shape admin.Subscription
-	what.into = &shape
-	if err = c.do(ctx, what); err == nil {
-		s, err = shape.Subscription()
-	}
+	what.into = &s
+	err = c.do(ctx, what)
 	return s, err
 }
 
@@ -158,7 +149,7 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 func (c *Client) Publication(ctx context.Context, id string) (p admin.Publication, err error) {
 	err = c.do(ctx, get(&p, "publications", id))
 	if err == nil && p.Payload == nil && p.PayloadBase64 == nil && p.PayloadSize > 0 {
-		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); isForbidden(err) {
+		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); errors.Is(err, admin.ErrForbidden) {
 			err = nil // the token's holder may not see it
 		}
 		if utf8.Valid(p.PayloadBase64) && err == nil && p.PayloadBase64 != nil {

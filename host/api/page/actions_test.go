@@ -18,8 +18,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -353,7 +353,7 @@ func TestNodeActions(t *testing.T) {
 func TestFindings(t *testing.T) {
 	w := setup(t)
 	digest := strings.Repeat("a1", 32)
-	w.node(t, []host.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail", "later")
+	w.node(t, []upkeep.PluginInfo{{Plugin: "mail", Digest: digest, Queues: []string{"mail"}, State: "serving"}}, "mail", "later")
 	w.enqueue(t, "mail", "x", queue.Options{})
 	must(t, w.Queue("mail").Pause(w.ctx))
 	must(t, w.Queue("mail").SetLimit(w.ctx, 1))

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
-	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -27,7 +27,7 @@ const hostileID = `<b>'"&%2f..`
 func TestHostile(t *testing.T) {
 	w := setup(t)
 	name := `<script>hacked=1</script>/../%2e"'`
-	node := w.node(t, []host.PluginInfo{{Plugin: hostile, Version: hostile, Digest: hostile, State: hostile, Error: hostile, Queues: []string{hostile}}}, name)
+	node := w.node(t, []upkeep.PluginInfo{{Plugin: hostile, Version: hostile, Digest: hostile, State: hostile, Error: hostile, Queues: []string{hostile}}}, name)
 	bad := w.enqueue(t, name, hostile, queue.Options{Key: hostile, Labels: map[string]string{hostile: hostile}, ID: hostileID})
 	w.run(t, node, name, failed(hostile), hostile, strings.Repeat("long", 4000))
 	long := w.enqueue(t, name, strings.Repeat("x", 1<<20), queue.Options{Parent: `javascript:hacked=1`})

@@ -22,9 +22,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -246,7 +246,7 @@ func (w *world) enqueue(t *testing.T, name, parameters string, options queue.Opt
 }
 
 // node is a listener that is alive until the test ends, with these plugins, and listens to queues.
-func (w *world) node(t *testing.T, plugins []host.PluginInfo, queues ...string) *listen.Node {
+func (w *world) node(t *testing.T, plugins []upkeep.PluginInfo, queues ...string) *listen.Node {
 	t.Helper()
 	node := listen.New(w.Client)
 	must(t, node.Join(w.ctx))

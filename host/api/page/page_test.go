@@ -23,7 +23,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -32,7 +32,7 @@ import (
 func fleet(t *testing.T, w *world) (bad, running string) {
 	t.Helper()
 	digest := strings.Repeat("a1", 32)
-	node := w.node(t, []host.PluginInfo{
+	node := w.node(t, []upkeep.PluginInfo{
 		{Tenant: w.Tenant(), Plugin: "mail", Version: "1.4.0", Digest: digest, Queues: []string{"mail"}, State: "serving"},
 		{Tenant: w.Tenant(), Plugin: "resize", State: "refused", Error: "resize.yaml: memory: 9 GiB is above the ceiling of 4 GiB"},
 	}, "mail", "reports", "orders-index", "webhook.partner")

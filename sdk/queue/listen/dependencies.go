@@ -12,11 +12,9 @@ import (
 
 // Dependency is a task that another one waits for, or waited for.
 type Dependency struct {
-	ID string
-	// End is complete, failed, gone (it does not exist any more) or open (it could not be waited for); "" while it goes on.
-	End string
-	// Size is how many bytes its result has; 0 if there is none (any more).
-	Size int64
+	ID   string `json:"id"`
+	End  string `json:"end,omitempty" enum:"complete,failed,gone,open" doc:"Missing while it goes on; gone: it does not exist any more; open: it could not be waited for."`
+	Size int64  `json:"result_size,omitempty" doc:"Bytes of its result."`
 }
 
 // AllDependencies reads all dependencies of a task at once, without the sizes of their results.

@@ -44,11 +44,11 @@ type JobEnd string
 
 // The ends of a task: done, not any more as the job found it, refused for another reason, gone, or an error.
 const (
-	JobItemDone    JobEnd = "done"
-	JobItemChanged JobEnd = "changed"
-	JobItemRefused JobEnd = "refused"
-	JobItemGone    JobEnd = "gone"
-	JobItemFailed  JobEnd = "failed"
+	JobEndDone    JobEnd = "done"
+	JobEndChanged JobEnd = "changed"
+	JobEndRefused JobEnd = "refused"
+	JobEndGone    JobEnd = "gone"
+	JobEndFailed  JobEnd = "failed"
 )
 
 // Job is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
@@ -101,11 +101,11 @@ func (j *Jobs) New(ctx context.Context, action, filter, by string) (*Job, error)
 	_, err = j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, j.store.Keys.Job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", store.Seconds(now))
 		p.LPush(ctx, j.store.Keys.Jobs(), id)
-		j.keepJob(ctx, p, id)
+		j.renewExpiry(ctx, p, id)
 		return nil
 	})
 	if err == nil {
-		err = j.forgetJobs(ctx)
+		err = j.deleteOldest(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make job: %w", err)
@@ -113,8 +113,8 @@ func (j *Jobs) New(ctx context.Context, action, filter, by string) (*Job, error)
 	return j.Get(ctx, id)
 }
 
-// forgetJobs deletes the oldest jobs that are too many. A process that works on one stops.
-func (j *Jobs) forgetJobs(ctx context.Context) error {
+// deleteOldest deletes the oldest jobs that are too many. A process that works on one stops.
+func (j *Jobs) deleteOldest(ctx context.Context) error {
 	old, err := j.store.RDB.LRange(ctx, j.store.Keys.Jobs(), store.JobCount, -1).Result()
 	if err != nil || len(old) == 0 {
 		return err
@@ -129,8 +129,8 @@ func (j *Jobs) forgetJobs(ctx context.Context) error {
 	return err
 }
 
-// keepJob begins the life of a job anew.
-func (j *Jobs) keepJob(ctx context.Context, p redis.Pipeliner, id string) {
+// renewExpiry begins the life of a job anew.
+func (j *Jobs) renewExpiry(ctx context.Context, p redis.Pipeliner, id string) {
 	for _, key := range []string{j.store.Keys.Job(id), j.store.Keys.JobItems(id), j.store.Keys.JobEnds(id), j.store.Keys.Jobs()} {
 		p.Expire(ctx, key, store.JobLife)
 	}
@@ -178,7 +178,7 @@ func (j *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 			Claimed: cmd.claim.Val() > 0, Start: hash["start"] != "", Stop: hash["stop"] != "", More: hash["more"] != "", Error: hash["error"],
 			Created: store.ParseSeconds(hash["created"]), Items: cmd.items.Val(), Ended: cmd.ends.Val(), Ends: make(map[JobEnd]int64),
 		}
-		for _, end := range []JobEnd{JobItemDone, JobItemChanged, JobItemRefused, JobItemGone, JobItemFailed} {
+		for _, end := range []JobEnd{JobEndDone, JobEndChanged, JobEndRefused, JobEndGone, JobEndFailed} {
 			if n := store.AsInt(hash[string(end)]); n > 0 {
 				j.Ends[end] = n
 			}
@@ -216,7 +216,7 @@ func (j *Jobs) Start(ctx context.Context, id string) error {
 	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, j.store.Keys.Job(id), "start", "1")
 		p.HDel(ctx, j.store.Keys.Job(id), "stop", "error")
-		j.keepJob(ctx, p, id)
+		j.renewExpiry(ctx, p, id)
 		return nil
 	})
 	return store.Wrap("start job "+id, err)
@@ -226,7 +226,7 @@ func (j *Jobs) Start(ctx context.Context, id string) error {
 func (j *Jobs) Stop(ctx context.Context, id string) error {
 	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, j.store.Keys.Job(id), "stop", "1")
-		j.keepJob(ctx, p, id) // it may just have been forgotten
+		j.renewExpiry(ctx, p, id) // it may just have been forgotten
 		return nil
 	})
 	return store.Wrap("stop job "+id, err)

@@ -53,12 +53,12 @@ func TestLostClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := next.End(ctx, 0, []JobItem{{End: JobItemDone}}); err != nil {
+	if err := next.End(ctx, 0, []JobItem{{End: JobEndDone}}); err != nil {
 		t.Fatal(err)
 	}
 	late.claimed, next.claimed = time.Time{}, time.Time{}
 	for what, err := range map[string]error{
-		"keep": late.Keep(ctx), "add": late.Add(ctx, []JobItem{{ID: "c"}}), "end": late.End(ctx, 1, []JobItem{{End: JobItemFailed}}),
+		"keep": late.Keep(ctx), "add": late.Add(ctx, []JobItem{{ID: "c"}}), "end": late.End(ctx, 1, []JobItem{{End: JobEndFailed}}),
 		"become": late.Become(ctx, JobDone, false, ""), "forget": late.Forget(ctx),
 	} {
 		if !errors.Is(err, ErrClaimLost) {

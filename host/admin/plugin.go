@@ -1,24 +1,21 @@
-package host
+package admin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Plugin is a plugin that live hosts published. Hosts with the same plugin share one.
 type Plugin struct {
-	PluginInfo
+	upkeep.PluginInfo
 	Nodes []string `json:"nodes"`
 }
 
@@ -31,30 +28,20 @@ func (p Plugin) Name() string {
 var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 
 // Plugins lists what live hosts published.
-func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
-	nodes, err := upkeep.LiveNodes(ctx, client)
-	if err != nil {
-		return nil, err
-	}
+func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 	list := []Plugin{}
-	err = listen.NewFleet(client).Published(ctx, nodes, "plugins", func(node *listen.NodeInfo, text string) {
-		var published []Plugin
-		if json.Unmarshal([]byte(text), &published) != nil {
-			return // a listener without plugins
+	err := upkeep.PublishedPlugins(ctx, t.Client, func(host string, p upkeep.PluginInfo) {
+		i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p) })
+		if i < 0 {
+			i = len(list)
+			list = append(list, Plugin{PluginInfo: p})
 		}
-		for _, p := range published {
-			i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p.PluginInfo) })
-			if i < 0 {
-				i = len(list)
-				list = append(list, p)
-			}
-			list[i].Nodes = append(list[i].Nodes, node.ID)
-		}
+		list[i].Nodes = append(list[i].Nodes, host)
 	})
 	if err != nil {
 		return nil, err
 	}
-	quarantines, err := listen.NewFleet(client).Quarantines(ctx)
+	quarantines, err := t.Fleet.Quarantines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,16 +60,4 @@ func Plugins(ctx context.Context, client *queue.Client) ([]Plugin, error) {
 	}
 	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, nil
-}
-
-// runningPlugins lists the plugins that live hosts published and do not refuse.
-func runningPlugins(ctx context.Context, client *queue.Client) (map[string]bool, error) {
-	list, err := Plugins(ctx, client)
-	running := make(map[string]bool, len(list))
-	for _, p := range list {
-		if p.State != plugins.StateRefused {
-			running[p.Plugin] = true
-		}
-	}
-	return running, err
 }

@@ -1,0 +1,49 @@
+package upkeep
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// PluginInfo is what a host publishes of one of its plugins; `quern plugin ls -o json` prints these names.
+type PluginInfo struct {
+	Tenant  string   `json:"tenant,omitempty"`
+	Plugin  string   `json:"plugin"`
+	Version string   `json:"version,omitempty"`
+	Digest  string   `json:"digest,omitempty"`
+	Queues  []string `json:"queues,omitempty"`
+	// LeftOut are the queues that its --queues leaves out.
+	LeftOut   []string `json:"left_out,omitempty"`
+	State     string   `json:"state"`
+	Error     string   `json:"error,omitempty"`
+	ResetMode string   `json:"reset_mode,omitempty"`
+	// Subscriptions are the IDs of the subscriptions that its manifest declares for the tenant.
+	Subscriptions []string `json:"subscriptions,omitempty"`
+	// Schedules are the IDs of the schedules that its manifest declares for the tenant.
+	Schedules []string `json:"schedules,omitempty"`
+	// Grants are its capabilities in a task of the tenant.
+	Grants *manifest.Granted `json:"grants,omitempty"`
+	// Lowered are the limits where the host gives such a task less than the manifest asks for.
+	Lowered []manifest.Lowered `json:"lowered,omitempty"`
+}
+
+// PublishedPlugins calls visit for each plugin that a live host publishes.
+func PublishedPlugins(ctx context.Context, client *queue.Client, visit func(host string, p PluginInfo)) error {
+	nodes, err := LiveNodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	return listen.NewFleet(client).Published(ctx, nodes, "plugins", func(node *listen.NodeInfo, text string) {
+		var published []PluginInfo
+		if json.Unmarshal([]byte(text), &published) != nil {
+			return // a listener without plugins
+		}
+		for _, p := range published {
+			visit(node.ID, p)
+		}
+	})
+}
