@@ -151,12 +151,32 @@ func (u *user) here() *user { return u.with(map[string]string{"QUERN_CONFINE": "
 // newUser is a user whose variables name a Redis, "" for none.
 func newUser(t *testing.T, redisURL string) *user {
 	t.Helper()
-	u := &user{t: t, env: map[string]string{"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"), "QUERN_ENGINES": runtimetest.Engines(t)}}
+	caches, err := goCaches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &user{t: t, env: map[string]string{
+		"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"), "QUERN_ENGINES": runtimetest.Engines(t),
+		"GOCACHE": caches.build,
+	}}
 	if redisURL != "" {
 		u.env["QUERN_REDIS_URL"] = redisURL
 	}
 	return u
 }
+
+// caches are the folders of Go's caches.
+type caches struct{ modules, build string }
+
+// goCaches are those of this machine: without its build cache, each user of the tests would compile the standard library.
+var goCaches = sync.OnceValues(func() (caches, error) {
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOCACHE").Output()
+	if err != nil {
+		return caches{}, fmt.Errorf("find Go's caches: %w", err)
+	}
+	modules, build, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return caches{modules, build}, nil
+})
 
 // with is the same user with more variables.
 func (u *user) with(variables map[string]string) *user {

@@ -147,7 +147,7 @@ func TestPluginNewDependencies(t *testing.T) {
 	}
 
 	proxy := t.TempDir()
-	offline := "export GOSUMDB=off GOFLAGS=-modcacherw GOMODCACHE=" + t.TempDir() + "; "
+	offline := "export GOSUMDB=off GOFLAGS='-modcacherw -trimpath' GOMODCACHE=" + t.TempDir() + "; "
 	online := offline + "export GOPROXY=file://" + filepath.ToSlash(proxy) + "; "
 	const check = "go mod verify && go vet ./... && go test ./... && quern plugin build && quern plugin test"
 	publish(t, proxy, "example.com/words", map[string][]byte{
@@ -240,13 +240,9 @@ func readmeCommands(t *testing.T, dir string) []string {
 // ends with the test at the latest.
 func (u *user) spawnIn(dir string, args ...string) *child {
 	u.t.Helper()
-	cache, err := exec.CommandContext(u.t.Context(), "go", "env", "GOCACHE").Output()
-	if err != nil {
-		u.t.Fatal(err)
-	}
 	c := u.prepare(args...)
 	c.Dir = dir
-	c.Env = append(c.Env, "GOCACHE="+strings.TrimSpace(string(cache)), "GOPROXY=off")
+	c.Env = append(c.Env, "GOPROXY=off")
 	if err := c.Start(); err != nil {
 		u.t.Fatal(err)
 	}
@@ -271,7 +267,7 @@ func (u *user) shell(dir, line string) string {
 	}
 	cmd := exec.CommandContext(u.t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOFLAGS=-trimpath")
 	for name, value := range u.env {
 		if name != "XDG_CACHE_HOME" { // that of compilers stays theirs
 			cmd.Env = append(cmd.Env, name+"="+value)
