@@ -16,8 +16,8 @@ BENCH   ?= .
 # sources, no commit yet) the build must not fail over it.
 vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
 
-# Go's flag for tests in a hurry: random models, endurance tests and what compilers take long for are shorter, or left out.
-# `make check`, which CI runs, has all of them in full; so has `make test SHORT=`.
+# Go's flag for tests in a hurry: the longest are shorter or left out, as are the modules below. `make check`, which CI runs,
+# leaves out nothing; nor does `make test SHORT=`.
 SHORT ?= -short
 check: override SHORT =
 
@@ -99,9 +99,10 @@ engines: ## build the interpreters of JavaScript and Python into build/engines (
 deps-all: deps engines ## bring what the tests of all languages and of the page need, too: the engines, a browser
 
 .PHONY: test
-test: ready ## run all tests, the longest of them in a short form (PKG=./sdk/... for some, COUNT=n to repeat, SHORT= in full)
+test: ready ## run the tests, the longest of them in short (PKG=./sdk/... for some, COUNT=n to repeat, SHORT= in full)
 	$(plain) $(PKG)
-	$(if $(filter ./...,$(PKG)),for module in $(modules); do (cd $$module && $(plain) ./...); done)
+	$(if $(SHORT)$(filter-out ./...,$(PKG)),,for module in $(modules); do (cd $$module && $(plain) ./...); done)
+	@$(if $(SHORT),echo 'test: the longest tests ran in short, those of $(modules) not at all; make test SHORT= runs all' >&2)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
 .PHONY: quick
