@@ -102,7 +102,7 @@ deps-all: deps engines ## bring what the tests of all languages and of the page 
 test: ready ## run the tests, the longest of them in short (PKG=./sdk/... for some, COUNT=n to repeat, SHORT= in full)
 	$(plain) $(PKG)
 	$(if $(SHORT)$(filter-out ./...,$(PKG)),,for module in $(modules); do (cd $$module && $(plain) ./...); done)
-	@$(if $(SHORT),echo 'test: the longest tests ran in short, those of $(modules) not at all; make test SHORT= runs all' >&2)
+	@$(if $(SHORT),echo 'test: shortened the longest tests and left out those of $(modules); make test SHORT= runs all' >&2)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
 .PHONY: quick
