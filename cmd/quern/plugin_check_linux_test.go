@@ -77,6 +77,9 @@ func TestPluginCheckMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && len(test.file) > 1<<20 {
+				t.Skip("compilers take long for it")
+			}
 			file := filepath.Join(folder(t, map[string][]byte{"p": test.file}), "p.wasm")
 			got, peak := u.peak("plugin", "check", file)
 			t.Logf("%d bytes in the file, %d MiB", len(test.file), peak>>20)
