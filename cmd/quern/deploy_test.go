@@ -90,6 +90,7 @@ type descriptor struct {
 // TestImage: the image is a valid one of OCI, the same at each build, for a user who is not root, and its program runs in it.
 func TestImage(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	program, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +193,7 @@ func decode(t *testing.T, text []byte, into any) {
 // TestDist: an archive has the program, the engines, and a license for each module; its sum stands beside it, and another is the same.
 func TestDist(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	engines, err := filepath.Abs(filepath.Join("..", "..", "build", "engines"))
 	if err != nil {
 		t.Fatal(err)
@@ -265,6 +267,7 @@ func TestDist(t *testing.T) {
 // TestSBOM: the list has every module in the binary, and both engines.
 func TestSBOM(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	program, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -304,6 +307,7 @@ func TestSBOM(t *testing.T) {
 // TestInstallFromTag: `go install PACKAGE@TAG` finds all that it builds in what was committed, and links the tag in.
 func TestInstallFromTag(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	repository, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)

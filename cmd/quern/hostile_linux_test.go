@@ -20,6 +20,7 @@ import (
 // others: it is not served, the log names the key and the remedy, and the others go on.
 func TestHostileTenant(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	if testing.Short() {
 		t.Skip("Redis and the host are busy for half a minute")
 	}

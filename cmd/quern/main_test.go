@@ -444,6 +444,14 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
+// ofProcesses skips a test of processes under the race detector, which sees none of them: the test runs without it.
+func ofProcesses(t *testing.T) {
+	t.Helper()
+	if raced {
+		t.Skip("the race detector sees none of its processes")
+	}
+}
+
 // child is the program as a process of its own.
 type child struct {
 	*exec.Cmd

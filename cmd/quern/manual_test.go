@@ -44,6 +44,7 @@ import (
 // With -update the test writes what is printed into the page.
 func TestManual(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	golang := goEnvironment(t)
 	for _, page := range pages(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {

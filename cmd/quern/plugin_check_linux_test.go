@@ -65,6 +65,7 @@ func muchCode() []byte {
 // nor on what charges make of its code.
 func TestPluginCheckMemory(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	u := newUser(t, "")
 	for name, test := range map[string]struct {
 		file   []byte

@@ -46,6 +46,7 @@ func TestPluginNewWithoutReader(t *testing.T) {
 // by a shell in the new folder, without a network.
 func TestPluginNew(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	for language, files := range map[string][]string{
 		"go": {".gitignore", "README.md", "go.mod", "greet.yaml", "main.go", "main_test.go", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 		"c":  {".gitignore", "README.md", "greet.c", "greet.yaml", "quern.h", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
@@ -137,6 +138,7 @@ func TestPluginNew(t *testing.T) {
 // README says. Without a network nothing else is asked for.
 func TestPluginNewDependencies(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	u := newUser(t, "")
 	dir := filepath.Join(t.TempDir(), "greet")
 	u.must("plugin", "new", dir)
