@@ -89,6 +89,9 @@ func pythonFiles(t *testing.T) *Files {
 // a granted script is the program, and stdin its data.
 func TestPython(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("the compiler takes long for it")
+	}
 	module, files := loadInto(t, setupBuild(t, ""), runtimetest.Python(t)), pythonFiles(t)
 	script := map[string]string{"PYTHONPATH": "/scripts"}
 	for name, test := range map[string]struct {

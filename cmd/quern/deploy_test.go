@@ -308,6 +308,9 @@ func TestSBOM(t *testing.T) {
 func TestInstallFromTag(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("all dependencies are unpacked again")
+	}
 	repository, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)

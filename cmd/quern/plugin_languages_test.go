@@ -283,6 +283,9 @@ export default (task: any) => marked.parse(Page.parse(task.json()).text);
 // pip is a Python with pip and an index that it reaches; a test without is skipped.
 func pip(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("pip downloads packages each time")
+	}
 	for _, python := range []string{"../../build/venv/bin/python", "python3"} {
 		path, err := exec.LookPath(python)
 		if err == nil && exec.CommandContext(t.Context(), path, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", t.TempDir(), "six").Run() == nil {
