@@ -21,8 +21,7 @@ vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true 
 SHORT ?= -short
 check: override SHORT =
 
-# Many tests wait more than they compute.
-go_test = go test $(SHORT) -vet=off -parallel=8 -count=$(COUNT) -timeout=$(TIMEOUT)
+go_test = go test $(SHORT) -vet=off -count=$(COUNT) -timeout=$(TIMEOUT)
 
 # What tests build is what users build, so that all is compiled once; what vet finds is lint's.
 as_built = CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath"
