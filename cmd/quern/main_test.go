@@ -408,7 +408,7 @@ func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, testTimeout, 5*time.Millisecond, what)
+	require.Eventually(t, ok, testTimeout, 20*time.Millisecond, what) // many ask by a command
 }
 
 // folder makes a plugin directory of modules by their names, which may be TENANT/NAME.

@@ -205,6 +205,9 @@ func TestPluginNewDeviceNames(t *testing.T) {
 func TestPluginBuildIsReproducible(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("all is built twice")
+	}
 	for name, files := range map[string]map[string]string{
 		"Go":             {"go.mod": goModule, "main.go": goHandler},
 		"C":              {"a.c": "#include <assert.h>\n#include <stdlib.h>\n" + cWithSDK + "void check(void) { assert(getenv(__FILE__)); }\n"},

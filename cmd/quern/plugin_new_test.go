@@ -139,6 +139,9 @@ func TestPluginNew(t *testing.T) {
 func TestPluginNewDependencies(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("a plugin is built, vetted and tested twice")
+	}
 	u := newUser(t, "")
 	dir := filepath.Join(t.TempDir(), "greet")
 	u.must("plugin", "new", dir)
