@@ -170,7 +170,7 @@ clean: ## remove build/
 # ready compiles the tests while deps downloads. What does not compile shows when the tests run.
 .PHONY: ready
 ready:
-	@.ci/deps & $(as_built) go list -e -export -test $(PKG) > /dev/null; wait $$!
+	@.ci/deps & $(as_built) go list -e -export -test $(PKG) > /dev/null || true; wait $$!
 
 # What Go builds it looks at itself, and is quick when nothing changed. Plugins in Go are handlers, and
 # those in C that use the header. A plugin appears under its name at once and whole: a host may be watching

@@ -23,7 +23,8 @@ func setupBuild(t *testing.T, mode ResetMode) *Engine {
 	if err := os.MkdirAll(filepath.Dir(cache), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	engine, err := newEngine(t.Context(), Config{CacheDir: cache, Compiler: []string{compileChild(t)}, ResetMode: mode}, version)
+	config := Config{CacheDir: cache, Compiler: []string{compileChild(t)}, ResetMode: mode}
+	engine, err := newEngine(t.Context(), config, version)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
@@ -37,13 +38,14 @@ func setupBuild(t *testing.T, mode ResetMode) *Engine {
 
 const wazeroModule = "github.com/tetratelabs/wazero"
 
-// compileChild is the path of a compiler without the race detector, in Go's build cache: go run leaves it there. It must take
-// itself for what the test is: a build that does not know wazero's version.
+// compileChild is the path of a compiler without the race detector, in Go's build cache: go run leaves it there. It
+// must take itself for what the test is: a build that does not know wazero's version.
 func compileChild(t *testing.T) string {
 	t.Helper()
 	var path string
+	version := "-ldflags=-X " + wazeroModule + "/internal/version.version=" + compile.Version()
 	for range 2 { // the first run may have to link it, and then prints a temporary path
-		path = strings.TrimSpace(goCommand(t, "run", "-exec=echo", "-ldflags=-X "+wazeroModule+"/internal/version.version="+compile.Version(), "./testdata/compilechild"))
+		path = strings.TrimSpace(goCommand(t, "run", "-exec=echo", version, "./testdata/compilechild"))
 		if _, err := os.Stat(path); err == nil {
 			return path
 		}

@@ -156,8 +156,8 @@ func newUser(t *testing.T, redisURL string) *user {
 		t.Fatal(err)
 	}
 	u := &user{t: t, env: map[string]string{
-		"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"), "QUERN_ENGINES": runtimetest.Engines(t),
-		"GOCACHE": caches.build,
+		"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"),
+		"QUERN_ENGINES": runtimetest.Engines(t), "GOCACHE": caches.build,
 	}}
 	if redisURL != "" {
 		u.env["QUERN_REDIS_URL"] = redisURL
@@ -168,7 +168,7 @@ func newUser(t *testing.T, redisURL string) *user {
 // caches are the folders of Go's caches.
 type caches struct{ modules, build string }
 
-// goCaches are those of this machine: without its build cache, each user of the tests would compile the standard library.
+// goCaches are those of this machine. Without its build cache, the tests would compile the standard library anew.
 var goCaches = sync.OnceValues(func() (caches, error) {
 	out, err := exec.Command("go", "env", "GOMODCACHE", "GOCACHE").Output()
 	if err != nil {

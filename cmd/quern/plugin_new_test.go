@@ -272,7 +272,8 @@ func (u *user) shell(dir, line string) string {
 	}
 	cmd := exec.CommandContext(u.t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOFLAGS=-trimpath")
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off",
+		"GOFLAGS=-trimpath") // as the tests are built: what is in the cache serves
 	for name, value := range u.env {
 		if name != "XDG_CACHE_HOME" { // that of compilers stays theirs
 			cmd.Env = append(cmd.Env, name+"="+value)

@@ -57,7 +57,8 @@ func setup(t *testing.T) *world {
 	return newWorld(t, queuetest.Shared(t).URL())
 }
 
-// everywhere runs a test on redis-server, on that of Redis 6.2 unless in short, and on the embedded Redis of `quern dev`.
+// everywhere runs a test on redis-server, on that of Redis 6.2 unless in short, and on the embedded Redis of
+// `quern dev`.
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
