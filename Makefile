@@ -16,8 +16,16 @@ BENCH   ?= .
 # sources, no commit yet) the build must not fail over it.
 vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
 
+# Go's flag for tests in a hurry: the longest are shorter or left out, as are the modules below. `make check`, which CI runs,
+# leaves out nothing; nor does `make test SHORT=`.
+SHORT ?= -short
+check: override SHORT =
+
+go_test = go test $(SHORT) -vet=off -count=$(COUNT) -timeout=$(TIMEOUT)
+
 # What tests build is what users build, so that all is compiled once; what vet finds is lint's.
-plain = CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath" go test -vet=off -count=$(COUNT) -timeout=$(TIMEOUT)
+as_built = CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath"
+plain    = $(as_built) $(go_test)
 
 # Modules of their own, whose dependencies the program does not have: comparisons with peers, a fleet with faults.
 modules = runtime/peers host/chaos
@@ -90,18 +98,19 @@ engines: ## build the interpreters of JavaScript and Python into build/engines (
 deps-all: deps engines ## bring what the tests of all languages and of the page need, too: the engines, a browser
 
 .PHONY: test
-test: deps ## run all tests (PKG=./sdk/... for some, COUNT=n to repeat)
+test: ready ## run the tests, the longest of them in short (PKG=./sdk/... for some, COUNT=n to repeat, SHORT= in full)
 	$(plain) $(PKG)
-	$(if $(filter ./...,$(PKG)),for module in $(modules); do (cd $$module && $(plain) ./...); done)
+	$(if $(SHORT)$(filter-out ./...,$(PKG)),,for module in $(modules); do (cd $$module && $(plain) ./...); done)
+	@$(if $(SHORT),echo 'test: shortened the longest tests and left out those of $(modules); make test SHORT= runs all' >&2)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
 .PHONY: quick
-quick: deps ## run the tests of the quicker packages, for work in progress
+quick: ready ## run the tests of the quicker packages, for work in progress
 	$(plain) $(filter-out $(slow),$(shell go list ./...))
 
 .PHONY: race
 race: deps ## run the tests of what is concurrent with the race detector, which needs a C compiler
-	$(if $(raced),CGO_ENABLED=1 go test -race -vet=off -count=$(COUNT) -timeout=$(TIMEOUT) $(raced))
+	$(if $(raced),CGO_ENABLED=1 $(go_test) -race $(raced))
 
 .PHONY: examples
 examples: deps ## build and run the examples as their READMEs say
@@ -157,6 +166,11 @@ clean: ## remove build/
 	rm -rf build
 
 # ---- what the targets above are made of
+
+# ready compiles the tests while deps downloads. What does not compile shows when the tests run.
+.PHONY: ready
+ready:
+	@.ci/deps & $(as_built) go list -e -export -test $(PKG) > /dev/null || true; wait $$!
 
 # What Go builds it looks at itself, and is quick when nothing changed. Plugins in Go are handlers, and
 # those in C that use the header. A plugin appears under its name at once and whole: a host may be watching

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -43,6 +44,7 @@ var compiled string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	_ = flag.Set("test.parallel", "4") // many wait more than they compute; -parallel still counts
 	var err error
 	if compiled, err = os.MkdirTemp("", "host-test-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

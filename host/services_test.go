@@ -188,7 +188,7 @@ func TestServicesInGo(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "services.wasm")
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "../sdk/testdata/services")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-trimpath")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}

@@ -5,14 +5,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/runtime/compile"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
@@ -171,9 +169,7 @@ func TestHostileFiles(t *testing.T) {
 	var costs []cost
 	compiler := os.Getenv(compilerEnv)
 	if compiler == "" {
-		compiler = filepath.Join(t.TempDir(), "compilechild")
-		goCommand(t, "build", "-o", compiler,
-			"-ldflags=-X github.com/tetratelabs/wazero/internal/version.version="+compile.Version(), "./testdata/compilechild")
+		compiler = compileChild(t)
 	}
 	if alone(t, &costs, compilerEnv+"="+compiler) {
 		for i, b := range bombs(t) {

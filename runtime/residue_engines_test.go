@@ -59,6 +59,9 @@ func TestResidueOfEngines(t *testing.T) {
 	if slowdown > 1 {
 		t.Skip("the engines are compiled for too long with the race detector, which looks at no guest")
 	}
+	if testing.Short() {
+		t.Skip("the engines are started anew for every task of a reset mode")
+	}
 	seed := seeded(t)
 	for _, language := range residueEngines {
 		source, err := os.ReadFile(filepath.Join("testdata", "residue", language.file))

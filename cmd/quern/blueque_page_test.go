@@ -77,6 +77,7 @@ func bluequePython(t *testing.T, url, source string) *exec.Cmd {
 // do what the page tells of them.
 func TestBluequePage(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	page := readBluequePage(t)
 	plugins := folder(t, map[string][]byte{
 		"invoices": runtimetest.Interpreted(t, "python", page.handler),

@@ -20,6 +20,10 @@ import (
 // others: it is not served, the log names the key and the remedy, and the others go on.
 func TestHostileTenant(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("Redis and the host are busy for half a minute")
+	}
 	server := queuetest.Start(t)
 	admin := server.Client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)

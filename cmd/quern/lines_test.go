@@ -26,6 +26,7 @@ def handle(task):
 // logs by its first line.
 func TestErrorLines(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	for language, test := range map[string]struct {
 		files fs.FS
 		input string

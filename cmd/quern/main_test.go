@@ -151,12 +151,32 @@ func (u *user) here() *user { return u.with(map[string]string{"QUERN_CONFINE": "
 // newUser is a user whose variables name a Redis, "" for none.
 func newUser(t *testing.T, redisURL string) *user {
 	t.Helper()
-	u := &user{t: t, env: map[string]string{"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"), "QUERN_ENGINES": runtimetest.Engines(t)}}
+	caches, err := goCaches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &user{t: t, env: map[string]string{
+		"XDG_RUNTIME_DIR": t.TempDir(), "XDG_CACHE_HOME": filepath.Join(shared, "cache"),
+		"QUERN_ENGINES": runtimetest.Engines(t), "GOCACHE": caches.build,
+	}}
 	if redisURL != "" {
 		u.env["QUERN_REDIS_URL"] = redisURL
 	}
 	return u
 }
+
+// caches are the folders of Go's caches.
+type caches struct{ modules, build string }
+
+// goCaches are those of this machine. Without its build cache, the tests would compile the standard library anew.
+var goCaches = sync.OnceValues(func() (caches, error) {
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOCACHE").Output()
+	if err != nil {
+		return caches{}, fmt.Errorf("find Go's caches: %w", err)
+	}
+	modules, build, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return caches{modules, build}, nil
+})
 
 // with is the same user with more variables.
 func (u *user) with(variables map[string]string) *user {
@@ -388,7 +408,7 @@ func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, testTimeout, 5*time.Millisecond, what)
+	require.Eventually(t, ok, testTimeout, 20*time.Millisecond, what) // many ask by a command
 }
 
 // folder makes a plugin directory of modules by their names, which may be TENANT/NAME.
@@ -423,6 +443,14 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, err
 })
+
+// ofProcesses skips a test of processes under the race detector, which sees none of them: the test runs without it.
+func ofProcesses(t *testing.T) {
+	t.Helper()
+	if raced {
+		t.Skip("the race detector sees none of its processes")
+	}
+}
 
 // child is the program as a process of its own.
 type child struct {

@@ -44,6 +44,7 @@ import (
 // With -update the test writes what is printed into the page.
 func TestManual(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	golang := goEnvironment(t)
 	for _, page := range pages(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
@@ -222,11 +223,10 @@ func expected(shown string) string {
 // downloads in a folder of the test.
 func goEnvironment(t *testing.T) map[string]string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOCACHE").Output()
+	caches, err := goCaches()
 	if err != nil {
 		t.Fatal(err)
 	}
-	caches := strings.Fields(string(out))
 	files := map[string][]byte{"go.mod": content(t, "../../go.mod"), "LICENSE": content(t, "../../LICENSE")}
 	err = filepath.WalkDir("../../sdk", func(path string, entry fs.DirEntry, err error) error {
 		ours := slices.Contains([]string{".go", ".s", ".lua"}, filepath.Ext(path)) && !strings.HasSuffix(path, "_test.go")
@@ -241,8 +241,8 @@ func goEnvironment(t *testing.T) map[string]string {
 	proxy := t.TempDir()
 	publish(t, proxy, plugin.SDKModule, files)
 	return map[string]string{
-		"GOPROXY": "file://" + proxy + ",file://" + caches[0] + "/cache/download", "GOSUMDB": "off",
-		"GOMODCACHE": t.TempDir(), "GOCACHE": caches[1], "GOFLAGS": "-modcacherw",
+		"GOPROXY": "file://" + proxy + ",file://" + caches.modules + "/cache/download", "GOSUMDB": "off",
+		"GOMODCACHE": t.TempDir(), "GOFLAGS": "-modcacherw -trimpath", // as the tests are built: what is in the cache serves
 	}
 }
 

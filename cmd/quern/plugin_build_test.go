@@ -43,6 +43,7 @@ func sourceFolder(t *testing.T, files map[string]string) string {
 // Source is built to the kind of plugin that it is of, in either language, under the name of its manifest or folder.
 func TestPluginBuild(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	header := string(content(t, "../../sdk/c/quern.h"))
 	for name, test := range map[string]struct {
 		files map[string]string

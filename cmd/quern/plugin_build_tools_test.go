@@ -33,6 +33,7 @@ func (u *user) buildIn(dir string, environment []string, args ...string) result 
 // No name of a file is an option of the compiler: one could have it run a program of the folder.
 func TestPluginBuildFileNames(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	dir := filepath.Join(t.TempDir(), "50%d") // wasm-ld replaces a % in the path of its output
 	for name, text := range map[string]string{
 		"mail.c": "int at(void), option(void), odd(void);\nint main(void) { return at() + option() + odd(); }\n",
@@ -56,6 +57,7 @@ func TestPluginBuildFileNames(t *testing.T) {
 // A wasm-opt on the machine changes nothing: the module is the same, with the names of its functions.
 func TestPluginBuildBesideWasmOpt(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	bin := t.TempDir()
 	executable(t, filepath.Join(bin, "wasm-opt"), `for last; do :; done; printf '\0\2\1x' >> "$last"`)
 	var modules [2][]byte
@@ -75,6 +77,7 @@ func TestPluginBuildBesideWasmOpt(t *testing.T) {
 // the current folder.
 func TestPluginBuildSearchesNothingInTheFolder(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	here := t.TempDir()
 	clang, err := exec.LookPath(cCompiler(t))
 	if err != nil {
@@ -115,6 +118,7 @@ func cCompiler(t *testing.T) string {
 // A compiler in a folder above that of the plugin is not run.
 func TestPluginBuildRunsNothingAbove(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	dir := sourceFolder(t, map[string]string{"asconfig.json": ascConfig, "handler.ts": ascHandler})
 	ran := filepath.Join(t.TempDir(), "ran")
 	executable(t, filepath.Join(filepath.Dir(dir), "node_modules", ".bin", "asc"), "echo $0 >> "+ran+"; exit 1")
@@ -166,6 +170,7 @@ func TestPluginBuildBelowAnotherUser(t *testing.T) {
 // Rust writes to no folder with these characters in its path, and its messages do not say why.
 func TestPluginBuildRustPath(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	dir := filepath.Join(t.TempDir(), "feature%2Fcart")
 	write(t, filepath.Join(dir, "Cargo.toml"), rustLibrary+"[dependencies]\nother = { path = \"other\" }\n[workspace]\n")
 	write(t, filepath.Join(dir, "src", "lib.rs"), rustHandler)
@@ -199,6 +204,10 @@ func TestPluginNewDeviceNames(t *testing.T) {
 // The same source makes the same bytes in every folder: a host has the machine code of these already.
 func TestPluginBuildIsReproducible(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("all is built twice")
+	}
 	for name, files := range map[string]map[string]string{
 		"Go":             {"go.mod": goModule, "main.go": goHandler},
 		"C":              {"a.c": "#include <assert.h>\n#include <stdlib.h>\n" + cWithSDK + "void check(void) { assert(getenv(__FILE__)); }\n"},

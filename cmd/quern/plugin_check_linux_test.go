@@ -65,6 +65,7 @@ func muchCode() []byte {
 // nor on what charges make of its code.
 func TestPluginCheckMemory(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	u := newUser(t, "")
 	for name, test := range map[string]struct {
 		file   []byte
@@ -77,6 +78,9 @@ func TestPluginCheckMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && len(test.file) > 1<<20 {
+				t.Skip("compilers take long for it")
+			}
 			file := filepath.Join(folder(t, map[string][]byte{"p": test.file}), "p.wasm")
 			got, peak := u.peak("plugin", "check", file)
 			t.Logf("%d bytes in the file, %d MiB", len(test.file), peak>>20)

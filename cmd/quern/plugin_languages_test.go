@@ -34,6 +34,7 @@ var quiet = regexp.MustCompile(`^(note: small did not start within 10s.*\n)?$`)
 // A handler in Python or JavaScript becomes a plugin with the files that it needs, and the same source gives the same bytes.
 func TestPluginBuildInterpreted(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	for name, test := range map[string]struct {
 		engine        string
 		files         map[string]string
@@ -117,6 +118,7 @@ func TestPluginBuildInterpreted(t *testing.T) {
 // Hosts share the library of the interpreter, because it is in a section of its own.
 func TestPluginBuildSharesLibrary(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	interpreter(t, "python")
 	u := newUser(t, "").asBuilt()
 	var libraries [][]byte
@@ -137,6 +139,7 @@ func TestPluginBuildSharesLibrary(t *testing.T) {
 // What is wrong with a handler is told with its file and line, and what was built before stays.
 func TestPluginBuildInterpretedErrors(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	const built = "export default () => 'ok'\n"
 	for name, test := range map[string]struct {
 		engine string
@@ -188,6 +191,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 // The error for engines that are not there says how to get them.
 func TestPluginBuildWithoutEngine(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	u := newUser(t, "").asBuilt().with(map[string]string{"QUERN_ENGINES": filepath.Join(t.TempDir(), "none")})
 	for _, name := range []string{"handler.py", "handler.ts"} {
 		r := u.run("plugin", "build", sourceFolder(t, map[string]string{name: ""}))
@@ -200,6 +204,7 @@ func TestPluginBuildWithoutEngine(t *testing.T) {
 // An engine of which a part is missing is told by its name.
 func TestPluginBuildTruncatedEngine(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	engine := content(t, interpreter(t, "javascript"))
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "javascript.wasm"), string(engine[:len(engine)/2]))
@@ -213,6 +218,7 @@ func TestPluginBuildTruncatedEngine(t *testing.T) {
 // A traceback, and a stack with the lines of TypeScript, show in `plugin run` and `plugin test`.
 func TestPluginTracebacks(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	const manifest = "name: small\ntests: [{name: a}]\n"
 	for engine, test := range map[string]struct {
 		files map[string]string
@@ -277,6 +283,9 @@ export default (task: any) => marked.parse(Page.parse(task.json()).text);
 // pip is a Python with pip and an index that it reaches; a test without is skipped.
 func pip(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("pip downloads packages each time")
+	}
 	for _, python := range []string{"../../build/venv/bin/python", "python3"} {
 		path, err := exec.LookPath(python)
 		if err == nil && exec.CommandContext(t.Context(), path, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", t.TempDir(), "six").Run() == nil {
@@ -295,6 +304,7 @@ func pip(t *testing.T) string {
 // neither pip nor a network.
 func TestPluginBuildPyPI(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	interpreter(t, "python")
 	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": pip(t)})
 	more := rand.Text() + ".txt" // so that packages of an earlier run are not found
@@ -330,6 +340,7 @@ def handle(task):
 // Packages with native code are refused by name, with what to do.
 func TestPluginBuildNative(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	interpreter(t, "python")
 	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": pip(t)})
 	for requirement, says := range map[string]string{
@@ -348,6 +359,7 @@ func TestPluginBuildNative(t *testing.T) {
 // dev builds handlers in Python and TypeScript again when they are saved.
 func TestDevRebuildsInterpreted(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	u := newUser(t, "").asBuilt()
 	for engine, test := range map[string]struct{ file, source string }{
 		"python":     {"handler.py", "def handle(task):\n    return 'ANSWER'\n"},

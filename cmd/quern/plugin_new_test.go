@@ -46,6 +46,7 @@ func TestPluginNewWithoutReader(t *testing.T) {
 // by a shell in the new folder, without a network.
 func TestPluginNew(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
 	for language, files := range map[string][]string{
 		"go": {".gitignore", "README.md", "go.mod", "greet.yaml", "main.go", "main_test.go", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 		"c":  {".gitignore", "README.md", "greet.c", "greet.yaml", "quern.h", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
@@ -137,6 +138,10 @@ func TestPluginNew(t *testing.T) {
 // README says. Without a network nothing else is asked for.
 func TestPluginNewDependencies(t *testing.T) {
 	t.Parallel()
+	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("a plugin is built, vetted and tested twice")
+	}
 	u := newUser(t, "")
 	dir := filepath.Join(t.TempDir(), "greet")
 	u.must("plugin", "new", dir)
@@ -147,7 +152,7 @@ func TestPluginNewDependencies(t *testing.T) {
 	}
 
 	proxy := t.TempDir()
-	offline := "export GOSUMDB=off GOFLAGS=-modcacherw GOMODCACHE=" + t.TempDir() + "; "
+	offline := "export GOSUMDB=off GOFLAGS='-modcacherw -trimpath' GOMODCACHE=" + t.TempDir() + "; "
 	online := offline + "export GOPROXY=file://" + filepath.ToSlash(proxy) + "; "
 	const check = "go mod verify && go vet ./... && go test ./... && quern plugin build && quern plugin test"
 	publish(t, proxy, "example.com/words", map[string][]byte{
@@ -240,13 +245,9 @@ func readmeCommands(t *testing.T, dir string) []string {
 // ends with the test at the latest.
 func (u *user) spawnIn(dir string, args ...string) *child {
 	u.t.Helper()
-	cache, err := exec.CommandContext(u.t.Context(), "go", "env", "GOCACHE").Output()
-	if err != nil {
-		u.t.Fatal(err)
-	}
 	c := u.prepare(args...)
 	c.Dir = dir
-	c.Env = append(c.Env, "GOCACHE="+strings.TrimSpace(string(cache)), "GOPROXY=off")
+	c.Env = append(c.Env, "GOPROXY=off")
 	if err := c.Start(); err != nil {
 		u.t.Fatal(err)
 	}
@@ -271,7 +272,8 @@ func (u *user) shell(dir, line string) string {
 	}
 	cmd := exec.CommandContext(u.t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off",
+		"GOFLAGS=-trimpath") // as the tests are built: what is in the cache serves
 	for name, value := range u.env {
 		if name != "XDG_CACHE_HOME" { // that of compilers stays theirs
 			cmd.Env = append(cmd.Env, name+"="+value)

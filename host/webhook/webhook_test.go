@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -37,6 +38,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // they wait more than they compute; -parallel still counts
 	code := queuetest.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

@@ -124,6 +124,9 @@ func TestGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && name == "JSON" {
+				t.Skip("it is compiled three times")
+			}
 			plainWorld, usualWorld := worlds(t, api.CoreFeaturesV2, Options{})
 			plain, usual := runGuest(t, plainWorld, test.file, test.input), runGuest(t, usualWorld, test.file, test.input)
 			spent := usual.spent

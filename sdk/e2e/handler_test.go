@@ -36,7 +36,7 @@ func build(t testing.TB, name, mode string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name+".wasm")
 	cmd := exec.CommandContext(t.Context(), "go", "build", mode, "-o", out, "../testdata/"+name)
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-trimpath")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, said)
 	}

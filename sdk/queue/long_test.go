@@ -50,6 +50,9 @@ func (w *world) scripts(t testing.TB, call func()) (scripts, commands int64, too
 // However many tasks there are and whatever becomes of them, no script keeps Redis from the others for long.
 func TestNoScriptIsLong(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it makes very many tasks")
+	}
 	// Not from 0 on: the commands of a script would be logged as well, which takes as long as they do.
 	w := setupOwn(t, "--slowlog-log-slower-than", "1000")
 	if err := listen.Prepare(w.ctx, w.Client); err != nil {

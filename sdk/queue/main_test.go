@@ -57,7 +57,8 @@ func setup(t *testing.T) *world {
 	return newWorld(t, queuetest.Shared(t).URL())
 }
 
-// everywhere runs a test on redis-server, on that of Redis 6.2, and on the embedded Redis of `quern dev`.
+// everywhere runs a test on redis-server, on that of Redis 6.2 unless in short, and on the embedded Redis of
+// `quern dev`.
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
@@ -66,6 +67,9 @@ func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 	t.Run("redis 6.2", func(t *testing.T) {
 		t.Parallel()
+		if testing.Short() {
+			t.Skip("the current Redis runs it, too")
+		}
 		test(t, newWorld(t, queuetest.SharedOld(t).URL()))
 	})
 	t.Run("miniredis", func(t *testing.T) {

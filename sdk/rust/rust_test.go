@@ -78,6 +78,9 @@ func bind(t testing.TB, binary []byte) *runtime.Pool {
 // The crate's own tests, and its examples.
 func TestCargo(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("each example is compiled alone")
+	}
 	cargo(t, "testdata/hello", "test", "--package=quern")
 }
 
@@ -120,6 +123,9 @@ func TestStartPanics(t *testing.T) {
 // With the feature serde, input and result are JSON.
 func TestSerde(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("serde is compiled for long")
+	}
 	crates, err := filepath.Abs("../../build/crates")
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "parity.wasm")
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "./guest")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-trimpath")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
