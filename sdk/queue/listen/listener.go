@@ -71,6 +71,7 @@ type Listener struct {
 	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten
 	// the listener; never closed.
 	news, missing chan struct{}
+	left          atomic.Bool        // by Leave: its lease ends, but is not lost
 	asked         chan chan struct{} // each is closed when what the user was then is published
 }
 
@@ -152,6 +153,14 @@ func (l *Listener) follow(ctx context.Context) {
 	l.watch.Run(ctx, l.user.Wake)
 }
 
+// Leave is Node.Leave; Run may go on meanwhile, and afterwards.
+func (l *Listener) Leave(ctx context.Context) error {
+	l.left.Store(true)
+	err := l.Node.Leave(ctx)
+	l.left.Store(err == nil)
+	return err
+}
+
 // renew renews the lease every third of it, and sooner after a failure: after an outage, a listener that comes back
 // later than others would be taken for dead by them. While Redis is away renewing fails, but then nobody else can take
 // the lease either.
@@ -181,6 +190,9 @@ func (l *Listener) renew(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrLeaseLost) && l.left.Load():
+			<-ctx.Done()
 			return nil
 		case errors.Is(err, ErrLeaseLost):
 			return err

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // reserve enqueues a task and reserves it.
@@ -81,5 +83,32 @@ func TestWorkAfterTheDeadline(t *testing.T) {
 	}
 	if failure := task.Failure(); failure.Reason != queue.ReasonExpired || failure.Message != "its deadline is over" {
 		t.Errorf("%+v", failure)
+	}
+}
+
+// The end of a lease that Close gives up is no loss: Run goes on until its context ends.
+func TestRunAfterClose(t *testing.T) {
+	t.Parallel()
+	_, listener, task := reserve(t, queue.Options{})
+	lost := make(chan struct{})
+	listener.listener.Renewed = func(_, _ time.Time, err error) {
+		if errors.Is(err, listen.ErrLeaseLost) {
+			close(lost)
+		}
+	}
+	if err := NewProcessor(listener.client, task).Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- listener.Run(ctx) }()
+	if err := listener.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	listener.listener.Publish()
+	<-lost
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
