@@ -55,7 +55,7 @@ var directions = map[string][]string{
 	"host":                     {"host/account", "host/guest", "host/schedule", "host/trace", "host/upkeep", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime", "metrics"},
 	"host/account":             {},
 	"host/admin":               {"host/account", "host/doctor", "host/kv", "host/upkeep", "host/webhook", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/queuetest", "plugins", "runtime"},
-	"host/api":                 {"host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime"},
+	"host/api":                 {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/doctor":              {"sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "plugins"},
 	"host/guest":               {"host/kv", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/kv":                  {"sdk/queue", "runtime"},

@@ -25,12 +25,15 @@ func newTree(tenant string, node *manage.TreeNode) *TreeNode {
 	return shape
 }
 
-// Redact takes out what a Task's does.
-func (n *TreeNode) Redact(v View) {
+// Each visits the tasks of the tree.
+func (n *TreeNode) Each(visit func(*Task)) {
 	if n.Task != nil {
-		n.Task.Redact(v)
+		visit(n.Task)
 	}
 	for _, child := range n.Children {
-		child.Redact(v)
+		child.Each(visit)
 	}
 }
+
+// Redact takes out what a Task's does.
+func (n *TreeNode) Redact(v View) { n.Each(func(t *Task) { t.Redact(v) }) }

@@ -155,7 +155,14 @@ func (s *Task) Redact(v View) {
 	s.Headers, s.Message, s.Withheld = nil, "", true
 	s.Error, s.LastError = redacted(s.Error), redacted(s.LastError)
 	for i := range s.History {
-		s.History[i].Error = redacted(s.History[i].Error)
+		s.History[i].Redact(v)
+	}
+}
+
+// Redact takes out the handler's words.
+func (a *Attempt) Redact(v View) {
+	if !v.Payloads {
+		a.Error = redacted(a.Error)
 	}
 }
 

@@ -209,6 +209,9 @@ func TestHiddenPayloads(t *testing.T) {
 	if strings.Contains(string(whole.body), "secret") || task.Parameters != nil || task.ParametersSize != 1 || task.Error.Message != "" {
 		t.Errorf("%s", whole.body)
 	}
+	if got := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id + "/history"}); got.status != http.StatusOK || strings.Contains(string(got.body), "secret") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
 	for _, path := range []string{"/tasks/" + id + "/parameters", "/tasks/" + id + "/result", "/tasks/" + id + "/log", "/tasks/" + id + "/log/stream", "/kv", "/kv/b", "/kv/b/k"} {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")
 	}

@@ -29,6 +29,7 @@ func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*ad
 	if err := c.do(ctx, what); err != nil {
 		return nil, err
 	}
+	root.Each(unmarked)
 	return root, nil
 }
 

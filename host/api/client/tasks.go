@@ -70,9 +70,12 @@ func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) er
 		*part.size = len(value)
 		*part.text, *part.data = admin.Payload(value)
 	}
-	task.Withheld = false
+	unmarked(task)
 	return nil
 }
+
+// unmarked leaves out of a task that something is withheld: -o json does not show that.
+func unmarked(task *admin.Task) { task.Withheld = false }
 
 var shown = fmt.Sprint(mostShown)
 
@@ -161,6 +164,9 @@ func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (
 		what.query.Set("limit", fmt.Sprint(min(offset+limit, pageSize)))
 	}
 	err = pages(ctx, c, what, func(page []admin.Task) bool {
+		for i := range page {
+			unmarked(&page[i])
+		}
 		tasks = append(tasks, page...)
 		return limit == 0 || len(tasks) < offset+limit
 	})
