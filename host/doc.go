@@ -17,7 +17,7 @@
 //
 // A Host serves several tenants. For each a tenant leads a session: one listen.Listener, from joining to leaving. When
 // its lease is lost the session ends, its tasks are stopped, and another session begins under a new ID. The session
-// builds its parts and leads them; none of them knows the session.
+// builds its parts and leads them. None of them knows its type: the listener knows it as listen.User.
 //
 // Two of its parts are packages: host/schedule decides, without Redis and plugins, which queue gets a free slot and
 // whether the memory suffices; host/upkeep is the duties that hosts do for a whole tenant, such as reclaiming from dead

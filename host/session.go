@@ -27,7 +27,7 @@ const (
 )
 
 // session is one life of a host in a tenant: a listener from joining to leaving, or to the loss of its lease. It builds
-// the parts that work for it, none of which knows the session, and is the listener's user.
+// the parts that work for it, none of which knows its type, and is the listener's user.
 type session struct {
 	*common
 	access   *tenantAccess

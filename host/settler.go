@@ -461,13 +461,14 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 		claims[i] = e.task.Claim()
 	}
 	var errs []error
-	err := listen.Persist(ctx, func(context.Context) (err error) {
-		errs, err = s.access.listener.Release(ctx, name, claims)
+	err := listen.Persist(ctx, func(context.Context) error {
+		more, err := s.access.listener.Release(ctx, name, claims[len(errs):])
+		errs = append(errs, more...)
 		return err
 	})
 	for i, e := range results {
 		switch {
-		case err != nil:
+		case i >= len(errs):
 			s.done(e, listen.OutcomeLost, err)
 		case errors.Is(errs[i], queue.ErrCancelled):
 			e.settlement = cancelled(e)

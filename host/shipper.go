@@ -32,7 +32,7 @@ func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	}
 	free := make([]*task, 0, len(all))
 	for _, held := range all {
-		if t := taskOf(held.Value); t.log.sending.TryLock() { // else the settler sends its last lines
+		if t := taskOf(held.Value); t != nil && t.log.sending.TryLock() { // else the settler sends its last lines
 			free = append(free, t)
 		}
 	}

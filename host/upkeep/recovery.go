@@ -140,7 +140,7 @@ func (r *Recovery) runUnleased(ctx context.Context) error {
 func (r *Recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 	for _, listener := range dead {
 		if listener == r.Node.ID() {
-			continue // the lease keeper finds out
+			continue // the listener's renewal finds out
 		}
 		failed := r.reclaim(ctx, listener)
 		err = errors.Join(err, failed)

@@ -34,28 +34,28 @@ var errDrained = errors.New("somebody drains the listener")
 // reserves tasks.
 type session struct {
 	*Runner
-	*listen.Listener
-	ready   map[string]bool // queues that may have tasks
-	doubt   map[string]bool // queues whose reserve was not answered
-	looked  time.Time       // when the subscriptions were read
-	audited time.Time       // when the reserved lists were read
-	polled  time.Time       // when the backlogs are to be read again
-	tally   listen.Tallies
-	end     context.CancelCauseFunc // ends the intake
+	listener *listen.Listener
+	ready    map[string]bool // queues that may have tasks
+	doubt    map[string]bool // queues whose reserve was not answered
+	looked   time.Time       // when the subscriptions were read
+	audited  time.Time       // when the reserved lists were read
+	polled   time.Time       // when the backlogs are to be read again
+	tally    listen.Tallies
+	end      context.CancelCauseFunc // ends the intake
 
 	mu      sync.Mutex
 	woken   map[string]bool // by messages; guarded by mu
-	refused map[string]bool // queues whose last registration or reserve was refused; guarded by mu
+	refused map[call]bool   // the calls that Redis refused the last time; guarded by mu
 	wake    chan struct{}   // has a token when there is something to do; never closed
 	work    sync.WaitGroup  // deliveries
 }
 
 func newSession(r *Runner) *session {
 	s := &session{
-		Runner: r, ready: make(map[string]bool), doubt: make(map[string]bool), refused: make(map[string]bool),
+		Runner: r, ready: make(map[string]bool), doubt: make(map[string]bool), refused: make(map[call]bool),
 		woken: make(map[string]bool), wake: make(chan struct{}, 1), audited: time.Now(),
 	}
-	s.Listener = listen.NewListener(r.client, s, s)
+	s.listener = listen.NewListener(r.client, s, s)
 	return s
 }
 
@@ -85,31 +85,41 @@ func (s *session) Wake(name string) {
 // Drain implements listen.User.
 func (s *session) Drain() { s.end(errDrained) }
 
+// call is a kind of call to Redis, for one queue or for none ("").
+type call struct{ op, queue string }
+
 // Failed implements periodic.Reports. It logs the first refusal of a row.
 func (s *session) Failed(op, name string, err error) {
+	s.config.Metrics.RedisError(op)
+	if queue.IsUnavailable(err) {
+		return
+	}
 	s.mu.Lock()
-	first := name != "" && !queue.IsUnavailable(err) && !s.refused[name]
-	s.refused[name] = s.refused[name] || first
+	first := !s.refused[call{op, name}]
+	s.refused[call{op, name}] = true
 	s.mu.Unlock()
-	if first {
+	switch {
+	case first && name != "":
 		s.logger.Warn("Redis refuses a queue of webhooks; retrying", "op", op, "queue", name, "error", err)
+	case first:
+		s.logger.Warn("Redis refuses the listener of webhooks; retrying", "op", op, "error", err)
 	}
 }
 
 // Succeeded implements periodic.Reports.
-func (s *session) Succeeded(_, name string) {
+func (s *session) Succeeded(op, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.refused, name)
+	delete(s.refused, call{op, name})
 }
 
 // FailedQuietly implements periodic.Reports.
-func (s *session) FailedQuietly(string, error) {}
+func (s *session) FailedQuietly(op string, _ error) { s.config.Metrics.RedisError(op) }
 
 // run delivers until ctx ends, the tenant has no webhook any more, somebody drains the listener (errDrained), or the
 // lease is lost. hurry ends the wait for running deliveries.
 func (s *session) run(ctx, hurry context.Context) error {
-	if err := s.Join(ctx); err != nil {
+	if err := s.listener.Join(ctx); err != nil {
 		return err
 	}
 	ctx, s.end = context.WithCancelCause(ctx)
@@ -119,14 +129,15 @@ func (s *session) run(ctx, hurry context.Context) error {
 	defer s.work.Wait()
 	defer loops.Wait()
 	defer die()
-	loops.Go(func() { s.end(s.Listener.Run(living)) })
+	running := make(chan struct{})
+	loops.Go(func() { defer close(running); s.end(s.listener.Run(living)) })
 	loops.Go(func() {
 		for living.Err() == nil {
-			_ = s.tally.Write(living, s.Node) // the next ones show it
+			_ = s.tally.Write(living, s.listener.Node) // the next ones show it
 			periodic.Sleep(living, tallyPause)
 		}
 	})
-	s.logger.Info("delivering webhooks", "listener", s.ID())
+	s.logger.Info("delivering webhooks", "listener", s.listener.ID())
 	ticker := time.NewTicker(lookInterval / 2)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
@@ -141,25 +152,25 @@ func (s *session) run(ctx, hurry context.Context) error {
 	}
 	err := context.Cause(ctx)
 	if errors.Is(err, listen.ErrLeaseLost) { // others have the tasks
-		s.Tasks.StopAll(listen.ErrLeaseLost)
+		s.listener.Tasks.StopAll(listen.ErrLeaseLost)
 		s.work.Wait()
 		return err
 	}
 	if !errors.Is(err, errDrained) {
 		err = nil
 	}
-	return errors.Join(err, s.finish(living, hurry))
+	return errors.Join(err, s.finish(hurry, func() { die(); <-running }))
 }
 
 // idle reports whether the tenant has no webhook any more, and nothing is left to do for those that it had.
 func (s *session) idle() bool {
-	return len(s.queues())+s.Tasks.Active()+len(s.Listening())+len(s.doubt) == 0
+	return len(s.queues())+s.listener.Tasks.Active()+len(s.listener.Listening())+len(s.doubt) == 0
 }
 
-// finish waits for deliveries for the grace period, stops the rest, and leaves.
-func (s *session) finish(living, hurry context.Context) error {
-	idle := s.Tasks.Close()
-	s.Publish()
+// finish waits for deliveries for the grace period, stops the rest, ends the listener, and leaves.
+func (s *session) finish(hurry context.Context, end func()) error {
+	idle := s.listener.Tasks.Close()
+	s.listener.Publish()
 	grace := time.NewTimer(s.config.Grace)
 	defer grace.Stop()
 	select {
@@ -167,25 +178,28 @@ func (s *session) finish(living, hurry context.Context) error {
 	case <-grace.C:
 	case <-hurry.Done():
 	}
-	s.Tasks.StopAll(listen.ErrDraining)
-	ctx, cancel := context.WithTimeout(living, leaveTimeout)
+	s.listener.Tasks.StopAll(listen.ErrDraining)
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	select {
 	case <-idle:
 	case <-ctx.Done(): // they cannot be settled
 	}
-	_ = s.tally.Write(ctx, s.Node)
-	_ = s.GiveBackUnknown(ctx) // others take them when the lease ends
-	return s.Leave(ctx)
+	end()
+	_ = s.tally.Write(ctx, s.listener.Node)
+	_ = s.listener.GiveBackUnknown(ctx) // others take them when the lease ends
+	return s.listener.Leave(ctx)
 }
 
 // About implements listen.User.
 func (s *session) About() map[string]string {
+	open, _ := s.listener.Tasks.State()
 	queues, _ := json.Marshal(append([]string{}, s.queues()...))
 	off, _ := json.Marshal(s.off())
 	return map[string]string{
 		"kind": listen.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues), "destinations_off": string(off),
-		"slots": strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(s.Tasks.Active()),
+		"draining": strconv.FormatBool(!open),
+		"slots":    strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(s.listener.Tasks.Active()),
 	}
 }
 
@@ -199,14 +213,14 @@ func (s *session) step(ctx, living context.Context) {
 	if now.Sub(s.looked) > lookInterval && s.look(ctx) == nil {
 		s.looked = now
 		maps.DeleteFunc(s.ready, func(name string, _ bool) bool { return !s.serves(name) })
-		if !maps.Equal(s.Queues(), s.Listening()) {
-			s.Follow()
+		if !maps.Equal(s.Queues(), s.listener.Listening()) {
+			s.listener.Follow()
 		}
 	}
 	if now.After(s.polled) && s.readBacklogs(ctx) == nil {
 		s.polled = now.Add(periodic.Jitter(s.config.Poll))
 	}
-	if len(s.doubt) > 0 || now.Sub(s.audited) > s.Lease() {
+	if len(s.doubt) > 0 || now.Sub(s.audited) > s.listener.Lease() {
 		s.audit(ctx, living)
 	}
 	s.reserve(ctx, living, now)
@@ -214,7 +228,7 @@ func (s *session) step(ctx, living context.Context) {
 
 // readBacklogs finds tasks that nobody announced.
 func (s *session) readBacklogs(ctx context.Context) error {
-	found, err := listen.NewFleet(s.client).Backlogs(ctx, slices.Sorted(maps.Keys(s.Listening())))
+	found, err := listen.NewFleet(s.client).Backlogs(ctx, slices.Sorted(maps.Keys(s.listener.Listening())))
 	for _, one := range found.Queues {
 		if one.Pending > 0 {
 			s.ready[one.Queue] = true
@@ -246,11 +260,11 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) {
 		}
 		return
 	}
-	for i, reply := range s.Reserve(context.WithoutCancel(ctx), requests) {
+	for i, reply := range s.listener.Reserve(context.WithoutCancel(ctx), requests) {
 		name, count := requests[i].Queue, requests[i].Count
 		switch {
 		case errors.Is(reply.Err, listen.ErrLeaseLost):
-			s.Lost()
+			s.listener.Lost()
 		case reply.Err != nil: // tasks may be reserved all the same
 			s.Failed("reserve", name, reply.Err)
 			s.doubt[name] = true
@@ -274,13 +288,13 @@ func (s *session) request(name string, places int) listen.ReserveRequest {
 // audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was
 // lost.
 func (s *session) audit(ctx, living context.Context) {
-	unknown, err := s.Unknown(ctx)
+	unknown, err := s.listener.Unknown(ctx)
 	if err != nil {
 		return
 	}
 	s.audited, s.doubt = time.Now(), make(map[string]bool)
 	for name, ids := range unknown {
-		reply := s.Adopt(ctx, s.request(name, 0), ids)
+		reply := s.listener.Adopt(ctx, s.request(name, 0), ids)
 		if reply.Err != nil {
 			s.doubt[name] = true
 		}
@@ -312,7 +326,7 @@ func (s *session) begin(living context.Context, name string, reply listen.Reserv
 		wait, _ := d.Waited()
 		if tracer := s.config.Tracer; tracer != nil {
 			d.span, d.Headers = tracer.Begin(trace.Task{
-				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.ID(), Attempt: d.Attempts + 1,
+				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.listener.ID(), Attempt: d.Attempts + 1,
 				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-wait),
 			})
 		}
@@ -321,7 +335,7 @@ func (s *session) begin(living context.Context, name string, reply listen.Reserv
 		s.destination(h.destination).name(d.ID)
 		counts := s.config.Metrics.Tasks(s.client.Tenant(), s.show(name), PluginName)
 		s.Runner.mu.Unlock()
-		s.Tasks.Add(&d.Task)
+		s.listener.Tasks.Add(&d.Task)
 		s.tally.Started(listen.Tally{Queue: name}, wait)
 		s.work.Go(func() { s.runOne(living, d, h, counts, wait) })
 	}
@@ -333,50 +347,46 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	counts.Started(traceID, wait)
 	ctx, stop := context.WithCancelCause(living)
 	defer stop(nil)
-	s.Tasks.Begin(&d.Task, stop)
+	s.listener.Tasks.Begin(&d.Task, stop)
 	begun := time.Now()
 	settlement, released := s.deliver(ctx, d, h)
 	d.Parameters = nil
 	d.share.Shrink(placeBytes)
 	d.span.Ran(string(settlement.Reason()), 0, 0)
-	outcome := s.settle(living, ctx, d, &settlement, released)
-	reason := string(settlement.Reason())
+	outcome, why := s.settle(living, ctx, d, settlement, released)
+	reason := string(why)
 	d.span.Settled(string(outcome), reason)
-	s.Tasks.Remove(&d.Task)
-	s.Tasks.Ran(&d.Task)
+	s.listener.Tasks.Remove(&d.Task)
+	s.listener.Tasks.Ran(&d.Task)
 	d.share.Give()
 	counts.Done(string(outcome), reason, traceID, time.Since(begun))
-	s.tally.Settled(listen.Tally{Queue: d.queue}, outcome, queue.Reason(reason))
+	s.tally.Settled(listen.Tally{Queue: d.queue}, outcome, why)
 	periodic.Notify(s.wake)
 }
 
 // settle writes how a delivery ends, or gives it back, again and again while Redis is away or a key is damaged: a delivery
 // that is held and forgotten would be sent again. When the listener has left, other hosts take those that are unsettled.
-// Of one that was cancelled meanwhile or is lost it changes the settlement.
-func (s *session) settle(living, run context.Context, d *delivery, settlement *listen.Settlement, released bool) listen.Outcome {
+func (s *session) settle(living, run context.Context, d *delivery, settlement listen.Settlement, released bool) (listen.Outcome, queue.Reason) {
 	told := false
 	for pause := (periodic.Pause{Longest: maxJoinPause}); ; {
 		if why := context.Cause(run); errors.Is(why, listen.ErrLeaseLost) || errors.Is(why, listen.ErrReplaced) || living.Err() != nil {
-			settlement.Failure = nil
-			return listen.OutcomeLost
+			return listen.OutcomeLost, ""
 		}
 		var errs []error
 		var err error
 		if released {
-			errs, err = s.Release(living, d.queue, []listen.Claim{d.Claim()})
+			errs, err = s.listener.Release(living, d.queue, []listen.Claim{d.Claim()})
 		} else {
-			errs, err = s.Settle(living, d.queue, []listen.Settlement{*settlement})
+			errs, err = s.listener.Settle(living, d.queue, []listen.Settlement{settlement})
 		}
 		if err == nil {
 			err = errs[0]
 		}
 		switch {
 		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
-			settlement.Failure = nil
-			return listen.OutcomeLost
+			return listen.OutcomeLost, ""
 		case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
-			*settlement = listen.Settlement{Claim: d.Claim(), Failure: &queue.Failure{Reason: queue.ReasonCancelled}}
-			return listen.OutcomeFailed
+			return listen.OutcomeFailed, queue.ReasonCancelled
 		case err != nil && !errors.Is(err, queue.ErrNoLetter):
 			if !told && !queue.IsUnavailable(err) {
 				told = true
@@ -388,9 +398,9 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement *l
 				pause.Sleep(living)
 			}
 		case released:
-			return listen.OutcomeReleased
+			return listen.OutcomeReleased, ""
 		default:
-			return settlement.Outcome()
+			return settlement.Outcome(), settlement.Reason()
 		}
 	}
 }

@@ -392,6 +392,35 @@ func TestRunRenewsTheLease(t *testing.T) {
 	})
 }
 
+// A second Run follows marks as the first one did.
+func TestRunTwice(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.Store().Lease = time.Hour // so that no renewal is due
+		listener := w.listener(t, "q")
+		stop, _ := w.running(t, listener)
+		control := w.Store().Keys.Control()
+		w.subscribed(t, control)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the first run's subscription ends", func() bool {
+			return w.rdb.PubSubNumSub(w.ctx, control).Val()[control] == 0
+		})
+		stop, _ = w.running(t, listener)
+		w.subscribed(t, control)
+		if err := manage.New(w.Client).Drain(w.ctx, listener.ID()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the drain", func() bool {
+			_, err := listener.TryListen(w.ctx)
+			return errors.Is(err, listen.ErrDraining)
+		})
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What was drained once stays so, whoever runs it, and Run may be called again.
 func TestRunAfterADrain(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

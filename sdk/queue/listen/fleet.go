@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fleet is what hosts do for all listeners of a tenant, and reads of them. Its methods are safe for concurrent use.
+// Fleet is what hosts do and read in a tenant beside their own tasks: for its listeners, queues, topics and schedules. Its
+// methods are safe for concurrent use.
 type Fleet struct{ client *queue.Client }
 
 // NewFleet is the fleet of the client's tenant.

@@ -18,11 +18,11 @@ import (
 
 // The calls of a Listener, as its Reports name them.
 const (
-	OpJoin      = "join"
+	OpJoin      = "join" // by its user
 	OpRenew     = "renew"
-	OpRegister  = "register"
-	OpSubscribe = "subscribe"
-	OpControl   = "control"
+	opRegister  = "register"
+	opSubscribe = "subscribe"
+	opControl   = "control"
 )
 
 const (
@@ -54,7 +54,7 @@ type User interface {
 // and stops the tasks that operators mark. What becomes of tasks, and when to leave, is its user's business.
 type Listener struct {
 	*Node
-	// Tasks are those that it holds.
+	// Tasks are the tasks that it holds, as far as its user adds them: the listener stops those that are cancelled.
 	Tasks Tasks
 
 	user    User
@@ -71,8 +71,11 @@ type Listener struct {
 	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten
 	// the listener; never closed.
 	news, missing chan struct{}
-	left          atomic.Bool        // by Leave: its lease ends, but is not lost
-	asked         chan chan struct{} // each is closed when what the user was then is published
+	asked         chan chan struct{} // each is closed once a renewal that began later has succeeded
+
+	leaving sync.Mutex // held by Leave and by the registrar; guards what follows
+	left    bool       // it registers for nothing more
+	ended   bool       // it has ended its lease itself, which is no loss
 }
 
 // NewListener makes a listener with a new ID, which Join makes known in Redis.
@@ -82,7 +85,7 @@ func NewListener(c *queue.Client, user User, reports periodic.Reports) *Listener
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
 	l.registrar = registrar{Duty: periodic.Duty{Reports: reports}, listener: l, listens: make(map[string]bool), refused: make(map[string]bool)}
-	l.marks = marks{Duty: periodic.Duty{Reports: reports, Op: OpControl, First: l.Lease() / 3}, listener: l}
+	l.marks = marks{Duty: periodic.Duty{Reports: reports, Op: opControl, First: l.Lease() / 3}, listener: l}
 	return l
 }
 
@@ -95,13 +98,13 @@ func (l *Listener) Follow() {
 // CheckMarks looks for the marks of operators before the next look is due.
 func (l *Listener) CheckMarks() { l.marks.Ask() }
 
-// Lost ends the lease: a call found that Redis has forgotten the listener.
+// Lost makes Run return ErrLeaseLost: a call found that Redis has forgotten the listener.
 func (l *Listener) Lost() { periodic.Notify(l.missing) }
 
 // Publish publishes changes before the next renewal is due.
 func (l *Listener) Publish() { periodic.Notify(l.news) }
 
-// Published publishes what the user is now, and returns when Redis has it. The error is the one of ctx.
+// Published renews at once, and returns when Redis has what About returned, or the error of ctx.
 func (l *Listener) Published(ctx context.Context) error {
 	done := make(chan struct{})
 	select {
@@ -135,7 +138,7 @@ func (l *Listener) Run(ctx context.Context) error {
 func (l *Listener) follow(ctx context.Context) {
 	subscribed := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			l.reports.FailedQuietly(OpSubscribe, err) // the subscription comes back by itself
+			l.reports.FailedQuietly(opSubscribe, err) // the subscription comes back by itself
 		}
 	}
 	subscribed(l.watch.Control(ctx, func() {
@@ -155,10 +158,18 @@ func (l *Listener) follow(ctx context.Context) {
 
 // Leave is Node.Leave; Run may go on meanwhile, and afterwards.
 func (l *Listener) Leave(ctx context.Context) error {
-	l.left.Store(true)
-	err := l.Node.Leave(ctx)
-	l.left.Store(err == nil)
+	l.leaving.Lock()
+	defer l.leaving.Unlock()
+	condemned, err := l.leave(ctx)
+	l.left, l.ended = l.left || err == nil, l.ended || condemned
 	return err
+}
+
+// hasEnded reports whether the listener has ended its lease itself.
+func (l *Listener) hasEnded() bool {
+	l.leaving.Lock()
+	defer l.leaving.Unlock()
+	return l.ended
 }
 
 // renew renews the lease every third of it, and sooner after a failure: after an outage, a listener that comes back
@@ -191,7 +202,7 @@ func (l *Listener) renew(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrLeaseLost) && l.left.Load():
+		case errors.Is(err, ErrLeaseLost) && l.hasEnded():
 			<-ctx.Done()
 			return nil
 		case errors.Is(err, ErrLeaseLost):
@@ -245,6 +256,11 @@ type registrar struct {
 // RunOnce implements periodic.Worker.
 func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	l := r.listener
+	l.leaving.Lock()
+	defer l.leaving.Unlock()
+	if l.left {
+		return 0, periodic.UntilAsked, nil
+	}
 	interval := recheckLeases * l.Lease()
 	if r.recheck.IsZero() {
 		r.recheck = time.Now().Add(interval)
@@ -254,7 +270,7 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 			r.followed.Store(false)
 			return 0, 0, err
 		}
-		r.Reports.Succeeded(OpRegister, "") // a change that failed may have been taken back
+		l.reports.Succeeded(opRegister, "") // a change that failed may have been taken back
 		l.Publish()
 	}
 	if time.Now().After(r.recheck) {
@@ -266,16 +282,20 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 
 // update registers for queues and leaves others, as desired. A queue that Redis refuses does not stop the others.
 func (r *registrar) update(ctx context.Context) error {
+	l := r.listener
 	var errs []error
 	record := func(name string, err error) (fatal error) {
 		switch {
 		case err == nil:
-			r.Reports.Succeeded(OpRegister, name)
+			l.reports.Succeeded(opRegister, name)
+			r.mu.Lock()
+			delete(r.refused, name)
+			r.mu.Unlock()
 			return nil
 		case ctx.Err() != nil:
 			return err
 		}
-		r.Reports.Failed(OpRegister, name, err)
+		l.reports.Failed(opRegister, name, err)
 		if queue.IsUnavailable(err) {
 			return err
 		}
@@ -320,7 +340,7 @@ func (r *registrar) register(ctx context.Context, names []string) []error {
 	}
 	if err := l.watch.Add(ctx, registered...); err != nil && ctx.Err() == nil {
 		// Its user polls for what is not announced; the subscription comes back by itself.
-		l.reports.FailedQuietly(OpSubscribe, err)
+		l.reports.FailedQuietly(opSubscribe, err)
 	}
 	return errs
 }
@@ -341,7 +361,7 @@ func (r *registrar) leave(ctx context.Context, name string) error {
 // registerAgain registers for the queues that have forgotten the listener.
 func (r *registrar) registerAgain(ctx context.Context) {
 	l := r.listener
-	unlisted, err := l.Node.Unregistered(ctx, slices.Collect(maps.Keys(l.Listening())))
+	unlisted, err := l.Forgotten(ctx, slices.Collect(maps.Keys(l.Listening())))
 	for _, name := range unlisted {
 		if err = l.Register(ctx, name); err != nil {
 			break
@@ -349,7 +369,7 @@ func (r *registrar) registerAgain(ctx context.Context) {
 		l.user.Registered(name, true)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.reports.FailedQuietly(OpRegister, err) // the next time
+		l.reports.FailedQuietly(opRegister, err) // the next time
 	}
 }
 
@@ -410,8 +430,8 @@ func (l *Listener) Unknown(ctx context.Context) (map[string][]string, error) {
 	return held, err
 }
 
-// GiveBack gives tasks back to the front of their queue that Unknown lists, the newest first, and returns how many it
-// had. No reserve of the queue may be on its way.
+// GiveBack gives tasks that Unknown listed, the newest first, back to the front of their queue. released counts those
+// that were still in the reserved list. No reserve of the queue may be on its way.
 func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (released int, err error) {
 	reply := l.Adopt(ctx, ReserveRequest{Queue: name}, ids)
 	claims := make([]Claim, len(reply.Tasks))
@@ -422,17 +442,17 @@ func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (rel
 	return len(errs), cmp.Or(reply.Err, err)
 }
 
-// GiveBackUnknown gives back what is Unknown, again and again while Redis is away. No task runs any more.
+// GiveBackUnknown gives back what is Unknown, again and again while Redis is away. Call it when no task runs any more.
 func (l *Listener) GiveBackUnknown(ctx context.Context) error {
 	var unknown map[string][]string
 	err := Persist(ctx, func(context.Context) (err error) { unknown, err = l.Unknown(ctx); return err })
 	errs := []error{store.Wrap("look for unknown tasks", err)}
 	for name, ids := range unknown {
 		err := Persist(ctx, func(context.Context) error { _, err := l.GiveBack(ctx, name, ids); return err })
+		errs = append(errs, store.Wrap(fmt.Sprintf("give back unknown tasks of %q", name), err))
 		if ctx.Err() != nil {
 			break
 		}
-		errs = append(errs, store.Wrap(fmt.Sprintf("give back unknown tasks of %q", name), err))
 	}
 	return errors.Join(errs...)
 }

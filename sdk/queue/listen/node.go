@@ -81,9 +81,9 @@ func (n *Node) listening(script, name string) store.Call {
 	return store.Call{Script: store.AllScripts[script], Keys: []string{k.Listeners(name), k.Queues()}, Args: []any{n.id, name}}
 }
 
-// Unregistered lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because
+// Forgotten lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because
 // keys were deleted or an older state was restored; Register repairs both. Damaged queues are left out.
-func (n *Node) Unregistered(ctx context.Context, queues []string) (lost []string, err error) {
+func (n *Node) Forgotten(ctx context.Context, queues []string) (lost []string, err error) {
 	type registration struct {
 		listens *redis.BoolCmd
 		known   *redis.FloatCmd
@@ -135,21 +135,27 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 
 // Leave takes the node out of every listener set. It also forgets it, unless it still holds a task until its lease ends.
 func (n *Node) Leave(ctx context.Context) error {
+	_, err := n.leave(ctx)
+	return err
+}
+
+// leave is Leave. condemned: the node's lease is over.
+func (n *Node) leave(ctx context.Context) (condemned bool, err error) {
 	queues := n.everRegistered()
 	if err := n.Unregister(ctx, queues...); err != nil {
-		return err
+		return false, err
 	}
 	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
-		return err
+		return false, err
 	}
 	// A reserve may still be on its way. It takes nothing from here on, and others reclaim what it took before.
 	if _, err := n.client.Store().Condemn(ctx, n.id, "own"); err != nil {
-		return fmt.Errorf("end lease of %s: %w", n.id, err)
+		return false, fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
 	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
-		return err
+		return true, err
 	}
-	return n.client.Store().Retire(ctx, n.id, "")
+	return true, n.client.Store().Retire(ctx, n.id, "")
 }
 
 // everRegistered lists the queues that the node was ever registered for.

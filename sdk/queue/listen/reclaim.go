@@ -141,7 +141,8 @@ func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (R
 	return f.reclaim(ctx, listener, maxCrashes, false)
 }
 
-// ReclaimForced is Reclaim from a listener of Python, which has no lease: only an operator can know that it is dead.
+// ReclaimForced is Reclaim from a listener of Python, which has no lease: only an operator can know that it is dead. It does
+// not look whether the ID is that of another kind of listener: package manage does.
 func (f *Fleet) ReclaimForced(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	return f.reclaim(ctx, listener, maxCrashes, true)
 }

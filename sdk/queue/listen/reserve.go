@@ -180,10 +180,12 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 		}
 		answer := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx, n.client.Store().RDB)
 		reply := readReserveReply(answer, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
-		reply.Tasks = append(all.Tasks, reply.Tasks...)
-		if all = reply; all.Err != nil {
+		if reply.Err != nil {
+			all.Err = reply.Err
 			break
 		}
+		all.Tasks, all.Clock = append(all.Tasks, reply.Tasks...), reply.Clock
+		all.Dropped, all.Passed = all.Dropped+reply.Dropped, all.Passed+reply.Passed
 	}
 	return all
 }

@@ -16,16 +16,16 @@ var ErrReplaced = errors.New("its ID was handed out again")
 // Task is a task that a listener holds, from its reserve until it is settled.
 type Task struct {
 	Reservation
-	life
+	state
 	// Value is what the listener's user keeps with it.
 	Value any
 	queue string
-	// reserved is when the listener got the task by Redis's clock, and taken the same by its own.
+	// reserved is the moment of the reserve by Redis's clock, and taken by this process's.
 	reserved, taken time.Time
 }
 
-// life is the state of a task in its Tasks, which set the fields and whose mu guards them.
-type life struct {
+// state is the state of a task in its Tasks, which set the fields and whose mu guards them.
+type state struct {
 	// number orders the tasks by when they were reserved; began is when the run began, and stop ends it, with a cause:
 	// zero and nil before.
 	number uint64
@@ -38,7 +38,7 @@ type life struct {
 	over     bool
 }
 
-// NewTask is a task of a reserve that was answered now.
+// NewTask makes a task of a reply that came at now.
 func NewTask(queue string, r Reservation, reply *ReserveReply, now time.Time) Task {
 	return Task{Reservation: r, queue: queue, reserved: reply.Clock, taken: now}
 }
@@ -63,6 +63,9 @@ func (t *Task) Number() uint64 { return t.number }
 // Tasks are the tasks of a listener, from their reserve until they are settled. A task runs once at a time: if Redis
 // hands out an ID again that still runs here, the former run is stopped with ErrReplaced, and the new one waits for its
 // end. The zero value is empty. The methods are safe for concurrent use.
+//
+// A task passes Add, Begin, then Ran when no other run of its ID need wait any more, and Remove when Redis has its end; the
+// last two in either order.
 type Tasks struct {
 	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
 	tasks map[string]*Task

@@ -45,7 +45,7 @@ func (w *Watch) Remove(ctx context.Context, name string) error {
 	w.mu.Lock()
 	delete(w.queues, channel)
 	w.mu.Unlock()
-	return store.Wrap("unsubscribe from name "+name, w.pubsub.Unsubscribe(ctx, channel))
+	return store.Wrap("unsubscribe from queue "+name, w.pubsub.Unsubscribe(ctx, channel))
 }
 
 // Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and

@@ -34,7 +34,7 @@ type Worker interface {
 // duties that wait, and a slow one delays no other.
 type Duty struct {
 	Reports Reports
-	// Op is the call of Redis as which each run is reported; "" if the work reports its calls itself.
+	// Op is the call of Redis under which each run is reported; "" if the work reports its calls itself.
 	Op string
 	// First is when the first run begins, counted from Start.
 	First time.Duration
@@ -66,6 +66,7 @@ func Start(ctx context.Context, workers ...Worker) (stop func()) {
 func (d *Duty) start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.stopped = false               // of an earlier start
 	d.plan(time.Now().Add(d.First)) // unless somebody has asked for an earlier moment
 	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx, run) })
 	return func() {

@@ -57,7 +57,7 @@ func ExampleRun() {
 	// <nil>
 }
 
-// Blueque's own way: listen, start, complete or fail. Work does all of this.
+// Blueque's own way: listen, start, complete or fail. Run does all of this.
 func ExampleListener() {
 	client := connect()
 	defer client.Close()

@@ -20,7 +20,7 @@ import (
 type Listener struct {
 	client *queue.Client
 	queue  string
-	*life
+	*user
 
 	mu       sync.Mutex              // one reserve at a time; guards what follows
 	given    map[string]listen.Claim // by ID: what the caller got, and was in the list when last compared
@@ -28,8 +28,8 @@ type Listener struct {
 	compared time.Time               // when the list was last read
 }
 
-// life leads the life of a Listener: it is the user of a listen.Listener.
-type life struct {
+// user is a Listener as the user of its listen.Listener.
+type user struct {
 	listener *listen.Listener
 	queue    string
 	drain    sync.Once     // closes drained
@@ -38,29 +38,29 @@ type life struct {
 }
 
 // Queues implements listen.User.
-func (l *life) Queues() map[string]bool { return map[string]bool{l.queue: true} }
+func (u *user) Queues() map[string]bool { return map[string]bool{u.queue: true} }
 
 // Registered implements listen.User.
-func (l *life) Registered(string, bool) {}
+func (u *user) Registered(string, bool) {}
 
 // Unregistered implements listen.User.
-func (l *life) Unregistered(string) {}
+func (u *user) Unregistered(string) {}
 
 // Wake implements listen.User. Listen has a subscription of its own, for Run need not run yet.
-func (l *life) Wake(string) {}
+func (u *user) Wake(string) {}
 
 // Drain implements listen.User.
-func (l *life) Drain() { l.drain.Do(func() { close(l.drained); l.listener.Publish() }) }
+func (u *user) Drain() { u.drain.Do(func() { close(u.drained); u.listener.Publish() }) }
 
 // About implements listen.User.
-func (l *life) About() map[string]string {
-	return map[string]string{"kind": listen.KindGo, "queues": l.queue, "draining": strconv.FormatBool(l.draining())}
+func (u *user) About() map[string]string {
+	return map[string]string{"kind": listen.KindGo, "queues": u.queue, "draining": strconv.FormatBool(u.draining())}
 }
 
 // draining reports whether the listener takes nothing more.
-func (l *life) draining() bool {
+func (u *user) draining() bool {
 	select {
-	case <-l.drained:
+	case <-u.drained:
 		return true
 	default:
 		return false
@@ -68,31 +68,35 @@ func (l *life) draining() bool {
 }
 
 // Failed implements periodic.Reports. While Redis is away nobody can renew or take the lease: the listener goes on.
-func (l *life) Failed(op, _ string, err error) {
+func (u *user) Failed(op, _ string, err error) {
 	if op == listen.OpRenew && !queue.IsUnavailable(err) {
 		select {
-		case l.refusal <- err:
+		case u.refusal <- err:
 		default:
 		}
 	}
 }
 
 // Succeeded implements periodic.Reports.
-func (l *life) Succeeded(string, string) {}
+func (u *user) Succeeded(string, string) {}
 
 // FailedQuietly implements periodic.Reports.
-func (l *life) FailedQuietly(string, error) {}
+func (u *user) FailedQuietly(string, error) {}
 
 // run renews the lease until ctx ends, and then returns nil, or until Redis refuses to renew it or it is lost.
-func (l *life) run(ctx context.Context) error {
+func (u *user) run(ctx context.Context) error {
+	select {
+	case <-u.refusal: // of an earlier run
+	default:
+	}
 	ctx, end := context.WithCancel(ctx)
 	ended := make(chan error)
-	go func() { ended <- l.listener.Run(ctx) }()
+	go func() { ended <- u.listener.Run(ctx) }()
 	defer end()
 	select {
 	case err := <-ended:
 		return err
-	case refusal := <-l.refusal:
+	case refusal := <-u.refusal:
 		end()
 		return cmp.Or(<-ended, refusal)
 	}
@@ -110,9 +114,9 @@ func NewListener(ctx context.Context, c *queue.Client, queue string) (*Listener,
 
 // newListener makes a listener that is not yet in Redis.
 func newListener(c *queue.Client, queue string) *Listener {
-	user := &life{queue: queue, drained: make(chan struct{}), refusal: make(chan error, 1)}
-	user.listener = listen.NewListener(c, user, user)
-	return &Listener{client: c, queue: queue, life: user, given: make(map[string]listen.Claim), compared: time.Now()}
+	owner := &user{queue: queue, drained: make(chan struct{}), refusal: make(chan error, 1)}
+	owner.listener = listen.NewListener(c, owner, owner)
+	return &Listener{client: c, queue: queue, user: owner, given: make(map[string]listen.Claim), compared: time.Now()}
 }
 
 func (l *Listener) register(ctx context.Context) error {
