@@ -155,8 +155,9 @@ lint: ## vet (also as on macOS), golangci-lint with the formatting, go.mod
 	for module in $(modules); do (cd $$module && go vet ./... && go mod tidy -diff && $(CURDIR)/.ci/golangci-lint run ./...); done
 
 .PHONY: fmt
-fmt: ## format all Go files (gofumpt)
+fmt: ## format all Go files (gofumpt, gci)
 	.ci/golangci-lint fmt ./...
+	for module in $(modules); do (cd $$module && $(CURDIR)/.ci/golangci-lint fmt ./...); done
 
 .PHONY: check
 check: lint test race ## lint, test and race, what CI runs
