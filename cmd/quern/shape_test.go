@@ -24,7 +24,7 @@ const (
 
 // oversized are the interfaces, types and packages above these bounds, with their sizes. They may only shrink.
 var oversized = map[string]int{
-	"host/api/client.Client":        52,
+	"host/api/client.Client":        51,
 	"sdk/internal/native.Host":      22, // the functions of the ABI
 	"sdk/queue/internal/store.Keys": 55, // a key each
 }
