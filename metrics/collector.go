@@ -21,7 +21,7 @@ func newCollector(rows ...int) *collector {
 	for _, row := range rows {
 		f := catalogue[row]
 		c.descs[row] = prometheus.V2.NewDesc(
-			f.name, f.help, prometheus.UnconstrainedLabels(f.labelNames()), nil, prometheus.WithUnit(f.unit),
+			f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit),
 		)
 	}
 	return c
@@ -65,7 +65,11 @@ type RuntimeSample struct {
 func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	m.tenants.use(func(emit emitter) {
 		for tenant, up := range read() {
-			emit(tenantUp, oneIf(up), tenant)
+			value := 0.0
+			if up {
+				value = 1
+			}
+			emit(tenantUp, value, tenant)
 		}
 	})
 }
@@ -145,12 +149,4 @@ func (m *Metrics) CollectHostCalls(read func(calls func(function, result string,
 		read(func(function, result string, n uint64) { emit(hostCalls, float64(n), function, result) },
 			func(function string, n uint64) { emit(hostCallBytes, float64(n), function) })
 	})
-}
-
-// oneIf is the value of a gauge for yes or no.
-func oneIf(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -116,7 +116,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 
 // newVec makes a family that is not made at the scrape.
 func (m *Metrics) newVec(row int, native bool) *prometheus.MetricVec {
-	f, labels := catalogue[row], catalogue[row].labelNames()
+	f, labels := catalogue[row], catalogue[row].labels
 	opts := prometheus.Opts{Name: f.name, Help: f.help, Unit: f.unit}
 	switch f.kind {
 	case counter:
@@ -139,7 +139,7 @@ func (m *Metrics) newVec(row int, native bool) *prometheus.MetricVec {
 // vacant shows or removes the one series, with empty labels and 0, of a family that has no other.
 func (m *Metrics) vacant(show bool, rows ...int) {
 	for _, row := range rows {
-		none := make([]string, len(catalogue[row].labelNames()))
+		none := make([]string, len(catalogue[row].labels))
 		if show {
 			_, _ = m.vecs[row].GetMetricWithLabelValues(none...) // the number of labels is right
 		} else {
