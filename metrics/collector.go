@@ -8,21 +8,18 @@ import (
 )
 
 // emitter adds a series to a family that is made at the scrape.
-type emitter func(row int, value float64, labels ...string)
+type emitter func(of *family, value float64, labels ...string)
 
 // collector makes families at the scrape, from a source that can be replaced; without one they have no series.
 type collector struct {
-	descs  map[int]*prometheus.Desc // by row
+	descs  map[*family]*prometheus.Desc
 	source atomic.Pointer[func(emitter)]
 }
 
-func newCollector(rows ...int) *collector {
-	c := &collector{descs: map[int]*prometheus.Desc{}}
-	for _, row := range rows {
-		f := catalogue[row]
-		c.descs[row] = prometheus.V2.NewDesc(
-			f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit),
-		)
+func newCollector(families ...*family) *collector {
+	c := &collector{descs: map[*family]*prometheus.Desc{}}
+	for _, f := range families {
+		c.descs[f] = prometheus.V2.NewDesc(f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit))
 	}
 	return c
 }
@@ -42,12 +39,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if source == nil {
 		return
 	}
-	(*source)(func(row int, value float64, labels ...string) {
+	(*source)(func(of *family, value float64, labels ...string) {
 		kind := prometheus.GaugeValue
-		if catalogue[row].kind == counter {
+		if of.kind == counter {
 			kind = prometheus.CounterValue
 		}
-		ch <- prometheus.MustNewConstMetric(c.descs[row], kind, max(0, value), texts(labels)...)
+		ch <- prometheus.MustNewConstMetric(c.descs[of], kind, max(0, value), texts(labels)...)
 	})
 }
 

@@ -311,11 +311,11 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			if err != nil {
 				return err
 			}
-			subscriptions, err := client.Subscriptions(ctx)
+			p.subscriptions, err = client.Subscriptions(ctx)
 			if errors.Is(err, queue.ErrInvalid) {
 				p.damaged, err = err, nil
 			}
-			p.readTopics(topics, subscriptions)
+			p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
 			return err
 		}},
 		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
@@ -364,11 +364,6 @@ func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
 			p.plugins = append(p.plugins, one)
 		}
 	})
-}
-
-// has tells whether a live host has a plugin.
-func (p *patient) has(name string) bool {
-	return slices.ContainsFunc(p.plugins, func(one plugin) bool { return one.Plugin == name })
 }
 
 // counts tells whether a listener counts as alive: a Python one has no lease.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quern-project/quern/plugins/cron"
@@ -16,7 +17,7 @@ var scheduleChecks = []check{
 			switch {
 			case p.unread["the hosts"] != nil, !s.Paused.IsZero() && s.Absent.IsZero():
 			case !s.Absent.IsZero():
-				if p.has(s.PluginOwner()) {
+				if slices.ContainsFunc(p.plugins, func(one plugin) bool { return one.Plugin == s.PluginOwner() }) {
 					p.found(Note, "delete it, unless a version with it comes back; it goes a week after that one",
 						"the schedule %s stands still, because the plugin %s does without it now", s.ID, s.PluginOwner()).
 						by("schedule", "delete", s.ID).in(s.Queue).named(s.ID).since(s.Absent).like("%d schedules stand still, because their plugins do without them now")

@@ -3,8 +3,6 @@ package doctor
 import (
 	"slices"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -60,10 +58,4 @@ func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscrip
 		return &p.subscriptions[i]
 	}
 	return nil
-}
-
-// readTopics is what the checks of topics look at.
-func (p *patient) readTopics(topics []manage.Topic, subscriptions []queue.Subscription) {
-	p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
-	p.subscriptions = subscriptions
 }

@@ -17,11 +17,6 @@ type off struct {
 	Error       string  `json:"error"`
 }
 
-// subscribes tells whether the deliveries of a subscription go there.
-func (d off) subscribes(s queue.Subscription) bool {
-	return s.Webhook != nil && s.Webhook.Origin() == d.Destination
-}
-
 var webhookChecks = []check{
 	{"webhook-off", func(p *patient) {
 		for _, node := range p.nodes {
@@ -32,7 +27,8 @@ var webhookChecks = []check{
 			for _, d := range destinations {
 				f := p.found(Warning, "mend the server: its deliveries wait and lose no attempt", "%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
 					node.ID, d.Destination, d.Failures, d.Error, max(0, time.Unix(int64(d.Until), 0).Sub(p.now)).Round(time.Second))
-				if s := p.subscription(d.subscribes); s != nil {
+				there := func(s queue.Subscription) bool { return s.Webhook != nil && s.Webhook.Origin() == d.Destination }
+				if s := p.subscription(there); s != nil {
 					f.by("subscription", "deliveries", s.ID).in(s.Queue)
 				}
 			}
