@@ -394,7 +394,7 @@ func parentOf(path string) string { return path[:max(strings.LastIndexByte(path,
 
 func (d *decoder) tests(n node) (tests []Test) {
 	d.list(n, maxTests, "[{input: a.jpg, output: a.out}]", "write", func(at node) {
-		test := Test{Line: at.Line}
+		var test Test
 		d.entry(at, test.keys())
 		if test.Output != "" && (test.Exit != 0 || test.Error != "") {
 			d.wrong(at, "has an output, and fails", "a task that fails has no result: remove output, or exit and error")
