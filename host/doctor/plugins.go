@@ -53,7 +53,7 @@ func (one *plugin) named() string {
 
 // failsNow reports whether runs of a queue fail.
 func (p *patient) failsNow(name string) bool {
-	_, fails := p.failing(slices.Index(p.queues, name))
+	_, fails := p.failures(slices.Index(p.queues, name))
 	return fails
 }
 
@@ -88,9 +88,9 @@ func (p *patient) other(of plugin) (most listen.VersionTally) {
 	return most
 }
 
-// failing returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last two minutes
+// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last two minutes
 // one failed, or none was complete.
-func (p *patient) failing(i int) (recent listen.Minute, fails bool) {
+func (p *patient) failures(i int) (recent listen.Minute, fails bool) {
 	if i < 0 || i >= len(p.recent) || p.recent[i].Failed < fewFailures {
 		return recent, false
 	}

@@ -85,7 +85,7 @@ var queueChecks = []check{
 	}},
 	{"queue-failing", func(p *patient) {
 		for i, name := range p.queues {
-			recent, fails := p.failing(i)
+			recent, fails := p.failures(i)
 			fails = fails && 2*recent.Failed >= recent.Complete
 			reasons := slices.Compact(slices.Sorted(slices.Values(p.failed[name])))
 			switch {
