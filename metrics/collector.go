@@ -8,21 +8,18 @@ import (
 )
 
 // emitter adds a series to a family that is made at the scrape.
-type emitter func(row int, value float64, labels ...string)
+type emitter func(of *family, value float64, labels ...string)
 
 // collector makes families at the scrape, from a source that can be replaced; without one they have no series.
 type collector struct {
-	descs  map[int]*prometheus.Desc // by row
+	descs  map[*family]*prometheus.Desc
 	source atomic.Pointer[func(emitter)]
 }
 
-func newCollector(rows ...int) *collector {
-	c := &collector{descs: map[int]*prometheus.Desc{}}
-	for _, row := range rows {
-		f := catalogue[row]
-		c.descs[row] = prometheus.V2.NewDesc(
-			f.name, f.help, prometheus.UnconstrainedLabels(f.labelNames()), nil, prometheus.WithUnit(f.unit),
-		)
+func newCollector(families ...*family) *collector {
+	c := &collector{descs: map[*family]*prometheus.Desc{}}
+	for _, f := range families {
+		c.descs[f] = prometheus.V2.NewDesc(f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit))
 	}
 	return c
 }
@@ -42,12 +39,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if source == nil {
 		return
 	}
-	(*source)(func(row int, value float64, labels ...string) {
+	(*source)(func(of *family, value float64, labels ...string) {
 		kind := prometheus.GaugeValue
-		if catalogue[row].kind == counter {
+		if of.kind == counter {
 			kind = prometheus.CounterValue
 		}
-		ch <- prometheus.MustNewConstMetric(c.descs[row], kind, max(0, value), texts(labels)...)
+		ch <- prometheus.MustNewConstMetric(c.descs[of], kind, max(0, value), texts(labels)...)
 	})
 }
 
@@ -65,7 +62,11 @@ type RuntimeSample struct {
 func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	m.tenants.use(func(emit emitter) {
 		for tenant, up := range read() {
-			emit(tenantUp, oneIf(up), tenant)
+			value := 0.0
+			if up {
+				value = 1
+			}
+			emit(tenantUp, value, tenant)
 		}
 	})
 }
@@ -145,12 +146,4 @@ func (m *Metrics) CollectHostCalls(read func(calls func(function, result string,
 		read(func(function, result string, n uint64) { emit(hostCalls, float64(n), function, result) },
 			func(function string, n uint64) { emit(hostCallBytes, float64(n), function) })
 	})
-}
-
-// oneIf is the value of a gauge for yes or no.
-func oneIf(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

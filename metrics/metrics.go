@@ -33,10 +33,7 @@ type Config struct {
 // Tenants, queues and plugins are names; outcomes, reasons, results and ops are words of the catalogue. A plugin that
 // serves every tenant has an empty tenant.
 type Metrics struct {
-	vecs       [firstScraped]*prometheus.MetricVec // by row, whatever their kind
-	counters   [firstScraped]*prometheus.CounterVec
-	gauges     [firstScraped]*prometheus.GaugeVec
-	histograms [firstScraped]*prometheus.HistogramVec
+	vecs       map[*family]vec // those that are not made at the scrape
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
@@ -49,6 +46,14 @@ type Metrics struct {
 
 	taskMu sync.Mutex           // QueueForgotten holds it, so that Tasks returns no series that were dropped
 	tasks  map[[3]string]*Tasks // guarded by taskMu
+}
+
+// vec is a family's series; one of the last three is set.
+type vec struct {
+	*prometheus.MetricVec
+	counter   *prometheus.CounterVec
+	gauge     *prometheus.GaugeVec
+	histogram *prometheus.HistogramVec
 }
 
 // Tasks counts tasks of one queue that one plugin runs.
@@ -74,35 +79,36 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		topics:  newCollector(topicPublications, topicTasks),
 		serving: map[[5]string]struct{}{},
 		tasks:   map[[3]string]*Tasks{},
-	}
-	scraped := map[int]prometheus.Collector{
-		queueDepth: m.queues, tenantUp: m.tenants, pluginRefused: m.refused, memoryLimit: m.memory, instances: m.runtime, hostCalls: m.calls,
-		topicPublications: m.topics,
+		vecs:    map[*family]vec{},
 	}
 	var failed error
-	for row, f := range catalogue {
-		c := scraped[row]
-		if row < firstScraped {
-			c = m.newVec(row, cfg.NativeHistograms)
-		}
-		if c == nil {
-			continue // made with the row before
-		}
+	register := func(name string, c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("register %q: %w", f.name, err))
+			failed = errors.Join(failed, fmt.Errorf("register %q: %w", name, err))
 		}
 	}
+	for _, f := range counted {
+		m.vecs[f] = newVec(f, cfg.NativeHistograms)
+		register(f.name, m.vecs[f].MetricVec)
+	}
+	register(queueDepth.name, m.queues)
+	register(tenantUp.name, m.tenants)
+	register(pluginRefused.name, m.refused)
+	register(memoryLimit.name, m.memory)
+	register(instances.name, m.runtime)
+	register(hostCalls.name, m.calls)
+	register(topicPublications.name, m.topics)
 	if failed != nil {
 		return nil, failed
 	}
-	m.slots, m.slotsInUse = m.gauges[slots].WithLabelValues(), m.gauges[slotsInUse].WithLabelValues()
-	m.gauges[buildInfo].WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version(), text(cfg.Host)).Set(1)
+	m.slots, m.slotsInUse = m.vecs[slots].gauge.WithLabelValues(), m.vecs[slotsInUse].gauge.WithLabelValues()
+	m.vecs[buildInfo].gauge.WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version(), text(cfg.Host)).Set(1)
 	for _, op := range redisOps {
 		m.count(redisErrors, 0, op)
 	}
 	m.count(hostLogLinesDropped, 0)
-	m.vacant(true, ofQueues[:]...)
-	m.vacant(true, ofProblems[:]...)
+	m.vacant(true, ofQueues...)
+	m.vacant(true, ofProblems...)
 	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff, redisMemoryUsed, redisMemoryMax,
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
@@ -115,42 +121,41 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 }
 
 // newVec makes a family that is not made at the scrape.
-func (m *Metrics) newVec(row int, native bool) *prometheus.MetricVec {
-	f, labels := catalogue[row], catalogue[row].labelNames()
+func newVec(f *family, native bool) (v vec) {
 	opts := prometheus.Opts{Name: f.name, Help: f.help, Unit: f.unit}
 	switch f.kind {
 	case counter:
-		m.counters[row] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
-		m.vecs[row] = m.counters[row].MetricVec
+		v.counter = prometheus.NewCounterVec(prometheus.CounterOpts(opts), f.labels)
+		v.MetricVec = v.counter.MetricVec
 	case gauge:
-		m.gauges[row] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
-		m.vecs[row] = m.gauges[row].MetricVec
+		v.gauge = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), f.labels)
+		v.MetricVec = v.gauge.MetricVec
 	case histogram:
-		opts := prometheus.HistogramOpts{Name: f.name, Help: f.help, Unit: f.unit, Buckets: buckets[row]}
+		opts := prometheus.HistogramOpts{Name: f.name, Help: f.help, Unit: f.unit, Buckets: buckets[f]}
 		if native {
 			opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber = 1.1, 160
 		}
-		m.histograms[row] = prometheus.NewHistogramVec(opts, labels)
-		m.vecs[row] = m.histograms[row].MetricVec
+		v.histogram = prometheus.NewHistogramVec(opts, f.labels)
+		v.MetricVec = v.histogram.MetricVec
 	}
-	return m.vecs[row]
+	return v
 }
 
 // vacant shows or removes the one series, with empty labels and 0, of a family that has no other.
-func (m *Metrics) vacant(show bool, rows ...int) {
-	for _, row := range rows {
-		none := make([]string, len(catalogue[row].labelNames()))
+func (m *Metrics) vacant(show bool, families ...*family) {
+	for _, f := range families {
+		none := make([]string, len(f.labels))
 		if show {
-			_, _ = m.vecs[row].GetMetricWithLabelValues(none...) // the number of labels is right
+			_, _ = m.vecs[f].GetMetricWithLabelValues(none...) // the number of labels is right
 		} else {
-			m.vecs[row].DeleteLabelValues(none...)
+			m.vecs[f].DeleteLabelValues(none...)
 		}
 	}
 }
 
 // count adds n to a counter; 0 makes its series exist.
-func (m *Metrics) count(row int, n float64, labels ...string) {
-	m.counters[row].WithLabelValues(texts(labels)...).Add(max(0, n))
+func (m *Metrics) count(f *family, n float64, labels ...string) {
+	m.vecs[f].counter.WithLabelValues(texts(labels)...).Add(max(0, n))
 }
 
 // QueueServed makes the series of a served queue exist, with 0, except those of outcomes and problems that may never occur.
@@ -160,7 +165,7 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 		return
 	}
 	m.Tasks(tenant, queue, plugin)
-	m.vacant(false, ofQueues[:]...)
+	m.vacant(false, ofQueues...)
 }
 
 // Tasks makes the series of a queue's tasks exist. To look them up takes longer than to count a task: keep what it returns.
@@ -174,11 +179,11 @@ func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	tenant, queue, plugin = text(tenant), text(queue), text(plugin)
 	t := &Tasks{
 		metrics: m, names: names,
-		complete: m.counters[tasks].WithLabelValues(tenant, queue, plugin, "complete", ""),
-		cpu:      m.counters[taskCPU].WithLabelValues(tenant, queue, plugin),
-		fuel:     m.counters[taskFuel].WithLabelValues(tenant, queue, plugin),
-		wait:     m.histograms[taskWait].WithLabelValues(tenant, queue),
-		duration: m.histograms[taskDuration].WithLabelValues(tenant, queue, plugin),
+		complete: m.vecs[tasks].counter.WithLabelValues(tenant, queue, plugin, "complete", ""),
+		cpu:      m.vecs[taskCPU].counter.WithLabelValues(tenant, queue, plugin),
+		fuel:     m.vecs[taskFuel].counter.WithLabelValues(tenant, queue, plugin),
+		wait:     m.vecs[taskWait].histogram.WithLabelValues(tenant, queue),
+		duration: m.vecs[taskDuration].histogram.WithLabelValues(tenant, queue, plugin),
 	}
 	m.tasks[names] = t
 	return t
@@ -202,8 +207,8 @@ func (m *Metrics) QueueForgotten(tenant, queue string) {
 		t.dropped.Store(is)
 		return is
 	})
-	for _, row := range slices.Concat(ofQueues[:], ofProblems[:]) {
-		m.vecs[row].DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
+	for _, f := range slices.Concat(ofQueues, ofProblems) {
+		m.vecs[f].DeletePartialMatch(prometheus.Labels{"tenant": tenant, "queue": queue})
 	}
 	m.sampler.forget(tenant, queue)
 }
@@ -216,7 +221,7 @@ func (m *Metrics) TenantServed(tenant string) {
 	for _, result := range []string{"fired", "skipped", "missed"} {
 		m.count(scheduleTicks, 0, tenant, result)
 	}
-	m.histograms[scheduleLate].WithLabelValues(text(tenant))
+	m.vecs[scheduleLate].histogram.WithLabelValues(text(tenant))
 	m.count(leaseRenewalsLate, 0, tenant)
 	m.DestinationsOff(tenant, 0)
 	m.QueuesHidden(tenant, 0)
@@ -230,17 +235,17 @@ func (m *Metrics) ScheduleTicks(tenant, result string, n int) {
 
 // ScheduleLate records how long after its tick a task was enqueued.
 func (m *Metrics) ScheduleLate(tenant string, late time.Duration) {
-	m.histograms[scheduleLate].WithLabelValues(text(tenant)).Observe(max(0, late).Seconds())
+	m.vecs[scheduleLate].histogram.WithLabelValues(text(tenant)).Observe(max(0, late).Seconds())
 }
 
 // DestinationsOff sets how many destinations of the tenant's webhooks are switched off.
 func (m *Metrics) DestinationsOff(tenant string, n int) {
-	m.gauges[destinationsOff].WithLabelValues(text(tenant)).Set(float64(n))
+	m.vecs[destinationsOff].gauge.WithLabelValues(text(tenant)).Set(float64(n))
 }
 
 // QueuesHidden sets how many of the tenant's queues in Redis the source of the queue gauges leaves out.
 func (m *Metrics) QueuesHidden(tenant string, n int64) {
-	m.gauges[queuesHidden].WithLabelValues(text(tenant)).Set(float64(max(0, n)))
+	m.vecs[queuesHidden].gauge.WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
 // Started counts a start; wait is how long the task was pending, traceID its trace if that was sampled, else "".
@@ -322,12 +327,12 @@ func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode strin
 	defer m.mu.Unlock()
 	if serving {
 		m.serving[labels] = struct{}{}
-		m.gauges[pluginInfo].WithLabelValues(labels[:4]...).Set(1)
-		m.gauges[pluginResetMode].WithLabelValues(labels[:]...).Set(1)
+		m.vecs[pluginInfo].gauge.WithLabelValues(labels[:4]...).Set(1)
+		m.vecs[pluginResetMode].gauge.WithLabelValues(labels[:]...).Set(1)
 	} else {
 		delete(m.serving, labels)
-		m.gauges[pluginInfo].DeleteLabelValues(labels[:4]...)
-		m.gauges[pluginResetMode].DeleteLabelValues(labels[:]...)
+		m.vecs[pluginInfo].gauge.DeleteLabelValues(labels[:4]...)
+		m.vecs[pluginResetMode].gauge.DeleteLabelValues(labels[:]...)
 	}
 	m.vacant(len(m.serving) == 0, pluginInfo, pluginResetMode)
 }
@@ -347,11 +352,11 @@ type RedisSample struct {
 // RedisSampled shows a sample of the Redis at an address; nil shows nothing of it, because it does not answer.
 func (m *Metrics) RedisSampled(address string, s *RedisSample) {
 	address = text(address)
-	show := func(row int, known bool, value float64) {
+	show := func(f *family, known bool, value float64) {
 		if known {
-			m.gauges[row].WithLabelValues(address).Set(value)
+			m.vecs[f].gauge.WithLabelValues(address).Set(value)
 		} else {
-			m.gauges[row].DeleteLabelValues(address)
+			m.vecs[f].gauge.DeleteLabelValues(address)
 		}
 	}
 	answered := s != nil

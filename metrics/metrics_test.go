@@ -109,7 +109,7 @@ func TestTaskDone(t *testing.T) {
 			t.Parallel()
 			m, reg := setup(t)
 			m.Tasks("acme", "q", "p").Done(outcome, "", "", time.Second)
-			if got := testutil.ToFloat64(m.counters[tasks].WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
+			if got := testutil.ToFloat64(m.vecs[tasks].counter.WithLabelValues("acme", "q", "p", outcome, "")); got != 1 {
 				t.Errorf("tasks with outcome %s = %v, want 1", outcome, got)
 			}
 			var durations uint64
@@ -230,8 +230,7 @@ func TestPluginServing(t *testing.T) {
 	want := func(info, modes string) {
 		t.Helper()
 		var text strings.Builder
-		for row, shown := range map[int]string{pluginInfo: info, pluginResetMode: modes} {
-			f := catalogue[row]
+		for f, shown := range map[*family]string{pluginInfo: info, pluginResetMode: modes} {
 			fmt.Fprintf(&text, "# HELP %s %s\n# TYPE %s gauge\n%s%s\n", f.name, f.help, f.name, f.name, shown)
 		}
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(text.String()), "quern_plugin_info", "quern_plugin_reset_mode_info"); err != nil {
@@ -259,8 +258,7 @@ func TestCollectRuntime(t *testing.T) {
 	want := func(text string) {
 		t.Helper()
 		var wanted strings.Builder
-		for _, row := range []int{instances, runtimeHeld} {
-			f := catalogue[row]
+		for _, f := range []*family{instances, runtimeHeld} {
 			fmt.Fprintf(&wanted, "# HELP %s %s\n# TYPE %s gauge\n", f.name, f.help, f.name)
 			for line := range strings.Lines(text) {
 				if strings.HasPrefix(line, f.name) {
@@ -315,7 +313,7 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	done := m.counters[tasks].WithLabelValues("acme", "thumbnails", "thumbnails", "complete", "")
+	done := m.vecs[tasks].counter.WithLabelValues("acme", "thumbnails", "thumbnails", "complete", "")
 	if got := testutil.ToFloat64(done); got != workers*rounds {
 		t.Errorf("%v tasks were counted, want %d", got, workers*rounds)
 	}

@@ -82,8 +82,8 @@ func (q *queueSampler) emit(emit emitter) {
 	q.refresh()
 	shown := q.current()
 	if shown != nil {
-		for _, row := range []int{queueQuarantined, queuePaused, queueDeadLetters} {
-			emit(row, 0, "", "") // as vacant does
+		for _, f := range []*family{queueQuarantined, queuePaused, queueDeadLetters} {
+			emit(f, 0, "", "") // as vacant does
 		}
 	}
 	for at, s := range shown {

@@ -66,7 +66,7 @@ func listeners(t *testing.T, reg *prometheus.Registry) float64 {
 }
 
 func scrapeErrors(m *Metrics) float64 {
-	return testutil.ToFloat64(m.counters[redisErrors].WithLabelValues(opScrape))
+	return testutil.ToFloat64(m.vecs[redisErrors].counter.WithLabelValues(opScrape))
 }
 
 // pass lets the bubble's clock run.

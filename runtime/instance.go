@@ -318,20 +318,15 @@ func (s *guestSnapshot) close() (err error) {
 }
 
 // held is the most that the snapshot takes, in bytes, with its part of what several share.
-func (s *guestSnapshot) held() (bytes int64) {
-	if s != nil {
-		for _, image := range s.memories {
-			bytes += int64(image.Held())
-		}
-	}
-	return bytes
-}
+func (s *guestSnapshot) held() int64 { return s.sum((*snapshot.Image).Held) }
 
 // alone is what closing the snapshot frees, in bytes.
-func (s *guestSnapshot) alone() (bytes int64) {
+func (s *guestSnapshot) alone() int64 { return s.sum((*snapshot.Image).Alone) }
+
+func (s *guestSnapshot) sum(of func(*snapshot.Image) uint64) (bytes int64) {
 	if s != nil {
 		for _, image := range s.memories {
-			bytes += int64(image.Alone())
+			bytes += int64(of(image))
 		}
 	}
 	return bytes

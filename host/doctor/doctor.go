@@ -54,41 +54,41 @@ type Finding struct {
 	about string // the name of what it is about, if that is no queue
 }
 
-// by is the finding with the command of its remedy.
-func (f Finding) by(command ...string) Finding {
+// by sets the command of the remedy.
+func (f *Finding) by(command ...string) *Finding {
 	f.Command = command
 	return f
 }
 
-// in is the finding about a queue.
-func (f Finding) in(queue string) Finding {
+// in sets the queue.
+func (f *Finding) in(queue string) *Finding {
 	f.Queue = queue
 	return f
 }
 
-// hurts is the finding with how many tasks wait or have failed because of it.
-func (f Finding) hurts(tasks int64) Finding {
+// hurts sets how many tasks wait or have failed because of it.
+func (f *Finding) hurts(tasks int64) *Finding {
 	f.Tasks = tasks
 	return f
 }
 
-// since is the finding with when it began.
-func (f Finding) since(t time.Time) Finding {
+// since sets when it began.
+func (f *Finding) since(t time.Time) *Finding {
 	if !t.IsZero() {
 		f.Since = float64(t.UnixMilli()) / 1000
 	}
 	return f
 }
 
-// named is the finding with the name of what it is about.
-func (f Finding) named(name string) Finding {
+// named sets the name of what it is about.
+func (f *Finding) named(name string) *Finding {
 	f.about = name
 	return f
 }
 
 // like marks a finding of which there may be many. If there are more than mostAlike with this format, they become one; the format has
 // %d for their number.
-func (f Finding) like(format string) Finding {
+func (f *Finding) like(format string) *Finding {
 	f.alike = format
 	return f
 }
@@ -150,7 +150,7 @@ func together(format string, all []Finding) Finding {
 // check is one thing to look at.
 type check struct {
 	name string
-	find func(p *patient) []Finding
+	find func(p *patient)
 }
 
 var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks, queueChecks)
@@ -166,6 +166,8 @@ func Checks() []string {
 
 // patient is what the checks look at: Redis, or a tenant in it.
 type patient struct {
+	findings []*Finding // of the running check
+
 	unread map[string]error // what could not be read, by what it is
 
 	info     map[string]string // INFO of Redis
@@ -216,9 +218,11 @@ func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	look := func(p *patient, tenant string, checks []check) {
 		var all []Finding
 		for _, check := range append(checks[:len(checks):len(checks)], access) {
-			for _, finding := range check.find(p) {
-				finding.Check, finding.Tenant = check.name, tenant
-				all = append(all, finding)
+			p.findings = nil
+			check.find(p)
+			for _, f := range p.findings {
+				f.Check, f.Tenant = check.name, tenant
+				all = append(all, *f)
 			}
 		}
 		findings = append(findings, sorted(all)...)
@@ -307,11 +311,11 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			if err != nil {
 				return err
 			}
-			subscriptions, err := client.Subscriptions(ctx)
+			p.subscriptions, err = client.Subscriptions(ctx)
 			if errors.Is(err, queue.ErrInvalid) {
 				p.damaged, err = err, nil
 			}
-			p.readTopics(topics, subscriptions)
+			p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
 			return err
 		}},
 		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
@@ -362,11 +366,6 @@ func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
 	})
 }
 
-// has tells whether a live host has a plugin.
-func (p *patient) has(name string) bool {
-	return slices.ContainsFunc(p.plugins, func(one plugin) bool { return one.Plugin == name })
-}
-
 // counts tells whether a listener counts as alive: a Python one has no lease.
 func (p *patient) counts(node *listen.NodeInfo) bool {
 	return node.Kind == listen.KindPython || node.LeaseEnd.After(p.now)
@@ -382,6 +381,9 @@ func (p *patient) alive() (hosts []listen.NodeInfo) {
 	return hosts
 }
 
-func found(level Level, remedy, format string, args ...any) Finding {
-	return Finding{Level: level, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
+// found adds a finding of the running check.
+func (p *patient) found(level Level, remedy, format string, args ...any) *Finding {
+	f := &Finding{Level: level, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
+	p.findings = append(p.findings, f)
+	return f
 }

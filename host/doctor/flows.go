@@ -22,16 +22,15 @@ const (
 )
 
 var flowChecks = []check{
-	{"flow-open", func(p *patient) (f []Finding) {
+	{"flow-open", func(p *patient) {
 		for _, task := range p.blocked {
 			if age := p.now.Sub(task.Updated); task.After != nil && task.After.Open && age > longOpen {
-				f = append(f, found(Warning, "if whoever made it is gone, end the list of what it waits for", "the task %s of the queue %s is open: for %s nobody has named more tasks for it to wait for",
-					task.ID, task.Queue, age.Round(time.Second)).by("task", "await", task.ID, "--close").in(task.Queue))
+				p.found(Warning, "if whoever made it is gone, end the list of what it waits for", "the task %s of the queue %s is open: for %s nobody has named more tasks for it to wait for",
+					task.ID, task.Queue, age.Round(time.Second)).by("task", "await", task.ID, "--close").in(task.Queue)
 			}
 		}
-		return f
 	}},
-	{"flow-unseen", func(p *patient) (f []Finding) {
+	{"flow-unseen", func(p *patient) {
 		for i, backlog := range p.backlogs {
 			unseen := p.now.Sub(backlog.Looked)
 			if backlog.Looked.IsZero() || unseen < longUnseen || i >= len(p.stats) || !p.served[backlog.Queue] { // what nobody serves is told
@@ -41,10 +40,9 @@ var flowChecks = []check{
 			if len(p.alive()) == 0 {
 				remedy = "start a host with `quern serve`; none runs"
 			}
-			f = append(f, found(Error, remedy, "%d tasks of the queue %s wait for others, and for %s nobody has looked whether these have ended",
-				p.stats[i].Blocked, backlog.Queue, unseen.Round(time.Second)).in(backlog.Queue))
+			p.found(Error, remedy, "%d tasks of the queue %s wait for others, and for %s nobody has looked whether these have ended",
+				p.stats[i].Blocked, backlog.Queue, unseen.Round(time.Second)).in(backlog.Queue)
 		}
-		return f
 	}},
 }
 

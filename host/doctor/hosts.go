@@ -24,7 +24,7 @@ const (
 )
 
 var hostChecks = []check{
-	{"host-lease", func(p *patient) (f []Finding) {
+	{"host-lease", func(p *patient) {
 		for _, node := range p.nodes {
 			if node.Kind == listen.KindPython || node.LeaseEnd.After(p.now) {
 				continue
@@ -34,23 +34,21 @@ var hostChecks = []check{
 				held += len(ids)
 			}
 			if held > 0 {
-				f = append(f, found(Error, "start a host, which takes its tasks over, or return them by hand", "the listener %s is dead and holds %d tasks", node.ID, held).
-					by("node", "reclaim", node.ID).hurts(int64(held)).since(node.LeaseEnd))
+				p.found(Error, "start a host, which takes its tasks over, or return them by hand", "the listener %s is dead and holds %d tasks", node.ID, held).
+					by("node", "reclaim", node.ID).hurts(int64(held)).since(node.LeaseEnd)
 			}
 		}
-		return f
 	}},
-	{"host-version", func(p *patient) []Finding {
+	{"host-version", func(p *patient) {
 		versions := map[string]bool{}
 		for _, node := range p.alive() {
 			versions[cmp.Or(node.About["version"], "unknown")] = true
 		}
-		if len(versions) < 2 {
-			return nil
+		if len(versions) > 1 {
+			p.found(Warning, "finish the upgrade: restart the hosts of the older version", "hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
 		}
-		return []Finding{found(Warning, "finish the upgrade: restart the hosts of the older version", "hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
 	}},
-	{"host-clock", func(p *patient) (f []Finding) {
+	{"host-clock", func(p *patient) {
 		for _, node := range p.alive() {
 			lease, err := strconv.ParseFloat(node.About["lease"], 64)
 			clock, missing := strconv.ParseFloat(node.About["clock"], 64)
@@ -60,33 +58,30 @@ var hostChecks = []check{
 			renewed := node.LeaseEnd.Add(-time.Duration(lease * float64(time.Second)))
 			skew := time.UnixMilli(int64(clock * 1000)).Sub(renewed).Round(time.Second)
 			if skew.Abs() > clockSkew {
-				f = append(f, found(Warning, "let NTP set both clocks: tasks run by that of Redis, logs and handlers have that of the host", "the clock of %s differs by %s from that of Redis", node.ID, skew))
+				p.found(Warning, "let NTP set both clocks: tasks run by that of Redis, logs and handlers have that of the host", "the clock of %s differs by %s from that of Redis", node.ID, skew)
 			}
 		}
-		return f
 	}},
 	{"host-busy", busy},
-	{"host-memory", func(p *patient) (f []Finding) {
+	{"host-memory", func(p *patient) {
 		for _, node := range p.alive() {
 			if node.About["memory"] == "0" {
-				f = append(f, found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID))
+				p.found(Warning, "start it with --memory, such as 75%", "%s has no bound for the memory of its tasks", node.ID)
 			}
 			for _, name := range waitsForMemory(node) {
 				if i := slices.Index(p.queues, name); i >= 0 && p.stats[i].OldestPendingAge > memoryWait {
-					f = append(f, found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
-						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name))
+					p.found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
+						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name)
 				}
 			}
 		}
-		return f
 	}},
-	{"host-reset", func(p *patient) (f []Finding) {
+	{"host-reset", func(p *patient) {
 		for _, one := range p.plugins {
 			if one.ResetMode == "new" {
-				f = append(f, found(Warning, "see why in its log at the start; --reset auto chooses the fastest mode that works", "the plugin %s on %s gets a new instance for each task, which is slow", one.Plugin, one.Node))
+				p.found(Warning, "see why in its log at the start; --reset auto chooses the fastest mode that works", "the plugin %s on %s gets a new instance for each task, which is slow", one.Plugin, one.Node)
 			}
 		}
-		return f
 	}},
 }
 
@@ -97,7 +92,7 @@ func waitsForMemory(node listen.NodeInfo) (queues []string) {
 }
 
 // busy finds that all slots are in use of the hosts that serve queues with waiting tasks, and what has them.
-func busy(p *patient) []Finding {
+func busy(p *patient) {
 	hosts, waiting, oldest := p.starved()
 	slots, held, idle := 0, 0, time.Duration(math.MaxInt64)
 	running := make(map[string]listen.Running)
@@ -113,7 +108,7 @@ func busy(p *patient) []Finding {
 		held += runs(node, running)
 	}
 	if len(hosts) == 0 || oldest < stuck || idle < stuck && oldest < longWait {
-		return nil
+		return
 	}
 	parts, most := []string(nil), ""
 	for _, name := range slices.SortedFunc(maps.Keys(running), func(a, b string) int {
@@ -130,14 +125,14 @@ func busy(p *patient) []Finding {
 	problem := fmt.Sprintf("all %d slots of %d hosts are in use (%s), and %s, the oldest for %s", slots, len(hosts), strings.Join(parts, "; "), wait(waiting), oldest.Round(time.Second))
 	const remedy = "start more hosts, or raise --concurrency and --memory where cores and memory are free"
 	if idle < stuck { // tasks begin and end: there are too many
-		return []Finding{found(Warning, remedy, "%s", problem).hurts(waiting).since(p.now.Add(-oldest))}
+		p.found(Warning, remedy, "%s", problem).hurts(waiting).since(p.now.Add(-oldest))
+		return
 	}
-	f := found(Warning, remedy, "%s; none has begun for %s", problem, idle.Round(time.Second)).hurts(waiting).since(p.now.Add(-idle))
+	f := p.found(Warning, remedy, "%s; none has begun for %s", problem, idle.Round(time.Second)).hurts(waiting).since(p.now.Add(-idle))
 	if most != "" {
 		f.Remedy = "cancel what hangs and bound it with limits.timeout, or " + remedy
-		f = f.by("task", "ls", most, "--status", "started").in(most)
+		f.by("task", "ls", most, "--status", "started").in(most)
 	}
-	return []Finding{f}
 }
 
 // starved returns the hosts that alone serve some queues with waiting tasks, and have no free slot; how many tasks wait in these
@@ -174,7 +169,7 @@ func (p *patient) hostsOf(alive []listen.NodeInfo, name string) (hosts []listen.
 
 // stuckQueues finds queues whose tasks wait although slots are free, and of which no task has begun for long: they run as many as
 // their plugin may run.
-func stuckQueues(p *patient) (f []Finding) {
+func stuckQueues(p *patient) {
 	alive := p.alive()
 	for i, stats := range p.stats {
 		name, waiting := p.queues[i], stats.Depth[queue.Pending]
@@ -193,12 +188,11 @@ func stuckQueues(p *patient) (f []Finding) {
 		if now.Last == 0 || idle < stuck || memory {
 			continue
 		}
-		f = append(f, found(Warning, "cancel what hangs and bound it with limits.timeout, or raise max_running or concurrency in its manifest",
+		p.found(Warning, "cancel what hangs and bound it with limits.timeout, or raise max_running or concurrency in its manifest",
 			"the queue %s runs %d of its tasks, the longest for %s, and %s though slots are free: its plugin may not run more; none has begun for %s",
 			name, now.Tasks, p.now.Sub(time.UnixMilli(int64(now.Since*1000))).Round(time.Second), wait(waiting), idle.Round(time.Second)).
-			by("task", "ls", name, "--status", "started").in(name).hurts(waiting).since(p.now.Add(-idle)).like("%d queues run as many tasks as they may"))
+			by("task", "ls", name, "--status", "started").in(name).hurts(waiting).since(p.now.Add(-idle)).like("%d queues run as many tasks as they may")
 	}
-	return f
 }
 
 // runs adds what runs on a host, by queue, and returns how many tasks that are.

@@ -10,27 +10,25 @@ import (
 )
 
 var pluginChecks = []check{
-	{"plugin-refused", func(p *patient) (f []Finding) {
+	{"plugin-refused", func(p *patient) {
 		for _, one := range p.plugins {
 			if one.Error != "" {
-				f = append(f, found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error))
+				p.found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error)
 			}
 		}
-		return f
 	}},
-	{"plugin-quarantined", func(p *patient) (f []Finding) {
+	{"plugin-quarantined", func(p *patient) {
 		for _, q := range p.quarantines {
-			f = append(f, found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
-				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin))
+			p.found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
+				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin)
 		}
-		return f
 	}},
-	{"version-failing", func(p *patient) (f []Finding) {
+	{"version-failing", func(p *patient) {
 		told := make(map[string]bool)
 		for _, one := range p.plugins {
 			t := p.tally(one)
 			version := one.Digest + one.Version
-			if told[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !p.failsNow(one.Queues) {
+			if told[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !slices.ContainsFunc(one.Queues, p.failsNow) {
 				continue
 			}
 			told[version] = true
@@ -42,16 +40,21 @@ var pluginChecks = []check{
 				}
 				text += fmt.Sprintf("; of another version (%s) %d of %d", name, other.Failed, other.Failed+other.Complete)
 			}
-			f = append(f, found(Error, "see the errors of its tasks; replace it by a version that works, or pause the queue", "%s", text).
-				by("task", "ls", one.Queues[0], "--status", "failed").in(one.Queues[0]).hurts(t.Failed))
+			p.found(Error, "see the errors of its tasks; replace it by a version that works, or pause the queue", "%s", text).
+				by("task", "ls", one.Queues[0], "--status", "failed").in(one.Queues[0]).hurts(t.Failed)
 		}
-		return f
 	}},
 }
 
 // named is the plugin with its version and the beginning of its digest.
 func (one *plugin) named() string {
 	return strings.TrimSpace(one.Plugin+" "+one.Version) + " (" + short(one.Digest) + ")"
+}
+
+// failsNow reports whether runs of a queue fail.
+func (p *patient) failsNow(name string) bool {
+	_, fails := p.failures(slices.Index(p.queues, name))
+	return fails
 }
 
 // short is the beginning of a digest, by which people tell versions apart.
@@ -85,15 +88,12 @@ func (p *patient) other(of plugin) (most manage.VersionTally) {
 	return most
 }
 
-// failsNow tells whether some of the queues had failed runs in the last minutes.
-func (p *patient) failsNow(queues []string) bool {
-	return slices.ContainsFunc(queues, func(name string) bool {
-		i := slices.Index(p.queues, name)
-		return i >= 0 && i < len(p.recent) && p.recent[i].Failed >= fewFailures && !p.over(i)
-	})
-}
-
-// over tells whether the failures of a queue have ended: in the last two minutes runs were complete, and none failed.
-func (p *patient) over(i int) bool {
-	return i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
+// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last two minutes
+// one failed, or none was complete.
+func (p *patient) failures(i int) (recent listen.Minute, fails bool) {
+	if i < 0 || i >= len(p.recent) || p.recent[i].Failed < fewFailures {
+		return recent, false
+	}
+	over := i < len(p.latest) && p.latest[i].Failed == 0 && p.latest[i].Complete > 0
+	return p.recent[i], !over
 }

@@ -26,7 +26,7 @@ const (
 )
 
 var queueChecks = []check{
-	{"queue-unserved", func(p *patient) (f []Finding) {
+	{"queue-unserved", func(p *patient) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if waiting == 0 || p.dead(p.queues[i]) || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
@@ -43,89 +43,80 @@ var queueChecks = []check{
 			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
 				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
 			}
-			f = append(f, found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name).hurts(waiting).since(p.pendingSince(i)).
-				like("%d queues with tasks are served by nobody"))
+			p.found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name).hurts(waiting).since(p.pendingSince(i)).
+				like("%d queues with tasks are served by nobody")
 		}
-		return f
 	}},
-	{"dead-letters", func(p *patient) (f []Finding) {
+	{"dead-letters", func(p *patient) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if name := p.queues[i]; waiting > 0 && p.dead(name) {
-				f = append(f, found(Note, "see why their tasks failed, and retry or delete them", "%d dead letters wait in the queue %s", waiting, name).
-					by("task", "ls", name).in(name).hurts(waiting).since(p.pendingSince(i)).like("dead letters wait in %d queues"))
+				p.found(Note, "see why their tasks failed, and retry or delete them", "%d dead letters wait in the queue %s", waiting, name).
+					by("task", "ls", name).in(name).hurts(waiting).since(p.pendingSince(i)).like("dead letters wait in %d queues")
 			}
 		}
-		return f
 	}},
-	{"queue-paused", func(p *patient) (f []Finding) {
+	{"queue-paused", func(p *patient) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
-				f = append(f, found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
-					by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues with tasks are paused"))
+				p.found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
+					by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues with tasks are paused")
 			}
 		}
-		return f
 	}},
-	{"queue-held", func(p *patient) (f []Finding) {
+	{"queue-held", func(p *patient) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]; stats.Held.After(p.now) && waiting > 0 {
-				f = append(f, found(Note, "wait until then; resume the queue if the server did not mean it", "the queue %s is held until %s, because its server asked for a pause, and %s in it",
-					p.queues[i], stats.Held.UTC().Format(time.RFC3339), wait(waiting)).by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues are held"))
+				p.found(Note, "wait until then; resume the queue if the server did not mean it", "the queue %s is held until %s, because its server asked for a pause, and %s in it",
+					p.queues[i], stats.Held.UTC().Format(time.RFC3339), wait(waiting)).by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues are held")
 			}
 		}
-		return f
 	}},
 	{"queue-stuck", stuckQueues},
-	{"queue-full", func(p *patient) (f []Finding) {
+	{"queue-full", func(p *patient) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
-				f = append(f, found(Warning, "start more hosts, or raise the limit", "%s in the queue %s, whose limit is %d: above it enqueueing is refused",
+				p.found(Warning, "start more hosts, or raise the limit", "%s in the queue %s, whose limit is %d: above it enqueueing is refused",
 					wait(waiting), p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]).hurts(waiting).
-					like("%d queues are full, or nearly so"))
+					like("%d queues are full, or nearly so")
 			}
 		}
-		return f
 	}},
-	{"queue-failing", func(p *patient) (f []Finding) {
+	{"queue-failing", func(p *patient) {
 		for i, name := range p.queues {
-			list := func(one Finding) Finding { return one.by("task", "ls", name, "--status", "failed").in(name) }
-			if queue.ReservedQueue(name) {
-				if i < len(p.recent) && !p.over(i) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
-					f = append(f, found(Warning, "see what the server answers, and mend it", "%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
-						p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete).by("subscription", "deliveries", strings.TrimPrefix(name, queue.WebhookQueues)).in(name).
-						hurts(p.recent[i].Failed).like("the deliveries of %d webhooks fail"))
-				}
-				continue
-			}
-			if i < len(p.recent) && !p.over(i) && p.recent[i].Failed >= fewFailures && 2*p.recent[i].Failed >= p.recent[i].Complete {
-				f = append(f, list(found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
-					"%d runs of the queue %s failed in the last %d minutes, %d were complete", p.recent[i].Failed, name, recentMinutes, p.recent[i].Complete)).hurts(p.recent[i].Failed).like("the tasks of %d queues fail"))
-				continue
-			}
-			reasons := slices.Sorted(slices.Values(p.failed[name]))
-			if reasons = slices.Compact(reasons); len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)) {
-				f = append(f, list(found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
-					name, len(p.failed[name]), strings.Join(reasons, ", "))).hurts(p.stats[i].Depth[queue.Failed]).like("no task of %d queues is complete, and the last have failed"))
+			recent, fails := p.failures(i)
+			fails = fails && 2*recent.Failed >= recent.Complete
+			reasons := slices.Compact(slices.Sorted(slices.Values(p.failed[name])))
+			switch {
+			case queue.ReservedQueue(name) && fails:
+				p.found(Warning, "see what the server answers, and mend it", "%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
+					recent.Failed, name, recentMinutes, recent.Complete).by("subscription", "deliveries", strings.TrimPrefix(name, queue.WebhookQueues)).in(name).
+					hurts(recent.Failed).like("the deliveries of %d webhooks fail")
+			case queue.ReservedQueue(name):
+			case fails:
+				p.found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
+					"%d runs of the queue %s failed in the last %d minutes, %d were complete", recent.Failed, name, recentMinutes, recent.Complete).
+					by("task", "ls", name, "--status", "failed").in(name).hurts(recent.Failed).like("the tasks of %d queues fail")
+			case len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)):
+				p.found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
+					name, len(p.failed[name]), strings.Join(reasons, ", ")).by("task", "ls", name, "--status", "failed").in(name).
+					hurts(p.stats[i].Depth[queue.Failed]).like("no task of %d queues is complete, and the last have failed")
 			}
 		}
-		return f
 	}},
-	{"queue-damaged", func(p *patient) (f []Finding) {
+	{"queue-damaged", func(p *patient) {
 		for i, stats := range p.stats {
 			if stats.Err != nil {
-				f = append(f, found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err).in(p.queues[i]))
+				p.found(Error, "delete the key that is of another type, or take another tenant", "%v", stats.Err).in(p.queues[i])
 			}
 		}
-		return f
 	}},
-	{"queues-many", func(p *patient) (f []Finding) {
+	{"queues-many", func(p *patient) {
 		if most := p.maxQueues; most > 0 && len(p.queues) > most {
-			f = append(f, found(Warning, "find who enqueues to so many, or raise --max-queues of the hosts: nothing else makes a new one until there are fewer",
-				"the tenant has %d queues and may have %d: hosts look at the others in turn, and metrics leave them out", len(p.queues), most))
+			p.found(Warning, "find who enqueues to so many, or raise --max-queues of the hosts: nothing else makes a new one until there are fewer",
+				"the tenant has %d queues and may have %d: hosts look at the others in turn, and metrics leave them out", len(p.queues), most)
 		}
-		return f
 	}},
 }
 

@@ -23,67 +23,61 @@ const (
 )
 
 var redisChecks = []check{
-	{"redis-version", func(p *patient) []Finding {
+	{"redis-version", func(p *patient) {
 		var version [2]int
 		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil || slices.Compare(version[:], leastRedis[:]) >= 0 {
-			return nil // what answers as another server is not refused
+			return // what answers as another server is not refused
 		}
-		return []Finding{found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])}
+		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])
 	}},
-	{"redis-settings", func(p *patient) (f []Finding) {
+	{"redis-settings", func(p *patient) {
 		for _, warning := range p.warnings {
 			problem, remedy, _ := strings.Cut(warning, ": ")
-			f = append(f, found(Error, remedy, "%s", problem))
+			p.found(Error, remedy, "%s", problem)
 		}
-		return f
 	}},
-	{"redis-disk", func(p *patient) (f []Finding) {
+	{"redis-disk", func(p *patient) {
 		for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
 			if status := p.info[field]; status != "" && status != "ok" {
-				f = append(f, found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions", "Redis cannot write to its disk (%s is %s)", field, status))
+				p.found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions", "Redis cannot write to its disk (%s is %s)", field, status)
 			}
 		}
-		return f
 	}},
-	{"redis-memory", func(p *patient) []Finding {
+	{"redis-memory", func(p *patient) {
 		used, most := p.number("used_memory"), p.number("maxmemory")
 		if most == 0 || used < most/100*fullRedis {
-			return nil
+			return
 		}
-		const remedy = "raise maxmemory, or delete finished tasks: see `quern queue purge --help`"
+		level, problem := Warning, "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued"
 		if used >= most {
-			return []Finding{found(Error, remedy, "Redis is full: it uses %d %% of its maxmemory, and nothing can be enqueued", 100*used/most)}
+			problem = "Redis is full: it uses %d %% of its maxmemory, and nothing can be enqueued"
 		}
-		level := Warning
 		if used >= most/100*lastRedis {
 			level = Error
 		}
-		return []Finding{found(level, remedy, "Redis uses %d %% of its maxmemory: when it is full, nothing can be enqueued", 100*used/most)}
+		p.found(level, "raise maxmemory, or delete finished tasks: see `quern queue purge --help`", problem, 100*used/most)
 	}},
-	{"redis-latency", func(p *patient) []Finding {
-		if p.latency < slowRedis {
-			return nil
+	{"redis-latency", func(p *patient) {
+		if p.latency >= slowRedis {
+			p.found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))
 		}
-		return []Finding{found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))}
 	}},
-	{"redis-role", func(p *patient) []Finding {
-		if p.info["role"] != "slave" {
-			return nil
+	{"redis-role", func(p *patient) {
+		if p.info["role"] == "slave" {
+			p.found(Error, "name the primary with --redis", "this Redis is a replica, which takes no tasks")
 		}
-		return []Finding{found(Error, "name the primary with --redis", "this Redis is a replica, which takes no tasks")}
 	}},
 }
 
 // access tells what could not be read, of Redis or of a tenant.
-var access = check{"redis-access", func(p *patient) (f []Finding) {
+var access = check{"redis-access", func(p *patient) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
 		level, remedy := Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`"
 		if manage.Refusal(p.unread[what]) == "WRONGTYPE" {
 			level, remedy = Error, "something else wrote the key: delete it, or take another tenant"
 		}
-		f = append(f, found(level, remedy, "%s cannot be read, and is not checked: %v", what, p.unread[what]))
+		p.found(level, remedy, "%s cannot be read, and is not checked: %v", what, p.unread[what])
 	}
-	return f
 }}
 
 // number reads a field of INFO, 0 if it is not there.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quern-project/quern/plugins/cron"
@@ -11,37 +12,35 @@ import (
 const lateTick = time.Minute
 
 var scheduleChecks = []check{
-	{"schedule-unserved", func(p *patient) (f []Finding) {
+	{"schedule-unserved", func(p *patient) {
 		for _, s := range p.schedules {
 			switch {
 			case p.unread["the hosts"] != nil, !s.Paused.IsZero() && s.Absent.IsZero():
 			case !s.Absent.IsZero():
-				if p.has(s.PluginOwner()) {
-					f = append(f, found(Note, "delete it, unless a version with it comes back; it goes a week after that one",
+				if slices.ContainsFunc(p.plugins, func(one plugin) bool { return one.Plugin == s.PluginOwner() }) {
+					p.found(Note, "delete it, unless a version with it comes back; it goes a week after that one",
 						"the schedule %s stands still, because the plugin %s does without it now", s.ID, s.PluginOwner()).
-						by("schedule", "delete", s.ID).in(s.Queue).named(s.ID).since(s.Absent).like("%d schedules stand still, because their plugins do without them now"))
+						by("schedule", "delete", s.ID).in(s.Queue).named(s.ID).since(s.Absent).like("%d schedules stand still, because their plugins do without them now")
 					continue
 				}
-				f = append(f, found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
-					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue))
+				p.found(Warning, "put the plugin "+s.PluginOwner()+" into the plugin directory of a host, or delete the schedule",
+					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue)
 			case !p.served[s.Queue]:
-				f = append(f, found(Warning, p.serving(s.Queue)+", or pause the schedule",
+				p.found(Warning, p.serving(s.Queue)+", or pause the schedule",
 					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue).named(s.ID).
-					like("%d schedules fill queues that nobody serves"))
+					like("%d schedules fill queues that nobody serves")
 			}
 		}
-		return f
 	}},
-	{"schedule-paused", func(p *patient) (f []Finding) {
+	{"schedule-paused", func(p *patient) {
 		for _, s := range p.schedules {
 			if !s.Paused.IsZero() && s.Absent.IsZero() {
-				f = append(f, found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).named(s.ID).since(s.Paused).
-					like("%d schedules are paused"))
+				p.found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).named(s.ID).since(s.Paused).
+					like("%d schedules are paused")
 			}
 		}
-		return f
 	}},
-	{"schedule-late", func(p *patient) (f []Finding) {
+	{"schedule-late", func(p *patient) {
 		for _, s := range p.schedules {
 			due := s.Next
 			if due.IsZero() {
@@ -52,21 +51,20 @@ var scheduleChecks = []check{
 				continue
 			}
 			late = late.Round(time.Second)
-			look := func(one Finding) Finding { return one.by("schedule", "show", s.ID).in(s.Queue) }
+			look := func(one *Finding) *Finding { return one.by("schedule", "show", s.ID).in(s.Queue) }
 			switch {
 			case len(p.alive()) == 0:
-				f = append(f, look(found(Error, "start a host with `quern serve`; none runs", "a tick of the schedule %s is late by %s", s.ID, late)))
+				look(p.found(Error, "start a host with `quern serve`; none runs", "a tick of the schedule %s is late by %s", s.ID, late))
 			case s.Overlap == queue.OverlapQueue && s.LastID != "":
-				f = append(f, look(found(Warning, "see why that task takes so long, or choose --overlap skip",
-					"a tick of the schedule %s has waited for %s for the task %s to finish", s.ID, late, s.LastID)))
+				look(p.found(Warning, "see why that task takes so long, or choose --overlap skip",
+					"a tick of the schedule %s has waited for %s for the task %s to finish", s.ID, late, s.LastID))
 			default:
-				f = append(f, look(found(Error, "see the log of the hosts for op=tick: they cannot read its expression, or its queue is full or damaged",
-					"a tick of the schedule %s is late by %s", s.ID, late)))
+				look(p.found(Error, "see the log of the hosts for op=tick: they cannot read its expression, or its queue is full or damaged",
+					"a tick of the schedule %s is late by %s", s.ID, late))
 			}
 		}
-		return f
 	}},
-	{"schedule-ahead", func(p *patient) (f []Finding) {
+	{"schedule-ahead", func(p *patient) {
 		for _, s := range p.schedules {
 			rule, err := cron.Parse(s.Cron, s.Timezone)
 			if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {
@@ -76,10 +74,9 @@ var scheduleChecks = []check{
 			if due.IsZero() || !s.Next.After(due) {
 				continue
 			}
-			f = append(f, found(Warning, "pause it and resume it: then its ticks count from now",
+			p.found(Warning, "pause it and resume it: then its ticks count from now",
 				"the next tick of the schedule %s comes only in %s, and would be due in %s: Redis's clock was set back",
-				s.ID, s.Next.Sub(p.now).Round(time.Second), rule.Next(p.now).Sub(p.now).Round(time.Second)).by("schedule", "pause", s.ID).in(s.Queue))
+				s.ID, s.Next.Sub(p.now).Round(time.Second), rule.Next(p.now).Sub(p.now).Round(time.Second)).by("schedule", "pause", s.ID).in(s.Queue)
 		}
-		return f
 	}},
 }

@@ -3,8 +3,6 @@ package doctor
 import (
 	"slices"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -12,48 +10,45 @@ import (
 const mostTopics = 20
 
 var topicChecks = []check{
-	{"topic-paused", func(p *patient) (f []Finding) {
+	{"topic-paused", func(p *patient) {
 		for _, t := range p.topics {
 			if t.Subscriptions > 0 && t.Active == 0 {
-				one := found(Warning, "end the pause of one", "all %d subscriptions of topic %s are paused: what is published is dropped", t.Subscriptions, t.Name)
+				f := p.found(Warning, "end the pause of one", "all %d subscriptions of topic %s are paused: what is published is dropped", t.Subscriptions, t.Name)
 				if s := p.subscription(func(s queue.Subscription) bool { return s.OfTopic(t.Name) }); s != nil {
-					one = one.by("subscription", "resume", s.ID)
+					f.by("subscription", "resume", s.ID)
 				}
-				f = append(f, one)
 			}
 		}
-		return f[:min(len(f), mostTopics)]
+		p.findings = p.findings[:min(len(p.findings), mostTopics)]
 	}},
-	{"topic-dropped", func(p *patient) (f []Finding) {
+	{"topic-dropped", func(p *patient) {
 		for _, t := range p.topics {
 			if t.Subscriptions == 0 && t.Dropped > 0 {
-				f = append(f, found(Warning, "subscribe to it, or publish to another", "%d publications to topic %s had no subscriber, and nobody subscribes to it", t.Dropped, t.Name).
-					by("publication", "ls", t.Name))
+				p.found(Warning, "subscribe to it, or publish to another", "%d publications to topic %s had no subscriber, and nobody subscribes to it", t.Dropped, t.Name).
+					by("publication", "ls", t.Name)
 			}
 		}
-		return f[:min(len(f), mostTopics)]
+		p.findings = p.findings[:min(len(p.findings), mostTopics)]
 	}},
-	{"subscription-unserved", func(p *patient) (f []Finding) {
+	{"subscription-unserved", func(p *patient) {
 		for _, s := range p.subscriptions {
 			if s.Active && s.Webhook == nil && !p.served[s.Queue] && p.unread["the hosts"] == nil {
-				f = append(f, found(Warning, "start a host whose plugins serve it, or correct the queue", "the subscription %s makes tasks in queue %s, which no listener serves", s.ID, s.Queue).
-					in(s.Queue).by("subscription", "show", s.ID))
+				p.found(Warning, "start a host whose plugins serve it, or correct the queue", "the subscription %s makes tasks in queue %s, which no listener serves", s.ID, s.Queue).
+					in(s.Queue).by("subscription", "show", s.ID)
 			}
 		}
-		return f[:min(len(f), mostTopics)]
+		p.findings = p.findings[:min(len(p.findings), mostTopics)]
 	}},
-	{"subscription-damaged", func(p *patient) []Finding {
-		if p.damaged == nil {
-			return nil
+	{"subscription-damaged", func(p *patient) {
+		if p.damaged != nil {
+			p.found(Error, "make them again after `quern subscription delete`; if a newer version of Quern wrote them, upgrade this one", "what is published makes no task for some: %v", p.damaged)
 		}
-		return []Finding{found(Error, "make them again after `quern subscription delete`; if a newer version of Quern wrote them, upgrade this one", "what is published makes no task for some: %v", p.damaged)}
 	}},
-	{"publication-unfinished", func(p *patient) []Finding {
-		if len(p.unpublished) == 0 {
-			return nil
+	{"publication-unfinished", func(p *patient) {
+		if len(p.unpublished) > 0 {
+			p.found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot", "%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
+				by("publication", "show", p.unpublished[0])
 		}
-		return []Finding{found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot", "%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
-			by("publication", "show", p.unpublished[0])}
 	}},
 }
 
@@ -63,10 +58,4 @@ func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscrip
 		return &p.subscriptions[i]
 	}
 	return nil
-}
-
-// readTopics is what the checks of topics look at.
-func (p *patient) readTopics(topics []manage.Topic, subscriptions []queue.Subscription) {
-	p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
-	p.subscriptions = subscriptions
 }

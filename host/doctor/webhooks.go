@@ -17,36 +17,29 @@ type off struct {
 	Error       string  `json:"error"`
 }
 
-// subscribes tells whether the deliveries of a subscription go there.
-func (d off) subscribes(s queue.Subscription) bool {
-	return s.Webhook != nil && s.Webhook.Origin() == d.Destination
-}
-
 var webhookChecks = []check{
-	{"webhook-off", func(p *patient) (f []Finding) {
+	{"webhook-off", func(p *patient) {
 		for _, node := range p.nodes {
 			var destinations []off
 			if node.Kind != listen.KindWebhook || !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["destinations_off"]), &destinations) != nil {
 				continue
 			}
 			for _, d := range destinations {
-				one := found(Warning, "mend the server: its deliveries wait and lose no attempt", "%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
+				f := p.found(Warning, "mend the server: its deliveries wait and lose no attempt", "%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
 					node.ID, d.Destination, d.Failures, d.Error, max(0, time.Unix(int64(d.Until), 0).Sub(p.now)).Round(time.Second))
-				if s := p.subscription(d.subscribes); s != nil {
-					one = one.by("subscription", "deliveries", s.ID).in(s.Queue)
+				there := func(s queue.Subscription) bool { return s.Webhook != nil && s.Webhook.Origin() == d.Destination }
+				if s := p.subscription(there); s != nil {
+					f.by("subscription", "deliveries", s.ID).in(s.Queue)
 				}
-				f = append(f, one)
 			}
 		}
-		return f
 	}},
-	{"webhook-inactive", func(p *patient) (f []Finding) {
+	{"webhook-inactive", func(p *patient) {
 		for _, s := range p.subscriptions {
 			if s.Webhook != nil && !s.Active && s.Reason == queue.ReasonGone {
-				f = append(f, found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID, s.Reason).
-					by("subscription", "resume", s.ID).in(s.Queue))
+				p.found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID, s.Reason).
+					by("subscription", "resume", s.ID).in(s.Queue)
 			}
 		}
-		return f
 	}},
 }

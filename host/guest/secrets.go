@@ -22,7 +22,12 @@ type secrets struct {
 // Secret implements service.Secrets. A secret that cannot be read is logged once, until it can be read again.
 func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	t, missing := s.task, &s.services.missing
-	value, err := service.Await(ctx, func() ([]byte, error) { return s.read(name) }) // the folder may be on another machine
+	value, err := service.Await(ctx, func() ([]byte, error) { // the folder may be on another machine
+		if err := t.Permissions.DenySecret(name); err != nil {
+			return nil, err
+		}
+		return ReadSecret(s.services.config.Secrets, t.Tenant, name, t.Permissions.Secrets)
+	})
 	if errors.Is(err, service.ErrDenied) || ctx.Err() != nil {
 		return value, err
 	}
@@ -32,15 +37,6 @@ func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 		t.Host.Warn("a secret cannot be read, tasks that ask for it go without", "secret", name, "error", err)
 	}
 	return value, err
-}
-
-// read reads a secret where the host's grants define it, else in the folder of secrets.
-func (s *secrets) read(name string) ([]byte, error) {
-	permissions, dir := s.task.Permissions, s.services.config.Secrets
-	if err := permissions.DenySecret(name); err != nil {
-		return nil, err
-	}
-	return ReadSecret(dir, s.task.Tenant, name, permissions.Secrets)
 }
 
 // ReadSecret reads a secret of a tenant where the host's grants define it, else in the folder of secrets, "" for none.

@@ -184,52 +184,40 @@ type tracedKV struct {
 	service.KV
 }
 
-// call begins the span of a call of the store. Spans hold neither keys nor values.
-func (k tracedKV) call(operation, bucket string) func(error) {
+// call begins the span of a call of the store, which ends with the call's error. Spans hold neither keys nor values.
+func (k tracedKV) call(operation, bucket string) (end func(*error)) {
 	bucket = cutTo(bucket, 256)
-	_, _, end := k.span.call(operation+" "+bucket, oteltrace.SpanKindClient,
+	_, _, done := k.span.call(operation+" "+bucket, oteltrace.SpanKindClient,
 		attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", operation), attribute.String("db.collection.name", bucket))
-	return end
+	return func(err *error) { done(*err) }
 }
 
-func (k tracedKV) Get(ctx context.Context, bucket, key string) ([]byte, error) {
-	end := k.call("get", bucket)
-	value, err := k.KV.Get(ctx, bucket, key)
-	end(err)
-	return value, err
+func (k tracedKV) Get(ctx context.Context, bucket, key string) (value []byte, err error) {
+	defer k.call("get", bucket)(&err)
+	return k.KV.Get(ctx, bucket, key)
 }
 
-func (k tracedKV) Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error {
-	end := k.call("set", bucket)
-	err := k.KV.Set(ctx, bucket, key, value, ttl)
-	end(err)
-	return err
+func (k tracedKV) Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) (err error) {
+	defer k.call("set", bucket)(&err)
+	return k.KV.Set(ctx, bucket, key, value, ttl)
 }
 
-func (k tracedKV) Delete(ctx context.Context, bucket, key string) (bool, error) {
-	end := k.call("delete", bucket)
-	was, err := k.KV.Delete(ctx, bucket, key)
-	end(err)
-	return was, err
+func (k tracedKV) Delete(ctx context.Context, bucket, key string) (was bool, err error) {
+	defer k.call("delete", bucket)(&err)
+	return k.KV.Delete(ctx, bucket, key)
 }
 
-func (k tracedKV) Increment(ctx context.Context, bucket, key string, delta int64) (int64, error) {
-	end := k.call("increment", bucket)
-	sum, err := k.KV.Increment(ctx, bucket, key, delta)
-	end(err)
-	return sum, err
+func (k tracedKV) Increment(ctx context.Context, bucket, key string, delta int64) (sum int64, err error) {
+	defer k.call("increment", bucket)(&err)
+	return k.KV.Increment(ctx, bucket, key, delta)
 }
 
-func (k tracedKV) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) ([]byte, error) {
-	end := k.call("swap", bucket)
-	present, err := k.KV.Swap(ctx, bucket, key, old, value, ttl)
-	end(err)
-	return present, err
+func (k tracedKV) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
+	defer k.call("swap", bucket)(&err)
+	return k.KV.Swap(ctx, bucket, key, old, value, ttl)
 }
 
-func (k tracedKV) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
-	end := k.call("list", bucket)
-	keys, err := k.KV.List(ctx, bucket, prefix, after, limit)
-	end(err)
-	return keys, err
+func (k tracedKV) List(ctx context.Context, bucket, prefix, after string, limit int) (keys []string, err error) {
+	defer k.call("list", bucket)(&err)
+	return k.KV.List(ctx, bucket, prefix, after, limit)
 }

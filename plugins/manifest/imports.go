@@ -70,8 +70,5 @@ func (m *Manifest) CheckModule(path string, info runtime.Info) error {
 			Line: m.Warm.line, Field: "warm", What: what + ", which starts anew for every task", Remedy: "remove it, or " + remedy,
 		})
 	}
-	if len(problems) == 0 {
-		return nil
-	}
 	return NewError(path, problems)
 }

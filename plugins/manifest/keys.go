@@ -93,26 +93,24 @@ func (m *Manifest) keys() []key {
 		)},
 		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
 		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
-		{"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go with a version without them, or a week after the last host.", value{
-			read: func(d *decoder, n node) { m.Subscribe = d.subscriptions(n) }, schema: listProperty(maxSubscriptions, objectProperty(new(Subscription).keys())),
-		}},
+		{
+			"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go with a version without them, or a week after the last host.",
+			entriesValue(&m.Subscribe, (*decoder).subscriptions, maxSubscriptions, new(Subscription).keys()),
+		},
 		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go with a version without them, or a week after the last host.", value{
 			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
 		}},
-		{"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.", value{
-			read: func(d *decoder, n node) { m.Tests = d.tests(n) }, schema: listProperty(maxTests, objectProperty(new(Test).keys())),
-		}},
+		{
+			"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.",
+			entriesValue(&m.Tests, (*decoder).tests, maxTests, new(Test).keys()),
+		},
 	}
 }
 
 func (c *Capabilities) keys() []key {
 	return []key{
-		{"http", "The hosts that a handler may send requests to.", value{
-			read: func(d *decoder, n node) { c.HTTP = d.hosts(n) }, schema: listProperty(maxGrants, objectProperty(hostKeys(nil, nil))),
-		}},
-		{"kv", "The buckets of the tenant's key-value store that a handler may use.", value{
-			read: func(d *decoder, n node) { c.KV = d.buckets(n) }, schema: listProperty(maxGrants, objectProperty(new(KVGrant).keys(""))),
-		}},
+		{"http", "The hosts that a handler may send requests to.", entriesValue(&c.HTTP, (*decoder).hosts, maxGrants, hostKeys(nil, nil))},
+		{"kv", "The buckets of the tenant's key-value store that a handler may use.", entriesValue(&c.KV, (*decoder).buckets, maxGrants, new(KVGrant).keys(""))},
 		{"secrets", "The names of the secrets that a handler may ask for.", value{
 			read: func(d *decoder, n node) { c.Secrets = d.secrets(n) }, schema: listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
 		}},
@@ -132,9 +130,10 @@ func (c *Capabilities) keys() []key {
 				PropertyNames: &property{Pattern: variablePattern, Not: &property{Pattern: "^" + runtime.ReservedEnv}},
 			},
 		}},
-		{"files", "Files that every task may read. They belong to the version: it changes with them.", value{
-			read: func(d *decoder, n node) { c.Files = d.files(n) }, schema: listProperty(maxGranted, objectProperty(new(FileGrant).keys())),
-		}},
+		{
+			"files", "Files that every task may read. They belong to the version: it changes with them.",
+			entriesValue(&c.Files, (*decoder).files, maxGranted, new(FileGrant).keys()),
+		},
 	}
 }
 
@@ -165,15 +164,9 @@ func (g *KVGrant) keys(plugin string) []key {
 }
 
 func (g *EnqueueGrant) keys() []key {
-	queues := value{
-		read: func(d *decoder, n node) {
-			d.notEmpty(n, "name one, such as thumbnails.done, or leave out capabilities.enqueue")
-			g.Queues = d.patterns(n, `[thumbnails.done, "mail.*"]`)
-		},
-		schema: listProperty(maxGrants, textProperty(queuePattern, "thumbnails.done", "mail.*")).names(1),
-	}
 	return []key{
-		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", queues.require("write to which queues tasks may go, such as queues: [thumbnails.done]")},
+		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", patternsValue(&g.Queues, "name one, such as thumbnails.done, or leave out capabilities.enqueue", `[thumbnails.done, "mail.*"]`, "thumbnails.done", "mail.*").
+			require("write to which queues tasks may go, such as queues: [thumbnails.done]")},
 		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
 		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth))},
 		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks))},
@@ -182,15 +175,9 @@ func (g *EnqueueGrant) keys() []key {
 }
 
 func (g *PublishGrant) keys() []key {
-	topics := value{
-		read: func(d *decoder, n node) {
-			d.notEmpty(n, "name one, such as orders, or leave out capabilities.publish")
-			g.Topics = d.patterns(n, `[orders, "mail.*"]`)
-		},
-		schema: listProperty(maxGrants, textProperty(queuePattern, "orders", "mail.*")).names(1),
-	}
 	return []key{
-		{"topics", "The topics: names, or names in which a * stands for any text.", topics.require("write to which topics it may publish, such as topics: [orders]")},
+		{"topics", "The topics: names, or names in which a * stands for any text.", patternsValue(&g.Topics, "name one, such as orders, or leave out capabilities.publish", `[orders, "mail.*"]`, "orders", "mail.*").
+			require("write to which topics it may publish, such as topics: [orders]")},
 		{"after", "When it is published: with the completion of the task, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
 	}
 }
@@ -212,9 +199,10 @@ func (t *Test) keys() []key {
 		{"output", "The file with the result. Default: it may be anything.", pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out")},
 		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", integerValue(&t.Exit, math.MinInt32, math.MaxInt32, anyStatus)},
 		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", textValue(&t.Error, "write a part of the error's text", textProperty(""))},
-		{"dependencies", "The tasks that it waited for, and their results.", value{
-			read: func(d *decoder, n node) { t.Dependencies = d.dependencies(n) }, schema: listProperty(maxTests, objectProperty(new(Dependency).keys())),
-		}},
+		{
+			"dependencies", "The tasks that it waited for, and their results.",
+			entriesValue(&t.Dependencies, (*decoder).dependencies, maxTests, new(Dependency).keys()),
+		},
 	}
 }
 
@@ -281,9 +269,12 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 	return names
 }
 
-// patterns reads a list of names that a plugin is granted, each with at most one * for any text.
-func (d *decoder) patterns(n node, example string) []string {
-	return d.names(n, maxGrants, example, "grant", func(at node) bool { return d.word(at) && d.pattern(at) })
+// patternsValue is a list of names that a plugin is granted, each with at most one * for any text; empty is the remedy for none.
+func patternsValue(at *[]string, empty, example string, examples ...any) value {
+	return value{schema: listProperty(maxGrants, textProperty(queuePattern, examples...)).names(1), read: func(d *decoder, n node) {
+		d.notEmpty(n, empty)
+		*at = d.names(n, maxGrants, example, "grant", d.wordPattern)
+	}}
 }
 
 // notEmpty reports an empty list.
@@ -403,7 +394,7 @@ func parentOf(path string) string { return path[:max(strings.LastIndexByte(path,
 
 func (d *decoder) tests(n node) (tests []Test) {
 	d.list(n, maxTests, "[{input: a.jpg, output: a.out}]", "write", func(at node) {
-		test := Test{Line: at.Line}
+		var test Test
 		d.entry(at, test.keys())
 		if test.Output != "" && (test.Exit != 0 || test.Error != "") {
 			d.wrong(at, "has an output, and fails", "a task that fails has no result: remove output, or exit and error")

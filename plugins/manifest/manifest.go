@@ -101,8 +101,6 @@ type Test struct {
 	Error string
 	// Dependencies are what the task waited for, in their order. Default none.
 	Dependencies []Dependency
-	// Line is that of the manifest on which the test begins.
-	Line int
 }
 
 // Dependency is a task that the one of a test waited for.

@@ -85,17 +85,10 @@ func ParseSchedules(name string, data []byte) (all []Schedule, err error) {
 
 func (s *Schedule) keys() []key {
 	return []key{
-		{"name", "Tells several schedules of a plugin apart: the ID is PLUGIN.NAME, or PLUGIN without a name.", value{
-			schema: textProperty(schedulePattern, "nightly"), read: func(d *decoder, n node) {
-				switch {
-				case !d.text(n, "write "+scheduleRule):
-				case !isSchedule(n.Value):
-					d.bad(n, "is no name of a schedule", "write "+scheduleRule)
-				default:
-					s.Name = n.Value
-				}
-			},
-		}},
+		{
+			"name", "Tells several schedules of a plugin apart: the ID is PLUGIN.NAME, or PLUGIN without a name.",
+			checkedValue(&s.Name, textProperty(schedulePattern, "nightly"), (*decoder).scheduleName),
+		},
 		{"cron", "When: minute, hour, day of the month, month and day of the week; or six fields with the seconds first, @daily, or @every 90s.", textValue(&s.Cron, "write an expression in quotes, such as \"30 6 * * *\"", stringProperty("", "30 6 * * MON-FRI", "@every 90s")).
 			require(`write when it is due, such as cron: "30 6 * * *"`)},
 		{"timezone", "By whose clock. Default UTC.", textValue(&s.Timezone, "write a name such as Europe/Berlin", stringProperty("", "Europe/Berlin"))},
@@ -128,6 +121,15 @@ func isSchedule(id string) bool {
 	return id != "" && len(id) <= maxScheduleID && strings.Trim(id[:1], "._-") != "" && isSecret("_"+id)
 }
 
+func (d *decoder) scheduleName(n node) bool {
+	ok := d.text(n, "write "+scheduleRule)
+	if ok && !isSchedule(n.Value) {
+		d.bad(n, "is no name of a schedule", "write "+scheduleRule)
+		return false
+	}
+	return ok
+}
+
 // schedules reads a list of schedules; those of a file have names and queues of their own.
 func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
 	names := make(map[string]node)
@@ -158,18 +160,18 @@ func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
 		} else {
 			names[s.Name] = at
 		}
-		if expression, there := d.values[at.path+".cron"]; there && s.Cron != "" {
-			if _, err := cron.Parse(s.Cron, ""); err != nil {
+		wrong := func(key string, err error) {
+			if n, there := d.values[at.path+key]; there && err != nil {
 				what, remedy := cut(err)
-				d.wrong(expression, what, remedy)
+				d.wrong(n, what, remedy)
 			}
 		}
-		if zone, there := d.values[at.path+".timezone"]; there {
-			if _, err := cron.Zone(s.Timezone); err != nil {
-				what, remedy := cut(err)
-				d.wrong(zone, what, remedy)
-			}
+		if s.Cron != "" {
+			_, err := cron.Parse(s.Cron, "")
+			wrong(".cron", err)
 		}
+		_, err := cron.Zone(s.Timezone)
+		wrong(".timezone", err)
 		if most, there := d.values[at.path+".max_missed"]; there && s.Missed != MissedAll {
 			d.wrong(most, "is only for missed: all", "write missed: all, or leave it out")
 		}

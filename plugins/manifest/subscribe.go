@@ -30,16 +30,9 @@ const (
 )
 
 func (s *Subscription) keys() []key {
-	topic := value{
-		read: func(d *decoder, n node) {
-			if d.word(n) && d.pattern(n) {
-				s.Topic = n.Value
-			}
-		},
-		schema: textProperty(queuePattern, "orders", "orders.*"),
-	}
 	return []key{
-		{"topic", "The topic: a name, or one in which a * stands for any text.", topic.require("write the topic, such as topic: orders")},
+		{"topic", "The topic: a name, or one in which a * stands for any text.", checkedValue(&s.Topic, textProperty(queuePattern, "orders", "orders.*"), (*decoder).wordPattern).
+			require("write the topic, such as topic: orders")},
 		{"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.", wordValue(&s.Queue, "orders")},
 		{"filter", "What publications must be like. Default: all of the topic.", section(
 			key{"attributes", "Patterns, with at most one * for any text, by the name of an attribute.", value{

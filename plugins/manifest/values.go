@@ -53,6 +53,9 @@ func (d *decoder) pattern(n node) bool {
 	return false
 }
 
+// wordPattern reports what is no name, nor one with a single * for any text.
+func (d *decoder) wordPattern(n node) bool { return d.word(n) && d.pattern(n) }
+
 // choose reads one of a few words; "" for another.
 func (d *decoder) choose(n node, words ...string) string {
 	remedy := "write " + strings.Join(words, " or ")
@@ -65,39 +68,44 @@ func (d *decoder) choose(n node, words ...string) string {
 	return n.Value
 }
 
-// textValue is any text.
-func textValue(at *string, remedy string, schema *property) value {
+// checkedValue is a text that check accepts; else check reports it.
+func checkedValue(at *string, schema *property, check func(d *decoder, n node) bool) value {
 	return value{schema: schema, read: func(d *decoder, n node) {
-		if d.text(n, remedy) {
+		if check(d, n) {
 			*at = n.Value
 		}
 	}}
+}
+
+// textValue is any text.
+func textValue(at *string, remedy string, schema *property) value {
+	return checkedValue(at, schema, func(d *decoder, n node) bool { return d.text(n, remedy) })
 }
 
 // wordValue is a name, a queue or a version.
 func wordValue(at *string, examples ...any) value {
-	return value{schema: textProperty(wordPattern, examples...), read: func(d *decoder, n node) {
-		if d.word(n) {
-			*at = n.Value
-		}
-	}}
+	return checkedValue(at, textProperty(wordPattern, examples...), (*decoder).word)
 }
 
 // pathValue is that of a file in the folder of the manifest. line is where it stands, nil if nobody asks; messages show such.
 func pathValue(at *string, line *int, such, example string) value {
-	remedy := "write one without . and .. between its slashes, such as " + such
-	return value{schema: textProperty(fromPattern, example), read: func(d *decoder, n node) {
-		switch {
-		case !d.text(n, remedy):
-			return
-		case !isPath(n.Value):
+	return checkedValue(at, textProperty(fromPattern, example), func(d *decoder, n node) bool {
+		remedy := "write one without . and .. between its slashes, such as " + such
+		ok := d.text(n, remedy)
+		if ok && !isPath(n.Value) {
 			d.bad(n, "is not a path inside the folder of the manifest", remedy)
-			return
-		case line != nil:
+			return false
+		}
+		if ok && line != nil {
 			*line = n.Line
 		}
-		*at = n.Value
-	}}
+		return ok
+	})
+}
+
+// entriesValue is a list of entries with these keys.
+func entriesValue[T any](at *[]T, read func(d *decoder, n node) []T, most int, keys []key) value {
+	return value{schema: listProperty(most, objectProperty(keys)), read: func(d *decoder, n node) { *at = read(d, n) }}
 }
 
 // choiceValue is one of a few words.

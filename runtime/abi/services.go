@@ -28,7 +28,7 @@ func ask[T any](a *reader, function string, granted bool, call func(ctx context.
 		return result, a.wrong
 	}
 	if !granted {
-		return result, a.system.deny(function)
+		return result, a.system.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
 	}
 	var err error
 	a.system.Host.Do(func(ctx context.Context) { result, err = call(ctx) })
@@ -45,11 +45,6 @@ func fetch(a *reader, function string, granted bool, call func(ctx context.Conte
 		return answer
 	}
 	return a.system.fillBytes(value)
-}
-
-// deny answers for a missing service.
-func (s *System) deny(function string) errno {
-	return s.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
 }
 
 // refuse answers for an error, and keeps it as the reason if the plugin's owner can act on it. An error that no guest

@@ -71,19 +71,33 @@ func (e *Error) Error() string {
 
 // Sections returns the sections of a valid module, as parts of it.
 func Sections(module []byte) (sections [][]byte) {
-	const header = 8
-	for rest := module[header:]; len(rest) > 0; {
-		size, n := binary.Uvarint(rest[1:])
-		section := rest[1+n:][:size]
-		if rest[0] == 0 {
+	walk(module, func(id byte, section []byte) {
+		if id == 0 {
 			length, n := binary.Uvarint(section)
 			if name := section[n:][:length]; string(name) == Section {
 				sections = append(sections, section[n+len(name):])
 			}
 		}
-		rest = rest[1+n+int(size):]
-	}
+	})
 	return sections
+}
+
+// walk calls f for each section of a module, and reports whether the last one ends where the file does.
+func walk(module []byte, f func(id byte, section []byte)) bool {
+	const header = 8
+	if len(module) < header {
+		return false
+	}
+	for rest := module[header:]; len(rest) > 0; {
+		size, n := binary.Uvarint(rest[1:])
+		if n <= 0 || size > uint64(len(rest)-1-n) {
+			return false
+		}
+		section := rest[1+n:][:size]
+		f(rest[0], section)
+		rest = rest[1+n+len(section):]
+	}
+	return true
 }
 
 // Read returns the files of a section by absolute path, of most bytes together at the most. Before it makes room for a file it

@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +16,7 @@ func Engine(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !whole(module) {
+	if !walk(module, func(byte, []byte) {}) {
 		return nil, fmt.Errorf("%s is truncated or damaged", path)
 	}
 	files, err := ReadFolder(strings.TrimSuffix(path, ".wasm"), "/")
@@ -28,22 +27,6 @@ func Engine(path string) ([]byte, error) {
 		return nil, err
 	}
 	return Append(module, files)
-}
-
-// whole reports whether the last section of a module ends where the file does.
-func whole(module []byte) bool {
-	const header = 8
-	for at := uint64(header); at != uint64(len(module)); {
-		if at >= uint64(len(module)) {
-			return false
-		}
-		size, n := binary.Uvarint(module[at+1:])
-		if n <= 0 || size > uint64(len(module)) {
-			return false
-		}
-		at += 1 + uint64(n) + size
-	}
-	return true
 }
 
 // ReadFolder reads the files of a folder, by their paths below another one.

@@ -123,11 +123,6 @@ func verdictOf(err error) verdict {
 	}
 }
 
-// killChild ends the child and its descendants.
-func killChild(p *os.Process) error {
-	return errors.Join(syscall.Kill(-p.Pid, syscall.SIGKILL), p.Kill())
-}
-
 // limitChild limits this process for good, and closes inherited files.
 func limitChild(memory, seconds int64) error {
 	space, err := addressSpace(memory)

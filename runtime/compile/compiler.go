@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/quern-project/quern/runtime/redact"
@@ -208,7 +209,9 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	cmd.Env = []string{} // nothing of the host's
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.NewSectionReader(p.source, 0, p.source.size), &stdout, &stderr
 	cmd.SysProcAttr = childAttributes()
-	cmd.Cancel = func() error { return killChild(cmd.Process) }
+	cmd.Cancel = func() error { // with its descendants
+		return errors.Join(syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL), cmd.Process.Kill())
+	}
 	cmd.WaitDelay = childWait
 	err := cmd.Start()
 	if err == nil {

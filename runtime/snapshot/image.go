@@ -218,19 +218,15 @@ func (m *Image) Size() uint64 { return m.size }
 
 // Held is the most that the image takes in bytes, with its part of what several images share. At first it takes the pages that
 // are not zero; a page of zeroes is added when any space first touches it.
-func (m *Image) Held() uint64 {
-	held := m.own.held() + m.shared.held()
-	if whole := m.whole.Load(); whole != nil {
-		held += whole.Held()
-	}
-	return held
-}
+func (m *Image) Held() uint64 { return m.sum((*file).held) }
 
 // Alone is the most that Close frees, in bytes, once no space maps the image.
-func (m *Image) Alone() uint64 {
-	bytes := m.own.alone() + m.shared.alone()
+func (m *Image) Alone() uint64 { return m.sum((*file).alone) }
+
+func (m *Image) sum(of func(*file) uint64) uint64 {
+	bytes := of(m.own) + of(m.shared)
 	if whole := m.whole.Load(); whole != nil {
-		bytes += whole.Alone()
+		bytes += whole.sum(of)
 	}
 	return bytes
 }

@@ -338,7 +338,6 @@ func (b *body) reference(function uint32) {
 		b.r.fail(fmt.Errorf("function %d is referred to, but not declared in an element segment, global or export", function))
 		return
 	}
-	b.d.out.References = true
 	b.code = appendSigned(append(b.code, opI32Const), int64(b.d.helpers.slot(function)))
 	b.code = appendUnsigned(append(b.code, opTableGet), uint32(len(b.d.tables)))
 }

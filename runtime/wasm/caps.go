@@ -1,6 +1,9 @@
 package wasm
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // MaxSize is the default of Caps.Size, in bytes.
 const MaxSize = 64 << 20
@@ -60,42 +63,33 @@ type Caps struct {
 }
 
 func (c Caps) withDefaults() Caps {
-	for _, field := range []struct {
-		value    *int
-		fallback int
-	}{
-		{&c.Size, MaxSize},
-		{&c.Types, 10_000},
-		{&c.Imports, 1000},
-		{&c.Exports, 100_000},
-		{&c.Globals, 10_000},
-		{&c.Elements, 10_000},
-		{&c.Data, 100_000},
-		{&c.Names, 4 << 20},
-		{&c.References, 100_000},
-		{&c.Functions, 200_000},
-		{&c.Values, 128},
-		{&c.AllValues, 20_000},
-		{&c.Helpers, 1000},
-		{&c.Body, 4 << 20},
-		{&c.Locals, 50_000},
-		{&c.AllLocals, 2_000_000},
-		{&c.Nesting, 20_000},
-		{&c.Work, 150_000},
-		{&c.Operands, 1 << 16},
-		{&c.Loops, 256},
-		{&c.Targets, 50_000},
-		{&c.AllTargets, 1_000_000},
-		{&c.Code, 8},
-		{&c.Rewritten, 128 << 20},
-		{&c.Tables, 16},
-		{&c.Entries, 1 << 20},
-		{&c.Growth, 1 << 16},
-	} {
-		if *field.value <= 0 {
-			*field.value = field.fallback
-		}
-	}
+	c.Size = cmp.Or(c.Size, MaxSize)
+	c.Types = cmp.Or(c.Types, 10_000)
+	c.Imports = cmp.Or(c.Imports, 1000)
+	c.Exports = cmp.Or(c.Exports, 100_000)
+	c.Globals = cmp.Or(c.Globals, 10_000)
+	c.Elements = cmp.Or(c.Elements, 10_000)
+	c.Data = cmp.Or(c.Data, 100_000)
+	c.Names = cmp.Or(c.Names, 4<<20)
+	c.References = cmp.Or(c.References, 100_000)
+	c.Functions = cmp.Or(c.Functions, 200_000)
+	c.Values = cmp.Or(c.Values, 128)
+	c.AllValues = cmp.Or(c.AllValues, 20_000)
+	c.Helpers = cmp.Or(c.Helpers, 1000)
+	c.Body = cmp.Or(c.Body, 4<<20)
+	c.Locals = cmp.Or(c.Locals, 50_000)
+	c.AllLocals = cmp.Or(c.AllLocals, 2_000_000)
+	c.Nesting = cmp.Or(c.Nesting, 20_000)
+	c.Work = cmp.Or(c.Work, 150_000)
+	c.Operands = cmp.Or(c.Operands, 1<<16)
+	c.Loops = cmp.Or(c.Loops, 256)
+	c.Targets = cmp.Or(c.Targets, 50_000)
+	c.AllTargets = cmp.Or(c.AllTargets, 1_000_000)
+	c.Code = cmp.Or(c.Code, 8)
+	c.Rewritten = cmp.Or(c.Rewritten, 128<<20)
+	c.Tables = cmp.Or(c.Tables, 16)
+	c.Entries = cmp.Or(c.Entries, 1<<20)
+	c.Growth = cmp.Or(c.Growth, 1<<16)
 	return c
 }
 

@@ -442,9 +442,6 @@ func (d *decoder) moved(function uint32) uint32 {
 // declare notes a function that is named outside of bodies. References may be taken only of these. Source: core
 // specification 2.0, section 3.4.12, the context's refs.
 func (d *decoder) declare(function uint32) {
-	if d.declared == nil {
-		d.declared = map[uint32]bool{}
-	}
 	d.declared[function] = true
 }
 

@@ -1,5 +1,7 @@
 package wasm
 
+import "encoding/binary"
+
 // Parts of the binary format, appended to a vector.
 
 func (v *vector) byte(b byte)    { v.bytes = append(v.bytes, b) }
@@ -52,11 +54,7 @@ func (v *vector) export(name string, kind Kind, index uint32) {
 
 // appendUnsigned appends an unsigned LEB128 number in its shortest form.
 func appendUnsigned(b []byte, n uint32) []byte {
-	for n >= 0x80 {
-		b = append(b, byte(n)|0x80)
-		n >>= 7
-	}
-	return append(b, byte(n))
+	return binary.AppendUvarint(b, uint64(n))
 }
 
 // appendSigned appends a signed LEB128 number in its shortest form.

@@ -26,9 +26,6 @@ type helperKey struct {
 }
 
 func (d *decoder) lasting(instruction string) {
-	if d.helpers.lasting == nil {
-		d.helpers.lasting = map[string]bool{}
-	}
 	d.helpers.lasting[instruction] = true
 }
 
@@ -36,9 +33,6 @@ func (d *decoder) lasting(instruction string) {
 func (h *helpers) slot(function uint32) int {
 	if slot, ok := h.slotOf[function]; ok {
 		return slot
-	}
-	if h.slotOf == nil {
-		h.slotOf = map[uint32]int{}
 	}
 	h.slotOf[function] = len(h.slots)
 	h.slots = append(h.slots, function)
@@ -62,9 +56,6 @@ func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 	if index, ok := h.indices[key]; ok {
 		return index
-	}
-	if h.indices == nil {
-		h.indices = map[helperKey]uint32{}
 	}
 	made := build()
 	index := uint32(len(d.functions) + 1 + len(h.list)) // 1: tick

@@ -108,37 +108,39 @@ const (
 )
 
 var immediates = func() (table [256]immediate) {
-	set := func(from, to int, what immediate) {
-		for op := from; op <= to; op++ {
-			table[op] = what
-		}
-	}
-	set(0x00, 0x05, special) // control
-	set(0x01, 0x01, nothing) // nop
-	set(0x0b, 0x11, special)
-	set(0x1a, 0x1a, nothing)        // drop
-	set(0x1b, 0x1c, special)        // select, and with types
-	set(0x20, 0x22, localIndex)     // local.get, local.set, local.tee
-	set(0x23, 0x24, globalIndex)    // global.get, global.set
-	set(0x25, 0x26, special)        // table.get, table.set
-	set(0x28, 0x3e, memoryArgument) // loads and stores
-	set(0x3f, 0x3f, memoryIndex)    // memory.size
-	set(0x40, 0x40, special)        // memory.grow
-	set(0x41, 0x41, number32)
-	set(0x42, 0x42, number64)
-	set(0x43, 0x43, float32Bytes)
-	set(0x44, 0x44, float64Bytes)
-	set(0x45, 0xc4, nothing) // numbers
-	set(opF32CopySign, opF32CopySign, special)
-	set(opF64CopySign, opF64CopySign, special)
-	set(opF32ConvertU, opF32ConvertU, special)
-	set(opF64ConvertU, opF64ConvertU, special)
-	set(0xd0, 0xd0, special) // ref.null
-	set(0xd1, 0xd1, nothing) // ref.is_null
-	set(0xd2, 0xd2, special) // ref.func
-	set(0xfc, 0xfd, special)
+	fill(&table, 0x00, 0x05, special) // control
+	fill(&table, 0x01, 0x01, nothing) // nop
+	fill(&table, 0x0b, 0x11, special)
+	fill(&table, 0x1a, 0x1a, nothing)        // drop
+	fill(&table, 0x1b, 0x1c, special)        // select, and with types
+	fill(&table, 0x20, 0x22, localIndex)     // local.get, local.set, local.tee
+	fill(&table, 0x23, 0x24, globalIndex)    // global.get, global.set
+	fill(&table, 0x25, 0x26, special)        // table.get, table.set
+	fill(&table, 0x28, 0x3e, memoryArgument) // loads and stores
+	fill(&table, 0x3f, 0x3f, memoryIndex)    // memory.size
+	fill(&table, 0x40, 0x40, special)        // memory.grow
+	fill(&table, 0x41, 0x41, number32)
+	fill(&table, 0x42, 0x42, number64)
+	fill(&table, 0x43, 0x43, float32Bytes)
+	fill(&table, 0x44, 0x44, float64Bytes)
+	fill(&table, 0x45, 0xc4, nothing) // numbers
+	fill(&table, opF32CopySign, opF32CopySign, special)
+	fill(&table, opF64CopySign, opF64CopySign, special)
+	fill(&table, opF32ConvertU, opF32ConvertU, special)
+	fill(&table, opF64ConvertU, opF64ConvertU, special)
+	fill(&table, 0xd0, 0xd0, special) // ref.null
+	fill(&table, 0xd1, 0xd1, nothing) // ref.is_null
+	fill(&table, 0xd2, 0xd2, special) // ref.func
+	fill(&table, 0xfc, 0xfd, special)
 	return table
 }()
+
+// fill sets a value for the opcodes from one to another.
+func fill[T any](table *[256]T, from, to int, value T) {
+	for op := from; op <= to; op++ {
+		table[op] = value
+	}
+}
 
 // unknownInstruction returns the error of an opcode that immediates does not know: it names the proposal, if any.
 func unknownInstruction(op byte) error {

@@ -117,8 +117,6 @@ type Outline struct {
 	// Lasting names the module's instructions that change neither memory nor globals but tables and segments. Sorted,
 	// without duplicates.
 	Lasting []string
-	// References is set if function bodies take references (ref.func).
-	References bool
 	// Start is set if the module has a start function.
 	Start bool
 	// Overflow describes the first active element segment that exceeds its table; "" if all fit. Such a module is

@@ -64,7 +64,10 @@ type Rewritten struct {
 // filled as far as the file was read, and Binary is nil. The file is not kept. Except those of selects, types are left
 // to the compiler: a function with invalid types stays invalid.
 func Rewrite(file []byte, o Options) (*Rewritten, error) {
-	d := &decoder{options: o.withDefaults(), out: &Rewritten{}, function: outside}
+	d := &decoder{
+		options: o.withDefaults(), out: &Rewritten{}, function: outside, declared: map[uint32]bool{},
+		helpers: helpers{indices: map[helperKey]uint32{}, slotOf: map[uint32]int{}, lasting: map[string]bool{}},
+	}
 	err := d.module(file)
 	d.out.Lasting = slices.Sorted(maps.Keys(d.helpers.lasting))
 	if err != nil {

@@ -8,47 +8,39 @@ import (
 // expression reads a constant expression: the value of a global, the offset of a segment, an element. It returns the
 // value if the expression is an i32.const.
 func (d *decoder) expression(r *reader, out *vector) (value uint32, told bool) {
-	switch op := r.byte(); op {
+	op := r.byte()
+	out.byte(op)
+	switch op {
 	case opI32Const:
 		n := r.signed(32)
 		value, told = uint32(n), true
-		out.byte(op)
 		out.signed(n)
 	case opI64Const:
-		out.byte(op)
 		out.signed(r.signed(64))
 	case opF32Const:
-		out.byte(op)
 		out.raw(r.bytes(4))
 	case opF64Const:
-		out.byte(op)
 		out.raw(r.bytes(8))
 	case opGlobalGet:
-		out.byte(op)
 		index := r.index("global", d.importedGlobals)
 		if r.err == nil && d.globals[index].mutable {
 			r.fail(fmt.Errorf("global %d of a constant expression is mutable", index))
 		}
 		out.u32(index)
 	case opRefNull:
-		out.byte(op)
 		out.byte(byte(r.referenceType()))
 	case opRefFunc:
 		index := r.index("function", len(d.functions))
 		d.declare(index)
-		out.byte(op)
 		out.u32(d.moved(index))
 	case opVector:
 		if n := r.u32(); n != vectorConst && r.err == nil {
 			r.fail(fmt.Errorf("vector instruction %d is not constant", n))
 		}
-		out.byte(op)
 		out.u32(vectorConst)
 		out.raw(r.bytes(16))
 	default:
-		if r.err == nil {
-			r.fail(fmt.Errorf("instruction 0x%02x is not constant", op))
-		}
+		r.fail(fmt.Errorf("instruction 0x%02x is not constant", op)) // unless the reader has failed
 	}
 	if op := r.byte(); op != opEnd && r.err == nil {
 		r.fail(fmt.Errorf("a constant expression goes on with 0x%02x; extended ones: %w", op, ErrUnsupported))

@@ -11,49 +11,44 @@ type effect struct {
 
 // effects are those of one-byte instructions with fixed operand types. Source: core specification 2.0, section 3.3.
 var effects = func() (table [256]effect) {
-	set := func(from, to int, pops byte, push Type) {
-		for op := from; op <= to; op++ {
-			table[op] = effect{pops, push}
-		}
-	}
-	set(0x1a, 0x1a, 1, 0) // drop
+	fill(&table, 0x1a, 0x1a, effect{1, 0}) // drop
 	// Loads by type, stores, memory.size and memory.grow.
 	for op, t := range map[int]Type{0x28: I32, 0x29: I64, 0x2a: F32, 0x2b: F64} {
-		set(op, op, 1, t)
+		fill(&table, op, op, effect{1, t})
 	}
-	set(0x2c, 0x2f, 1, I32)
-	set(0x30, 0x35, 1, I64)
-	set(0x36, 0x3e, 2, 0)
-	set(0x3f, 0x3f, 0, I32)
-	set(0x40, 0x40, 1, I32)
+	fill(&table, 0x2c, 0x2f, effect{1, I32})
+	fill(&table, 0x30, 0x35, effect{1, I64})
+	fill(&table, 0x36, 0x3e, effect{2, 0})
+	fill(&table, 0x3f, 0x3f, effect{0, I32})
+	fill(&table, 0x40, 0x40, effect{1, I32})
 	for op, t := range map[int]Type{0x41: I32, 0x42: I64, 0x43: F32, 0x44: F64} {
-		set(op, op, 0, t)
+		fill(&table, op, op, effect{0, t})
 	}
 	// Comparisons.
-	set(0x45, 0x45, 1, I32)
-	set(0x46, 0x4f, 2, I32)
-	set(0x50, 0x50, 1, I32)
-	set(0x51, 0x66, 2, I32)
+	fill(&table, 0x45, 0x45, effect{1, I32})
+	fill(&table, 0x46, 0x4f, effect{2, I32})
+	fill(&table, 0x50, 0x50, effect{1, I32})
+	fill(&table, 0x51, 0x66, effect{2, I32})
 	// Arithmetic, by type: of one operand, then of two.
-	set(0x67, 0x69, 1, I32)
-	set(0x6a, 0x78, 2, I32)
-	set(0x79, 0x7b, 1, I64)
-	set(0x7c, 0x8a, 2, I64)
-	set(0x8b, 0x91, 1, F32)
-	set(0x92, 0x98, 2, F32)
-	set(0x99, 0x9f, 1, F64)
-	set(0xa0, 0xa6, 2, F64)
+	fill(&table, 0x67, 0x69, effect{1, I32})
+	fill(&table, 0x6a, 0x78, effect{2, I32})
+	fill(&table, 0x79, 0x7b, effect{1, I64})
+	fill(&table, 0x7c, 0x8a, effect{2, I64})
+	fill(&table, 0x8b, 0x91, effect{1, F32})
+	fill(&table, 0x92, 0x98, effect{2, F32})
+	fill(&table, 0x99, 0x9f, effect{1, F64})
+	fill(&table, 0xa0, 0xa6, effect{2, F64})
 	// Conversions.
-	set(0xa7, 0xab, 1, I32)
-	set(0xac, 0xb1, 1, I64)
-	set(0xb2, 0xb6, 1, F32)
-	set(0xb7, 0xbb, 1, F64)
+	fill(&table, 0xa7, 0xab, effect{1, I32})
+	fill(&table, 0xac, 0xb1, effect{1, I64})
+	fill(&table, 0xb2, 0xb6, effect{1, F32})
+	fill(&table, 0xb7, 0xbb, effect{1, F64})
 	for op, t := range map[int]Type{0xbc: I32, 0xbd: I64, 0xbe: F32, 0xbf: F64} {
-		set(op, op, 1, t)
+		fill(&table, op, op, effect{1, t})
 	}
-	set(0xc0, 0xc1, 1, I32)
-	set(0xc2, 0xc4, 1, I64)
-	set(0xd1, 0xd1, 1, I32) // ref.is_null
+	fill(&table, 0xc0, 0xc1, effect{1, I32})
+	fill(&table, 0xc2, 0xc4, effect{1, I64})
+	fill(&table, 0xd1, 0xd1, effect{1, I32}) // ref.is_null
 	return table
 }()
 
@@ -68,31 +63,26 @@ var bulkEffects = [bulkTableFill + 1]effect{
 
 // vectorEffects are those of instructions after opVector: most pop two vectors.
 var vectorEffects = func() (table [256]effect) {
-	set := func(from, to int, pops byte, push Type) {
-		for op := from; op <= to; op++ {
-			table[op] = effect{pops, push}
-		}
-	}
 	ones := func(ranges ...[2]int) {
 		for _, r := range ranges {
-			set(r[0], r[1], 1, V128)
+			fill(&table, r[0], r[1], effect{1, V128})
 		}
 	}
-	set(0, 255, 2, V128)
-	ones([2]int{0, 10}) // loads
-	set(11, 11, 2, 0)   // store
-	set(vectorConst, vectorConst, 0, V128)
+	fill(&table, 0, 255, effect{2, V128})
+	ones([2]int{0, 10})                // loads
+	fill(&table, 11, 11, effect{2, 0}) // store
+	fill(&table, vectorConst, vectorConst, effect{0, V128})
 	ones([2]int{15, 20}) // splats
 	for op, t := range map[int]Type{21: I32, 22: I32, 24: I32, 25: I32, 27: I32, 29: I64, 31: F32, 33: F64} {
-		set(op, op, 1, t) // extract_lane
+		fill(&table, op, op, effect{1, t}) // extract_lane
 	}
-	ones([2]int{77, 77})               // not
-	set(82, 82, 3, V128)               // bitselect
-	set(83, 83, 1, I32)                // any_true
-	set(88, 91, 2, 0)                  // stores of a lane
-	ones([2]int{92, 98})               // loads with zeroes; demote, promote; abs, neg, popcnt
-	for op := 99; op < 224; op += 32 { // all_true and bitmask of each shape
-		set(op, op+1, 1, I32)
+	ones([2]int{77, 77})                  // not
+	fill(&table, 82, 82, effect{3, V128}) // bitselect
+	fill(&table, 83, 83, effect{1, I32})  // any_true
+	fill(&table, 88, 91, effect{2, 0})    // stores of a lane
+	ones([2]int{92, 98})                  // loads with zeroes; demote, promote; abs, neg, popcnt
+	for op := 99; op < 224; op += 32 {    // all_true and bitmask of each shape
+		fill(&table, op, op+1, effect{1, I32})
 	}
 	ones([2]int{103, 106}, [2]int{116, 117}, [2]int{122, 122}, [2]int{148, 148}) // roundings
 	ones([2]int{124, 129}, [2]int{160, 161}, [2]int{192, 193})                   // extadd_pairwise; abs, neg
