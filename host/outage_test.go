@@ -239,10 +239,13 @@ func TestSettleIsRefused(t *testing.T) {
 	n.eventually("it is told", func() bool { return n.log.has("[ERROR]", "Redis refuses a queue", "op=settle", "queue=bad") })
 	n.wait(n.enqueue("good", "fine")) // by a later reserve than any that was on its way
 	left := len(n.pending("bad"))
+	if left == 0 {
+		t.Fatal("all tasks were taken before the refusal was known")
+	}
 	for range 10 {
 		n.wait(n.enqueue("good", "fine"))
 	}
-	if now := len(n.pending("bad")); now == 0 || now != left {
+	if now := len(n.pending("bad")); now < left { // those without a slot may go back
 		t.Errorf("tasks are taken although nothing can be settled: %d are left, %d before", now, left)
 	}
 	n.rdb.Del(n.ctx, list)
