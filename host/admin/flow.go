@@ -4,7 +4,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// TreeNode is a task with what came of it.
+// TreeNode is a task with the tasks that it enqueued and the tasks that depend on it.
 type TreeNode struct {
 	Task      *Task       `json:"task,omitempty" doc:"Without payloads; missing if it is deleted."`
 	ID        string      `json:"id"`
@@ -25,7 +25,7 @@ func newTree(tenant string, node *manage.TreeNode) *TreeNode {
 	return shape
 }
 
-// Redact takes out what a Task's does.
+// Redact redacts the task of the node and of all nodes below.
 func (n *TreeNode) Redact(v View) {
 	if n.Task != nil {
 		n.Task.Redact(v)

@@ -261,7 +261,7 @@ func TestAttributesOfHeaders(t *testing.T) {
 		`"a\"`:            {refusal: "no end"},
 		`"`:               {refusal: "no end"},
 		`"a`:              {refusal: "no end"},
-		`"a"b"`:           {refusal: "behind the text in quotes"},
+		`"a"b"`:           {refusal: "text follows the closing quote"},
 		`a%`:              {refusal: "%25"},
 		`%FF`:             {refusal: "not UTF-8"},
 		`%C3%28`:          {refusal: "not UTF-8"},

@@ -160,7 +160,7 @@ func TestForgedTokensAreCheckedRarely(t *testing.T) {
 	get[api.Principal](t, w, "/v1/me")
 	who.CheckUnknown(1e-9) // one, and the next in many years
 	parts := strings.Split(known, ".")
-	logged := func() bool { return strings.Contains(log.String(), "tokens a second that are not known") }
+	logged := func() bool { return strings.Contains(log.String(), "unknown tokens a second") }
 	for n := 0; n < 2 || !logged() && w.ctx.Err() == nil; n++ { // a line a second is logged
 		w.token = fmt.Sprintf("%s.%s.%x%s", parts[0], parts[1], n, parts[2][8:])
 		a := w.do(t, request{method: http.MethodGet, path: "/v1/me"})
