@@ -56,7 +56,7 @@ type RuntimeSample struct {
 	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the private
 	// memory of idle instances, and the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
-	// Idle counts instances, Busy calls, with those that wait for the snapshot.
+	// Idle counts idle instances. Busy counts calls, also calls that wait for the snapshot.
 	Idle, Busy int
 }
 
@@ -70,7 +70,8 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	})
 }
 
-// TopicSample is what was published to a topic, of which Dropped had no subscriber, and how many tasks came of it.
+// TopicSample counts the publications to a topic, how many of them had no subscriber (Dropped), and the tasks that they
+// made.
 type TopicSample struct {
 	Tenant, Topic             string
 	Published, Dropped, Tasks int64
@@ -106,7 +107,7 @@ func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string)))
 
 // MemorySample is the memory that admission counts on this host.
 type MemorySample struct {
-	Limit    int64            // bytes; 0 if there is none
+	Limit    int64            // bytes; 0: no limit
 	Reserved map[string]int64 // bytes, by kind
 	Waited   time.Duration    // how long a task has waited for memory since the host's start
 }
@@ -147,7 +148,7 @@ func (m *Metrics) CollectHostCalls(read func(calls func(function, result string,
 	})
 }
 
-// oneIf is the value of a gauge for yes or no.
+// oneIf returns the value of a gauge for yes or no.
 func oneIf(yes bool) float64 {
 	if yes {
 		return 1

@@ -14,15 +14,15 @@
 // # Series
 //
 // rate() and increase() miss the first event of a counter that first appears with the value 1. So [Metrics.QueueServed]
-// makes the series of a queue exist with 0 before its first task. There are 20 for a queue whose tasks are pending, start and
-// complete, and one more for each further state and outcome: those appear when they occur, as do series of problems, and rules
-// that must not miss the first one look for new series. A family that has no series yet shows a single one with empty labels
-// and 0, which tells "nothing yet" from "no Quern here"; families of problems keep it.
+// makes the series of a queue exist with 0 before its first task. A queue whose tasks are pending, start and complete has 20
+// series, and one more for each further state and outcome. Those appear when they occur, and so do the series of problems:
+// rules that must not miss the first problem look for new series. A family that has no series yet shows a single one with
+// empty labels and 0, which tells "nothing yet" from "no Quern here"; families of problems keep it.
 //
-// Anybody who may enqueue makes queues. Series are bounded all the same: the source of the queue gauges leaves queues out
-// beyond its bound, and quern_queues_hidden counts them; all other series of queues are of those that are served. Anybody who may
-// publish makes topics: the 100 of a tenant that were last published to have series, which is no bound for Prometheus, where the
-// others stay as long as it keeps series.
+// Whoever may enqueue can create queues. The number of series is bounded all the same: the source of the queue gauges leaves
+// out queues beyond its bound, and quern_queues_hidden counts them; all other families have series only for served queues.
+// Whoever may publish can create topics. Only the 100 topics of a tenant that were last published to have series; Prometheus
+// still keeps the series of the others for its retention time.
 //
 // # Queues
 //
