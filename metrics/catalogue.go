@@ -71,7 +71,8 @@ const (
 // firstScraped is the first family that is made at the scrape.
 const firstScraped = queueDepth
 
-// ofQueues are the families with series for each queue from the start; ofProblems have a series from the first problem on.
+// ofQueues are the families with series for each queue from the start; ofProblems have a series from the first problem
+// on.
 var (
 	ofQueues   = [...]int{tasks, taskWait, taskDuration, taskCPU, taskFuel}
 	ofProblems = [...]int{tasksDropped, resultsRefused, logLinesDropped}
@@ -255,7 +256,8 @@ var catalogue = [...]family{
 	},
 }
 
-// states are the values of the label state: Blueque's six statuses, and blocked for scheduled tasks that wait for others.
+// states are the values of the label state: Blueque's six statuses, and blocked for scheduled tasks that wait for
+// others.
 var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started", "complete", "failed"}
 
 // redisOps are the values of the label op.

@@ -23,8 +23,8 @@ type Config struct {
 	Host string
 	// Revision of the source. Default "unknown".
 	Revision string
-	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps of
-	// 10 %, at most 160 a series.
+	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps
+	// of 10 %, at most 160 a series.
 	NativeHistograms bool
 }
 
@@ -153,8 +153,8 @@ func (m *Metrics) count(row int, n float64, labels ...string) {
 	m.counters[row].WithLabelValues(texts(labels)...).Add(max(0, n))
 }
 
-// QueueServed makes the series of a served queue exist, with 0, except series of outcomes and problems that may never occur.
-// Call it before the queue's first task; more calls change nothing.
+// QueueServed makes the series of a served queue exist, with 0, except series of outcomes and problems that may never
+// occur. Call it before the queue's first task; more calls change nothing.
 func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	if !m.sampler.serve(text(tenant), text(queue), text(plugin)) {
 		return
@@ -163,7 +163,8 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	m.vacant(false, ofQueues[:]...)
 }
 
-// Tasks makes the series of a queue's tasks exist. Looking the series up takes longer than counting a task: keep the result.
+// Tasks makes the series of a queue's tasks exist. Looking the series up takes longer than counting a task: keep the
+// result.
 func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	names := [3]string{tenant, queue, plugin}
 	m.taskMu.Lock()
@@ -243,8 +244,8 @@ func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.gauges[queuesHidden].WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
-// Started counts a start. wait is how long the task was pending; traceID is the ID of its trace if the trace is sampled, else
-// "".
+// Started counts a start. wait is how long the task was pending; traceID is the ID of its trace if the trace is
+// sampled, else "".
 func (t *Tasks) Started(traceID string, wait time.Duration) { observe(t.shown().wait, wait, traceID) }
 
 // observe adds a duration to a histogram, with a trace as its exemplar if there is one.
@@ -264,8 +265,8 @@ func (t *Tasks) Ran(cpu time.Duration, fuel int64) {
 	t.fuel.Add(max(0, float64(fuel)))
 }
 
-// Done counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID is as
-// for Started.
+// Done counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID
+// is as for Started.
 func (t *Tasks) Done(outcome, reason, traceID string, d time.Duration) {
 	t = t.shown()
 	if outcome == "complete" {
@@ -345,7 +346,8 @@ type RedisSample struct {
 	MemoryKnown           bool
 }
 
-// RedisSampled shows a sample of the Redis at an address. s is nil if that Redis does not answer: then it has no series.
+// RedisSampled shows a sample of the Redis at an address. s is nil if that Redis does not answer: then it has no
+// series.
 func (m *Metrics) RedisSampled(address string, s *RedisSample) {
 	address = text(address)
 	show := func(row int, known bool, value float64) {

@@ -23,8 +23,8 @@ var errNoSample = errors.New("no answer before the scrape's time-out")
 // QueueSample is the state of one queue in Redis.
 type QueueSample struct {
 	Tenant, Queue string
-	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending, reserved,
-	// started, complete, failed. A missing state has none.
+	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending,
+	// reserved, started, complete, failed. A missing state has none.
 	Depth map[string]int64
 	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration
@@ -32,7 +32,8 @@ type QueueSample struct {
 	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
 	Quarantined bool
 	Paused      bool
-	// DeadLetters is how many dead letters wait in the queue; nil if no manifest of a plugin here names the queue as dead.
+	// DeadLetters is how many dead letters wait in the queue; nil if no manifest of a plugin here names the queue as
+	// dead.
 	DeadLetters *int64
 }
 
@@ -54,8 +55,8 @@ type queueSampler struct {
 
 // CollectQueues sets the source of the queue gauges. A scrape calls it in a goroutine of its own, at most once in three
 // seconds and never twice at a time. Its context ends after two seconds: then the scrape goes on without it, and the
-// source must return. If the source returns samples and an error, a tenant without samples has no series. Without a source
-// the gauges have no series.
+// source must return. If the source returns samples and an error, a tenant without samples has no series. Without a
+// source the gauges have no series.
 func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, error)) {
 	m.sampler.mu.Lock()
 	defer m.sampler.mu.Unlock()
@@ -106,8 +107,8 @@ func (q *queueSampler) emit(emit emitter) {
 	}
 }
 
-// refresh starts a look if one is due, and waits until the running one has ended or is overdue. The look has a goroutine
-// of its own, so that a late one does not delay the scrape of the other families.
+// refresh starts a look if one is due, and waits until the running one has ended or is overdue. The look has a
+// goroutine of its own, so that a late one does not delay the scrape of the other families.
 func (q *queueSampler) refresh() {
 	q.mu.Lock()
 	if source := q.source; q.look == nil && source != nil && time.Since(q.looked) >= samplePause {

@@ -1,5 +1,5 @@
-// Handler importer is a Quern plugin that imports the records of a web service into a bucket, page by page. It keeps to the service's
-// rate limit together with all other importers of its tenant, and goes on where it was if its host dies.
+// Handler importer is a Quern plugin that imports the records of a web service into a bucket, page by page. It keeps to
+// the service's rate limit together with all other importers of its tenant, and goes on where it was if its host dies.
 package main
 
 import (
@@ -79,8 +79,8 @@ func resume() (at place, err error) {
 	return at, json.Unmarshal(saved, &at)
 }
 
-// step imports a page: it stores the records, and then the checkpoint. If the host dies in between, the page is imported twice,
-// which changes nothing: a record is stored under its own ID.
+// step imports a page: it stores the records, and then the checkpoint. If the host dies in between, the page is
+// imported twice, which changes nothing: a record is stored under its own ID.
 func step(ctx context.Context, service url.URL, at place) (place, error) {
 	p, err := get(ctx, service, at.Cursor)
 	if err != nil {

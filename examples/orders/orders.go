@@ -41,8 +41,9 @@ func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
 	return fmt.Appendf(nil, "%s: %s\n", task.Headers()["quern-topic"], o.Order), nil // the queue journal
 }
 
-// plan enqueues a task for each item, and one that ships the items when all are packed. These tasks are created together, when
-// this task is complete. Their IDs are made from the order's name: an order that is published twice is shipped once.
+// plan enqueues a task for each item, and one that ships the items when all are packed. These tasks are created
+// together, when this task is complete. Their IDs are made from the order's name: an order that is published twice is
+// shipped once.
 func plan(o order, whole []byte) error {
 	var packed []string
 	for i, item := range o.Items {

@@ -1,5 +1,5 @@
-// Handler webhook is a Quern plugin that sends an event to a receiver: it posts the task's payload to the receiver's URL,
-// signed. The receiver's answer decides whether the task completes, fails or is retried.
+// Handler webhook is a Quern plugin that sends an event to a receiver: it posts the task's payload to the receiver's
+// URL, signed. The receiver's answer decides whether the task completes, fails or is retried.
 package main
 
 import (

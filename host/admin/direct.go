@@ -37,8 +37,8 @@ func NewDirect(client *queue.Client, store *kv.Store) *Direct {
 // pageBytes bounds the texts of the tasks that are read at a time, in bytes.
 const pageBytes = 4 << 20
 
-// BusiestQueues counts at most most queues, those with the most pending tasks of priority 50 or the most listeners. all is
-// how many queues the tenant has.
+// BusiestQueues counts at most most queues, those with the most pending tasks of priority 50 or the most listeners. all
+// is how many queues the tenant has.
 func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
 	names, all, err := t.Manager.BusiestQueues(ctx, most)
 	if err == nil {
@@ -97,8 +97,8 @@ func (t *Direct) Nodes(ctx context.Context) ([]Node, error) {
 	return t.nodes(ctx, nodes)
 }
 
-// Leased lists at most most listeners with a lease, the last to renew it first. It leaves out the tasks that they hold, and
-// shows the queues that they publish.
+// Leased lists at most most listeners with a lease, the last to renew it first. It leaves out the tasks that they hold,
+// and shows the queues that they publish.
 func (t *Direct) Leased(ctx context.Context, most int) ([]Node, error) {
 	nodes, err := t.Fleet.Leased(ctx, most, nodeFields...)
 	if err != nil {
@@ -327,8 +327,8 @@ func (t *Direct) Tree(ctx context.Context, id string, options manage.TreeOptions
 	return newTree(t.Tenant(), root), nil
 }
 
-// List reads the tasks that pass the filter, newest first (scheduled: next due first). It skips offset tasks and returns at
-// most limit; 0: all.
+// List reads the tasks that pass the filter, newest first (scheduled: next due first). It skips offset tasks and
+// returns at most limit; 0: all.
 func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error) {
 	tasks, err := t.list(ctx, f, offset, limit)
 	return showAll(tasks, func(task *queue.Task) Task { return *NewTask(t.Tenant(), task, nil) }), err

@@ -17,8 +17,8 @@ var (
 	ErrNoQueue = errors.New("no such queue")
 	// ErrNoToken is the error of a server that refuses a client without a token.
 	ErrNoToken = errors.New("no token, and no client certificate: the server wants one of them")
-	// ErrUnauthorized is the error of a server that refuses a client's token. ErrForbidden is the error of a server that does
-	// not allow the token's holder the operation.
+	// ErrUnauthorized is the error of a server that refuses a client's token. ErrForbidden is the error of a server
+	// that does not allow the token's holder the operation.
 	ErrUnauthorized = errors.New("unauthorized")
 	ErrForbidden    = errors.New("forbidden")
 )

@@ -29,8 +29,8 @@ type JobRunner struct {
 	counting bool
 }
 
-// Run counts the tasks of the job unless they are counted, and applies the action to them if the job is started. After an
-// error the job has the reason in its text. If this process ends, the job is reported as interrupted.
+// Run counts the tasks of the job unless they are counted, and applies the action to them if the job is started. After
+// an error the job has the reason in its text. If this process ends, the job is reported as interrupted.
 func (r *JobRunner) Run(ctx context.Context) {
 	err := r.run(ctx)
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -73,8 +73,8 @@ func (r *JobRunner) run(ctx context.Context) error {
 // mostPasses bounds how often a count goes through the tasks.
 const mostPasses = 5
 
-// count finds the tasks of the job. The lists move meanwhile, so that their pages overlap or leave out tasks. So it goes
-// through the lists until it finds no new tasks, at most mostPasses times. It reads each task that it finds once.
+// count finds the tasks of the job. The lists move meanwhile, so that their pages overlap or leave out tasks. So it
+// goes through the lists until it finds no new tasks, at most mostPasses times. It reads each task that it finds once.
 func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
@@ -174,9 +174,9 @@ func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	return task.Status.Finished()
 }
 
-// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes the ends of their
-// tasks when both pages are done. If its process dies before, those tasks have no ends: the next process finds them changed,
-// and gives them the end "changed".
+// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes the ends of
+// their tasks when both pages are done. If its process dies before, those tasks have no ends: the next process finds
+// them changed, and gives them the end "changed".
 const jobPage = 200
 
 // act applies the action to the tasks that have no end yet.
@@ -217,8 +217,8 @@ func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 	}
 }
 
-// changeHalves calls change for two pages at once: while Redis works on one page, the results of the other are checked. It
-// goes on until all tasks have their ends, or an error occurs. n is how many tasks, from the first, have their ends.
+// changeHalves calls change for two pages at once: while Redis works on one page, the results of the other are checked.
+// It goes on until all tasks have their ends, or an error occurs. n is how many tasks, from the first, have their ends.
 func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem) (n int, err error) {
 	halves := slices.Collect(slices.Chunk(items, jobPage))
 	ended, errs := make([]int, len(halves)), make([]error, len(halves))
@@ -244,8 +244,9 @@ func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Fi
 // mostReads bounds how often a task is read again because it changed between its read and the action.
 const mostReads = 3
 
-// change applies the action to the tasks that still pass the filter, and sets the ends of all tasks. It stops at a task that
-// Redis could not be asked about, and after as many tasks as can be read at a time. n is how many tasks have their ends.
+// change applies the action to the tasks that still pass the filter, and sets the ends of all tasks. It stops at a task
+// that Redis could not be asked about, and after as many tasks as can be read at a time. n is how many tasks have their
+// ends.
 func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem, reads int) (n int, err error) {
 	ids := make([]string, len(items))
 	for i, item := range items {

@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Tenant acts on a tenant, through its Redis (Direct) or through the API of a server (client.Client). Both return the errors
-// of sdk/queue.
+// Tenant acts on a tenant, through its Redis (Direct) or through the API of a server (client.Client). Both return the
+// errors of sdk/queue.
 type Tenant interface {
 	Tenant() string
 	Address() string // of Redis or the server, for people
@@ -60,8 +60,8 @@ type Queues interface {
 	Queues(context.Context) (map[string]int64, error)
 	// BusiestQueues counts the queues with the most pending tasks or listeners, and returns how many the tenant has.
 	BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error)
-	// QueueCounts counts queues, in the order given. A queue that nobody has used has counts of 0; a queue that cannot be
-	// counted has an error.
+	// QueueCounts counts queues, in the order given. A queue that nobody has used has counts of 0; a queue that cannot
+	// be counted has an error.
 	QueueCounts(ctx context.Context, names []string) ([]Queue, error)
 }
 

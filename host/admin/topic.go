@@ -153,8 +153,8 @@ func NewPublished(tenant, topic string, p queue.Published) Published {
 // Redact hides Taken from a principal that may not see payloads, since it would confirm a guess of one.
 func (p *Published) Redact(v View) { p.Taken = p.Taken && v.Payloads }
 
-// NewSubscription shows a subscription, and returns its size as JSON, in bytes. It converts by way of JSON, in which both types
-// have the same names; so does Subscription.Subscription.
+// NewSubscription shows a subscription, and returns its size as JSON, in bytes. It converts by way of JSON, in which
+// both types have the same names; so does Subscription.Subscription.
 func NewSubscription(s *queue.Subscription) (shape Subscription, size int) {
 	text, err := json.Marshal(s)
 	if err == nil {

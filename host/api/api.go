@@ -54,7 +54,8 @@ const (
 	// bounds other bodies.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
-	// maxMemory bounds the memory that bodies and answers reserve, so that slow clients leave the rest to the host's tasks.
+	// maxMemory bounds the memory that bodies and answers reserve, so that slow clients leave the rest to the host's
+	// tasks.
 	maxMemory = 256 << 20
 	// maxRequests bounds the requests that are answered at one time. Streams of events (maxStreams) and requests that
 	// wait for a task (maxWaits) are counted apart.
@@ -66,8 +67,8 @@ const (
 	maxLists    = 8
 	maxSearches = 16
 	maxWorked   = 16
-	// maxConnections bounds the open connections: enough for all waits and streams, and some more. One address, which may
-	// be a proxy's, may have half of them.
+	// maxConnections bounds the open connections: enough for all waits and streams, and some more. One address, which
+	// may be a proxy's, may have half of them.
 	maxConnections = 5120
 	// A principal may use at most 1/parts of a budget.
 	parts = 4

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// A body of n bytes takes 2n bytes: as received, and decoded. Decoded JSON takes more, as measured with bodies of the
-	// smallest values: at most valueCost for each value, and objectCost for each object in a list. A value that takes
-	// memory of its own has at least four bytes of JSON, an object three.
+	// A body of n bytes takes 2n bytes: as received, and decoded. Decoded JSON takes more, as measured with bodies of
+	// the smallest values: at most valueCost for each value, and objectCost for each object in a list. A value that
+	// takes memory of its own has at least four bytes of JSON, an object three.
 	valueCost  = 80
 	objectCost = 2 << 10
 	// A body that takes at most smallCost reserves nothing, so that large bodies do not keep it out. maxRequests bounds

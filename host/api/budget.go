@@ -15,8 +15,8 @@ import (
 const (
 	// patience is how long a request waits for its share of a budget.
 	patience = 2 * time.Second
-	// A transfer of n bytes may take slowGrace + n/slowRate seconds. A slower client loses its connection, which frees its
-	// share.
+	// A transfer of n bytes may take slowGrace + n/slowRate seconds. A slower client loses its connection, which frees
+	// its share.
 	slowGrace = 5 * time.Second
 	slowRate  = 256 << 10
 )
@@ -47,7 +47,8 @@ func take(ctx context.Context, from *account.Budget, who *Principal, size int64)
 	return from.Take(ctx, who.owner(), size)
 }
 
-// enter takes one place for a principal. It refuses if this principal, or all principals together, use too many at a time.
+// enter takes one place for a principal. It refuses if this principal, or all principals together, use too many at a
+// time.
 func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
 	if s := take(ctx, b.Budget, who, 1); s != nil {
@@ -64,8 +65,8 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 const (
 	// A page of a list ends with the entry that brings its JSON to pageBytes.
 	pageBytes = 4 << 20
-	// listCost is the memory of a list: what is read from Redis at a time, the entries, their JSON, and the copy kept for the
-	// ETag.
+	// listCost is the memory of a list: what is read from Redis at a time, the entries, their JSON, and the copy kept
+	// for the ETag.
 	listCost = 4 * pageBytes
 	// treeCost is the memory of a tree.
 	treeCost = 5 * manage.TreeBytes

@@ -45,14 +45,15 @@ type TaskOptions struct {
 	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
-// RequestTrace is the trace of a request, in the headers of W3C Trace Context. Tasks and publications that name no trace
-// get it.
+// RequestTrace is the trace of a request, in the headers of W3C Trace Context. Tasks and publications that name no
+// trace get it.
 type RequestTrace struct {
 	TraceHeader string `header:"Traceparent" doc:"The trace of tasks that name none."`
 	StateHeader string `header:"Tracestate"`
 }
 
-// pass gives the trace to a task that has none. It ignores a header without a valid form, as W3C Trace Context requires.
+// pass gives the trace to a task that has none. It ignores a header without a valid form, as W3C Trace Context
+// requires.
 func (t RequestTrace) pass(o *queue.Options) {
 	if o.Traceparent == "" {
 		o.Headers = queue.InheritTrace(map[string]string{queue.HeaderTraceparent: t.TraceHeader, queue.HeaderTracestate: t.StateHeader}, o.Headers)

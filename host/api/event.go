@@ -30,9 +30,9 @@ type event struct {
 	headers          map[string]string // the attributes, as headers of the task
 }
 
-// attributes returns the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and tracestate under
-// its own name. It refuses an attribute that no header can have, because it is long or has control characters: leaving it
-// out would go unnoticed.
+// attributes returns the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and tracestate
+// under its own name. It refuses an attribute that no header can have, because it is long or has control characters:
+// leaving it out would go unnoticed.
 func attributes(members map[string]json.RawMessage) (map[string]string, error) {
 	headers := make(map[string]string, len(members))
 	size := 0
@@ -139,8 +139,8 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	return e, err
 }
 
-// validBase64 returns an error unless a JSON value is a string of base64. It does not keep the decoded bytes: they may be
-// many.
+// validBase64 returns an error unless a JSON value is a string of base64. It does not keep the decoded bytes: they may
+// be many.
 func validBase64(value json.RawMessage) error {
 	if value[0] != '"' {
 		return errors.New("it is no text")

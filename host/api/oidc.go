@@ -17,8 +17,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// issuer checks the ID tokens of one OIDC issuer with the keys that the issuer publishes. It fetches the keys at the first
-// token, so that a host starts while the issuer is away.
+// issuer checks the ID tokens of one OIDC issuer with the keys that the issuer publishes. It fetches the keys at the
+// first token, so that a host starts while the issuer is away.
 type issuer struct {
 	oidcEntry
 	checks   limiters              // bounds the checks of unknown tokens, by the sender's address
@@ -39,12 +39,12 @@ type checked struct {
 const (
 	issuerTimeout = 5 * time.Second
 	issuerPause   = 5 * time.Second
-	// The issuer is asked at most issuerBurst times in a row, and then once in issuerPause: anybody can send tokens with
-	// unknown keys.
+	// The issuer is asked at most issuerBurst times in a row, and then once in issuerPause: anybody can send tokens
+	// with unknown keys.
 	issuerBurst = 3
-	// checkRate bounds the signatures of unknown tokens that are checked a second for one address, so that forged tokens cost
-	// no more. A token that has passed is not checked again for checkLife, and counts as known until it expires: many users
-	// may share the address of a proxy.
+	// checkRate bounds the signatures of unknown tokens that are checked a second for one address, so that forged
+	// tokens cost no more. A token that has passed is not checked again for checkLife, and counts as known until it
+	// expires: many users may share the address of a proxy.
 	checkRate = 100
 	checkLife = time.Minute
 	mostKnown = 10_000

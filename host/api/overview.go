@@ -87,7 +87,8 @@ func quantile(waits *listen.Waits, share float64) *float64 {
 	return &seconds
 }
 
-// findingsAge bounds the age of the doctor's findings: a tenant is examined once in this time, however many clients ask.
+// findingsAge bounds the age of the doctor's findings: a tenant is examined once in this time, however many clients
+// ask.
 const findingsAge = 5 * time.Second
 
 // findings has what the doctor last found in a tenant.
@@ -110,8 +111,8 @@ func (f *findings) of(ctx context.Context, client *queue.Client) ([]doctor.Findi
 	return found, err
 }
 
-// below serves a handler under a base path as well, for a proxy that does not strip that path; "" for none. Addresses in
-// answers are relative.
+// below serves a handler under a base path as well, for a proxy that does not strip that path; "" for none. Addresses
+// in answers are relative.
 func below(base string, next http.Handler) http.Handler {
 	base = strings.TrimSuffix(base, "/")
 	if base == "" {

@@ -24,8 +24,8 @@ func failed(status int, format string, args ...any) error {
 	return huma.NewError(status, fmt.Sprintf(format, args...))
 }
 
-// shorten removes the request's values from a problem, and bounds the texts of the problem: values may be large, and may
-// be payloads that the client should not log.
+// shorten removes the request's values from a problem, and bounds the texts of the problem: values may be large, and
+// may be payloads that the client should not log.
 func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	const most, longest = 20, 200
 	model, ok := answer.(*huma.ErrorModel)
@@ -71,8 +71,8 @@ const NoPath = "no such path"
 // typePrefix begins the type of a problem; a name follows, such as the name of an admin.KnownError.
 const typePrefix = "urn:quern:problem:"
 
-// Problem is the answer to a request that failed, as clients decode it. errors.Is finds the error that it stands for, such
-// as queue.ErrNoTask.
+// Problem is the answer to a request that failed, as clients decode it. errors.Is finds the error that it stands for,
+// such as queue.ErrNoTask.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -84,8 +84,8 @@ type Problem struct {
 	} `json:"errors,omitempty"`
 }
 
-// Error returns the detail and what is wrong in the request. It leaves out the remedy of a known error, which is meant for
-// users of the API.
+// Error returns the detail and what is wrong in the request. It leaves out the remedy of a known error, which is meant
+// for users of the API.
 func (p *Problem) Error() string {
 	text := cmp.Or(p.Detail, p.Title, fmt.Sprintf("the answer is HTTP %d", p.Status))
 	if remedy := p.known().Remedy; remedy != "" {
@@ -114,8 +114,8 @@ func (p *Problem) Unwrap() error {
 	}[p.Status])
 }
 
-// hidden writes an error that names our keys, addresses or files to the log, and returns a text for the answer that names
-// only the reference in the log.
+// hidden writes an error that names our keys, addresses or files to the log, and returns a text for the answer that
+// names only the reference in the log.
 func (s *service) hidden(operation string, err error) string {
 	reference := s.logged("an answer is incomplete", operation, err)
 	return "data in Redis is damaged or cannot be read: the log of this process names it, reference " + reference
@@ -192,8 +192,8 @@ func (s *service) write(w http.ResponseWriter, status int, format string, args .
 	_ = huma.DefaultJSONFormat.Marshal(w, failed(status, format, args...))
 }
 
-// strayed answers a request that matches no operation, because its path is unknown or does not have the method. It reports
-// whether it did.
+// strayed answers a request that matches no operation, because its path is unknown or does not have the method. It
+// reports whether it did.
 func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 	answer, pattern := s.mux.Handler(r)
 	if pattern != "" && !strings.Contains(r.URL.EscapedPath(), "//") { // the mux redirects paths with //

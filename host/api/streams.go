@@ -66,8 +66,8 @@ func (s *sender) send(event string, id int64, data any) error {
 	return s.control.Flush()
 }
 
-// stream registers an operation that answers with Server-Sent Events. begin refuses the request, or returns the function
-// that sends events until ctx ends or a write fails.
+// stream registers an operation that answers with Server-Sent Events. begin refuses the request, or returns the
+// function that sends events until ctx ends or a write fails.
 func stream[I any](s *service, o operation, begin func(ctx context.Context, in *I) (func(context.Context, *sender) error, error)) {
 	o.stream = true
 	add(s, o, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
@@ -176,8 +176,8 @@ func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64
 	})
 }
 
-// changes has the last counts of a tenant's queues and listeners. While there are followers, one goroutine counts for all
-// of them; a slow client skips counts.
+// changes has the last counts of a tenant's queues and listeners. While there are followers, one goroutine counts for
+// all of them; a slow client skips counts.
 type changes struct {
 	mu        sync.Mutex // guards what follows
 	followers int

@@ -15,8 +15,8 @@ import (
 // refusedPause is the least time between two log lines about refused connections.
 const refusedPause = time.Minute
 
-// connections bounds the connections that are open at a time, of all clients and of each address, and closes others at once:
-// idle connections take memory and descriptors that other clients need.
+// connections bounds the connections that are open at a time, of all clients and of each address, and closes others at
+// once: idle connections take memory and descriptors that other clients need.
 type connections struct {
 	net.Listener
 	places *account.Budget
@@ -51,8 +51,8 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// clientOf returns what counts as one client: an address of IPv4, or a /64 network of IPv6, whose 2⁶⁴ addresses one client
-// may have.
+// clientOf returns what counts as one client: an address of IPv4, or a /64 network of IPv6, whose 2⁶⁴ addresses one
+// client may have.
 func clientOf(address netip.Addr) string {
 	if network, err := address.Prefix(64); err == nil && address.Is6() {
 		return network.String()

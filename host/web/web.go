@@ -34,8 +34,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen opens the address at once, so that an error appears before anything runs; port 0 chooses a free port. ready returns
-// the text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
+// Listen opens the address at once, so that an error appears before anything runs; port 0 chooses a free port. ready
+// returns the text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
 func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error), logger hclog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -27,8 +27,8 @@ func (s scope) rate(by, counter string, matchers ...string) string {
 	return sum(by, "rate("+s.of(counter, matchers...)+"[$__rate_interval])")
 }
 
-// increase returns a query for the growth of a counter since the previous point of the chart, by labels: stacked or summed, the
-// points count each event once. The panel has points at least a minute apart (see Panel.targets).
+// increase returns a query for the growth of a counter since the previous point of the chart, by labels: stacked or
+// summed, the points count each event once. The panel has points at least a minute apart (see Panel.targets).
 func (s scope) increase(by, counter string, matchers ...string) string {
 	return sum(by, "increase("+s.of(counter, matchers...)+"[$__interval])")
 }
@@ -42,7 +42,8 @@ func (s scope) alike(by, gauge string, matchers ...string) string {
 	return sum(by, "max by ("+inner+") ("+s.of(gauge, matchers...)+")")
 }
 
-// oldest returns a query for how long the oldest task of each queue waits, without paused queues and queues of dead letters.
+// oldest returns a query for how long the oldest task of each queue waits, without paused queues and queues of dead
+// letters.
 func (s scope) oldest() string {
 	queue := func(family string) string { return "max by (job, tenant, queue) (" + s.of(family) + ")" }
 	return queue("quern_queue_oldest_pending_age_seconds") + "\nunless " + queue("quern_queue_paused") + " > 0\nunless " + queue("quern_queue_dead_letters")

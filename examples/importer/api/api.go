@@ -1,4 +1,5 @@
-// Package api is a web service of the kind that the importer reads: its records come in pages, each of which names the next one.
+// Package api is a web service of the kind that the importer reads: its records come in pages, each of which names the
+// next one.
 package api
 
 import (

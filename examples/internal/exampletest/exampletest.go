@@ -116,7 +116,8 @@ func (p *Plugin) run(t *testing.T, env []string, input []byte, args ...string) R
 	return Result{Exit: cmd.ProcessState.ExitCode(), Stdout: stdout.Bytes(), Stderr: stderr.String()}
 }
 
-// Cases runs the cases that the manifest lists, by quern plugin test. The test fails unless there are want cases and all pass.
+// Cases runs the cases that the manifest lists, by quern plugin test. The test fails unless there are want cases and
+// all pass.
 func (p *Plugin) Cases(t *testing.T, want int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.Quern.Path, "plugin", "test")
@@ -188,7 +189,8 @@ func Shell(t *testing.T, folder, command string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", withCompiler(t, command))
 	cmd.Dir = folder
-	// Build the same bytes as quern dev and the Makefile, without the commit in them: hosts have their machine code already.
+	// Build the same bytes as quern dev and the Makefile, without the commit in them: hosts have their machine code
+	// already.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
 	run(t, cmd)
 }

@@ -54,8 +54,8 @@ type Node struct {
 	log   log
 }
 
-// guard runs the host and waits for the end of its own stdin: however the test ends, the pipe closes, and the shell kills
-// the host.
+// guard runs the host and waits for the end of its own stdin: however the test ends, the pipe closes, and the shell
+// kills the host.
 const guard = `"$@" </dev/null >&2 & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 
 // Start starts quern serve with the plugin directory, on the Redis of that URL. Only flags are its settings, not the
@@ -121,8 +121,8 @@ func (q *Quern) Output(t *testing.T, args ...string) []byte {
 	return output
 }
 
-// Listing runs the listing that begins with begins in the folder's README, with quern in its path and this Redis, and returns
-// what the listing prints. replaced lists pairs of texts in the listing: old, new, and so on.
+// Listing runs the listing that begins with begins in the folder's README, with quern in its path and this Redis, and
+// returns what the listing prints. replaced lists pairs of texts in the listing: old, new, and so on.
 func (q *Quern) Listing(t *testing.T, folder, begins, redis string, replaced ...string) string {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))

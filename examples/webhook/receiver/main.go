@@ -1,5 +1,5 @@
-// Command receiver receives webhooks: it checks the signature of each, prints its body, and answers with the status that the
-// flag -status sets.
+// Command receiver receives webhooks: it checks the signature of each, prints its body, and answers with the status
+// that the flag -status sets.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package signature signs webhooks and checks their signatures by the Standard Webhooks specification (symmetric signatures,
-// version v1). Receivers find libraries for it in many languages.
+// Package signature signs webhooks and checks their signatures by the Standard Webhooks specification (symmetric
+// signatures, version v1). Receivers find libraries for it in many languages.
 package signature
 
 import (
@@ -23,8 +23,8 @@ const (
 const (
 	keyPrefix = "whsec_"
 	version   = "v1,"
-	// tolerance is how far the clocks of sender and receiver may be apart. An older webhook may be a recording that is sent
-	// again.
+	// tolerance is how far the clocks of sender and receiver may be apart. An older webhook may be a recording that is
+	// sent again.
 	tolerance = 5 * time.Minute
 	// keys have 24 to 64 bytes.
 	minKey, maxKey = 24, 64
@@ -48,8 +48,8 @@ func (k Key) Sign(id string, at time.Time, body []byte) string {
 	return version + base64.StdEncoding.EncodeToString(k.mac(id, strconv.FormatInt(at.Unix(), 10), body))
 }
 
-// Check returns what is wrong with a webhook that was received, or nil. id, timestamp and signatures are the values of its
-// three headers.
+// Check returns what is wrong with a webhook that was received, or nil. id, timestamp and signatures are the values of
+// its three headers.
 func (k Key) Check(id, timestamp, signatures string, body []byte, now time.Time) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package client acts on a tenant through the API of a server, with the types of host/admin and the errors of sdk/queue.
-// `quern --server` uses it where other commands use Redis.
+// Package client acts on a tenant through the API of a server, with the types of host/admin and the errors of
+// sdk/queue. `quern --server` uses it where other commands use Redis.
 //
 // # Failure
 //
-// A refusal of the API is an api.Problem, in which errors.Is finds the errors of sdk/queue. If the server cannot be reached,
-// or cannot reach its Redis, queue.IsUnavailable is true for the error: the same call may succeed later. No call repeats
-// itself, except Wait.
+// A refusal of the API is an api.Problem, in which errors.Is finds the errors of sdk/queue. If the server cannot be
+// reached, or cannot reach its Redis, queue.IsUnavailable is true for the error: the same call may succeed later. No
+// call repeats itself, except Wait.
 package client
 
 import (
@@ -33,8 +33,8 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// answerTimeout bounds a call that reads, and actTimeout a call that changes something, for which the server takes up to
-	// two minutes. The time for which a call asks the server to wait comes on top.
+	// answerTimeout bounds a call that reads, and actTimeout a call that changes something, for which the server takes
+	// up to two minutes. The time for which a call asks the server to wait comes on top.
 	answerTimeout = 30 * time.Second
 	actTimeout    = 2*time.Minute + dialTimeout
 	// maxAnswer bounds an answer.
@@ -57,8 +57,8 @@ type Client struct {
 
 var _ admin.Tenant = (*Client)(nil)
 
-// New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The URL's parameters ca, cert and key name PEM
-// files of a private CA and a client certificate. token may be "". New sends nothing.
+// New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The URL's parameters ca, cert and key
+// name PEM files of a private CA and a client certificate. token may be "". New sends nothing.
 func New(rawURL, token, tenant string) (*Client, error) {
 	base, err := url.Parse(rawURL)
 	switch {
@@ -132,8 +132,8 @@ func (c *Client) Address() string { return c.base.String() }
 // failed returns the error of a server that does not answer, or not as the API does.
 func (c *Client) failed(err error) error { return &admin.ServerError{URL: c.Address(), Err: err} }
 
-// laterError is a problem that passes by itself; after is the server's Retry-After, or 0. Its methods make it a net.Error,
-// so that queue.IsUnavailable is true for it.
+// laterError is a problem that passes by itself; after is the server's Retry-After, or 0. Its methods make it a
+// net.Error, so that queue.IsUnavailable is true for it.
 type laterError struct {
 	*api.Problem
 	after time.Duration
@@ -195,8 +195,8 @@ func (c *Client) do(ctx context.Context, what call) error {
 	return nil
 }
 
-// decode reads the answer to a request that succeeded. An answer of another type is not from the API, but may be the page
-// of a proxy.
+// decode reads the answer to a request that succeeded. An answer of another type is not from the API, but may be the
+// page of a proxy.
 func decode(response *http.Response, body []byte, into any) error {
 	want := "application/json"
 	value, isBytes := into.(*[]byte)
@@ -319,8 +319,8 @@ func foreign(response *http.Response) string {
 	return fmt.Sprintf("it answers HTTP %s, which is no answer of Quern's API: %s", response.Status, remedy)
 }
 
-// pages reads a list to its end, or until visit returns false. An error may be about single entries only, after visit got
-// the others.
+// pages reads a list to its end, or until visit returns false. An error may be about single entries only, after visit
+// got the others.
 func pages[T any](ctx context.Context, c *Client, what call, visit func([]T) bool) error {
 	if what.query == nil {
 		what.query = url.Values{}

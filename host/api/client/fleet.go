@@ -133,8 +133,8 @@ func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error
 	return c.do(ctx, what)
 }
 
-// Drain tells a listener to take no more tasks, finish the running ones and end: listen.ErrNoNode if no listener of that ID
-// lives.
+// Drain tells a listener to take no more tasks, finish the running ones and end: listen.ErrNoNode if no listener of
+// that ID lives.
 func (c *Client) Drain(ctx context.Context, listener string) error {
 	return c.do(ctx, post(nil, "nodes", listener, "drain"))
 }
@@ -262,8 +262,8 @@ func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, er
 	}
 }
 
-// BusiestQueues counts at most most queues, those with the most pending tasks of priority 50 or the most listeners. all is
-// how many queues the tenant has.
+// BusiestQueues counts at most most queues, those with the most pending tasks of priority 50 or the most listeners. all
+// is how many queues the tenant has.
 func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {

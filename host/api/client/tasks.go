@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// mostShown bounds the payloads that an answer has as a part of their task, in bytes; larger ones are read by their own
-	// paths.
+	// mostShown bounds the payloads that an answer has as a part of their task, in bytes; larger ones are read by their
+	// own paths.
 	mostShown = 1 << 20
 	// waitAtOnce is how long one call asks the server to wait.
 	waitAtOnce = 30 * time.Second
 	// waitPause is the shortest pause between two attempts to wait, while the server is away.
 	waitPause = time.Second
-	// mostBody is the largest body that the API takes. A batch has at most mostBatch tasks of mostBatchBytes together, whose
-	// JSON may be six times as long.
+	// mostBody is the largest body that the API takes. A batch has at most mostBatch tasks of mostBatchBytes together,
+	// whose JSON may be six times as long.
 	mostBody       = 16 << 20
 	mostBatch      = 1000
 	mostBatchBytes = 2 << 20
@@ -94,8 +94,8 @@ func (c *Client) Summary(ctx context.Context, id string) (*admin.Task, error) {
 	return c.show(ctx, id, url.Values{"payload_limit": {"0"}}, 0)
 }
 
-// Wait blocks until the task is finished and returns it; queue.ErrNoTask if it does not exist or is deleted meanwhile. While the
-// server is away it goes on trying until ctx ends.
+// Wait blocks until the task is finished and returns it; queue.ErrNoTask if it does not exist or is deleted meanwhile.
+// While the server is away it goes on trying until ctx ends.
 func (c *Client) Wait(ctx context.Context, id string) (*admin.Task, error) {
 	for {
 		query := url.Values{"payload_limit": {shown}, "wait_seconds": {fmt.Sprint(waitAtOnce.Seconds())}}
@@ -141,8 +141,8 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]stri
 	return page.Items[:min(most, len(page.Items))], err
 }
 
-// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task: queue.ErrStatus if the
-// task has not failed.
+// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task: queue.ErrStatus
+// if the task has not failed.
 func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	return task, nil
 }
 
-// List reads the tasks that pass the filter, newest first (scheduled: next due first), without parameters and results. It
-// skips offset tasks and returns at most limit; 0: all.
+// List reads the tasks that pass the filter, newest first (scheduled: next due first), without parameters and results.
+// It skips offset tasks and returns at most limit; 0: all.
 func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (tasks []admin.Task, err error) {
 	what := get(nil, "tasks")
 	what.query = queryOf(*f)
@@ -199,8 +199,8 @@ func queryOf(shape any) url.Values {
 	return query
 }
 
-// EnqueueMany enqueues tasks in the order given, like queue.Queue.EnqueueMany. After an error of the server the receipts have
-// all IDs: to enqueue the same specs with these IDs again duplicates no task.
+// EnqueueMany enqueues tasks in the order given, like queue.Queue.EnqueueMany. After an error of the server the
+// receipts have all IDs: to enqueue the same specs with these IDs again duplicates no task.
 func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error) {
 	receipts := make([]queue.Receipt, len(specs))
 	for i, spec := range specs {

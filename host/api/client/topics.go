@@ -96,8 +96,8 @@ func (c *Client) put(ctx context.Context, s queue.Subscription, flags ...string)
 	return c.subscription(ctx, call{method: http.MethodPut, path: []string{"subscriptions", s.ID}, query: query, body: json.RawMessage(text)})
 }
 
-// ChangeSubscription reads a subscription, changes it by a function, and writes it. Changes that others make in between are
-// lost.
+// ChangeSubscription reads a subscription, changes it by a function, and writes it. Changes that others make in between
+// are lost.
 func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error) {
 	before, err := c.Subscription(ctx, id)
 	if err != nil {

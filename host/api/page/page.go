@@ -1,12 +1,13 @@
-// Package page serves the page on which a person sees and steers a fleet: one document with its style and modules, embedded.
-// The page asks the API for everything, and reads a bounded amount for each view. It keeps only the token, in the browser's
-// tab.
+// Package page serves the page on which a person sees and steers a fleet: one document with its style and modules,
+// embedded. The page asks the API for everything, and reads a bounded amount for each view. It keeps only the token, in
+// the browser's tab.
 //
 // # Security
 //
-// What producers and handlers wrote is shown as text. No module parses HTML. The policy below forbids inline code, eval,
-// frames, foreign sources and, by trusted types, any assignment of HTML. The token travels in a header that only the page's
-// own code sets, so that another site's request has no token; the API refuses such a request even without tokens.
+// What producers and handlers wrote is shown as text. No module parses HTML. The policy below forbids inline code,
+// eval, frames, foreign sources and, by trusted types, any assignment of HTML. The token travels in a header that only
+// the page's own code sets, so that another site's request has no token; the API refuses such a request even without
+// tokens.
 package page
 
 import (
