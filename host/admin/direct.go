@@ -37,8 +37,8 @@ func NewDirect(client *queue.Client, store *kv.Store) *Direct {
 // pageBytes bounds the texts of the tasks that are read at a time, in bytes.
 const pageBytes = 4 << 20
 
-// BusiestQueues counts at most most queues, those with the most pending tasks of priority 50 or the most listeners. all
-// is how many queues the tenant has.
+// BusiestQueues counts the queues with the most pending tasks of priority 50 or the most listeners, at most that many.
+// all is how many queues the tenant has.
 func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
 	names, all, err := t.Manager.BusiestQueues(ctx, most)
 	if err == nil {
@@ -97,8 +97,8 @@ func (t *Direct) Nodes(ctx context.Context) ([]Node, error) {
 	return t.nodes(ctx, nodes)
 }
 
-// Leased lists at most most listeners with a lease, the last to renew it first. It leaves out the tasks that they hold,
-// and shows the queues that they publish.
+// Leased lists listeners with a lease, the last to renew it first, at most that many. It leaves out the tasks that they
+// hold, and shows the queues that they publish.
 func (t *Direct) Leased(ctx context.Context, most int) ([]Node, error) {
 	nodes, err := t.Fleet.Leased(ctx, most, nodeFields...)
 	if err != nil {
@@ -136,7 +136,7 @@ func (t *Direct) nodes(ctx context.Context, nodes []listen.NodeInfo) ([]Node, er
 	return shapes, err
 }
 
-// asInt reads a number that a host published; 0 if it is none.
+// asInt reads a number that a host published; 0 if the text is no number.
 func asInt(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

@@ -150,7 +150,7 @@ func NewPublished(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Taken, p.Subscribers, p.Damaged}
 }
 
-// Redact hides Taken from a principal that may not see payloads, since it would confirm a guess of one.
+// Redact hides Taken from a principal that may not see payloads, since it would confirm a guess of a payload.
 func (p *Published) Redact(v View) { p.Taken = p.Taken && v.Payloads }
 
 // NewSubscription shows a subscription, and returns its size as JSON, in bytes. It converts by way of JSON, in which

@@ -159,7 +159,8 @@ func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) 
 
 var errTooLarge = errors.New("the body is too large")
 
-// readBody reads a body of at most most bytes; declared is its Content-Length, -1 if that is not known.
+// readBody reads a body, and refuses one of more than most bytes; declared is its Content-Length, -1 if that is not
+// known.
 func readBody(body io.Reader, declared, most int64) ([]byte, error) {
 	if declared > most {
 		_, _ = io.CopyN(io.Discard, body, most) // so that the client gets the answer

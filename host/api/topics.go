@@ -239,7 +239,7 @@ func (s *service) describeSubscriptions() {
 			return shownSubscription(&one), err
 		})
 	put := acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active")
-	put.maxBody = 64 << 10 // four times what a subscription may have
+	put.maxBody = 64 << 10 // four times the bound of a subscription
 	add(s, put,
 		func(ctx context.Context, in *PutSubscription) (*Of[admin.Subscription], error) {
 			wanted, err := in.Body.Wanted(in.ID)

@@ -27,8 +27,8 @@ func (w *walker) next() byte {
 	return 0
 }
 
-// enter goes into an array or object, and reports whether it has any element; end is its closing byte. An empty one is
-// passed.
+// enter goes into an array or object, and reports whether it has any element; it goes past an empty one. end is the
+// closing byte.
 func (w *walker) enter(end byte) (more bool) {
 	w.at++ // the caller has seen the byte that opens it
 	if w.next() != end {

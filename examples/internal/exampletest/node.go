@@ -121,7 +121,7 @@ func (q *Quern) Output(t *testing.T, args ...string) []byte {
 	return output
 }
 
-// Listing runs the listing that begins with begins in the folder's README, with quern in its path and this Redis, and
+// Listing runs the listing of the folder's README that starts with begins, with quern in its path and this Redis, and
 // returns what the listing prints. replaced lists pairs of texts in the listing: old, new, and so on.
 func (q *Quern) Listing(t *testing.T, folder, begins, redis string, replaced ...string) string {
 	t.Helper()

@@ -90,7 +90,7 @@ func (c *Client) Nodes(ctx context.Context) ([]admin.Node, error) {
 	return all[admin.Node](ctx, c, get(nil, "nodes"))
 }
 
-// Leased lists at most most listeners with a lease: see admin.Direct.Leased.
+// Leased lists listeners with a lease, at most that many: see admin.Direct.Leased.
 func (c *Client) Leased(ctx context.Context, most int) ([]admin.Node, error) {
 	return first[admin.Node](ctx, c, "nodes", "leased", most)
 }
@@ -262,8 +262,8 @@ func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, er
 	}
 }
 
-// BusiestQueues counts at most most queues, those with the most pending tasks of priority 50 or the most listeners. all
-// is how many queues the tenant has.
+// BusiestQueues counts the queues with the most pending tasks of priority 50 or the most listeners, at most that many.
+// all is how many queues the tenant has.
 func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {
@@ -276,7 +276,7 @@ func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Qu
 	return queues, tenant.Queues, err
 }
 
-// first reads the first entries of a list, at most most, with an option of the API set.
+// first reads the first entries of a list, at most that many, with an option of the API set.
 func first[T any](ctx context.Context, c *Client, list, option string, most int) ([]T, error) {
 	var page api.List[T]
 	what := get(&page, list)

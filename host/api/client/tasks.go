@@ -132,7 +132,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLi
 	return page.Items, err
 }
 
-// FindTasks lists up to most IDs of tasks that begin with a text; the API returns at most 10.
+// FindTasks lists IDs of tasks, at most that many, that begin with a text; the API returns at most 10.
 func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]string, error) {
 	var page api.List[string]
 	what := get(&page, "task-ids")
