@@ -162,7 +162,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 		return nil, err
 	}
 	if s.Webhook == nil {
-		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %s", queue.ErrInvalid, id, s.Queue)
+		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %q", queue.ErrInvalid, id, s.Queue)
 	}
 	list := []Delivery{}
 	for offset := 0; len(list) < limit; {

@@ -186,7 +186,7 @@ func (d *Delivery) Redact(v View) {
 // Wanted returns the subscription that a request for this ID asks for.
 func (s Subscription) Wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
-		return queue.Subscription{}, fmt.Errorf("%w: the body's id is %q, and the path's %q: leave it out", queue.ErrInvalid, s.ID, id)
+		return queue.Subscription{}, fmt.Errorf("%w: the body has the id %q, the path has %q: leave the id out of the body", queue.ErrInvalid, s.ID, id)
 	}
 	s.ID, s.CreatedAt, s.UpdatedAt, s.Absent, s.Plugin = id, 0, 0, 0, ""
 	return s.Subscription()

@@ -246,7 +246,7 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 	q := t.Queue(in.Queue)
 	for i := range specs {
 		if u := specs[i].Unique; u != nil && u.Key == "" && !who.reads() {
-			return nil, failed(http.StatusForbidden, "%s may not see parameters, and so not ask whether a task has the same ones (payloads: false): add unique_key", who.Name)
+			return nil, failed(http.StatusForbidden, "unique without unique_key compares parameters, which %s may not see (payloads: false): add unique_key", who.Name)
 		}
 	}
 	if key != "" {

@@ -102,7 +102,7 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]admin.Re
 		released = append(released, admin.Released{Plugin: q.Plugin, Digest: q.Digest})
 	}
 	if len(released) == 0 {
-		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/plugins", t.Tenant(), plugin, digest, t.Tenant())
+		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/quarantines", t.Tenant(), plugin, digest, t.Tenant())
 	}
 	return released, nil
 }

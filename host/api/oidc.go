@@ -59,7 +59,7 @@ type rareRequests struct{ limiter *rate.Limiter }
 
 func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.limiter.Allow() {
-		return nil, errors.New("it was asked a moment ago: try again in some seconds")
+		return nil, errors.New("the issuer was asked a moment ago: try again in some seconds")
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }

@@ -148,7 +148,7 @@ func (s *service) describeTasks() {
 // checkFilter refuses a wrong filter, and a filter that searches texts that the principal may not read.
 func checkFilter(ctx context.Context, f *admin.Filter) error {
 	if who := principal(ctx); f.Error != "" && !who.reads() {
-		return failed(http.StatusForbidden, "%s may not see the errors of handlers, and so not search them (payloads: false)", who.Name)
+		return failed(http.StatusForbidden, "%s may not search the errors of handlers, because it may not see them (payloads: false): leave error out", who.Name)
 	}
 	return f.Check()
 }
@@ -224,7 +224,7 @@ func (s *service) reservePayload(ctx context.Context, in *InTask, wanted func(pa
 		return 0, err
 	}
 	if size = wanted(parameters, result); size > maxParameters {
-		return 0, failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d: read it from Redis with `quern task show %s`", size, maxParameters, in.ID)
+		return 0, failed(http.StatusConflict, "the payload has %d bytes, and the API sends at most %d: read it from Redis with `quern task show %s`", size, maxParameters, in.ID)
 	}
 	return size, s.reserve(ctx, valueAnswer(size))
 }
