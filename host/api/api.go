@@ -70,7 +70,7 @@ const (
 	// maxConnections bounds the open connections: enough for all waits and streams, and some more. One address, which
 	// may be a proxy's, may have half of them.
 	maxConnections = 5120
-	// A principal may use at most 1/parts of a budget.
+	// With tokens, a principal may use at most 1/parts of a budget.
 	parts = 4
 )
 
