@@ -134,7 +134,8 @@ var counted = []*family{
 	destinationsOff, buildInfo,
 }
 
-// states are the values of the label state: Blueque's six statuses, and those of the scheduled tasks that wait for others.
+// states are the values of the label state: Blueque's six statuses, and blocked for scheduled tasks that wait for
+// others.
 var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started", "complete", "failed"}
 
 // redisOps are the values of the label op.

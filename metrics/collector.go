@@ -50,10 +50,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // RuntimeSample is the memory and the instances of plugins on this host.
 type RuntimeSample struct {
-	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the private
-	// memory of idle instances, and the call stacks of running guests.
+	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the
+	// private memory of idle instances, and the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
-	// Idle counts instances, Busy calls, with those that wait for the snapshot.
+	// Idle counts idle instances. Busy counts calls, also calls that wait for the snapshot.
 	Idle, Busy int
 }
 
@@ -71,7 +71,8 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	})
 }
 
-// TopicSample is what was published to a topic, of which Dropped had no subscriber, and how many tasks came of it.
+// TopicSample counts the publications to a topic, how many of them had no subscriber (Dropped), and the tasks that they
+// made.
 type TopicSample struct {
 	Tenant, Topic             string
 	Published, Dropped, Tasks int64
@@ -88,8 +89,8 @@ func (m *Metrics) CollectTopics(read func() []TopicSample) {
 	})
 }
 
-// CollectRefused sets the source of quern_plugin_refused: it reports each refused plugin. Each scrape calls it; it must not
-// block.
+// CollectRefused sets the source of quern_plugin_refused: it reports each refused plugin. Each scrape calls it; it must
+// not block.
 func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string))) {
 	m.refused.use(func(emit emitter) {
 		shown := map[[2]string]bool{}
@@ -107,13 +108,13 @@ func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string)))
 
 // MemorySample is the memory that admission counts on this host.
 type MemorySample struct {
-	Limit    int64            // bytes; 0 if there is none
+	Limit    int64            // bytes; 0: no limit
 	Reserved map[string]int64 // bytes, by kind
 	Waited   time.Duration    // how long a task has waited for memory since the host's start
 }
 
-// CollectMemory sets the source of the gauges of the limit of memory. Each scrape calls it; it must not block. Without a
-// source they show 0.
+// CollectMemory sets the source of the gauges of the limit of memory. Each scrape calls it; it must not block. Without
+// a source they show 0.
 func (m *Metrics) CollectMemory(read func() MemorySample) {
 	m.memory.use(func(emit emitter) {
 		s := read()

@@ -23,8 +23,8 @@ type Config struct {
 	Host string
 	// Revision of the source. Default "unknown".
 	Revision string
-	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps of
-	// 10 %, at most 160 a series.
+	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps
+	// of 10 %, at most 160 a series.
 	NativeHistograms bool
 }
 
@@ -158,8 +158,8 @@ func (m *Metrics) count(f *family, n float64, labels ...string) {
 	m.vecs[f].counter.WithLabelValues(texts(labels)...).Add(max(0, n))
 }
 
-// QueueServed makes the series of a served queue exist, with 0, except those of outcomes and problems that may never occur.
-// Call it before the queue's first task; more calls change nothing.
+// QueueServed makes the series of a served queue exist, with 0, except series of outcomes and problems that may never
+// occur. Call it before the queue's first task; more calls change nothing.
 func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	if !m.sampler.serve(text(tenant), text(queue), text(plugin)) {
 		return
@@ -168,7 +168,8 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	m.vacant(false, ofQueues...)
 }
 
-// Tasks makes the series of a queue's tasks exist. To look them up takes longer than to count a task: keep what it returns.
+// Tasks makes the series of a queue's tasks exist. Looking the series up takes longer than counting a task: keep the
+// result.
 func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	names := [3]string{tenant, queue, plugin}
 	m.taskMu.Lock()
@@ -189,7 +190,7 @@ func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	return t
 }
 
-// shown is t, or what counts in its place since the queue was forgotten.
+// shown returns t, or the Tasks that counts in its place if the queue was forgotten.
 func (t *Tasks) shown() *Tasks {
 	if t.dropped.Load() {
 		return t.metrics.Tasks(t.names[0], t.names[1], t.names[2])
@@ -248,7 +249,8 @@ func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.vecs[queuesHidden].gauge.WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
-// Started counts a start; wait is how long the task was pending, traceID its trace if that was sampled, else "".
+// Started counts a start. wait is how long the task was pending; traceID is the ID of its trace if the trace is
+// sampled, else "".
 func (t *Tasks) Started(traceID string, wait time.Duration) { observe(t.shown().wait, wait, traceID) }
 
 // observe adds a duration to a histogram, with a trace as its exemplar if there is one.
@@ -268,8 +270,8 @@ func (t *Tasks) Ran(cpu time.Duration, fuel int64) {
 	t.fuel.Add(max(0, float64(fuel)))
 }
 
-// Done counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID is
-// that of Started.
+// Done counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID
+// is as for Started.
 func (t *Tasks) Done(outcome, reason, traceID string, d time.Duration) {
 	t = t.shown()
 	if outcome == "complete" {
@@ -340,16 +342,17 @@ func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode strin
 // RedisError counts a failed call to Redis by its purpose op.
 func (m *Metrics) RedisError(op string) { m.count(redisErrors, 1, op) }
 
-// RedisSample is what a host knows of the Redis of some tenants.
+// RedisSample is what a host has measured of the Redis of some tenants.
 type RedisSample struct {
-	// RoundTrip is the time of an answer, ClockSkew the host's clock less that of Redis.
+	// RoundTrip is the time of an answer; ClockSkew is the host's clock less the clock of Redis.
 	RoundTrip, ClockSkew time.Duration
 	// MemoryUsed and MemoryMax are bytes; MemoryMax is 0 if there is no limit. Both count only with MemoryKnown.
 	MemoryUsed, MemoryMax int64
 	MemoryKnown           bool
 }
 
-// RedisSampled shows a sample of the Redis at an address; nil shows nothing of it, because it does not answer.
+// RedisSampled shows a sample of the Redis at an address. s is nil if that Redis does not answer: then it has no
+// series.
 func (m *Metrics) RedisSampled(address string, s *RedisSample) {
 	address = text(address)
 	show := func(f *family, known bool, value float64) {
@@ -373,7 +376,7 @@ func (m *Metrics) RedisSampled(address string, s *RedisSample) {
 // text replaces bytes that are not UTF-8, on which client_golang panics: names of files and queues may be any bytes.
 func text(value string) string { return strings.ToValidUTF8(value, "\uFFFD") }
 
-// texts is text for a list, in place.
+// texts applies text to a list, in place.
 func texts(values []string) []string {
 	for i, value := range values {
 		values[i] = text(value)

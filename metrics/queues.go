@@ -17,14 +17,14 @@ const (
 	sampleLife = 30 * time.Second
 )
 
-// errNoSample ends a look's context.
+// errNoSample is the cause when the context of a look ends.
 var errNoSample = errors.New("no answer before the scrape's time-out")
 
 // QueueSample is the state of one queue in Redis.
 type QueueSample struct {
 	Tenant, Queue string
-	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending, reserved,
-	// started, complete, failed. A missing state has none.
+	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending,
+	// reserved, started, complete, failed. A missing state has none.
 	Depth map[string]int64
 	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration
@@ -32,7 +32,8 @@ type QueueSample struct {
 	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
 	Quarantined bool
 	Paused      bool
-	// DeadLetters is how many dead letters wait in the queue, nil if no plugin here names it as dead.
+	// DeadLetters is how many dead letters wait in the queue; nil if no manifest of a plugin here names the queue as
+	// dead.
 	DeadLetters *int64
 }
 
@@ -54,15 +55,15 @@ type queueSampler struct {
 
 // CollectQueues sets the source of the queue gauges. A scrape calls it in a goroutine of its own, at most once in three
 // seconds and never twice at a time. Its context ends after two seconds: then the scrape goes on without it, and the
-// source must return. Samples beside an error leave out the tenants that failed, which have no series then. Without a
-// source the gauges have none.
+// source must return. If the source returns samples and an error, a tenant without samples has no series. Without a
+// source the gauges have no series.
 func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, error)) {
 	m.sampler.mu.Lock()
 	defer m.sampler.mu.Unlock()
 	m.sampler.source = source
 }
 
-// serve notes the plugin of a served queue, and tells whether that is news.
+// serve records the plugin of a served queue, and reports whether that is new.
 func (q *queueSampler) serve(tenant, queue, plugin string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,7 +78,7 @@ func (q *queueSampler) forget(tenant, queue string) {
 	delete(q.served, pair{tenant, queue})
 }
 
-// emit is the source of the gauges.
+// emit makes the series of the queue gauges.
 func (q *queueSampler) emit(emit emitter) {
 	q.refresh()
 	shown := q.current()
@@ -106,8 +107,8 @@ func (q *queueSampler) emit(emit emitter) {
 	}
 }
 
-// refresh starts a look if one is due, and waits until the running one has ended or is overdue. The look has a goroutine
-// of its own, so that a late one does not delay the scrape of the other families.
+// refresh starts a look if one is due, and waits until the running one has ended or is overdue. The look has a
+// goroutine of its own, so that a late one does not delay the scrape of the other families.
 func (q *queueSampler) refresh() {
 	q.mu.Lock()
 	if source := q.source; q.look == nil && source != nil && time.Since(q.looked) >= samplePause {
@@ -125,7 +126,7 @@ func (q *queueSampler) refresh() {
 	}
 }
 
-// keep ends a look.
+// keep stores the result of a look, which ends it.
 func (q *queueSampler) keep(samples []QueueSample, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +150,7 @@ func (q *queueSampler) keep(samples []QueueSample, err error) {
 	}
 }
 
-// current returns the sample, unless it is too old, with the served queues that it does not have.
+// current returns the sample, with empty ones for served queues that Redis does not know; nil if the sample is too old.
 func (q *queueSampler) current() map[pair]QueueSample {
 	q.mu.Lock()
 	defer q.mu.Unlock()

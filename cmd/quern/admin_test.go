@@ -120,7 +120,7 @@ func TestWrongAdmin(t *testing.T) {
 	}{
 		"--admin 0.0.0.0:0":                       {exitUsage, "can be reached from other machines"},
 		"--admin 127.0.0.1:0 --tokens none":       {exitUsage, `--tokens "none": no such file`},
-		"--admin 127.0.0.1:0 --tokens " + empty:   {exitUsage, "it has no tokens, certificates and oidc"},
+		"--admin 127.0.0.1:0 --tokens " + empty:   {exitUsage, "it has no tokens, certificates or oidc"},
 		"--admin 127.0.0.1:0 --admin-cert none":   {exitUsage, "HTTPS needs a certificate and its key"},
 		"--admin 127.0.0.1:0 --tenants A_B":       {exitUsage, `--tenants "A_B"`},
 		"--admin 127.0.0.1:0 --tenants a,a":       {exitUsage, "each once"},

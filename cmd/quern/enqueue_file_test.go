@@ -126,7 +126,7 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		{`{"priority": "high"}`, `priority is of the JSON type string: write a whole number`},
 		{`{"timeout_seconds": "1"}`, `: timeout_seconds is of the JSON type string: write a number`},
 		{`{"unique": 1}`, `: unique is of the JSON type number: write true or false`},
-		{`{"unique_key": "k"}`, `unique_key or unique_for_seconds without unique: add it`},
+		{`{"unique_key": "k"}`, `unique_key or unique_for_seconds without unique: add unique`},
 		{`{"priority": 101}`, `priority 101: use 0 to 100`},
 		{`{"labels": ["a"]}`, `labels is of the JSON type array: write an object`},
 		{`{"id": "a b"}`, `task ID "a b": use 1 to 128 printable ASCII characters without spaces`},

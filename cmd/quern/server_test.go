@@ -58,10 +58,10 @@ func TestServerTokens(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"queue ls":                                     "no token, and no client certificate: the server wants one of them: give the token with --token-file, or in QUERN_TOKEN\n",
-		"queue ls --token wrong":                       "the token is not known here, or not any more: ask for a new one\n",
+		"queue ls --token wrong":                       "the token is unknown or was revoked: ask for a new one\n",
 		"queue pause mail --token VIEWER":              "viewer has the role viewer: pause-queue needs the role operator: use a token that may, or ask an admin for one",
 		"audit --token OPERATOR":                       "operator has the role operator: read-audit needs the role admin",
-		"queue ls --token VIEWER --tenant other":       `viewer may not see tenant "other": it has ` + tenant,
+		"queue ls --token VIEWER --tenant other":       `viewer may not see tenant "other", only ` + tenant,
 		"task delete one --token OPERATOR":             "operator has the role operator: delete-task needs the role admin",
 		"queue ls --token VIEWER --token-file F":       "both --token and --token-file are set: leave one of them out",
 		"queue ls --token= ":                           "--token or --token-file is empty",
@@ -155,8 +155,8 @@ func TestServerAway(t *testing.T) {
 	_ = plain.Close()
 	for url, want := range map[string]string{
 		"http://" + free:     "connection refused: start `quern admin` there, or name another with --server",
-		other.URL:            "the answer is none of the API",
-		other.URL + "/moved": "it answers with a redirect to http://example.com/: name that, if you trust it",
+		other.URL:            "the answer is not from Quern's API",
+		other.URL + "/moved": "it answers with a redirect to http://example.com/: use that URL if you trust it",
 		other.URL + "/proxy": "it answers HTTP 502 Bad Gateway",
 		other.URL + "/login": "it answers HTTP 401 Unauthorized, which is no answer of Quern's API: a proxy in front of it refuses you: log in there",
 		other.URL + "/busy":  "it answers HTTP 429 Too Many Requests, which is no answer of Quern's API: try again",
@@ -182,7 +182,7 @@ func TestServerIsAnother(t *testing.T) {
 	defer other.Close()
 	for _, args := range []string{"queue pause mail", "queue limit mail 3", "kv get bucket key", "enqueue mail hello", "enqueue json hello", "task delete one"} {
 		r := newUser(t, "").run(append(strings.Fields(args), "--server", other.URL)...)
-		if r.status != exitRefused || r.stdout != "" || !strings.Contains(r.stderr, "the answer is none of the API") {
+		if r.status != exitRefused || r.stdout != "" || !strings.Contains(r.stderr, "the answer is not from Quern's API") {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
@@ -274,7 +274,7 @@ func TestServerWhole(t *testing.T) {
 	if !regexp.MustCompile(`"key":"ü/&\?","labels":\{"a":"b=c d"\}`).MatchString(id) || len(id) < len(large) {
 		t.Errorf("%d bytes: %.300s", len(id), id)
 	}
-	if r := u.feed(strings.Repeat("x", 16<<20+1), "enqueue", "mail", "-"); r.status != exitUsage || !strings.Contains(r.stderr, "the API takes 16 MiB: enqueue it by Redis") {
+	if r := u.feed(strings.Repeat("x", 16<<20+1), "enqueue", "mail", "-"); r.status != exitUsage || !strings.Contains(r.stderr, "the API takes at most 16 MiB: enqueue the task through Redis instead") {
 		t.Errorf("exit %d: %s", r.status, r.stderr)
 	}
 	for _, name := range []string{"..", "a/b", "%2F", "a b?c#d"} {

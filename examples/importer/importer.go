@@ -1,5 +1,5 @@
-// Handler importer is a Quern plugin that imports the records of a web service into a bucket, page by page. It keeps to the service's
-// rate limit together with all other importers of its tenant, and goes on where it was if its host dies.
+// Handler importer is a Quern plugin that imports the records of a web service into a bucket, page by page. It keeps to
+// the service's rate limit together with all other importers of its tenant, and goes on where it was if its host dies.
 package main
 
 import (
@@ -22,7 +22,7 @@ const (
 	patience = 20 * time.Second
 )
 
-// order is what a task brings: where the records are.
+// order is the task's input: where the records are.
 type order struct {
 	URL string `json:"url"`
 }
@@ -30,13 +30,13 @@ type order struct {
 // page is what the service answers.
 type page struct {
 	Records []json.RawMessage `json:"records"`
-	Total   int               `json:"total"` // of all pages
+	Total   int               `json:"total"` // records of all pages
 	Next    string            `json:"next"`  // the cursor of the next page; "" for none
 }
 
-// place is how far an import is. It is the task's checkpoint, and at the end its result.
+// place is how far an import has come. It is the task's checkpoint, and at the end the task's result.
 type place struct {
-	Cursor  string `json:"cursor,omitempty"` // of the next page; "" for the first one
+	Cursor  string `json:"cursor,omitempty"` // the cursor of the next page; "" for the first page
 	Pages   int    `json:"pages"`
 	Records int    `json:"records"`
 	Done    bool   `json:"done"` // there is no next page
@@ -70,7 +70,7 @@ func load(ctx context.Context, _ *sdk.Task, o order) (place, error) {
 	return at, err
 }
 
-// resume is where the run before this one has come to.
+// resume returns how far the run before this one has come.
 func resume() (at place, err error) {
 	saved, ok, err := sdk.Checkpoint()
 	if err != nil || !ok {
@@ -79,8 +79,8 @@ func resume() (at place, err error) {
 	return at, json.Unmarshal(saved, &at)
 }
 
-// step imports a page and says that it has: first the records, then the checkpoint. A host that dies in between has the page
-// imported twice, which changes nothing: a record is kept under its own ID.
+// step imports a page: it stores the records, and then the checkpoint. If the host dies in between, the page is
+// imported twice, which changes nothing: a record is stored under its own ID.
 func step(ctx context.Context, service url.URL, at place) (place, error) {
 	p, err := get(ctx, service, at.Cursor)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// longestWait is how long a task waits for its turn. One that would wait longer is put off and gives its slot on the host to
-// another task meanwhile.
+// longestWait is how long a task waits for a token at most. A task that would wait longer is retried later, and gives
+// its slot on the host to another task meanwhile.
 const longestWait = 5 * time.Second
 
-// limit is a token bucket that all tasks of a tenant share, wherever they run. It is one number in the store: the time at which the
-// bucket is full again, in Unix milliseconds. Each request moves it on by the time that a token takes to come back. The number
-// expires at that very time, and no number is a full bucket.
+// limit is a token bucket that all tasks of a tenant share, wherever they run. It is one number in the store: the time
+// at which the bucket is full again, in Unix milliseconds. Each request adds to it the time in which a token comes
+// back. The number expires when that time has come: without a number the bucket is full.
 type limit struct {
-	key   string        // what is limited
-	every time.Duration // a token comes back
-	burst int           // tokens
+	key   string        // the host of the limited requests
+	every time.Duration // the time in which a token comes back
+	burst int           // how many tokens a full bucket has
 }
 
-// newLimit is the limit for requests to a host, as the manifest sets it.
+// newLimit returns the limit for requests to a host, as the manifest sets it.
 func newLimit(host string) (*limit, error) {
 	rate, err := number("rate")
 	if err != nil {
@@ -45,7 +45,7 @@ func number(name string) (int, error) {
 	return n, nil
 }
 
-// wait takes a token, and waits until it is there.
+// wait takes a token, and waits until the token has come back.
 func (l *limit) wait(ctx context.Context) error {
 	wait, err := l.take(time.Now())
 	if err != nil {
@@ -61,8 +61,9 @@ func (l *limit) wait(ctx context.Context) error {
 	}
 }
 
-// take takes a token and returns how long it is until it is there. Of two tasks that take at the same time one finds that the number
-// has changed, and takes again. The hosts' clocks should agree to a fraction of a second.
+// take takes a token, and returns how long it takes until the token has come back. If two tasks take at the same time,
+// one of them finds that the number has changed, and tries again. The hosts' clocks should agree to a fraction of a
+// second.
 func (l *limit) take(now time.Time) (wait time.Duration, err error) {
 	for {
 		present, err := limits.Get(l.key)

@@ -1,4 +1,4 @@
-// Handler orders packs and ships what is ordered. Orders are publications; what is to be done with one is a flow of tasks.
+// Handler orders packs and ships orders. Each order is a publication, and the work on it is a flow of tasks.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// order is what is published to orders.made.
+// order is a publication to the topic orders.made.
 type order struct {
 	Order string   `json:"order"`
 	Items []string `json:"items"`
@@ -23,7 +23,7 @@ func Handle() int32 { return sdk.Run(handle) }
 
 func main() { sdk.Handle(handle) }
 
-// handle has one queue for each step.
+// handle does one step of an order. Each step has its own queue.
 func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
 	if task.Queue == "pack" {
 		return pack(string(task.Input))
@@ -38,22 +38,23 @@ func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
 	case "ship":
 		return ship(o)
 	}
-	return fmt.Appendf(nil, "%s: %s\n", task.Headers()["quern-topic"], o.Order), nil // the journal's
+	return fmt.Appendf(nil, "%s: %s\n", task.Headers()["quern-topic"], o.Order), nil // the queue journal
 }
 
-// plan enqueues a task for each item, and one that ships them when all are packed. They come into being together, when this task is
-// complete. Their IDs are made from the order's name: an order that is published twice is shipped once.
+// plan enqueues a task for each item, and one that ships the items when all are packed. These tasks are created
+// together, when this task is complete. Their IDs are made from the order's name: an order that is published twice is
+// shipped once.
 func plan(o order, whole []byte) error {
 	var packed []string
 	for i, item := range o.Items {
 		id := fmt.Sprintf("%s.%d", o.Order, i+1)
 		if _, err := sdk.Enqueue("pack", []byte(item), &sdk.EnqueueOptions{ID: id, Key: o.Order}); err != nil {
-			return again(err)
+			return retryLater(err)
 		}
 		packed = append(packed, id)
 	}
 	_, err := sdk.Enqueue("ship", whole, &sdk.EnqueueOptions{ID: o.Order + ".ship", Key: o.Order, After: packed})
-	return again(err)
+	return retryLater(err)
 }
 
 func pack(item string) ([]byte, error) {
@@ -63,7 +64,7 @@ func pack(item string) ([]byte, error) {
 	return fmt.Appendf(nil, "packed %s\n", item), nil
 }
 
-// ship publishes what became of the order.
+// ship publishes that the order was shipped.
 func ship(o order) ([]byte, error) {
 	whole, err := json.Marshal(o)
 	if err != nil {
@@ -71,13 +72,13 @@ func ship(o order) ([]byte, error) {
 	}
 	options := sdk.PublishOptions{ID: o.Order + ".shipped", Attributes: map[string]string{"type": "order.shipped"}}
 	if _, err := sdk.Publish("orders.shipped", whole, &options); err != nil {
-		return nil, again(err)
+		return nil, retryLater(err)
 	}
 	return fmt.Appendf(nil, "shipped %d items\n", len(o.Items)), nil
 }
 
-// again lets a task wait while Redis is away: no attempt is used up.
-func again(err error) error {
+// retryLater retries a task while Redis is away, without using up an attempt.
+func retryLater(err error) error {
 	if errors.Is(err, sdk.ErrUnavailable) {
 		return sdk.Retry(err)
 	}

@@ -17,11 +17,11 @@ import (
 //go:embed receipt.html
 var source string
 
-// page is parsed at the start, which no task pays for. html/template does the rest of its work when it is
-// executed first: it finds out how each value has to be escaped. That is what warm in the manifest is for.
+// page is parsed at the start, so no task pays for that. At the first execution html/template also finds out
+// how to escape each value: warm in the manifest lets a call before all tasks do it.
 var page = template.Must(template.New("receipt").Funcs(template.FuncMap{"money": money}).Parse(source))
 
-// order is what a task brings. Prices are in cents.
+// order is the task's input. Prices are in cents.
 type order struct {
 	Number   string
 	Customer string
@@ -54,7 +54,7 @@ func Handle() int32 { return sdk.Run(receipt) }
 // main is for go run and go test.
 func main() { sdk.Handle(receipt) }
 
-// receipt makes the page. An order that cannot be read fails for good: it will be no better at the next attempt.
+// receipt makes the page. An order that cannot be read fails for good: another attempt would read the same bytes.
 func receipt(_ context.Context, task *sdk.Task) ([]byte, error) {
 	var o order
 	if err := json.Unmarshal(task.Input, &o); err != nil {
@@ -70,7 +70,7 @@ func receipt(_ context.Context, task *sdk.Task) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// check holds an order to what a receipt can show.
+// check refuses an order that a receipt cannot show.
 func (o order) check() error {
 	if len(o.Lines) == 0 {
 		return errors.New("the order has no lines")

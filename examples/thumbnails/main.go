@@ -1,7 +1,7 @@
 // Handler thumbnails is a Quern plugin: a photograph is the task's input, its thumbnail the result.
 //
-// JPEG, PNG, GIF and WebP go in, JPEG comes out, upright, its longer side no longer than size
-// pixels. What is not a picture, or is one that arrived damaged, fails for good: another attempt
+// It takes JPEG, PNG, GIF and WebP. The thumbnail is an upright JPEG whose longer side has at most
+// size pixels. Input that is not a picture, or is a damaged one, fails for good: another attempt
 // would read the same bytes.
 package main
 
@@ -13,8 +13,8 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// A thumbnail fits into a square whose side is the value of this name in the section config of the
-// plugin's manifest.
+// A thumbnail fits into a square. The side of the square, in pixels, is the value sizeName in the
+// section config of the plugin's manifest.
 const (
 	sizeName    = "size"
 	defaultSize = 320
@@ -40,8 +40,8 @@ func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
 	return thumbnail(task.Input, size, sdk.Progress)
 }
 
-// parseSize reads the manifest's word on the size. A wrong one is an ordinary failure, not a
-// fatal one: the task is good, and will succeed once the manifest is mended.
+// parseSize reads the size that the manifest sets. A wrong size is an ordinary failure, not a
+// fatal one: the task is good, and will succeed once the manifest is corrected.
 func parseSize(s string) (int, error) {
 	size, err := strconv.Atoi(s)
 	if err != nil || size < 1 || size > maxSize {

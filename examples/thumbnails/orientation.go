@@ -6,7 +6,7 @@ import (
 	"image"
 )
 
-// A camera stores a picture as its sensor saw it and notes in an Exif segment how it was held.
+// A camera stores a picture as its sensor saw it, and stores in an Exif segment how the camera was held.
 // The eight orientations are the eight ways to lay a sheet of paper on a desk: four turns, each
 // with either face up.
 const (
@@ -14,7 +14,7 @@ const (
 	lastOrientation = 8
 )
 
-// What is looked for in a file.
+// The parts of a file that orientation looks for.
 const (
 	markerStart = 0xd8 // start of the file
 	markerScan  = 0xda // start of the picture's data: no Exif segment behind it
@@ -91,8 +91,8 @@ func turn(picture *image.RGBA, orientation int) *image.RGBA {
 	return turned
 }
 
-// place says where the pixel at x, y of a stored picture belongs in the upright one; right and
-// bottom are the largest x and y of the stored one.
+// place returns where the pixel at x, y of a stored picture belongs in the upright picture; right
+// and bottom are the largest x and y of the stored picture.
 func place(orientation, x, y, right, bottom int) (int, int) {
 	switch orientation {
 	case 2: // mirrored

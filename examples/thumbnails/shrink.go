@@ -6,8 +6,8 @@ import (
 	"golang.org/x/image/draw"
 )
 
-// prepare brings a picture into a form that the filter of the last step is quick with: it looks at
-// every pixel several times, in floating point, and asks some kinds of picture for each by a call.
+// prepare converts a picture to a form that the filter of the last step reads fast. That filter reads
+// every pixel several times, in floating point, and in some kinds of picture each pixel takes a call.
 func prepare(picture image.Image, width, height int) image.Image {
 	switch picture := picture.(type) {
 	case *image.YCbCr: // nearly all photographs
@@ -20,9 +20,9 @@ func prepare(picture image.Image, width, height int) image.Image {
 	return picture
 }
 
-// shrink brings a large photograph to between two and four times the size that is wanted, each
-// pixel the average of a block. Luma and chroma lie in planes of their own, so an average is a sum
-// of bytes. A thumbnail takes half the time then, and looks the same.
+// shrink reduces a large photograph to between two and four times the wanted size; each pixel is the
+// average of a block. Luma and chroma have separate planes, so an average is a sum of bytes. This
+// halves the time of a thumbnail, which looks the same.
 func shrink(photo *image.YCbCr, width, height int) *image.YCbCr {
 	size := photo.Rect.Size()
 	block := min(size.X/width, size.Y/height) / 2
@@ -48,7 +48,7 @@ type plane struct {
 	size   image.Point
 }
 
-// average makes each value of one plane the average of its part of another.
+// average sets each value of one plane to the average of the corresponding part of another plane.
 func average(to, from plane) {
 	for y := range to.size.Y {
 		top, bottom := part(y, to.size.Y, from.size.Y)
@@ -65,8 +65,8 @@ func average(to, from plane) {
 	}
 }
 
-// part is where the i-th of n parts of a length begins and ends, to the nearest pixel. It is never
-// empty: where there are more parts than pixels, neighbors share one.
+// part returns where the i-th of n parts of a length begins and ends, to the nearest pixel. A part is
+// never empty: if there are more parts than pixels, neighbors share a pixel.
 func part(i, n, length int) (begin, end int) {
 	edge := func(i int) int { return (2*i*length + n) / (2 * n) }
 	begin = min(edge(i), length-1)

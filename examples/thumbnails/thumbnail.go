@@ -21,15 +21,15 @@ const (
 	// so the declared size is looked at before any of it is decoded.
 	maxPixels = 50_000_000
 
-	// quality is that of the JPEG that comes out, of 100.
+	// quality is the quality of the thumbnail's JPEG, of 100.
 	quality = 85
 )
 
 // thumbnail decodes a picture, scales it down until it fits into a square of the given side, turns
 // it upright and encodes it as JPEG. A picture that fits already keeps its size.
 //
-// Its errors are fatal: they are about the bytes that came in. The fractions that it tells are what
-// the steps take of a photograph of a megapixel or two.
+// An error about the input is fatal. tell reports progress; its fractions are the shares of time that
+// the steps take for a photograph of one or two megapixels.
 func thumbnail(file []byte, side int, tell func(fraction float64, doing string)) ([]byte, error) {
 	tell(0, "decoding")
 	picture, err := decode(file)
@@ -47,7 +47,7 @@ func thumbnail(file []byte, side int, tell func(fraction float64, doing string))
 	return out.Bytes(), nil
 }
 
-// decode reads the picture if it is of a size that may be decoded.
+// decode decodes the picture, unless it is too large.
 func decode(file []byte) (image.Image, error) {
 	if len(file) == 0 {
 		return nil, errors.New("no picture: the task has no parameters")
@@ -58,7 +58,7 @@ func decode(file []byte) (image.Image, error) {
 	}
 	width, height := declared.Width, declared.Height
 	switch {
-	case err != nil: // decoding says it better
+	case err != nil: // image.Decode returns a better error
 	case width < 1 || height < 1:
 		return nil, fmt.Errorf("the %s picture says that it is %d x %d pixels: there is nothing to show", format, width, height)
 	case int64(width)*int64(height) > maxPixels:
@@ -77,8 +77,8 @@ func decode(file []byte) (image.Image, error) {
 	return picture, nil
 }
 
-// hungryReader notices when its reader wants more than there is. Decoders call the same accident
-// by many names, from an unexpected end to a lack of Huffman codes.
+// hungryReader records that a decoder wanted more bytes than the file has. Decoders report a file
+// that is cut short by many errors, from an unexpected end to a lack of Huffman codes.
 type hungryReader struct {
 	from    io.Reader
 	starved bool

@@ -1,5 +1,5 @@
-// Handler webhook is a Quern plugin that tells a receiver of an event: it posts what the task brings to the receiver's URL,
-// signed, and does with the task what the receiver's answer asks for.
+// Handler webhook is a Quern plugin that sends an event to a receiver: it posts the task's payload to the receiver's
+// URL, signed. The receiver's answer decides whether the task completes, fails or is retried.
 package main
 
 import (
@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	keyName  = "signing_key"    // of the secret
-	patience = 20 * time.Second // with a receiver: the plugin's own limit is a little more
-	// longestWait is the most that a receiver may ask to be left alone.
+	keyName  = "signing_key"    // the name of the secret
+	patience = 20 * time.Second // how long a receiver may take: the plugin's own limit is a little more
+	// longestWait is the longest pause that a receiver may ask for.
 	longestWait = 24 * time.Hour
 )
 
-// delivery is what a task brings.
+// delivery is the task's input.
 type delivery struct {
 	URL     string          `json:"url"`
 	Event   string          `json:"event"`
@@ -38,7 +38,7 @@ type message struct {
 
 // receipt is the task's result.
 type receipt struct {
-	Status int `json:"status"` // of the receiver's answer
+	Status int `json:"status"` // the status of the receiver's answer
 }
 
 // Handle is what Quern calls for each task, by the name quern_handle.
@@ -54,7 +54,7 @@ func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
 	}
 	key, err := signingKey()
 	if err != nil {
-		return receipt{}, err // and no fatal one: the task is good, and will succeed once there is a key
+		return receipt{}, err // not fatal: the task is good, and will succeed once there is a key
 	}
 	body, err := json.Marshal(message{d.Event, d.Payload})
 	if err != nil {
@@ -65,7 +65,7 @@ func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
 		Method: "POST", URL: d.URL, Body: body, Timeout: patience,
 		Header: map[string][]string{
 			"Content-Type": {"application/json"},
-			// The task's ID is the same in every attempt: by it the receiver knows what it has had already.
+			// The task's ID is the same in every attempt: it shows the receiver which webhooks it has had already.
 			"Idempotency-Key":         {task.ID},
 			signature.HeaderID:        {task.ID},
 			signature.HeaderTimestamp: {strconv.FormatInt(now.Unix(), 10)},
@@ -75,7 +75,7 @@ func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
 	switch {
 	case errors.Is(err, sdk.ErrInvalid): // the URL
 		return receipt{}, sdk.Fatal(fmt.Errorf("send the webhook: %w", err))
-	case err != nil: // no answer, or the manifest does not grant the host: either may be mended
+	case err != nil: // no answer, or the manifest does not grant the host: both may change, so the task is retried
 		return receipt{}, fmt.Errorf("send the webhook: %w", err)
 	}
 	return receipt{answer.Status}, judge(answer)
@@ -93,7 +93,7 @@ func signingKey() (signature.Key, error) {
 	return key, nil
 }
 
-// judge is what the receiver's answer means to the task.
+// judge returns the error with which the task ends after the receiver's answer; nil if it completes.
 func judge(answer *fetch.Response) error {
 	status := answer.Status
 	err := fmt.Errorf("the receiver answered %d", status)
@@ -104,9 +104,9 @@ func judge(answer *fetch.Response) error {
 	case wait > 0 && (status == 429 || status == 503):
 		return sdk.RetryAfter(err, min(wait, longestWait))
 	case status == 408 || status == 429 || status >= 500:
-		return err // later, as the manifest says: each time it waits twice as long
+		return err // retried as the manifest says, with a delay that doubles each time
 	case status >= 300 && status < 400:
-		// Not followed: where a redirect leads nobody has granted, and the signed body would go there.
+		// A redirect is not followed: nobody has granted its target, which would get the signed body.
 		return sdk.Fatal(fmt.Errorf("%w, a redirect: send webhooks to its new URL", err))
 	}
 	return sdk.Fatal(err)

@@ -18,27 +18,27 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Direct is a tenant by its Redis.
+// Direct acts on a tenant through its Redis.
 type Direct struct {
 	*queue.Client
 	*manage.Manager
 	*listen.Fleet
 	Jobs *manage.Jobs
-	KV   *kv.Store // the buckets of its handlers
+	KV   *kv.Store // the buckets of the tenant's handlers
 }
 
 var _ Tenant = (*Direct)(nil)
 
-// NewDirect is the tenant of a client, which Close closes.
+// NewDirect returns the tenant of a client. Close closes the client.
 func NewDirect(client *queue.Client, store *kv.Store) *Direct {
 	return &Direct{client, manage.New(client), listen.NewFleet(client), manage.NewJobs(client), store}
 }
 
-// pageBytes bounds the texts of the tasks that are read at a time.
+// pageBytes bounds the texts of the tasks that are read at a time, in bytes.
 const pageBytes = 4 << 20
 
-// BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
-// how many the tenant has.
+// BusiestQueues counts the queues with the most pending tasks of priority 50 or the most listeners, at most that many.
+// all is how many queues the tenant has.
 func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
 	names, all, err := t.Manager.BusiestQueues(ctx, most)
 	if err == nil {
@@ -67,7 +67,7 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 		return nil, err
 	}
 	serving, unknown := t.Plugins(ctx)
-	quotas := make(map[string]int64) // the largest of the plugins that live hosts serve
+	quotas := make(map[string]int64) // by bucket, the largest of any plugin that live hosts serve
 	for _, p := range serving {
 		if p.Grants == nil {
 			continue
@@ -83,7 +83,7 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 	return all, errors.Join(err, unknown)
 }
 
-// nodeFields are what Node shows of what a listener published.
+// nodeFields are the fields that a listener publishes and Node shows.
 var nodeFields = []string{
 	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved", "waits_for_memory", "destinations_off", "queues",
 }
@@ -97,15 +97,15 @@ func (t *Direct) Nodes(ctx context.Context) ([]Node, error) {
 	return t.nodes(ctx, nodes)
 }
 
-// Leased lists at most that many listeners with a lease, the last to renew it first, without the tasks that they hold, and with
-// the queues that they name themselves.
+// Leased lists listeners with a lease, the last to renew it first, at most that many. It leaves out the tasks that they
+// hold, and shows the queues that they publish.
 func (t *Direct) Leased(ctx context.Context, most int) ([]Node, error) {
 	nodes, err := t.Fleet.Leased(ctx, most, nodeFields...)
 	if err != nil {
 		return nil, err
 	}
 	for i := range nodes {
-		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // what is no list is none
+		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // wrong JSON counts as no queues
 	}
 	return t.nodes(ctx, nodes)
 }
@@ -127,22 +127,22 @@ func (t *Direct) nodes(ctx context.Context, nodes []listen.NodeInfo) ([]Node, er
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
 		}
-		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor) // none of a listener that publishes none
+		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor) // empty if the listener does not publish it
 		_ = json.Unmarshal([]byte(n.About["running"]), &shapes[i].Running)
 		if shapes[i].Alive {
-			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // of those that deliver webhooks
+			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // only listeners that deliver webhooks publish it
 		}
 	}
 	return shapes, err
 }
 
-// asInt reads what a host published; 0 if it is no number.
+// asInt reads a number that a host published; 0 if the text is no number.
 func asInt(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// uptime is for how many seconds a host runs, by its own clock; 0 if that is not known.
+// uptime returns how many seconds a host has run, by its own clock; 0 if that is not known.
 func uptime(n listen.NodeInfo) float64 {
 	started, err := strconv.ParseFloat(n.About["started"], 64)
 	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
@@ -152,7 +152,7 @@ func uptime(n listen.NodeInfo) float64 {
 	return math.Round(clock - started)
 }
 
-// mostOfAnswer bounds the results that are read for a list of deliveries, in bytes: several times those with a whole answer.
+// mostOfAnswer bounds the result that is read of each delivery, in bytes: several times a result with a whole answer.
 const mostOfAnswer = 256 << 10
 
 // Deliveries lists deliveries of a subscription with a webhook, newest first; status "" for all.
@@ -162,7 +162,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 		return nil, err
 	}
 	if s.Webhook == nil {
-		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %s", queue.ErrInvalid, id, s.Queue)
+		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %q", queue.ErrInvalid, id, s.Queue)
 	}
 	list := []Delivery{}
 	for offset := 0; len(list) < limit; {
@@ -178,7 +178,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 	return list, nil
 }
 
-// deliveries adds those that tasks are.
+// deliveries appends the deliveries of tasks to list.
 func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue.Task) ([]Delivery, error) {
 	for _, task := range tasks {
 		var answer struct{ Status int }
@@ -187,7 +187,7 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) {
 				return nil, err
 			}
-			_ = json.Unmarshal(result, &answer) // it may have none
+			_ = json.Unmarshal(result, &answer) // the result may have no status
 		}
 		one := Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: Seconds(task.Created), ETA: Seconds(task.ETA)}
 		shape := NewTask("", task, nil)
@@ -217,7 +217,7 @@ func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
 	}
 	all, err := t.Subscriptions(ctx)
 	if all == nil {
-		return Topic{}, err // else damaged ones do not hide the others
+		return Topic{}, err // if some were read, damaged ones must not hide them
 	}
 	shape := NewTopic(t.Tenant(), topic)
 	for i, size := 0, 0; i < len(all) && size < pageBytes; i++ {
@@ -244,7 +244,7 @@ func (t *Direct) Publication(ctx context.Context, id string) (Publication, error
 	return t.PublicationUpTo(ctx, id, math.MaxInt64)
 }
 
-// PublicationUpTo is Publication without a payload of more than limit bytes.
+// PublicationUpTo is like Publication, but leaves out a payload of more than limit bytes.
 func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (Publication, error) {
 	size, err := t.Fleet.PublicationSize(ctx, id)
 	if err != nil {
@@ -278,7 +278,7 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 	return shape, err
 }
 
-// Queue is the queue of that name.
+// Queue returns the queue of that name.
 func (t *Direct) Queue(name string) QueueHandle { return t.Manager.Queue(name) }
 
 // Task reads a task with its history.
@@ -305,7 +305,7 @@ func (t *Direct) Wait(ctx context.Context, id string) (*Task, error) {
 	return t.shown(t.Client.Wait(ctx, id))
 }
 
-// Retry makes a failed task wait in its queue again, or the one of a dead letter, and returns it.
+// Retry makes a failed task, or the failed task behind a dead letter, wait in its queue again, and returns that task.
 func (t *Direct) Retry(ctx context.Context, id string) (*Task, error) {
 	return t.shown(t.Client.Retry(ctx, id))
 }
@@ -318,7 +318,7 @@ func (t *Direct) shown(task *queue.Task, err error) (*Task, error) {
 	return NewTask(t.Tenant(), task, nil), err
 }
 
-// Tree reads a task with what came of it.
+// Tree reads a task with the tasks that it enqueued and the tasks that depend on it, and so on.
 func (t *Direct) Tree(ctx context.Context, id string, options manage.TreeOptions) (*TreeNode, error) {
 	root, err := t.Manager.Tree(ctx, id, options)
 	if err != nil {
@@ -327,8 +327,8 @@ func (t *Direct) Tree(ctx context.Context, id string, options manage.TreeOptions
 	return newTree(t.Tenant(), root), nil
 }
 
-// List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first): limit of them from an offset, 0 for
-// all.
+// List reads the tasks that pass the filter, newest first (scheduled: next due first). It skips offset tasks and
+// returns at most limit; 0: all.
 func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error) {
 	tasks, err := t.list(ctx, f, offset, limit)
 	return showAll(tasks, func(task *queue.Task) Task { return *NewTask(t.Tenant(), task, nil) }), err
@@ -379,7 +379,7 @@ func (t *Direct) Schedule(ctx context.Context, id string) (Schedule, error) {
 	return NewSchedule(t.Tenant(), s), nil
 }
 
-// Findings are what the doctor finds in tenants of the same Redis.
+// Findings returns what the doctor finds in tenants of the same Redis.
 func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
 	clients := make([]*queue.Client, len(tenants))
 	for i, tenant := range tenants {
@@ -417,7 +417,7 @@ func (t *Direct) ReclaimNode(ctx context.Context, listener string, maxCrashes in
 	return NewReclaimed(listener, got), err
 }
 
-// showAll is a list of values in the form that operators see.
+// showAll converts a list of values to the form that operators see.
 func showAll[T, S any](list []T, show func(T) S) []S {
 	shapes := make([]S, len(list))
 	for i, one := range list {
@@ -426,7 +426,7 @@ func showAll[T, S any](list []T, show func(T) S) []S {
 	return shapes
 }
 
-// Keys lists keys of a bucket that begin with a prefix and come after another key.
+// Keys lists up to limit keys of a bucket that begin with prefix and come after the key after.
 func (t *Direct) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
 	return t.KV.List(ctx, bucket, prefix, after, limit)
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// The errors that only a server has, or only its API.
+// The errors that only a server or its API returns.
 var (
 	// ErrNoQueue is the error about a queue that nobody has used.
 	ErrNoQueue = errors.New("no such queue")
 	// ErrNoToken is the error of a server that refuses a client without a token.
 	ErrNoToken = errors.New("no token, and no client certificate: the server wants one of them")
-	// ErrUnauthorized is the error of a server that does not take a client's token, and ErrForbidden of one that does not allow the
-	// token's holder what was asked.
+	// ErrUnauthorized is the error of a server that refuses a client's token. ErrForbidden is the error of a server
+	// that does not allow the token's holder the operation.
 	ErrUnauthorized = errors.New("unauthorized")
 	ErrForbidden    = errors.New("forbidden")
 )
 
-// ServerError is the error of a server that does not answer, or not as an API does.
+// ServerError is the error of a server that does not answer, or not as the API does.
 type ServerError struct {
 	URL string
 	Err error
@@ -34,14 +34,14 @@ func (e *ServerError) Unwrap() error { return e.Err }
 
 // KnownError is a kind of error that callers can do something about.
 type KnownError struct {
-	Name    string // by which programs tell it in answers of the API
+	Name    string // names the kind in answers of the API, for programs
 	Err     error
 	Status  int    // of HTTP
 	Remedy  string // for users of the API
-	Command string // likewise for those of the command line
+	Command string // the remedy for users of the command line
 }
 
-// KnownErrors are all kinds; the first that fits an error counts.
+// KnownErrors are all kinds; the first kind that matches an error counts.
 var KnownErrors = []KnownError{
 	{
 		"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks",
@@ -75,7 +75,7 @@ var KnownErrors = []KnownError{
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant", ""},
 }
 
-// Known is the kind of an error; the zero KnownError if it is of none.
+// Known returns the kind of an error; the zero KnownError if the error is of no kind.
 func Known(err error) KnownError {
 	for _, kind := range KnownErrors {
 		if errors.Is(err, kind.Err) {

@@ -7,10 +7,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostLabelBytes is what a task may have of labels.
+// mostLabelBytes bounds the labels of a task, in bytes.
 const mostLabelBytes = 16 << 10
 
-// Filter selects tasks; what it leaves out does not matter.
+// Filter selects tasks that match all of its fields; an empty field matches every task.
 type Filter struct {
 	Queue       string            `query:"queue" json:"queue,omitempty" maxLength:"128" doc:"Of this queue."`
 	Status      string            `query:"status" json:"status,omitempty" enum:"scheduled,pending,reserved,started,complete,failed"`
@@ -25,10 +25,10 @@ type Filter struct {
 	EndedSince  float64           `query:"ended_since" json:"ended_since,omitempty" minimum:"0" doc:"Finished at this second or later."`
 	EndedUntil  float64           `query:"ended_until" json:"ended_until,omitempty" minimum:"0" doc:"Finished before this second."`
 	DeadLetters bool              `query:"dead_letters" json:"dead_letters,omitempty" doc:"Only dead letters."`
-	labels      map[string]string // of Label
+	labels      map[string]string // Label, as Check has read it
 }
 
-// Check refuses labels of another form, and what is no queue's name. It must precede Selects.
+// Check refuses labels that are not NAME=VALUE, and a wrong name of a queue. Call it before Selects.
 func (f *Filter) Check() (err error) {
 	if size := len(strings.Join(f.Label, "")); size > mostLabelBytes {
 		return fmt.Errorf("%w: labels of %d bytes: no task has more than %d", queue.ErrInvalid, size, mostLabelBytes)
@@ -39,7 +39,7 @@ func (f *Filter) Check() (err error) {
 	return err
 }
 
-// Pairs reads the values of a parameter that are NAME=VALUE, each name once.
+// Pairs reads the values of a parameter as NAME=VALUE; each name may occur once.
 func Pairs(parameter string, list []string) (map[string]string, error) {
 	values := make(map[string]string, len(list))
 	for _, pair := range list {
@@ -71,7 +71,7 @@ func (f *Filter) Passes(t *queue.Task) bool {
 	return (f.Queue == "" || t.Queue == f.Queue) && (f.Status == "" || string(t.Status) == f.Status) && (f.Key == "" || t.Key == f.Key) && f.Selects(t)
 }
 
-// Selects is Passes for a task of a list that is made for the filter's queue, status and key.
+// Selects is like Passes, for a task that was listed by the filter's queue, status and key: it does not check these.
 func (f *Filter) Selects(t *queue.Task) bool {
 	for name, value := range f.labels {
 		if is, ok := t.Labels[name]; !ok || is != value {
@@ -91,7 +91,7 @@ func (f *Filter) Selects(t *queue.Task) bool {
 		(f.Error == "" || f.tells(t.Error) || f.tells(t.LastError))
 }
 
-// tells finds the text in the message of an error, as a task's hash has it.
+// tells reports whether the message of an error, as stored in a task's hash, has the filter's text.
 func (f *Filter) tells(stored string) bool {
 	failure := (&queue.Task{Error: stored}).Failure()
 	return strings.Contains(strings.ToLower(failure.Message), strings.ToLower(f.Error))

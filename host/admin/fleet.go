@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Node is a listener: a host, a worker, or one of Python.
+// Node is a listener: a host, a worker, or a Python listener.
 type Node struct {
 	Listener   string                    `json:"listener"`
 	Tenant     string                    `json:"tenant"`
@@ -29,7 +29,7 @@ type Node struct {
 	Off        []webhook.Off             `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 }
 
-// Reclaimed is what became of the tasks of a dead listener.
+// Reclaimed counts the tasks of a dead listener by what became of them.
 type Reclaimed struct {
 	Listener  string `json:"listener"`
 	Returned  int    `json:"returned" doc:"To the front of their queues."`
@@ -38,7 +38,7 @@ type Reclaimed struct {
 	Dropped   int    `json:"dropped" doc:"The listener had lost them already."`
 }
 
-// Released are versions of plugins whose quarantine ended.
+// Released is a version of a plugin whose quarantine was ended.
 type Released struct {
 	Plugin string `json:"plugin"`
 	Digest string `json:"digest"`

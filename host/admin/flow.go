@@ -4,7 +4,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// TreeNode is a task with what came of it.
+// TreeNode is a task with the tasks that it enqueued and the tasks that depend on it.
 type TreeNode struct {
 	Task      *Task       `json:"task,omitempty" doc:"Without payloads; missing if it is deleted."`
 	ID        string      `json:"id"`
@@ -35,5 +35,5 @@ func (n *TreeNode) Each(visit func(*Task)) {
 	}
 }
 
-// Redact takes out what a Task's does.
+// Redact redacts the tasks of the node and of all nodes below.
 func (n *TreeNode) Redact(v View) { n.Each(func(t *Task) { t.Redact(v) }) }

@@ -32,7 +32,7 @@ type JobItem struct {
 	Text string        `json:"text,omitempty" doc:"Why."`
 }
 
-// Redact takes out the text of an error that somebody else looks for.
+// Redact hides the text that the filter searches in the errors of handlers.
 func (j *Job) Redact(v View) {
 	if j.Filter.Error != "" && !v.Payloads {
 		j.Filter.Error = "hidden"
@@ -43,7 +43,7 @@ func (j *Job) Redact(v View) {
 func NewJob(tenant string, j *manage.Job) Job {
 	busy := j.State == manage.JobCounting || j.State == manage.JobRunning || j.State == manage.JobCounted && j.Start && !j.Stop
 	var filter Filter
-	_ = json.Unmarshal([]byte(j.Filter), &filter) // of another version: what is not known is not shown
+	_ = json.Unmarshal([]byte(j.Filter), &filter) // unknown fields, of another version, are not shown
 	return Job{
 		ID: j.ID, Tenant: tenant, Action: queue.Change(j.Action), Filter: filter, By: j.By, Created: Seconds(j.Created),
 		State: j.State, Interrupted: busy && !j.Claimed, Stopping: busy && j.Claimed && j.Stop, More: j.More, Error: j.Error,

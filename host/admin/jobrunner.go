@@ -20,17 +20,17 @@ type JobRunner struct {
 	Tenant *Direct
 	Claim  *manage.JobWork
 	ID     string
-	Most   int // tasks of a job
-	// Logged logs an error that people are not shown, and returns by what they find it.
+	Most   int // bounds the tasks of a job
+	// Logged logs an error that people are not shown, and returns the reference by which they find it in the log.
 	Logged func(message, operation string, err error) (reference string)
-	// Reserve waits for the memory of a search; nil if ctx ends.
+	// Reserve waits for the memory of a search; nil if ctx ends first.
 	Reserve func(ctx context.Context) *account.Share
 
 	counting bool
 }
 
-// Run counts the tasks of the job, if nobody has, and does the action to them, if somebody started it. A job that could not go on says
-// why; one whose process ends shows as interrupted.
+// Run counts the tasks of the job unless they are counted, and applies the action to them if the job is started. After
+// an error the job has the reason in its text. If this process ends, the job is reported as interrupted.
 func (r *JobRunner) Run(ctx context.Context) {
 	err := r.run(ctx)
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -41,9 +41,9 @@ func (r *JobRunner) Run(ctx context.Context) {
 			state = manage.JobCounting // to be counted anew
 		}
 		reference := r.Logged("a job stopped", "job "+r.ID+" of "+r.Tenant.Tenant(), err)
-		_ = r.Claim.Become(leaving, state, false, "it could not go on: the log of the process that worked on it says why, reference "+reference) // else it shows as interrupted
+		_ = r.Claim.Become(leaving, state, false, "it could not go on: the log of the process that worked on it says why, reference "+reference) // if this fails, the job is reported as interrupted
 	}
-	_ = r.Claim.Leave(leaving) // else the claim ends by itself
+	_ = r.Claim.Leave(leaving) // if this fails, the claim ends by itself
 }
 
 func (r *JobRunner) run(ctx context.Context) error {
@@ -70,24 +70,24 @@ func (r *JobRunner) run(ctx context.Context) error {
 	return r.act(ctx, job)
 }
 
-// mostPasses is how often a count goes through the tasks.
+// mostPasses bounds how often a count goes through the tasks.
 const mostPasses = 5
 
-// count finds the tasks. The lists move meanwhile, so that their pages overlap or leave out tasks: it goes through them until
-// it finds no new ones. It reads those that it has found once.
+// count finds the tasks of the job. The lists move meanwhile, so that their pages overlap or leave out tasks. So it
+// goes through the lists until it finds no new tasks, at most mostPasses times. It reads each task that it finds once.
 func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
 		return err
 	}
 	action := queue.Change(job.Action)
-	if err := r.Claim.Forget(ctx); err != nil { // of a count that was interrupted
+	if err := r.Claim.Forget(ctx); err != nil { // drop the tasks of an interrupted count
 		return err
 	}
 	c := &count{JobRunner: r, action: action, seen: make(map[string]bool)}
 	for range mostPasses {
 		known := len(c.seen)
-		if action == queue.ChangeRetry && f.Status == "" { // of waiting tasks only letters are read
+		if action == queue.ChangeRetry && f.Status == "" { // of waiting tasks, only dead letters can be retried
 			for _, status := range []queue.Status{queue.Failed, queue.Pending, queue.Scheduled} {
 				of := *f
 				of.Status = string(status)
@@ -106,15 +106,15 @@ func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	return r.Claim.Become(ctx, manage.JobCounted, c.more, "")
 }
 
-// count is what a count has found.
+// count is the state of a count.
 type count struct {
 	*JobRunner
 	action queue.Change
 	seen   map[string]bool
-	more   bool // than a job may have
+	more   bool // there are more tasks than a job may have
 }
 
-// pass goes through the tasks of a filter once, or through the dead letters among them.
+// pass goes through the tasks of a filter once; letters: only through the dead letters among them.
 func (c *count) pass(ctx context.Context, f *Filter, letters bool) error {
 	skip := func(id string) bool { return c.seen[id] || letters && !queue.IsLetter(id) }
 	for from := (&Place{}); from != nil && !c.more; {
@@ -150,7 +150,7 @@ func (c *count) pass(ctx context.Context, f *Filter, letters bool) error {
 	return nil
 }
 
-// jobFilter is the filter of a job.
+// jobFilter returns the filter of a job.
 func jobFilter(job *manage.Job) (*Filter, error) {
 	f := &Filter{}
 	err := json.Unmarshal([]byte(job.Filter), f)
@@ -174,11 +174,12 @@ func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	return task.Status.Finished()
 }
 
-// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes their ends when both are
-// done. If its process dies before, those tasks have no ends: the next process finds them changed, and calls them that.
+// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes the ends of
+// their tasks when both pages are done. If its process dies before, those tasks have no ends: the next process finds
+// them changed, and gives them the end "changed".
 const jobPage = 200
 
-// act does the action to the tasks that have no end yet.
+// act applies the action to the tasks that have no end yet.
 func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
@@ -216,8 +217,8 @@ func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 	}
 }
 
-// changeHalves is change for two pages at once: while Redis works on one, the other is looked at. It goes on until all have their ends,
-// except after an error.
+// changeHalves calls change for two pages at once: while Redis works on one page, the results of the other are checked.
+// It goes on until all tasks have their ends, or an error occurs. n is how many tasks, from the first, have their ends.
 func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem) (n int, err error) {
 	halves := slices.Collect(slices.Chunk(items, jobPage))
 	ended, errs := make([]int, len(halves)), make([]error, len(halves))
@@ -240,11 +241,12 @@ func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Fi
 	return n, nil
 }
 
-// mostReads is how often a task is read that changes between its read and the action.
+// mostReads bounds how often a task is read again because it changed between its read and the action.
 const mostReads = 3
 
-// change does the action to those of the tasks that still pass the filter, and gives all of them their ends: up to one that Redis could
-// not be asked about, and no more tasks than can be read at a time. It returns how many have theirs.
+// change applies the action to the tasks that still pass the filter, and sets the ends of all tasks. It stops at a task
+// that Redis could not be asked about, and after as many tasks as can be read at a time. n is how many tasks have their
+// ends.
 func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem, reads int) (n int, err error) {
 	ids := make([]string, len(items))
 	for i, item := range items {
@@ -288,7 +290,7 @@ func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, 
 	return n, nil
 }
 
-// end is the end of a task that was to be changed.
+// end returns the end of a task, with its text, from the result of its change.
 func (r *JobRunner) end(changed queue.Changed) (end manage.JobEnd, text string) {
 	err := changed.Err
 	switch {

@@ -13,13 +13,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Plugin is a plugin that live hosts published. Hosts with the same plugin share one.
+// Plugin is a plugin that live hosts published. Hosts with the same plugin share one Plugin.
 type Plugin struct {
 	upkeep.PluginInfo
 	Nodes []string `json:"nodes"`
 }
 
-// Name is the plugin's place in a sorted list, unique in it.
+// Name returns the key by which plugins are sorted; it is unique in a list.
 func (p Plugin) Name() string {
 	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
 }
@@ -27,7 +27,7 @@ func (p Plugin) Name() string {
 // plainWord matches words that need no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 
-// Plugins lists what live hosts published.
+// Plugins lists the plugins that live hosts published.
 func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 	list := []Plugin{}
 	err := upkeep.PublishedPlugins(ctx, t.Client, func(host string, p upkeep.PluginInfo) {
@@ -53,7 +53,7 @@ func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 		}
 		p.State = "quarantined" // hosts do not run its tasks
 		word := p.Plugin
-		if !plainWord.MatchString(word) { // in a shell a digest is itself
+		if !plainWord.MatchString(word) { // a digest needs no quotes in a shell
 			word = p.Digest
 		}
 		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), word)

@@ -46,7 +46,7 @@ func NewQueue(tenant, name string, s manage.Stats) Queue {
 	return shape
 }
 
-// Depth is how many tasks of a status it has.
+// Depth returns how many tasks of a status the queue has.
 func (q *Queue) Depth(status queue.Status) int64 {
 	return map[queue.Status]int64{
 		queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,
@@ -54,10 +54,10 @@ func (q *Queue) Depth(status queue.Status) int64 {
 	}[status]
 }
 
-// OldestPendingAge is how long its oldest pending task has waited.
+// OldestPendingAge returns how long the queue's oldest pending task has waited.
 func (q *Queue) OldestPendingAge() time.Duration { return Period(q.OldestPendingAgeSeconds) }
 
-// CountQueue counts one queue, with its error.
+// CountQueue counts one queue. It returns an error if the queue cannot be counted.
 func CountQueue(ctx context.Context, t Queues, name string) (Queue, error) {
 	list, err := t.QueueCounts(ctx, []string{name})
 	if err != nil {

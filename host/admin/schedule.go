@@ -9,10 +9,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// shownTicks is how many ticks that are to come a schedule is shown with.
+// shownTicks is how many future ticks a schedule is shown with.
 const shownTicks = 5
 
-// ScheduleBody is a schedule as it is made.
+// ScheduleBody is the part of a schedule that its maker chooses.
 type ScheduleBody struct {
 	Queue            string            `json:"queue" minLength:"1" maxLength:"128"`
 	Cron             string            `json:"cron" minLength:"1" maxLength:"256" doc:"Minute, hour, day of the month, month and day of the week; or six fields with the seconds first, @daily, or @every 90s."`
@@ -51,7 +51,7 @@ type Schedule struct {
 	Absent      float64   `json:"absent,omitempty" doc:"Since when no host has the plugin that owns it."`
 }
 
-// NamedSchedule is a schedule in a list of those that are to be stored.
+// NamedSchedule is a schedule in a list of schedules to store.
 type NamedSchedule struct {
 	ID string `json:"id" maxLength:"100"`
 	ScheduleBody
@@ -102,10 +102,10 @@ func (s *Schedule) Redact(v View) {
 	}
 }
 
-// ScheduleBodyOf is what a schedule says.
+// ScheduleBodyOf returns the body of a schedule.
 func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 	rest := s.Options.Retry
-	rest.MaxAge = 0 // which has a field of its own
+	rest.MaxAge = 0 // MaxAge has a field of its own
 	body := ScheduleBody{
 		Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed, WindowSeconds: s.Window.Seconds(),
 		Overlap: string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
@@ -115,14 +115,14 @@ func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 	return body
 }
 
-// Policy is the retry policy.
+// Policy returns the retry policy.
 func (b *ScheduleBody) Policy() queue.Retry {
 	retry := b.Retry.Policy()
 	retry.MaxAttempts, retry.MaxAge = b.MaxAttempts, cmp.Or(Period(b.MaxAgeSeconds), retry.MaxAge)
 	return retry
 }
 
-// Schedule is the schedule that the body asks for.
+// Schedule returns the schedule that the body asks for.
 func (b *ScheduleBody) Schedule(id string) (queue.Schedule, error) {
 	if _, err := cron.Parse(b.Cron, b.Timezone); err != nil {
 		return queue.Schedule{}, fmt.Errorf("%w: %w", queue.ErrInvalid, err)

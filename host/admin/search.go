@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// searchTasks and searchTime bound one search. Past either, it returns what it has found.
+	// searchTasks and searchTime bound one search. At either bound it returns what it has found.
 	searchTasks = 20_000
 	searchTime  = 2 * time.Second
 	// searchBlock is how many tasks a search reads at a time.
 	searchBlock = 500
 )
 
-// Place is where a search goes on: behind the task After, in the block of a queue that begins at an offset.
+// Place is where a search goes on: in Queue, in the block that begins at Offset, behind the task After.
 type Place struct {
 	Queue  string `json:"q"`
 	Offset int    `json:"o"`
 	After  string `json:"a,omitempty"`
 }
 
-// Cursor is the place as a text, which ParsePlace reads.
+// Cursor returns the place as text, which ParsePlace reads.
 func (p Place) Cursor() string {
-	text, _ := json.Marshal(p) // always can be
+	text, _ := json.Marshal(p) // never fails
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
@@ -50,9 +50,9 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// Search visits the tasks of a filter from a Place on, queue by queue, each queue newest first, until visit returns false or the
-// budget is used up: stopped tells which. It passes over those that skip tells, if it is not nil. It returns where to go on; nil if it
-// has seen everything.
+// Search visits the tasks that a filter selects from a Place on, queue by queue, each queue newest first. It ends when
+// visit returns false, and then stopped is true, or at the bounds searchTasks and searchTime. It passes over tasks for
+// which skip returns true; skip may be nil. next is where to go on, nil if Search has seen everything.
 func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id string) bool, visit func(*queue.Task) bool) (next *Place, stopped bool, err error) {
 	queues := []string{f.Queue}
 	if f.Queue == "" {
@@ -78,7 +78,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 				Status: queue.Status(f.Status), Key: f.Key, Offset: at.Offset, Limit: searchBlock, Bytes: pageBytes, Skip: skip,
 			})
 			if err != nil && f.Queue == "" && !queue.IsUnavailable(err) && ctx.Err() == nil {
-				break // a damaged queue hides no task of others
+				break // a damaged queue must not hide tasks of other queues
 			}
 			if err != nil {
 				return nil, false, err
@@ -87,7 +87,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			if i := slices.IndexFunc(tasks, func(task *queue.Task) bool { return task.ID == at.After }); i >= 0 {
 				tasks = tasks[i+1:]
 			}
-			older := false // than the filter: so is all that follows, for without a status and a key the newest come first
+			older := false // than Since; then the rest is older too, for without status and key the newest come first
 			for _, task := range tasks {
 				if older = f.Since > 0 && f.Status == "" && f.Key == "" && Seconds(task.Created) < f.Since; older {
 					break
@@ -103,7 +103,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			}
 		}
 		if spent() {
-			// Behind this queue: no name of a queue has a NUL.
+			// Go on behind this queue: no name of a queue has a NUL.
 			return &Place{Queue: name + "\x00"}, false, nil
 		}
 	}

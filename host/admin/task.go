@@ -138,7 +138,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	return shape
 }
 
-// Failure is why the task failed; the zero Failure if it has not.
+// Failure returns why the task failed; the zero Failure if it has not.
 func (s *Task) Failure() queue.Failure {
 	if s.Error == nil {
 		return queue.Failure{}
@@ -166,7 +166,7 @@ func (a *Attempt) Redact(v View) {
 	}
 }
 
-// redacted is a failure without the handler's words.
+// redacted returns a failure without the handler's words.
 func redacted(f *queue.Failure) *queue.Failure {
 	if f == nil {
 		return nil
@@ -178,7 +178,7 @@ func redacted(f *queue.Failure) *queue.Failure {
 	return &queue.Failure{Reason: f.Reason, Message: text, ExitCode: f.ExitCode, Limit: f.Limit}
 }
 
-// NewRetry is nil for a policy that says nothing but attempts.
+// NewRetry shows a retry policy; nil if it sets nothing but the attempts.
 func NewRetry(r queue.Retry) *Retry {
 	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
 		return nil
@@ -189,7 +189,7 @@ func NewRetry(r queue.Retry) *Retry {
 	}
 }
 
-// Policy is the policy without the attempts.
+// Policy returns the retry policy without the attempts.
 func (r *Retry) Policy() queue.Retry {
 	if r == nil {
 		return queue.Retry{}
@@ -200,7 +200,7 @@ func (r *Retry) Policy() queue.Retry {
 	}
 }
 
-// Payload is a value as text, or as bytes if it is none.
+// Payload returns a value as text, or as data if it is not UTF-8.
 func Payload(value []byte) (text *string, data []byte) {
 	switch {
 	case value == nil:
@@ -212,7 +212,7 @@ func Payload(value []byte) (text *string, data []byte) {
 	return nil, value
 }
 
-// Bytes is the value that Payload has split.
+// Bytes returns the value for which Payload returned text and data.
 func Bytes(text *string, data []byte) []byte {
 	if text != nil {
 		return []byte(*text)

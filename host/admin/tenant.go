@@ -11,7 +11,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Tenant is a tenant, by its Redis (Direct) or by the API of a server (client.Client). Both have the errors of sdk/queue.
+// Tenant acts on a tenant, through its Redis (Direct) or through the API of a server (client.Client). Both return the
+// errors of sdk/queue.
 type Tenant interface {
 	Tenant() string
 	Address() string // of Redis or the server, for people
@@ -39,9 +40,9 @@ type Tasks interface {
 	Log(ctx context.Context, id string, after int64) ([]LogLine, error)
 	// FindTasks lists the IDs of tasks that begin with a text.
 	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
-	// List reads the tasks of the filter's queue that pass it: limit of them from an offset, 0 for all.
+	// List reads the tasks that pass the filter. It skips offset tasks and returns at most limit; 0: all.
 	List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error)
-	// Retry returns the task that is retried: of a dead letter the one behind it.
+	// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task.
 	Retry(ctx context.Context, id string) (*Task, error)
 }
 
@@ -59,7 +60,8 @@ type Queues interface {
 	Queues(context.Context) (map[string]int64, error)
 	// BusiestQueues counts the queues with the most pending tasks or listeners, and returns how many the tenant has.
 	BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error)
-	// QueueCounts counts queues, in the order given. One that nobody has used has nothing, and one that cannot be counted an error.
+	// QueueCounts counts queues, in the order given. A queue that nobody has used has counts of 0; a queue that cannot
+	// be counted has an error.
 	QueueCounts(ctx context.Context, names []string) ([]Queue, error)
 }
 
@@ -124,14 +126,14 @@ type Schedules interface {
 // Fleet are the listeners of a tenant, and what they run.
 type Fleet interface {
 	Nodes(context.Context) ([]Node, error)
-	// Leased lists the listeners that renewed their lease last, with the queues that they name themselves.
+	// Leased lists the listeners that renewed their lease last, with the queues that they publish.
 	Leased(ctx context.Context, most int) ([]Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error)
 	Plugins(context.Context) ([]Plugin, error)
 	Quarantines(context.Context) ([]Quarantine, error)
 	EndQuarantine(ctx context.Context, plugin, digest string) error
-	// Findings are what the doctor finds in tenants of the same Redis or server.
+	// Findings returns what the doctor finds in tenants of the same Redis or server.
 	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
 	AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error)
 }

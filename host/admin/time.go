@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Seconds is a time in seconds since the epoch; 0 for the zero time.
+// Seconds converts a time to seconds since the epoch; 0 for the zero time.
 func Seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -13,7 +13,7 @@ func Seconds(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
 }
 
-// Moment is the time of a field with seconds since the epoch; the zero time for 0.
+// Moment converts seconds since the epoch to a time; the zero time for 0.
 func Moment(seconds float64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}
@@ -21,7 +21,7 @@ func Moment(seconds float64) time.Time {
 	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
 }
 
-// Period is a duration that a field has in seconds.
+// Period converts seconds to a duration.
 func Period(seconds float64) time.Duration {
 	return time.Duration(math.Round(seconds * float64(time.Second)))
 }

@@ -104,7 +104,7 @@ type PublishedTask struct {
 	Reason       string `json:"reason,omitempty"`
 }
 
-// Published is what became of a publication; `quern topic publish -o json` prints these names.
+// Published says what publishing did; `quern topic publish -o json` prints the same names.
 type Published struct {
 	ID          string `json:"id"`
 	Tenant      string `json:"tenant"`
@@ -123,7 +123,7 @@ func NewTopic(tenant string, t manage.Topic) Topic {
 	}
 }
 
-// Redact takes out what its subscriptions' does.
+// Redact redacts the topic's subscriptions.
 func (t *Topic) Redact(v View) {
 	for i := range t.List {
 		t.List[i].Redact(v)
@@ -145,16 +145,16 @@ func (p *Publication) Redact(v View) {
 	}
 }
 
-// NewPublished shows what became of a publication.
+// NewPublished shows what publishing did.
 func NewPublished(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Taken, p.Subscribers, p.Damaged}
 }
 
-// Redact hides whether the payload is that of the existing publication: who may not see it could guess it.
+// Redact hides Taken from a principal that may not see payloads, since it would confirm a guess of a payload.
 func (p *Published) Redact(v View) { p.Taken = p.Taken && v.Payloads }
 
-// NewSubscription shows a subscription, and tells how many bytes it has. It and Subscription convert by way of the JSON, which has the
-// same names.
+// NewSubscription shows a subscription, and returns its size as JSON, in bytes. It converts by way of JSON, in which
+// both types have the same names; so does Subscription.Subscription.
 func NewSubscription(s *queue.Subscription) (shape Subscription, size int) {
 	text, err := json.Marshal(s)
 	if err == nil {
@@ -176,23 +176,23 @@ func (s *Subscription) Redact(v View) {
 	}
 }
 
-// Redact takes out the handler's or the server's words.
+// Redact removes the words of the handler or the server.
 func (d *Delivery) Redact(v View) {
 	if d.failure != nil && !v.Payloads {
 		d.Error = redacted(d.failure).Headline()
 	}
 }
 
-// Wanted is the subscription of that ID that the shape asks for.
+// Wanted returns the subscription that a request for this ID asks for.
 func (s Subscription) Wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
-		return queue.Subscription{}, fmt.Errorf("%w: the body's id is %q, and the path's %q: leave it out", queue.ErrInvalid, s.ID, id)
+		return queue.Subscription{}, fmt.Errorf("%w: the body has the id %q, the path has %q: leave the id out of the body", queue.ErrInvalid, s.ID, id)
 	}
 	s.ID, s.CreatedAt, s.UpdatedAt, s.Absent, s.Plugin = id, 0, 0, 0, ""
 	return s.Subscription()
 }
 
-// Subscription is the subscription of sdk/queue that the shape shows.
+// Subscription returns the subscription in the form of sdk/queue.
 func (s Subscription) Subscription() (wanted queue.Subscription, err error) {
 	text, err := json.Marshal(s)
 	if err == nil {

@@ -36,7 +36,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Role is what a principal may do; each may do what those before it may.
+// Role says what a principal may do. Each role includes the roles before it.
 type Role string
 
 // The roles.
@@ -48,15 +48,15 @@ const (
 
 var roles = []Role{Viewer, Operator, Admin}
 
-// Principal is who sends a request, and what it may do. An entry of the file of --tokens has these names.
+// Principal is the sender of a request, with its permissions. An entry of the --tokens file has these keys.
 type Principal struct {
 	Name string `yaml:"name" json:"name" doc:"What the audit log calls it."`
 	Role Role   `yaml:"role" json:"role" enum:"viewer,operator,admin"`
-	// Tenants are those that it may see; none: all.
+	// Tenants lists the tenants that the principal may see; empty: all.
 	Tenants []string `yaml:"tenants,omitempty" json:"tenants,omitempty" doc:"Tenants that it may see; missing: all."`
-	// Payloads false hides parameters, results, logs, stderr and values of handlers.
+	// Payloads, if false, hides parameters, results, logs, stderr and values of handlers (default: true).
 	Payloads *bool `yaml:"payloads,omitempty" json:"payloads,omitempty" doc:"False: parameters, results, logs, stderr and values of handlers are hidden from it."`
-	// Rate is how many requests a second it may send.
+	// Rate bounds the requests a second (default: defaultRate).
 	Rate float64 `yaml:"rate,omitempty" json:"rate,omitempty" doc:"Requests a second."`
 }
 
@@ -64,16 +64,16 @@ const defaultRate = 1000
 
 func (p *Principal) rate() float64 { return cmp.Or(p.Rate, defaultRate) }
 
-// reads tells whether it may see what producers and handlers wrote.
+// reads reports whether the principal may see what producers and handlers wrote.
 func (p *Principal) reads() bool { return p.Payloads == nil || *p.Payloads }
 
-// view is what it may see.
+// view returns what the principal may see.
 func (p *Principal) view() admin.View {
 	return admin.View{Payloads: p.reads(), Webhooks: p.reads() || p.Role == Admin}
 }
 
-// owner is whose part of the budgets it uses: those that see the same tenants alone share one, or the tokens of a tenant could take
-// what all others need.
+// owner returns whose part of the budgets the principal uses. Principals that are limited to the same tenants share one
+// part; otherwise many tokens of one tenant could use up the budgets.
 func (p *Principal) owner() string {
 	if len(p.Tenants) == 0 {
 		return p.Name
@@ -90,7 +90,7 @@ func (p *Principal) validate() error {
 	case p.Name == "":
 		return errors.New("an entry has no name: the audit log needs one")
 	case strings.HasPrefix(p.Name, oidcPrefix):
-		return fmt.Errorf("entry %q: names that begin with %s are those of the issuer's tokens: choose another", p.Name, oidcPrefix)
+		return fmt.Errorf("entry %q: names that begin with %s are reserved for tokens of the issuer: choose another", p.Name, oidcPrefix)
 	case !slices.Contains(roles, p.Role):
 		return fmt.Errorf("entry %q: role %q: use viewer, operator or admin", p.Name, p.Role)
 	case p.Rate < 0:
@@ -104,7 +104,7 @@ func (p *Principal) validate() error {
 	return nil
 }
 
-// accessFile is the content of the file of --tokens.
+// accessFile is the content of the --tokens file.
 type accessFile struct {
 	Tokens       []tokenEntry       `yaml:"tokens"`
 	Certificates []certificateEntry `yaml:"certificates"`
@@ -113,7 +113,7 @@ type accessFile struct {
 
 type tokenEntry struct {
 	Principal `yaml:",inline"`
-	// SHA256 is that of the token, in hex.
+	// SHA256 is the SHA-256 of the token, in hex.
 	SHA256  string    `yaml:"sha256"`
 	Expires time.Time `yaml:"expires,omitempty"`
 }
@@ -125,21 +125,21 @@ type certificateEntry struct {
 	Subject string `yaml:"subject"`
 }
 
-// oidcEntry trusts the ID tokens of an issuer for an audience. Their claims name role and tenants; a token without the claim of
-// the role may do nothing.
+// oidcEntry trusts the ID tokens of an issuer for an audience. A token's claims name its role and tenants; a token
+// without one of these claims is refused.
 type oidcEntry struct {
 	Issuer       string  `yaml:"issuer"`
 	Audience     string  `yaml:"audience"`
-	RoleClaim    string  `yaml:"role_claim"`    // default role; a text, or a list of which the highest role counts
-	TenantsClaim string  `yaml:"tenants_claim"` // default tenants; a list, "*" in it for all
+	RoleClaim    string  `yaml:"role_claim"`    // default "role"; the claim has one role, or several of which the highest counts
+	TenantsClaim string  `yaml:"tenants_claim"` // default "tenants"; the claim lists tenants, or "*" for all
 	Payloads     *bool   `yaml:"payloads"`
 	Rate         float64 `yaml:"rate"`
 }
 
-// maxAccess bounds the file, in bytes: some 10,000 principals.
+// maxAccess bounds the --tokens file, in bytes: some 10,000 principals.
 const maxAccess = 4 << 20
 
-var errNobody = errors.New("it has no tokens, certificates and oidc: nobody can do anything; add the lines that `quern admin token` prints")
+var errNobody = errors.New("it has no tokens, certificates or oidc, so nobody may do anything: add the lines that `quern admin token` prints")
 
 func parseAccess(text []byte) (*accessFile, error) {
 	root, err := strictyaml.Parse(text, strictyaml.Limits{Bytes: maxAccess, Values: maxAccess / 16})
@@ -164,7 +164,7 @@ func parseAccess(text []byte) (*accessFile, error) {
 			return err
 		}
 		if named[p.Name] {
-			return fmt.Errorf("entry %q: another entry has the same name, by which the audit log and the rates tell them: give each its own", p.Name)
+			return fmt.Errorf("entry %q: another entry has the same name: give each its own, by which the audit log and the rates tell them apart", p.Name)
 		}
 		named[p.Name] = true
 		return nil
@@ -202,7 +202,7 @@ func parseAccess(text []byte) (*accessFile, error) {
 	return file, nil
 }
 
-// emptyTenants refuses a list of tenants that is there and has none, as a template may render it: decoded it would mean all.
+// emptyTenants refuses an empty list of tenants, which a template may render: decoded, it would mean all tenants.
 func emptyTenants(n *yaml.Node) error {
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Value == "tenants" {
@@ -217,32 +217,32 @@ func emptyTenants(n *yaml.Node) error {
 	return nil
 }
 
-// Access is who may do what. It is safe for concurrent use.
+// Access knows the principals of the --tokens file. It is safe for concurrent use.
 type Access struct {
 	path   string
 	logger hclog.Logger
 
 	mu      sync.Mutex // guards what follows
 	file    *accessFile
-	text    []byte    // of the last file that was read, which may be wrong
-	wrong   error     // what is wrong with it
-	told    string    // what is wrong with it, as the log has it
-	checked time.Time // when it was read
-	issuer  *issuer   // of file; nil until the first of its tokens comes
+	text    []byte    // the content last read, which may be wrong
+	wrong   error     // what is wrong with text
+	logged  string    // the error last logged; "" after new content that can be used
+	checked time.Time // when the file was last read
+	issuer  *issuer   // the issuer that file names; nil until the first request
 }
 
 // accessAge is how old the content of the file may be when a request is decided by it.
 const accessAge = time.Second
 
-// LoadAccess reads the file. It is read again when it has changed; while it cannot be used the last content counts. One that
-// becomes empty admits nobody: the last entry was revoked.
+// LoadAccess reads the --tokens file. Changes of the file take effect by themselves; while the file cannot be used, its
+// last good content counts. A file that loses its last entry admits nobody.
 func LoadAccess(path string, logger hclog.Logger) (*Access, error) {
 	a := &Access{path: path, logger: logger}
 	_, err := a.load()
 	return a, err
 }
 
-// load reads the file, and tells whether it is another one.
+// load reads the file, and reports whether it has new content that can be used.
 func (a *Access) load() (changed bool, err error) {
 	opened, err := os.Open(a.path)
 	if err != nil {
@@ -264,14 +264,14 @@ func (a *Access) load() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if a.issuer != nil && !reflect.DeepEqual(file.OIDC, &a.issuer.oidcEntry) { // else its keys stay known
+	if a.issuer != nil && !reflect.DeepEqual(file.OIDC, &a.issuer.oidcEntry) { // an unchanged issuer keeps its keys
 		a.issuer = nil
 	}
 	a.file = file
 	return true, nil
 }
 
-// current is the content of the file now, and the issuer that it names.
+// current returns the content of the file, at most accessAge old, and the issuer that it names.
 func (a *Access) current() (*accessFile, *issuer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,15 +279,15 @@ func (a *Access) current() (*accessFile, *issuer) {
 		a.checked = time.Now()
 		changed, err := a.load()
 		switch {
-		case err != nil && err.Error() != a.told:
-			a.told = err.Error()
+		case err != nil && err.Error() != a.logged:
+			a.logged = err.Error()
 			if errors.Is(err, errNobody) {
 				a.logger.Warn("the file of tokens admits nobody now", "file", a.path, "error", err)
 			} else {
 				a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path, "error", err)
 			}
 		case changed:
-			a.told = ""
+			a.logged = ""
 			a.logger.Info("read the changed file of tokens", "file", a.path)
 		}
 	}
@@ -297,12 +297,12 @@ func (a *Access) current() (*accessFile, *issuer) {
 	return a.file, a.issuer
 }
 
-// everyone is the principal where there is no Access.
+// everyone is the principal of all requests without Access.
 var everyone = &Principal{Name: "local", Role: Admin}
 
 var errNoToken = errors.New("no token: send the header Authorization: Bearer TOKEN, or a client certificate")
 
-// identify finds who sends a request.
+// identify returns the principal of a request.
 func (a *Access) identify(r *http.Request) (*Principal, error) {
 	if a == nil {
 		return everyone, nil
@@ -327,24 +327,24 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 	case issuer != nil && strings.Count(token, ".") == 2:
 		return issuer.identify(r.Context(), token, withoutPort(r.RemoteAddr), a.logger)
 	}
-	return nil, errors.New("the token is not known here, or not any more: ask for a new one")
+	return nil, errors.New("the token is unknown or was revoked: ask for a new one")
 }
 
-// holder is the principal of a client certificate that the connection began with: it may have expired since.
+// holder returns the principal of a client certificate. The certificate may have expired since its connection began.
 func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 	name := certificate.Subject.CommonName
 	switch {
 	case time.Now().After(certificate.NotAfter):
 		return nil, fmt.Errorf("the client certificate of %q expired at %s: use a new one", name, certificate.NotAfter.Format(time.RFC3339))
 	case certificate.IsCA:
-		return nil, fmt.Errorf("the client certificate of %q is that of an authority: use one that it signed", name)
+		return nil, fmt.Errorf("the client certificate of %q is the certificate of an authority: use one that the authority signed", name)
 	}
 	var found *certificateEntry
 	for i := range f.Certificates {
 		c := &f.Certificates[i]
 		switch is := c.Subject == name || slices.Contains(certificate.DNSNames, c.Subject); {
 		case is && found != nil:
-			return nil, fmt.Errorf("the client certificate of %q is that of two entries, %q and %q: use one with the name of one alone", name, found.Name, c.Name)
+			return nil, fmt.Errorf("the client certificate of %q matches two entries, %q and %q: use one that matches a single entry", name, found.Name, c.Name)
 		case is:
 			found = c
 		}
@@ -355,7 +355,7 @@ func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 	return &found.Principal, nil
 }
 
-// NewToken makes a token, and the lines that stand for it below tokens in the file of --tokens.
+// NewToken makes a token, and the lines to put below tokens in the --tokens file.
 func NewToken(name string, role Role, tenants []string, lasts time.Duration) (token, lines string, err error) {
 	token = "quern_" + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))
@@ -367,18 +367,18 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 	return token, string(text), cmp.Or(entry.validate(), err)
 }
 
-// caller is who sends a request.
+// caller is the sender of a request, with the request's state.
 type caller struct {
 	*Principal
-	detail string         // what it asks for that is not in the path, for the audit log
-	memory *account.Share // what its body and its answer take
-	body   []byte         // of the request, as it came
-	place  *account.Share // of the requests at a time; none while it only waits
+	detail string         // what the request asks for beside its path, for the audit log
+	memory *account.Share // reserved for the body and the answer
+	body   []byte         // the request's body, as received
+	place  *account.Share // the place of the request among maxRequests; given back while it only waits
 }
 
 type callerKey struct{}
 
-// principal is who sends the request of a context.
+// principal returns the sender of the request of a context.
 func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
 
 func callerOf(ctx context.Context) *caller {
@@ -386,13 +386,13 @@ func callerOf(ctx context.Context) *caller {
 	return c
 }
 
-// limiters bound the requests of each principal.
+// limiters bounds the requests a second of each principal.
 type limiters struct {
 	mu     sync.Mutex
 	byName map[string]*rate.Limiter // guarded by mu
 }
 
-// mostLimiters bounds the map: subjects of an issuer may be many. Then all begin anew.
+// mostLimiters bounds the map, since an issuer may have many subjects. When the map is full, all limiters begin anew.
 const mostLimiters = 10_000
 
 func (l *limiters) allow(who *Principal) bool {
@@ -413,13 +413,13 @@ func (l *limiters) allow(who *Principal) bool {
 	return limiter.Allow()
 }
 
-// operationOf is what add has made the operation of.
+// operationOf returns the operation that add registered.
 func operationOf(ctx huma.Context) operation {
 	o, _ := ctx.Operation().Metadata["operation"].(operation)
 	return o
 }
 
-// authorize asks whether the principal may do the operation in the tenant, and records what changes something.
+// authorize checks that the principal may do the operation in the tenant, and records operations that change something.
 func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	o := operationOf(ctx)
 	who := principal(ctx.Context())
@@ -427,7 +427,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	acts := ctx.Method() != http.MethodGet && ctx.Method() != http.MethodHead
 	switch {
 	case tenant != "" && !who.sees(tenant):
-		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q: it has %s", who.Name, tenant, strings.Join(who.Tenants, ", "))
+		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q, only %s", who.Name, tenant, strings.Join(who.Tenants, ", "))
 	case slices.Index(roles, who.Role) < slices.Index(roles, o.role):
 		s.refuse(ctx, http.StatusForbidden, "%s has the role %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
 	case o.payloads && !who.reads():
@@ -440,7 +440,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 			s.refuse(ctx, http.StatusUnprocessableEntity, "query.%s is no number: use digits, such as 1.5", name)
 			return
 		}
-		status := http.StatusInternalServerError // of a panic
+		status := http.StatusInternalServerError // if the operation panics
 		if acts && !o.traffic {
 			defer func() { s.record(ctx, who, o, tenant, status) }()
 		}
@@ -448,12 +448,12 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		status = ctx.Status()
 		return
 	}
-	if acts { // whoever may not act fills no tenant's log
+	if acts { // a refused principal must not fill a tenant's audit log
 		s.record(ctx, who, o, "", ctx.Status())
 	}
 }
 
-// record writes an action to the audit log of the tenant, unless its name is "", and to the log of the process.
+// record writes an action to the log of the process and, unless name is "", to the audit log of that tenant.
 func (s *service) record(ctx huma.Context, who *Principal, o operation, name string, status int) {
 	from := withoutPort(ctx.RemoteAddr())
 	on := ""
@@ -471,7 +471,7 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	if t == nil {
 		return
 	}
-	// The action is done: the client's going away must not keep it out of the log.
+	// The action is done: record it even if the client has gone.
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx.Context()), 5*time.Second)
 	defer cancel()
 	if err := t.Audit(within, entry); err != nil {
@@ -479,7 +479,7 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	}
 }
 
-// wrongNumber names a number of the query that is NaN or infinite, which no bound refuses; "" if there is none.
+// wrongNumber returns the name of a query parameter that is NaN or infinite, which no bound refuses; "" if none is.
 func wrongNumber(ctx huma.Context) string {
 	for _, p := range ctx.Operation().Parameters {
 		n, err := strconv.ParseFloat(ctx.Query(p.Name), 64)
@@ -490,7 +490,7 @@ func wrongNumber(ctx huma.Context) string {
 	return ""
 }
 
-// withoutPort is the host of an address.
+// withoutPort returns the host of an address.
 func withoutPort(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host

@@ -67,7 +67,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("header %v", got.header)
 	}
 	w.token = "quern_wrong"
-	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not known")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "unknown or was revoked")
 	w.token = stranger
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusForbidden, "may not see tenant")
 	if list := get[api.List[api.TenantInfo]](t, w, "/v1/tenants"); len(list.Items) != 0 {
@@ -120,7 +120,7 @@ func TestTokens(t *testing.T) {
 		return w.do(t, request{method: http.MethodGet, path: "/queues"}).status == http.StatusOK
 	})
 	w.token = ada
-	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "not any more")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "unknown or was revoked")
 	damaged := path + ".new" // not written in place: for a moment the file would be empty
 	must(t, os.WriteFile(damaged, []byte("tokens: 7"), 0o600))
 	must(t, os.Rename(damaged, path))

@@ -1,23 +1,23 @@
-// Package api serves what operators and programs do with a fleet: look at tenants, queues, tasks, nodes and plugins, and change
-// them; and the page that shows it to people (package page), which asks for nothing else. It keeps no state: all that it shows is
-// in Redis, so that any number of processes can serve it, with a host or without.
+// Package api serves the HTTP API with which operators and programs look at tenants, queues, tasks, nodes and plugins,
+// and change them. It also serves the page for people (package page), which uses only this API. The package keeps no
+// state: everything it shows is in Redis, so any number of processes can serve it, with a host or without.
 //
 // A request passes these steps, each of which may answer it:
 //
 //	host and origin   without tokens: only loopback, and no page of another site
-//	page              its files, to everybody: they tell nothing
+//	page              serves the page's files to everybody; they contain no data
 //	path              a problem for unknown paths and methods
-//	ETag              answers of GET have one; 304 for what the client has
 //	who               token, OIDC or client certificate; 401
-//	rate              per principal, and how many at a time; 429
+//	rate              requests of the principal: a second, and at a time; 429
+//	ETag              for answers of GET; 304 if the client has the answer
 //	trace             a span, if the request changes something or has a traceparent: see package trace
 //	may               role and tenant of the operation; 403
-//	body              counted, read, and checked against the schema before anything is decoded; 400, 413, 422
-//	operation         what it reads is counted before as well; 503
-//	audit             what changed: in Redis and in the log; who may not change it: in the log
+//	body              memory reserved, read, and checked against the schema before decoding; 400, 413, 422
+//	operation         reserves memory before it reads from Redis; 503
+//	audit             changes, in Redis and in the log; refused changes, in the log only
 //
-// Every error is a problem of RFC 9457. When Redis is away the answer is 503 with Retry-After; a request may be repeated if it is
-// a GET or its operation's description says so.
+// Every error is a problem of RFC 9457. When Redis is away the answer is 503 with Retry-After. A request may be
+// repeated if it is a GET or its operation's description says so.
 package api
 
 import (
@@ -46,51 +46,52 @@ import (
 
 const (
 	headerTimeout = 5 * time.Second
-	// answerTimeout bounds an answer with what it waits for; streams set deadlines of their own.
+	// answerTimeout bounds the reading of a request, and its answer including waits; streams set their own deadlines.
 	answerTimeout = 2 * time.Minute
 	idleTimeout   = 2 * time.Minute
 
-	// maxParameters bounds the body of tasks and events, and what is read of one value; maxJSON other bodies.
+	// maxParameters bounds bodies with tasks, events or an owner's schedules, and each payload that is sent; maxJSON
+	// bounds other bodies.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
-	// maxMemory bounds the memory of bodies and answers, which is reserved before it is used: slow clients take no more from a
-	// host's tasks.
+	// maxMemory bounds the memory that bodies and answers reserve, so that slow clients leave the rest to the host's
+	// tasks.
 	maxMemory = 256 << 20
-	// maxRequests bounds the requests that are answered at one time. A stream of events (maxStreams) and a request that waits for a
-	// task (maxWaits) count apart from these.
-	// maxLists bounds the lists that are read at one time, so that a host's tasks find a processor, and maxSearches the searches.
-	// maxWorked bounds the jobs that this process works on.
+	// maxRequests bounds the requests that are answered at one time. Streams of events (maxStreams) and requests that
+	// wait for a task (maxWaits) are counted apart.
+	// maxLists bounds the lists that are read at one time, which leaves processors to the host's tasks; maxSearches
+	// bounds the searches. maxWorked bounds the jobs that this process works on.
 	maxRequests = 1024
 	maxStreams  = 256
 	maxWaits    = 4096
 	maxLists    = 8
 	maxSearches = 16
 	maxWorked   = 16
-	// maxConnections bounds the connections that are open, half of them for one address, which may be a proxy's: as many as all waits
-	// and streams need, and some more.
+	// maxConnections bounds the open connections: enough for all waits and streams, and some more. One address, which
+	// may be a proxy's, may have half of them.
 	maxConnections = 5120
-	// parts tells what one principal may use: so many principals may use all.
+	// With tokens, a principal may use at most 1/parts of a budget.
 	parts = 4
 )
 
 // Config is what a Server serves, and to whom.
 type Config struct {
-	// Clients are one for each tenant, and Stores the buckets of handlers by tenant. The caller closes them.
+	// Clients has one client for each tenant; Stores has the buckets of handlers, by tenant. The caller closes both.
 	Clients []*queue.Client
 	Stores  map[string]*kv.Store
-	// Access says who may do what; nil: whoever reaches a loopback address may do everything.
+	// Access says who may do what. If nil, the address must be loopback, and whoever reaches it may do everything.
 	Access *Access
 	TLS    *tls.Config // nil: plain HTTP
-	// Account is what bodies and answers are taken from (default: one of its own).
+	// Account counts the memory of bodies and answers (default: a new account).
 	Account *account.Account
-	// BasePath is one under which everything is served as well, such as /quern; "" for none.
+	// BasePath, such as /quern, is a path below which everything is served as well; "" for none.
 	BasePath string
-	// Logger gets the audit log and what is wrong.
+	// Logger gets the audit log, warnings and errors.
 	Logger hclog.Logger
-	// Tracer makes the spans of requests; it stays the caller's (default: none).
+	// Tracer makes the spans of requests (default: no spans). The caller shuts it down.
 	Tracer *trace.Tracer
 
-	jobItems int // most tasks of a job: MaxJobItems, but in tests
+	jobItems int // bounds the tasks of a job; 0: MaxJobItems. Only tests set it
 }
 
 // Server answers on one address.
@@ -106,17 +107,17 @@ type service struct {
 	api     huma.API
 	mux     *http.ServeMux
 	limits  limiters
-	// strangers bounds the lines in the log about requests of nobody known.
+	// strangers bounds the log lines about requests without a known principal.
 	strangers *rate.Limiter
 
 	memory                                            *account.Budget
 	requests, streams, waits, lists, searches, worked bounded
 
 	jobs sync.WaitGroup // the background jobs of this process
-	// living returns a context that ends when the server begins to end: jobs and streams stop then.
+	// living returns a context that ends when the server begins to shut down; jobs and streams stop then.
 	living func() context.Context
 	end    func()
-	// page answers a request for a file of the page, and tells whether it was one.
+	// page answers a request for a file of the page, and reports whether it was one.
 	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -127,7 +128,7 @@ type tenant struct {
 	findings findings
 }
 
-// Listen takes the address at once; port 0 is a free one. Without Access it must be a loopback address.
+// Listen opens the address at once; port 0 chooses a free port. Without Access the address must be loopback.
 func Listen(address string, config Config) (*Server, error) {
 	if config.Access == nil && !isLoopback(address) {
 		return nil, fmt.Errorf("address %q can be reached from other machines, and without tokens everyone may do everything: "+
@@ -208,28 +209,28 @@ func newService(config Config) *service {
 // operation is one row of the API.
 type operation struct {
 	role               Role
-	method, path, name string // name is the operation's in the audit log and the schema
+	method, path, name string // name identifies the operation in the audit log and the schema
 	summary            string
 	maxBody            int64 // default maxJSON
-	copies             int64 // how often its body is in memory, unless that is JSON with a schema; default 2
+	copies             int64 // how many copies of the body are in memory, unless it is JSON with a schema; default 2
 	stream             bool
-	payloads           bool // it shows what producers and handlers wrote
-	traffic            bool // producers do it all the time: it is not in the audit log
+	payloads           bool // the answer shows what producers and handlers wrote
+	traffic            bool // producers call it all the time, so it is not in the audit log
 }
 
-// looking is an operation of every role.
+// looking returns an operation that reads, for every role.
 func looking(path, name, summary string) operation {
 	return operation{role: Viewer, method: http.MethodGet, path: path, name: name, summary: summary}
 }
 
-// revealing is one for those who may see what producers and handlers wrote.
+// revealing returns an operation that reads, for principals that may see what producers and handlers wrote.
 func revealing(path, name, summary string) operation {
 	o := looking(path, name, summary)
 	o.payloads = true
 	return o
 }
 
-// acting is an operation that needs a role.
+// acting returns an operation that needs the role.
 func acting(role Role, method, path, name, summary string) operation {
 	return operation{role: role, method: method, path: path, name: name, summary: summary}
 }
@@ -255,7 +256,7 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	jsonBody, isJSON := reflect.TypeFor[I]().FieldByName("Body")
 	if isRaw {
 		op.RequestBody = &huma.RequestBody{}
-		// huma requires raw bodies, and gets none; parameters may be empty.
+		// huma would refuse an empty raw body, but boundBody reads the body instead, and parameters may be empty.
 		defer func() { op.RequestBody.Required = false }()
 	}
 	lists := o.method == http.MethodGet && isList(reflect.TypeFor[O]())
@@ -289,7 +290,7 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	})
 }
 
-// redact takes out of an answer what not everybody may see.
+// redact removes from an answer what the principal may not see.
 func redact(body reflect.Value, v admin.View) {
 	switch body.Kind() {
 	case reflect.Pointer:
@@ -305,7 +306,7 @@ func redact(body reflect.Value, v admin.View) {
 	}
 }
 
-// isList tells whether an answer is a list.
+// isList reports whether an answer is a list.
 func isList(answer reflect.Type) bool {
 	body, ok := answer.FieldByName("Body")
 	if !ok || body.Type.Kind() != reflect.Struct {
@@ -315,7 +316,7 @@ func isList(answer reflect.Type) bool {
 	return ok
 }
 
-// subject is the last fixed word of a path that names a collection, for grouping.
+// subject returns the word of a path that groups its operation: the one after the tenant, or else the first.
 func subject(path string) string {
 	words := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(words) > 2 && words[0] == "tenants" {
@@ -324,21 +325,21 @@ func subject(path string) string {
 	return words[0]
 }
 
-// Queue is the queue of that name.
+// Queue returns the queue of that name.
 func (t *tenant) Queue(name string) *queue.Queue { return t.Client.Queue(name) }
 
-// InTenant is in every path below a tenant.
+// InTenant has the path parameter of every operation on a tenant.
 type InTenant struct {
 	Tenant string `path:"tenant" maxLength:"34" example:"blueque" doc:"The tenant: the key prefix in Redis."`
 }
 
-// InQueue is in every path below a queue.
+// InQueue has the path parameters of every operation on a queue.
 type InQueue struct {
 	InTenant
 	Queue string `path:"queue" minLength:"1" maxLength:"128" doc:"The queue."`
 }
 
-// InTask is in every path below a task.
+// InTask has the path parameters of every operation on a task.
 type InTask struct {
 	InTenant
 	ID string `path:"id" minLength:"1" maxLength:"128" doc:"The task's ID."`
@@ -356,7 +357,7 @@ func (t *tenant) known(ctx context.Context, name string) error {
 	return err
 }
 
-// isLoopback tells whether only this machine reaches an address.
+// isLoopback reports whether only this machine reaches an address.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -59,15 +59,15 @@ func TestLongBodies(t *testing.T) { //nolint:paralleltest // it measures memory
 		{"/queues/q/tasks/batch", "", many(`{"tasks":[`, `0`, `]}`), http.StatusUnprocessableEntity, `"location":"body.tasks[0]"`},
 		{"/queues/q/tasks/batch", "", many(`{"tasks":[`, `{"a":1}`, `]}`), http.StatusUnprocessableEntity, `"location":"body.tasks[0].a"`},
 		{"/queues/q/tasks/batch", "", many(`{"tasks":[`, `{"labels":{"a":{}}}`, `]}`), http.StatusUnprocessableEntity, `"location":"body.tasks[0].labels.a"`},
-		{"/queues/q/tasks/batch", "", many(`{"tasks":[{"labels":{`, `"a":""`, `}}]}`), http.StatusUnprocessableEntity, `it is there twice: leave one of them out","location":"body.tasks[0].labels.a"`},
+		{"/queues/q/tasks/batch", "", many(`{"tasks":[{"labels":{`, `"a":""`, `}}]}`), http.StatusUnprocessableEntity, `this property is there twice: leave one of them out","location":"body.tasks[0].labels.a"`},
 		{"/queues/q/tasks/batch", "", []byte(`{"tasks":[{"labels":{"z":""` + strings.ReplaceAll(members(1<<20), ":0", `:""`) + `}}]}`), http.StatusUnprocessableEntity, `at most 1000 properties","location":"body.tasks[0].labels"`},
-		{"/queues/q/tasks/batch", "", many(`{`, `"tasks":[{}]`, `}`), http.StatusUnprocessableEntity, `it is there twice: leave one of them out","location":"body.tasks"`},
+		{"/queues/q/tasks/batch", "", many(`{`, `"tasks":[{}]`, `}`), http.StatusUnprocessableEntity, `this property is there twice: leave one of them out","location":"body.tasks"`},
 		{"/queues/q/tasks/batch", "", many(`{"tasks":[{"id":"`, `x`, `"}]}`), http.StatusUnprocessableEntity, `128","location":"body.tasks[0].id"`},
 		{"/queues/q/tasks/batch", "", after, http.StatusUnprocessableEntity, `the body has more than 200000 values: send less at a time","location":"body.tasks[`},
 		{"/queues/q/tasks/batch", "", many(`{"tasks":[{"parameters":`, `[`, ``), http.StatusBadRequest, "no JSON"},
-		{"/queues/q/events", "application/cloudevents-batch+json", many(`[`, `0`, `]`), http.StatusBadRequest, "at most 1000"},
+		{"/queues/q/events", "application/cloudevents-batch+json", many(`[`, `0`, `]`), http.StatusBadRequest, "more than 1000 events"},
 		{"/queues/q/events", "application/cloudevents+json", []byte(`{"specversion":"1.0"` + members(1<<20) + `}`), http.StatusBadRequest, "more than 1000 members"},
-		{"/topics/t/events", "application/cloudevents-batch+json", many(`[`, `{}`, `]`), http.StatusBadRequest, "at most 1000"},
+		{"/topics/t/events", "application/cloudevents-batch+json", many(`[`, `{}`, `]`), http.StatusBadRequest, "more than 1000 events"},
 	} {
 		if c.kind == "" {
 			c.kind = "application/json"

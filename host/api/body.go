@@ -20,22 +20,23 @@ import (
 )
 
 const (
-	// A body of n bytes takes 2n: as it came, and as what becomes of it. What JSON is decoded into takes more, as measured with bodies
-	// of the smallest values: at most valueCost for each value, which has four bytes if it takes memory of its own, and objectCost
-	// for each object in a list, which has three.
+	// A body of n bytes takes 2n bytes: as received, and decoded. Decoded JSON takes more, as measured with bodies of
+	// the smallest values: at most valueCost for each value, and objectCost for each object in a list. A value that
+	// takes memory of its own has at least four bytes of JSON, an object three.
 	valueCost  = 80
 	objectCost = 2 << 10
-	// What takes at most smallCost is bounded by the number of requests alone, 16 MiB for all, so that large ones do not keep it out.
+	// A body that takes at most smallCost reserves nothing, so that large bodies do not keep it out. maxRequests bounds
+	// all small bodies to 16 MiB.
 	smallCost = 16 << 10
-	// mostValues bounds the values of a body, mostMembers those of one object with names of the client's own, and mostErrors what a
-	// problem lists: the check ends there.
+	// mostValues bounds the values of a body, mostMembers the members of an object whose names the client chooses, and
+	// mostErrors the errors that a problem lists. The check of a body ends at each bound.
 	mostValues  = 200_000
 	mostMembers = 1000
 	mostErrors  = 20
 )
 
-// bodyCost is what is reserved for a body of this many bytes before it is read; schema is that of JSON. Without one
-// the operation holds this many copies of the body.
+// bodyCost returns the bytes to reserve for a body of this size before it is read. schema is the schema of a JSON body;
+// without a schema the operation keeps this many copies of the body.
 func (s *service) bodyCost(size int64, schema *huma.Schema, copies int64) int64 {
 	if schema == nil {
 		return copies * size
@@ -49,7 +50,7 @@ func (s *service) bodyCost(size int64, schema *huma.Schema, copies int64) int64 
 	return 2*size + min(size/4, mostValues)*valueCost + min(size/3, objects)*objectCost
 }
 
-// resolved is the schema that a reference stands for.
+// resolved returns the schema that a reference stands for.
 func (s *service) resolved(schema *huma.Schema) *huma.Schema {
 	for schema.Ref != "" {
 		schema = s.api.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
@@ -57,8 +58,8 @@ func (s *service) resolved(schema *huma.Schema) *huma.Schema {
 	return schema
 }
 
-// boundBody counts the body of a request before it takes memory, bounds the time that it may take, reads it, and checks JSON against
-// the schema of the operation before anything is decoded. The operation gets it by caller.body.
+// boundBody reads the body of a request within bounds of memory and time. It reserves the memory first, and checks JSON
+// against the operation's schema before anything is decoded. The operation finds the body in caller.body.
 func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	op := ctx.Operation()
 	if op.RequestBody == nil {
@@ -80,7 +81,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	}
 	most := op.MaxBodyBytes - 1
 	size := r.ContentLength
-	if size < 0 || size > most { // what is too large is read to its end without being kept
+	if size < 0 || size > most { // not known; or too large, which readBody refuses
 		size = most
 	}
 	if size > 0 && r.ContentLength <= most {
@@ -112,12 +113,12 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		if !s.checkBody(ctx, schema, body) {
 			return
 		}
-		r.Body = io.NopCloser(strings.NewReader("{}")) // of which huma makes what the body does not say
+		r.Body = io.NopCloser(strings.NewReader("{}")) // huma decodes this, and sets defaults; decodeBody decodes the body
 	}
 	next(ctx)
 }
 
-// codings are those that the headers of a request name, in one or several lists, beside identity, which is none.
+// codings returns the content codings that the headers of a request name, separated by commas, without identity.
 func codings(header http.Header) string {
 	var all []string
 	for coding := range strings.SplitSeq(strings.Join(header.Values("Content-Encoding"), ","), ",") {
@@ -128,7 +129,8 @@ func codings(header http.Header) string {
 	return strings.Join(all, ", ")
 }
 
-// checkBody answers a body that the schema refuses, and otherwise keeps of the reservation what decoding takes.
+// checkBody reports whether the schema accepts the body. If so, it shrinks the reservation to what decoding takes; if
+// not, it answers the request.
 func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) bool {
 	if len(body) == 0 {
 		s.refuse(ctx, http.StatusBadRequest, "request body is required: send JSON")
@@ -157,7 +159,8 @@ func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) 
 
 var errTooLarge = errors.New("the body is too large")
 
-// readBody reads a body of at most so many bytes; declared is how many it is to have, -1 if that is not known.
+// readBody reads a body, and refuses one of more than most bytes; declared is its Content-Length, -1 if that is not
+// known.
 func readBody(body io.Reader, declared, most int64) ([]byte, error) {
 	if declared > most {
 		_, _ = io.CopyN(io.Discard, body, most) // so that the client gets the answer
@@ -167,7 +170,7 @@ func readBody(body io.Reader, declared, most int64) ([]byte, error) {
 		whole := make([]byte, declared)
 		_, err := io.ReadFull(body, whole)
 		if err == nil {
-			_, err = body.Read(whole[:0]) // its end lifts the deadline
+			_, err = body.Read(whole[:0]) // at the end pacedBody lifts the deadline
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -181,7 +184,7 @@ func readBody(body io.Reader, declared, most int64) ([]byte, error) {
 	return whole, err
 }
 
-// decodeBody decodes the body of a request, which has been checked, and lets go of it.
+// decodeBody decodes the body of a request, which checkBody has accepted, and drops the bytes.
 func decodeBody(c *caller, into any) error {
 	err := json.Unmarshal(c.body, into)
 	c.body = nil
@@ -197,7 +200,7 @@ func decodeBody(c *caller, into any) error {
 	return huma.NewError(status, "validation failed", &huma.ErrorDetail{Location: "body", Message: message})
 }
 
-// bodyCheck checks JSON against a schema while it goes through it: what has too much of anything is refused there and then.
+// bodyCheck checks JSON against a schema value by value, and stops as soon as a bound is exceeded.
 type bodyCheck struct {
 	walker
 	service         *service
@@ -208,10 +211,10 @@ type bodyCheck struct {
 	values, objects int
 }
 
-// errEnough ends a check: what it has found is all that is told.
+// errEnough ends a check early; only the errors found so far are reported.
 var errEnough = errors.New("there is more")
 
-// add notes what is wrong here.
+// add records an error at the current path.
 func (c *bodyCheck) add(format string, args ...any) error {
 	c.found.Errors = append(c.found.Errors, &huma.ErrorDetail{Location: string(c.path), Message: fmt.Sprintf(format, args...)})
 	return c.enough()
@@ -224,7 +227,7 @@ func (c *bodyCheck) enough() error {
 	return nil
 }
 
-// end notes a bound that is passed, behind which nothing is looked at.
+// end records that a bound is exceeded, and ends the check.
 func (c *bodyCheck) end(format string, args ...any) error {
 	_ = c.add(format, args...)
 	return errEnough
@@ -263,9 +266,9 @@ func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
 		switch {
 		case schema.Type != huma.TypeString:
 			value = ""
-		case schema.ContentEncoding != "" || free: // decoding tells whether it is right
+		case schema.ContentEncoding != "" || free: // decoding finds what is wrong
 			return nil
-		case schema.MaxLength != nil && len(text)-2 > 12**schema.MaxLength: // the longest that a character can be written
+		case schema.MaxLength != nil && len(text)-2 > 12**schema.MaxLength: // a character has at most 12 bytes: two escapes
 			return c.add(validation.MsgExpectedMaxLength, *schema.MaxLength)
 		default:
 			var plain string
@@ -324,7 +327,7 @@ func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 		most = *schema.MaxProperties
 	}
 	here, n := len(c.path), 0
-	var there []string
+	var present []string
 	free := make(map[string]bool) // names of the client's own
 	for more := c.enter('}'); more; n++ {
 		written, err := c.name()
@@ -337,10 +340,10 @@ func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 		}
 		c.path = append(append(c.path, '.'), written[:min(len(written), 200)]...)
 		switch {
-		case slices.Contains(there, name), free[string(written)]:
-			err = c.end("it is there twice: leave one of them out")
+		case slices.Contains(present, name), free[string(written)]:
+			err = c.end("this property is there twice: leave one of them out")
 		case property != nil:
-			there = append(there, name)
+			present = append(present, name)
 			err = c.member(property, slices.Contains(schema.Required, name))
 		case others != nil:
 			free[string(written)] = true
@@ -361,14 +364,14 @@ func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 		}
 	}
 	for _, name := range schema.Required {
-		if !slices.Contains(there, name) {
+		if !slices.Contains(present, name) {
 			err = c.add(validation.MsgExpectedRequiredProperty, name)
 		}
 	}
 	return err
 }
 
-// member checks a property. One that may be missing may be null.
+// member checks a property. A property that is not required may be null.
 func (c *bodyCheck) member(schema *huma.Schema, required bool) error {
 	if !required && c.next() == 'n' {
 		text, err := c.walker.value()
@@ -380,7 +383,7 @@ func (c *bodyCheck) member(schema *huma.Schema, required bool) error {
 	return c.value(schema)
 }
 
-// propertyOf finds a property by its name, in large or small letters as encoding/json does; "" and nil if there is none.
+// propertyOf finds a property by its name, in upper or lower case as encoding/json does; "" and nil if there is none.
 func propertyOf(schema *huma.Schema, written []byte) (string, *huma.Schema) {
 	if property := schema.Properties[string(written)]; property != nil {
 		return string(written), property

@@ -15,23 +15,24 @@ import (
 const (
 	// patience is how long a request waits for its share of a budget.
 	patience = 2 * time.Second
-	// A transfer of n bytes may take slowGrace and n/slowRate: a slower client loses its connection, and with it its share.
+	// A transfer of n bytes may take slowGrace + n/slowRate seconds. A slower client loses its connection, which frees
+	// its share.
 	slowGrace = 5 * time.Second
 	slowRate  = 256 << 10
 )
 
-// bounded is something that requests use at a time: all together and each owner, so that one cannot keep out the others. Without
-// tokens there is one principal, who may use everything.
+// bounded bounds how many of a thing requests use at a time, in all and for each owner, so that no owner keeps out the
+// others. Without tokens there is one principal, which may use everything.
 type bounded struct {
 	*account.Budget
-	what string // in words
+	what string // the thing, in words
 }
 
 func (s *service) newBounded(what string, whole int64) bounded {
 	return bounded{account.NewBudget(whole, s.owners()), what}
 }
 
-// owners is how many principals share each bound.
+// owners returns into how many parts a bound is divided; an owner may use one part.
 func (s *service) owners() int {
 	if s.config.Access == nil {
 		return 1
@@ -39,14 +40,15 @@ func (s *service) owners() int {
 	return parts
 }
 
-// take waits for a share for a while: nil if there is none by then.
+// take waits up to patience for a share of a budget; nil if there is none by then.
 func take(ctx context.Context, from *account.Budget, who *Principal, size int64) *account.Share {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return from.Take(ctx, who.owner(), size)
 }
 
-// enter takes a share of one for a principal, and refuses it if this principal does too many at a time, or all together do.
+// enter takes one place for a principal. It refuses if this principal, or all principals together, use too many at a
+// time.
 func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
 	if s := take(ctx, b.Budget, who, 1); s != nil {
@@ -61,22 +63,23 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 }
 
 const (
-	// pageBytes ends the page of a list with the entry with which its JSON has this many bytes.
+	// A page of a list ends with the entry that brings its JSON to pageBytes.
 	pageBytes = 4 << 20
-	// listCost is the memory of a list: what is read from Redis at a time, its entries, their JSON, and the copy kept for the ETag.
+	// listCost is the memory of a list: what is read from Redis at a time, the entries, their JSON, and the copy kept
+	// for the ETag.
 	listCost = 4 * pageBytes
 	// treeCost is the memory of a tree.
 	treeCost = 5 * manage.TreeBytes
 )
 
-// valueAnswer is the memory of an answer that is a value: 3 × its bytes (read, decoded, being sent).
+// valueAnswer returns the memory of an answer that is one value: 3 × its bytes (read, decoded, being sent).
 func valueAnswer(size int64) int64 { return 3 * size }
 
-// jsonAnswer is the memory of an answer with payloads: 3 × their bytes (read, decoded, text) and 4 × their JSON (a growing buffer, and
-// the copy kept for the ETag).
+// jsonAnswer returns the memory of an answer with payloads: 3 × their bytes (read, decoded, text) and 4 × their JSON (a
+// growing buffer, and the copy kept for the ETag).
 func jsonAnswer(size, text int64) int64 { return 3*size + 4*text }
 
-// escaped is how many bytes texts have as JSON, at most.
+// escaped returns how many bytes texts have as JSON, at most.
 func escaped[T string | []byte](texts ...T) (size int64) {
 	for _, text := range texts {
 		size += int64(len(text))
@@ -91,7 +94,7 @@ func escaped[T string | []byte](texts ...T) (size int64) {
 			switch b := text[i]; {
 			case b < ' ' || b == 0x7f || b >= 0x80 && !whole:
 				size += 5
-			case b == 0xe2: // as the line separator begins, which has three bytes and becomes six
+			case b == 0xe2: // may begin U+2028 or U+2029, whose three bytes become six
 				size += 3
 			case b == '"' || b == '\\':
 				size++
@@ -101,10 +104,10 @@ func escaped[T string | []byte](texts ...T) (size int64) {
 	return size
 }
 
-// pace is how long a transfer of this many bytes may take.
+// pace returns how long a transfer of this many bytes may take.
 func pace(size int64) time.Duration { return slowGrace + time.Duration(size)*time.Second/slowRate }
 
-// pacedBody gives a client time for what it has sent already.
+// pacedBody extends the read deadline of a body as bytes arrive.
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -117,7 +120,7 @@ func (b *pacedBody) Read(into []byte) (int, error) {
 	b.read += int64(n)
 	until := b.began.Add(pace(b.read))
 	if err == io.EOF {
-		until = time.Time{} // or the operation would end with it
+		until = time.Time{} // no deadline, which would end the operation
 	}
 	_ = b.control.SetReadDeadline(until) // every connection has one
 	return n, err

@@ -32,7 +32,7 @@ type JobOf struct {
 	Body     admin.Job
 }
 
-// InJob is in every path below a job.
+// InJob has the path parameters of every operation on a job.
 type InJob struct {
 	InTenant
 	Job string `path:"job" pattern:"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" doc:"The job's ID, in small letters."`
@@ -97,7 +97,7 @@ func (s *service) describeBulk() {
 		})
 }
 
-// mayAct asks for the role that the action on a single task needs.
+// mayAct returns an error if the principal lacks the role that the action on a single task needs.
 func mayAct(ctx context.Context, action queue.Change) error {
 	if who := principal(ctx); action == queue.ChangeDelete && who.Role != Admin {
 		return failed(http.StatusForbidden, "%s is a %s: deleting needs the role %s", who.Name, who.Role, Admin)
@@ -155,8 +155,8 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	return out, err
 }
 
-// work claims the job that prepare makes or changes, and begins to work on it in the background; if another process has it that
-// one goes on.
+// work calls prepare, which makes or changes a job, claims that job, and works on it in the background. While another
+// process has the claim, that process goes on instead; work takes the job over if that process ends.
 func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id string, err error)) error {
 	place, err := s.worked.enter(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 				Reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) },
 			}
 			r.Run(ctx)
-			// Somebody may have started it since it was counted, and found it claimed.
+			// A request may have started the job since it was counted, and found it claimed.
 			claim = nil
 			if job, err := t.Jobs.Get(ctx, id); err == nil && job.State == manage.JobCounted && job.Start && !job.Stop {
 				claim, _ = t.Jobs.WorkOn(ctx, id)
@@ -199,7 +199,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 	return nil
 }
 
-// inherit claims a job that another process has claimed, if that one is dead or ends its work; nil if it lives.
+// inherit waits for another process's claim on a job to end, and claims the job; nil if that process goes on.
 func inherit(ctx context.Context, t *tenant, id string) *manage.JobWork {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

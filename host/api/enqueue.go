@@ -18,7 +18,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// TaskOptions are what a producer may say of a task; the names are those of `quern enqueue --file`.
+// TaskOptions are the options that a producer may give to a task. `quern enqueue --file` uses the same names.
 type TaskOptions struct {
 	ID                 string        `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
 	Key                string        `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
@@ -45,13 +45,15 @@ type TaskOptions struct {
 	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
-// RequestTrace is the trace of a request in the headers of W3C Trace Context: that of its tasks, unless they have another.
+// RequestTrace is the trace of a request, in the headers of W3C Trace Context. Tasks and publications that name no
+// trace get it.
 type RequestTrace struct {
 	TraceHeader string `header:"Traceparent" doc:"The trace of tasks that name none."`
 	StateHeader string `header:"Tracestate"`
 }
 
-// pass gives the trace to a task that has none. A header without a valid form is none, as W3C Trace Context has it.
+// pass gives the trace to a task that has none. It ignores a header without a valid form, as W3C Trace Context
+// requires.
 func (t RequestTrace) pass(o *queue.Options) {
 	if o.Traceparent == "" {
 		o.Headers = queue.InheritTrace(map[string]string{queue.HeaderTraceparent: t.TraceHeader, queue.HeaderTracestate: t.StateHeader}, o.Headers)
@@ -65,7 +67,7 @@ func (t RequestTrace) publish(o *queue.PublishOptions) {
 	}
 }
 
-// OptionsOf are the options as the API takes them, without labels and priority.
+// OptionsOf converts options to the form that the API takes, without labels, headers and priority.
 func OptionsOf(o *queue.Options) TaskOptions {
 	t := TaskOptions{
 		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(), At: admin.Seconds(o.At),
@@ -96,7 +98,7 @@ func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Opt
 	if o.Unique {
 		q.Unique = &queue.Unique{Key: o.UniqueKey, For: admin.Period(o.UniqueForSeconds)}
 	} else if o.UniqueKey != "" || o.UniqueForSeconds > 0 {
-		return q, failed(http.StatusBadRequest, "unique_key or unique_for_seconds without unique: add it, or leave them out")
+		return q, failed(http.StatusBadRequest, "unique_key or unique_for_seconds without unique: add unique, or leave them out")
 	}
 	return q, nil
 }
@@ -113,7 +115,7 @@ type EnqueueRaw struct {
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
 
-// EnqueueBatch is several tasks.
+// EnqueueBatch enqueues several tasks.
 type EnqueueBatch struct {
 	InQueue
 	RequestTrace
@@ -134,7 +136,7 @@ type TaskLine struct {
 	Headers          map[string]string `json:"headers,omitempty" doc:"What the handler gets with the parameters; names in lower case."`
 }
 
-// Receipt is what became of a task that was to be enqueued; `quern enqueue -o json` prints these names.
+// Receipt says whether a task was enqueued or existed before; `quern enqueue -o json` prints the same names.
 type Receipt struct {
 	ID      string `json:"id"`
 	Tenant  string `json:"tenant"`
@@ -143,7 +145,7 @@ type Receipt struct {
 	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
 }
 
-// Redact hides whether the parameters are those of the existing task: who may not see them could guess them.
+// Redact hides Taken from a principal that may not see parameters, since it would confirm a guess of them.
 func (r *Receipt) Redact(v admin.View) { r.Taken = r.Taken && v.Payloads }
 
 // Enqueued is an answer with one receipt.
@@ -166,7 +168,7 @@ type SentEvents struct {
 	header      http.Header
 }
 
-// Resolve takes the attributes of an event in binary mode from the headers.
+// Resolve keeps the headers, which have the attributes of an event in binary mode.
 func (e *SentEvents) Resolve(ctx huma.Context) []error {
 	e.header = make(http.Header)
 	ctx.EachHeader(func(name, value string) { e.header.Add(name, value) })
@@ -238,13 +240,13 @@ func (s *service) describeEnqueue() {
 		})
 }
 
-// enqueue writes tasks, once for an idempotency key.
+// enqueue enqueues tasks. A repeated request with the same idempotency key enqueues nothing.
 func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []queue.Spec) ([]Receipt, error) {
 	t, who := s.tenants[in.Tenant], principal(ctx)
 	q := t.Queue(in.Queue)
 	for i := range specs {
 		if u := specs[i].Unique; u != nil && u.Key == "" && !who.reads() {
-			return nil, failed(http.StatusForbidden, "%s may not see parameters, and so not ask whether a task has the same ones (payloads: false): add unique_key", who.Name)
+			return nil, failed(http.StatusForbidden, "unique without unique_key compares parameters, which %s may not see (payloads: false): add unique_key", who.Name)
 		}
 	}
 	if key != "" {
@@ -252,7 +254,7 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 			if who == everyone {
 				return q.OnceID("idempotency", key, of)
 			}
-			return q.OnceID("idempotency", key, of, who.Name) // who uses another's key by chance has a task of its own
+			return q.OnceID("idempotency", key, of, who.Name) // principals that choose the same key get tasks of their own
 		}
 		for i := range specs {
 			if specs[i].ID != "" {
@@ -274,17 +276,17 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 	return receiptShapes(t, q, receipts), err
 }
 
-// contentOf is a digest of tasks, the same for a request and its repetition.
+// contentOf returns a digest of tasks, which is the same when the request is repeated.
 func contentOf(specs []queue.Spec) []byte {
 	sum := sha256.New()
 	for _, spec := range specs {
 		spec.Traceparent, spec.Headers = "", untraced(spec.Headers)
-		_ = json.NewEncoder(sum).Encode(spec) // a hash takes all, and a spec can be written
+		_ = json.NewEncoder(sum).Encode(spec) // neither a hash nor the JSON of a spec fails
 	}
 	return sum.Sum(nil)
 }
 
-// untraced are the headers without those of a trace: a repeated request has another trace.
+// untraced returns the headers without the trace, which is another one when the request is repeated.
 func untraced(headers map[string]string) map[string]string {
 	headers = maps.Clone(headers)
 	delete(headers, queue.HeaderTraceparent)
@@ -292,7 +294,7 @@ func untraced(headers map[string]string) map[string]string {
 	return headers
 }
 
-// receiptShapes shows receipts.
+// receiptShapes converts receipts to the form that the API sends.
 func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receipt {
 	shapes := make([]Receipt, len(receipts))
 	for i, r := range receipts {
@@ -301,7 +303,7 @@ func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receip
 	return shapes
 }
 
-// Spec is the task of the line.
+// Spec returns the task of the line.
 func (l *TaskLine) Spec() (spec queue.Spec, err error) {
 	spec.Options, err = l.options(l.Labels, l.Priority)
 	spec.Headers, spec.Parameters = l.Headers, l.ParametersBase64

@@ -21,17 +21,18 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// event is a CloudEvent. json is all of it; the fields are those that a task shows. Nothing of it is copied but its attributes.
+// event is a CloudEvent. json is the whole event, and the other fields are parts of it. Only attributes are copied.
 type event struct {
 	SpecVersion, ID, Source, Type, Subject, Traceparent string
-	// Data and DataBase64 are as they stand in the JSON, nil if they are missing or null.
+	// Data and DataBase64 are JSON values, nil if they are missing. DataBase64 is also nil if it is null.
 	Data, DataBase64 json.RawMessage
 	json             json.RawMessage
-	headers          map[string]string // its attributes
+	headers          map[string]string // the attributes, as headers of the task
 }
 
-// attributes are the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and those of its trace by
-// their own names. One that no header can have, because it is long or has control characters, is refused: nobody would miss it in time.
+// attributes returns the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and tracestate
+// under its own name. It refuses an attribute that no header can have, because it is long or has control characters:
+// leaving it out would go unnoticed.
 func attributes(members map[string]json.RawMessage) (map[string]string, error) {
 	headers := make(map[string]string, len(members))
 	size := 0
@@ -48,17 +49,17 @@ func attributes(members map[string]json.RawMessage) (map[string]string, error) {
 			header = name
 		}
 		if size += len(header) + len(value); len(headers) == queue.MaxHeaders || size > queue.MaxHeaderBytes {
-			return nil, fmt.Errorf("attribute %.100q is too much: use at most %d of %d bytes together, and put the rest into the data", name, queue.MaxHeaders, queue.MaxHeaderBytes)
+			return nil, fmt.Errorf("attribute %.100q exceeds the bound of %d attributes, or of %d bytes for all: put the rest into the data", name, queue.MaxHeaders, queue.MaxHeaderBytes)
 		}
 		if err := queue.ValidHeader(header, value); err != nil {
-			return nil, fmt.Errorf("attribute %.100q: use printable text, without line breaks, and put anything else into the data", name)
+			return nil, fmt.Errorf("attribute %.100q has a value that no header can have: use printable text without line breaks, and put anything else into the data", name)
 		}
 		headers[header] = value
 	}
 	return headers, nil
 }
 
-// attribute is the value of an attribute as text.
+// attribute returns the value of an attribute as text.
 func attribute(name string, member json.RawMessage) (string, error) {
 	if strings.Trim(name, attributeLetters) != "" || name == "" {
 		return "", fmt.Errorf("attribute %.100q: names have a-z and 0-9 only", name)
@@ -66,7 +67,7 @@ func attribute(name string, member json.RawMessage) (string, error) {
 	value := string(member)
 	switch value[0] {
 	case '"':
-		_ = json.Unmarshal(member, &value) // the whole was read
+		_ = json.Unmarshal(member, &value) // valid, as readEvent has checked
 	case '{', '[':
 		return "", fmt.Errorf("attribute %.100q is an object or a list: write text, a number or a truth value, or put it into the data", name)
 	}
@@ -79,7 +80,7 @@ func attribute(name string, member json.RawMessage) (string, error) {
 // timestamp is the form of RFC 3339: time.Parse also takes hours of one digit and a comma before the fraction.
 var timestamp = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
 
-// attributeLetters are those of the names of attributes.
+// attributeLetters are the characters of the names of attributes.
 const attributeLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 // readEvent reads the JSON of an event.
@@ -138,7 +139,8 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	return e, err
 }
 
-// validBase64 refuses a JSON value that is no text in base64. It keeps no bytes: they may be many.
+// validBase64 returns an error unless a JSON value is a string of base64. It does not keep the decoded bytes: they may
+// be many.
 func validBase64(value json.RawMessage) error {
 	if value[0] != '"' {
 		return errors.New("it is no text")
@@ -157,7 +159,7 @@ func validBase64(value json.RawMessage) error {
 	return nil
 }
 
-// elements are those of a JSON array, as they stand in it: at most so many.
+// elements returns the elements of a JSON array as JSON, and refuses an array of more than most elements.
 func elements(body []byte, most int) (parts []json.RawMessage, err error) {
 	w := &walker{text: body}
 	if w.next() != '[' {
@@ -165,7 +167,7 @@ func elements(body []byte, most int) (parts []json.RawMessage, err error) {
 	}
 	for more := w.enter(']'); more; {
 		if len(parts) == most {
-			return nil, fmt.Errorf("batch of more than %d events: at most %d", most, most)
+			return nil, fmt.Errorf("the batch has more than %d events: send fewer at a time", most)
 		}
 		part, err := w.value()
 		if err == nil {
@@ -214,7 +216,7 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 		e := &events[i]
 		switch {
 		case e.SpecVersion != "1.0":
-			return nil, fmt.Errorf("event %d: specversion is %q: 1.0 is accepted", i, e.SpecVersion)
+			return nil, fmt.Errorf("event %d: specversion is %q: only 1.0 is accepted", i, e.SpecVersion)
 		case e.ID == "" || e.Source == "" || e.Type == "":
 			return nil, fmt.Errorf("event %d: id, source and type are needed, and one is missing or empty", i)
 		case e.Data != nil && e.DataBase64 != nil:
@@ -224,16 +226,16 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 			return nil, fmt.Errorf("event %d: not UTF-8: write bytes as data_base64", i)
 		}
 		if trace.ID(e.Traceparent) == "" {
-			e.Traceparent = "" // what the event's path did to it is no reason to refuse it
+			e.Traceparent = "" // a wrong traceparent is no reason to refuse the event
 		}
 		if e.Traceparent == "" {
-			delete(e.headers, queue.HeaderTracestate) // which belongs to it
+			delete(e.headers, queue.HeaderTracestate) // it has no meaning without traceparent
 		}
 	}
 	return events, nil
 }
 
-// fromHeaders writes an event in binary mode in the JSON format.
+// fromHeaders converts an event from binary mode to the JSON format.
 func fromHeaders(header http.Header, media, contentType string, body []byte) (json.RawMessage, error) {
 	whole := make(map[string]any)
 	for name, values := range header {
@@ -277,7 +279,8 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 	return json.Marshal(whole)
 }
 
-// attributeOf reads the value of an attribute from its header (HTTP Protocol Binding for CloudEvents 1.0.2, section 3.1.3.2).
+// attributeOf reads the value of an attribute from its header (HTTP Protocol Binding for CloudEvents 1.0.2, section
+// 3.1.3.2).
 func attributeOf(header string) (string, error) {
 	if strings.HasPrefix(header, `"`) {
 		plain, err := unquoted(header)
@@ -290,13 +293,13 @@ func attributeOf(header string) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: write %% as %%25", err)
-	case !utf8.ValidString(value): // as JSON it would have U+FFFD in the place of these bytes
+	case !utf8.ValidString(value): // JSON would have U+FFFD instead of the wrong bytes
 		return "", errors.New("not UTF-8: write UTF-8, percent-encoded")
 	}
 	return value, nil
 }
 
-// unquoted is the text in a quoted string of HTTP (RFC 7230, section 3.2.6).
+// unquoted returns the text of a quoted string of HTTP (RFC 7230, section 3.2.6).
 func unquoted(text string) (string, error) {
 	var plain strings.Builder
 	for i := 1; i < len(text); i++ {
@@ -304,11 +307,11 @@ func unquoted(text string) (string, error) {
 		case text[i] == '"' && i == len(text)-1:
 			return plain.String(), nil
 		case text[i] == '"':
-			return "", errors.New("there is more behind the text in quotes: write %22 for a quote in it")
+			return "", errors.New("text follows the closing quote: write %22 for a quote inside the text")
 		case text[i] == '\\' && i < len(text)-1:
 			i++
 		}
 		plain.WriteByte(text[i])
 	}
-	return "", errors.New("the text in quotes has no end: write %22 for a quote")
+	return "", errors.New("the closing quote is missing: add it, or write %22 for a quote inside the text")
 }

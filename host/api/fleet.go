@@ -10,13 +10,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// InNode is in every path below a listener.
+// InNode has the path parameters of every operation on a listener.
 type InNode struct {
 	InTenant
 	Listener string `path:"listener" maxLength:"400"`
 }
 
-// InBucket is in every path below a bucket.
+// InBucket has the path parameters of every operation on a bucket.
 type InBucket struct {
 	InTenant
 	Bucket string `path:"bucket" maxLength:"1024"`
@@ -102,19 +102,19 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]admin.Re
 		released = append(released, admin.Released{Plugin: q.Plugin, Digest: q.Digest})
 	}
 	if len(released) == 0 {
-		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/plugins", t.Tenant(), plugin, digest, t.Tenant())
+		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/quarantines", t.Tenant(), plugin, digest, t.Tenant())
 	}
 	return released, nil
 }
 
-// describeStore is what may be read of the buckets of handlers.
+// describeStore registers the operations that read the buckets of handlers.
 func (s *service) describeStore() {
 	add(s, revealing("/tenants/{tenant}/kv", "list-buckets", "List the buckets of handlers"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Bucket], error) {
 			t := s.tenants[in.Tenant]
 			all, err := t.Buckets(ctx)
 			if err != nil && (len(all) == 0 || queue.IsUnavailable(err)) {
-				return nil, err // else one damaged bucket does not hide the others
+				return nil, err // if some were read, a damaged bucket must not hide them
 			}
 			out := cut(all, in.Paging, func(b admin.Bucket) string { return b.Bucket })
 			if err != nil {

@@ -25,7 +25,7 @@ type CancelFlow struct {
 	Whole bool `query:"whole" doc:"Also what it waits for, what waits for that, and so on; otherwise only what waits for it, directly or not."`
 }
 
-// FlowCancelled is what became of the tasks of a flow.
+// FlowCancelled reports what became of the tasks of a flow.
 type FlowCancelled struct {
 	Body struct {
 		Cancelled int      `json:"cancelled" doc:"They waited, and have failed."`

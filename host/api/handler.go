@@ -19,7 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// handler is what precedes the operations.
+// handler does the steps of a request that precede its operation: see the doc comment of the package.
 func (s *service) handler() http.Handler {
 	cross := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func (s *service) handler() http.Handler {
 		defer func() {
 			fault := recover()
 			if fault == http.ErrAbortHandler { //nolint:errorlint // it is that value
-				panic(fault) // or a broken answer would end like a whole one
+				panic(fault) // net/http breaks the connection; else a partial answer would look complete
 			}
 			if fault != nil {
 				s.config.Logger.Error("a request failed", "method", oneLine(r.Method), "path", oneLine(r.URL.Path), "panic", fault, "stack", string(debug.Stack()))
@@ -88,7 +88,7 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		size := int64(tagged.body.Len())
-		if size > maxJSON && size > c.memory.Size() { // larger than its operation thought
+		if size > maxJSON && size > c.memory.Size() { // more than the operation reserved
 			if err := s.reserve(r.Context(), size); err != nil {
 				s.write(w, http.StatusServiceUnavailable, "%v", err)
 				return
@@ -104,13 +104,14 @@ func (s *service) handler() http.Handler {
 func (s *service) traced(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
 	end := s.config.Tracer.Request(r.Header, ctx.Operation().Method, ctx.Operation().Path, ctx.Param("tenant"))
-	status := http.StatusInternalServerError // of a panic
+	status := http.StatusInternalServerError // if the operation panics
 	defer func() { end(status) }()
 	next(ctx)
 	status = cmp.Or(ctx.Status(), http.StatusOK) // a stream sets none
 }
 
-// reserve takes memory for what a request sends or is answered, until its answer is written.
+// reserve reserves memory for the body or the answer of a request, until the answer is written. It replaces what the
+// request had reserved before.
 func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)
 	c.memory.Give()
@@ -120,7 +121,7 @@ func (s *service) reserve(ctx context.Context, size int64) error {
 	return nil
 }
 
-// refuse answers instead of an operation.
+// refuse answers a request with a problem instead of its operation.
 func (s *service) refuse(ctx huma.Context, status int, format string, args ...any) {
 	if status == http.StatusServiceUnavailable {
 		ctx.SetHeader("Retry-After", "1")
@@ -128,8 +129,8 @@ func (s *service) refuse(ctx huma.Context, status int, format string, args ...an
 	_ = huma.WriteErr(s.api, ctx, status, fmt.Sprintf(format, args...))
 }
 
-// oneLine is a text that a stranger chose as the log may have it: what would break its line, or act on a terminal, is escaped, and what
-// is very long is cut.
+// oneLine makes a text that a stranger chose safe for the log. It quotes text with characters that would break the line
+// or act on a terminal, and cuts text that is very long.
 func oneLine(text string) string {
 	const most = 2 << 10
 	if len(text) > most {
@@ -141,7 +142,7 @@ func oneLine(text string) string {
 	return text
 }
 
-// tagger holds an answer back to give it an ETag, until it ends or is flushed as a stream.
+// tagger holds an answer back until it is complete, to give it an ETag. An answer that is flushed becomes a stream.
 type tagger struct {
 	http.ResponseWriter
 	status  int

@@ -17,53 +17,54 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// issuer checks the ID tokens of one OIDC issuer, with the keys that it publishes. They are fetched at the first token, so that a
-// host starts while the issuer is away.
+// issuer checks the ID tokens of one OIDC issuer with the keys that the issuer publishes. It fetches the keys at the
+// first token, so that a host starts while the issuer is away.
 type issuer struct {
 	oidcEntry
-	checks   limiters              // of tokens that are not known, by address
-	mu       sync.Mutex            // guards what follows
+	checks   limiters              // bounds the checks of unknown tokens, by the sender's address
+	mu       sync.Mutex            // guards the fields below
 	verifier *oidc.IDTokenVerifier // nil until the issuer has answered
-	again    time.Time             // when to ask it next
+	nextTry  time.Time             // when to ask the issuer again
 	known    map[[sha256.Size]byte]checked
-	rate     float64 // of checks: checkRate, but for a test
+	rate     float64 // checks a second for one address: checkRate; tests change it
 }
 
-// checked is the holder of a token whose signature was right.
+// checked is the holder of a token that has passed its check.
 type checked struct {
 	who    *Principal
-	until  time.Time // it is not checked again
+	until  time.Time // before then the token is not checked again
 	expiry time.Time
 }
 
 const (
 	issuerTimeout = 5 * time.Second
 	issuerPause   = 5 * time.Second
-	// issuerBurst is how often the issuer is asked in a row, and then every issuerPause: anybody can send tokens of unknown keys.
+	// The issuer is asked at most issuerBurst times in a row, and then once in issuerPause: anybody can send tokens
+	// with unknown keys.
 	issuerBurst = 3
-	// checkRate is how many signatures of unknown tokens a second are checked for one address: whoever sends tokens that were never
-	// signed costs no more. A token that was right is not checked again for checkLife, and counts as known until it expires: many
-	// users come from the address of a proxy.
+	// checkRate bounds the signatures of unknown tokens that are checked a second for one address, so that forged
+	// tokens cost no more. A token that has passed is not checked again for checkLife, and counts as known until it
+	// expires: many users may share the address of a proxy.
 	checkRate = 100
 	checkLife = time.Minute
 	mostKnown = 10_000
 	// mostSubject is what OpenID Connect allows a sub, in bytes.
 	mostSubject = 255
-	// oidcPrefix begins the names of principals that an issuer tells.
+	// oidcPrefix begins the names of principals that come from an issuer's tokens.
 	oidcPrefix = "oidc:"
 )
 
-// rareRequests asks an issuer only so often.
+// rareRequests sends requests to an issuer as often as limiter allows, and refuses the others.
 type rareRequests struct{ limiter *rate.Limiter }
 
 func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.limiter.Allow() {
-		return nil, errors.New("it was asked a moment ago: try again in some seconds")
+		return nil, errors.New("the issuer was asked a moment ago: try again in some seconds")
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// refusedToken is why a token is refused, as its sender may know it; cause may name addresses behind the issuer.
+// refusedToken refuses a token. Its sender gets text; the log gets cause, which may name addresses behind the issuer.
 type refusedToken struct {
 	text  string
 	cause error
@@ -71,8 +72,8 @@ type refusedToken struct {
 
 func (e refusedToken) Error() string { return e.text }
 
-// errTooManyTokens refuses an address that sends many tokens which are not known.
-var errTooManyTokens = fmt.Errorf("more than %d tokens a second that are not known come from your address: try again", checkRate)
+// errTooManyTokens refuses an address that sends too many unknown tokens.
+var errTooManyTokens = fmt.Errorf("your address sends more than %d unknown tokens a second: try again", checkRate)
 
 func (i *issuer) identify(ctx context.Context, token, address string, logger hclog.Logger) (*Principal, error) {
 	sum := sha256.Sum256([]byte(token))
@@ -104,7 +105,7 @@ func (i *issuer) identify(ctx context.Context, token, address string, logger hcl
 	return who, nil
 }
 
-// check asks the keys of the issuer about a token.
+// check verifies a token with the issuer's keys, and returns its principal and when it expires.
 func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (*Principal, time.Time, error) {
 	none := time.Time{}
 	verifier, err := i.ready(ctx)
@@ -127,7 +128,7 @@ func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (
 		return nil, none, fmt.Errorf("read claims: %w", err)
 	}
 	if idToken.Subject == "" || len(idToken.Subject) > mostSubject || oneLine(idToken.Subject) != idToken.Subject {
-		return nil, none, fmt.Errorf("the claim sub of the token of the issuer %s is missing or no printable text of up to %d bytes: it tells principals apart", i.Issuer, mostSubject)
+		return nil, none, fmt.Errorf("the token of the issuer %s needs a claim sub of printable text, up to %d bytes, which tells principals apart", i.Issuer, mostSubject)
 	}
 	who := &Principal{Name: oidcPrefix + idToken.Subject, Payloads: i.Payloads, Rate: i.Rate}
 	for _, role := range roles {
@@ -146,25 +147,25 @@ func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (
 	return who, idToken.Expiry, nil
 }
 
-// ready makes the verifier; nil while the issuer is away, which it is asked at most once in issuerPause.
+// ready returns the verifier, nil while the issuer is away. An issuer that was away is asked again after issuerPause.
 func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.verifier != nil || time.Now().Before(i.again) {
+	if i.verifier != nil || time.Now().Before(i.nextTry) {
 		return i.verifier, nil
 	}
-	// The provider keeps the context for later fetches of keys.
+	// The provider keeps the context to fetch keys later.
 	client := &http.Client{Timeout: issuerTimeout, Transport: rareRequests{rate.NewLimiter(rate.Every(issuerPause), issuerBurst)}}
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), i.Issuer)
 	if err != nil {
-		i.again = time.Now().Add(issuerPause)
+		i.nextTry = time.Now().Add(issuerPause)
 		return nil, err
 	}
 	i.verifier = provider.Verifier(&oidc.Config{ClientID: i.Audience})
 	return i.verifier, nil
 }
 
-// words are the texts of a claim: one, several separated by spaces, or a list.
+// words returns the words of a claim, which is a list, or a text with spaces between words.
 func words(claim any) (list []string) {
 	switch claim := claim.(type) {
 	case string:

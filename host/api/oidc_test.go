@@ -110,7 +110,7 @@ func TestOIDC(t *testing.T) {
 		"or no tenants":       i.sign(t, i.key, map[string]any{"quern_tenants": []string{}}),
 		"refused: oidc: malf": "a.b.c",
 		"claim sub":           i.sign(t, i.key, map[string]any{"sub": ""}),
-		"no printable text":   i.sign(t, i.key, map[string]any{"sub": "ada\nforged"}),
+		"needs a claim sub":   i.sign(t, i.key, map[string]any{"sub": "ada\nforged"}),
 	} {
 		w.token = token
 		refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, words)
@@ -160,7 +160,7 @@ func TestForgedTokensAreCheckedRarely(t *testing.T) {
 	get[api.Principal](t, w, "/v1/me")
 	who.CheckUnknown(1e-9) // one, and the next in many years
 	parts := strings.Split(known, ".")
-	logged := func() bool { return strings.Contains(log.String(), "tokens a second that are not known") }
+	logged := func() bool { return strings.Contains(log.String(), "unknown tokens a second") }
 	for n := 0; n < 2 || !logged() && w.ctx.Err() == nil; n++ { // a line a second is logged
 		w.token = fmt.Sprintf("%s.%s.%x%s", parts[0], parts[1], n, parts[2][8:])
 		a := w.do(t, request{method: http.MethodGet, path: "/v1/me"})
@@ -184,7 +184,7 @@ func TestStrangersAreLogged(t *testing.T) {
 		c.Logger = hclog.New(&hclog.LoggerOptions{Output: log})
 	})
 	w.token = "quern_guess"
-	refused(t, w.do(t, request{method: http.MethodGet, path: "/v1/me"}), http.StatusUnauthorized, "not known")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/v1/me"}), http.StatusUnauthorized, "unknown or was revoked")
 	if text := log.String(); !strings.Contains(text, "refused a request: from=127.0.0.1 method=GET path=/v1/me") || strings.Contains(text, "guess") {
 		t.Errorf("the log is %q", text)
 	}

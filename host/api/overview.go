@@ -24,14 +24,14 @@ type Minute struct {
 	WaitP95  *float64 `json:"wait_p95_seconds,omitempty" doc:"The same of 95 %."`
 }
 
-// Minutes are those of a queue, or of all.
+// Minutes are the last minutes of one queue, or of all queues.
 type Minutes struct {
 	Items   []Minute `json:"items" doc:"Oldest first; the last is not over."`
 	WaitP50 *float64 `json:"wait_p50_seconds,omitempty" doc:"Of the last 5 minutes together."`
 	WaitP95 *float64 `json:"wait_p95_seconds,omitempty"`
 }
 
-// Version is what the tasks of a version of a plugin ended as.
+// Version counts how the tasks of a version of a plugin ended.
 type Version struct {
 	Plugin   string `json:"plugin"`
 	Digest   string `json:"digest"`
@@ -40,7 +40,7 @@ type Version struct {
 	Failed   int64  `json:"failed" doc:"Runs, with those that are tried again."`
 }
 
-// describeOverview is what tells how the fleet is, and the page that shows it.
+// describeOverview registers the operations that show how the fleet is, and the page.
 func (s *service) describeOverview() {
 	s.page = page.New().Serve
 	add(s, looking("/tenants/{tenant}/findings", "list-findings", "List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
@@ -77,7 +77,7 @@ func (s *service) describeOverview() {
 		})
 }
 
-// quantile is nil where nothing started.
+// quantile returns a quantile of the waits, in seconds; nil if no task started.
 func quantile(waits *listen.Waits, share float64) *float64 {
 	wait, ok := waits.Quantile(share)
 	if !ok {
@@ -87,12 +87,13 @@ func quantile(waits *listen.Waits, share float64) *float64 {
 	return &seconds
 }
 
-// findingsAge is how old the doctor's findings may be: however many ask, a tenant is examined once in this time.
+// findingsAge bounds the age of the doctor's findings: a tenant is examined once in this time, however many clients
+// ask.
 const findingsAge = 5 * time.Second
 
-// findings are what the doctor found last in a tenant.
+// findings has what the doctor last found in a tenant.
 type findings struct {
-	mu    sync.Mutex // guards what follows, and is held while the doctor looks
+	mu    sync.Mutex // guards the fields below, and is held while the doctor examines
 	at    time.Time
 	found []doctor.Finding
 }
@@ -110,7 +111,8 @@ func (f *findings) of(ctx context.Context, client *queue.Client) ([]doctor.Findi
 	return found, err
 }
 
-// below serves a handler also under a base path, for a proxy that keeps it; "" for none. Addresses in answers are relative.
+// below serves a handler under a base path as well, for a proxy that does not strip that path; "" for none. Addresses
+// in answers are relative.
 func below(base string, next http.Handler) http.Handler {
 	base = strings.TrimSuffix(base, "/")
 	if base == "" {

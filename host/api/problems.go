@@ -24,8 +24,8 @@ func failed(status int, format string, args ...any) error {
 	return huma.NewError(status, fmt.Sprintf(format, args...))
 }
 
-// shorten bounds what a problem says of a wrong request: it must not send the request back, which may be large, and holds payloads
-// that the client may log.
+// shorten removes the request's values from a problem, and bounds the texts of the problem: values may be large, and
+// may be payloads that the client should not log.
 func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	const most, longest = 20, 200
 	model, ok := answer.(*huma.ErrorModel)
@@ -55,7 +55,7 @@ func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	return answer, nil
 }
 
-// typed gives a problem its type.
+// typed sets the type of a problem.
 func typed(name string, err error) error {
 	if model, ok := errors.AsType[*huma.ErrorModel](err); ok {
 		model.Type = typePrefix + name
@@ -68,10 +68,11 @@ func notFound(format string, args ...any) error { return failed(http.StatusNotFo
 // NoPath begins the detail of the problem of an unknown path.
 const NoPath = "no such path"
 
-// typePrefix and the name of an admin.KnownError are the type of its problem.
+// typePrefix begins the type of a problem; a name follows, such as the name of an admin.KnownError.
 const typePrefix = "urn:quern:problem:"
 
-// Problem is the answer to a request that failed, as clients read it. errors.Is finds what it stands for, such as queue.ErrNoTask.
+// Problem is the answer to a request that failed, as clients decode it. errors.Is finds the error that it stands for,
+// such as queue.ErrNoTask.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -83,7 +84,8 @@ type Problem struct {
 	} `json:"errors,omitempty"`
 }
 
-// Error is the detail with what is wrong in the request, without the remedy that only a user of the API has.
+// Error returns the detail and what is wrong in the request. It leaves out the remedy of a known error, which is meant
+// for users of the API.
 func (p *Problem) Error() string {
 	text := cmp.Or(p.Detail, p.Title, fmt.Sprintf("the answer is HTTP %d", p.Status))
 	if remedy := p.known().Remedy; remedy != "" {
@@ -95,7 +97,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// known is the kind of error that the problem has as its type.
+// known returns the known error that the problem's type names; the zero value if there is none.
 func (p *Problem) known() admin.KnownError {
 	for _, kind := range admin.KnownErrors {
 		if p.Type == typePrefix+kind.Name {
@@ -105,27 +107,28 @@ func (p *Problem) known() admin.KnownError {
 	return admin.KnownError{}
 }
 
-// Unwrap is the error that the problem stands for, nil if it has no name here.
+// Unwrap returns the error that the problem's type or status stands for; nil if there is none.
 func (p *Problem) Unwrap() error {
 	return cmp.Or(p.known().Err, map[int]error{
 		http.StatusUnauthorized: admin.ErrUnauthorized, http.StatusForbidden: admin.ErrForbidden, http.StatusUnprocessableEntity: queue.ErrInvalid,
 	}[p.Status])
 }
 
-// hidden is what an answer says of an error that names keys, addresses or files of ours: the log has it, under a reference.
+// hidden writes an error that names our keys, addresses or files to the log, and returns a text for the answer that
+// names only the reference in the log.
 func (s *service) hidden(operation string, err error) string {
 	reference := s.logged("an answer is incomplete", operation, err)
-	return "something that Redis has for it is damaged or cannot be read: the log of this process says what, reference " + reference
+	return "data in Redis is damaged or cannot be read: the log of this process names it, reference " + reference
 }
 
-// logged writes an error to the log, and returns by what it is found there.
+// logged writes an error to the log, and returns the reference by which it is found there.
 func (s *service) logged(message, operation string, err error) string {
 	reference := rand.Text()[:8]
 	s.config.Logger.Error(message, "operation", operation, "reference", reference, "error", oneLine(err.Error()))
 	return reference
 }
 
-// problem is the answer to an error of an operation. What is not known is told to the log alone.
+// problem converts an error of an operation to a problem. The text of an unknown error goes to the log only.
 func (s *service) problem(ctx context.Context, operation string, err error) error {
 	var known huma.StatusError
 	if errors.As(err, &known) {
@@ -155,7 +158,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details, reference %s", s.logged("cannot answer", operation, err))
 }
 
-// refusals are why Redis refuses what others than the caller must mend, by the first word of its error.
+// refusals explains errors of Redis that the caller cannot mend, by the first word of the error.
 var refusals = map[string]string{
 	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
 	"READONLY":  "this Redis is a replica: let the server use the primary",
@@ -164,13 +167,13 @@ var refusals = map[string]string{
 	"WRONGPASS": "Redis does not take the server's user and password",
 }
 
-// described is a problem as a part of an answer.
+// described converts an error to a problem that is part of an answer.
 func (s *service) described(ctx context.Context, operation string, err error) *Problem {
 	model, _ := errors.AsType[*huma.ErrorModel](s.problem(ctx, operation, err))
 	return &Problem{Type: model.Type, Title: model.Title, Status: model.Status, Detail: model.Detail}
 }
 
-// later adds when a refusal that passes by itself is worth another try.
+// later adds Retry-After to a refusal that passes by itself.
 func later(status int, err error) error {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return err
@@ -189,10 +192,11 @@ func (s *service) write(w http.ResponseWriter, status int, format string, args .
 	_ = huma.DefaultJSONFormat.Marshal(w, failed(status, format, args...))
 }
 
-// strayed answers what matches no operation: an unknown path, or a method that the path does not have.
+// strayed answers a request that matches no operation, because its path is unknown or does not have the method. It
+// reports whether it did.
 func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 	answer, pattern := s.mux.Handler(r)
-	if pattern != "" && !strings.Contains(r.URL.EscapedPath(), "//") { // which would be answered with a redirect
+	if pattern != "" && !strings.Contains(r.URL.EscapedPath(), "//") { // the mux redirects paths with //
 		return false
 	}
 	seen := &statusOnly{header: make(http.Header)}
@@ -200,14 +204,14 @@ func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 	if seen.status == http.StatusMethodNotAllowed {
 		allow := seen.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		s.write(w, seen.status, "%s %s: this path has %s", r.Method, r.URL.Path, allow)
+		s.write(w, seen.status, "%s %s: this path allows only %s", r.Method, r.URL.Path, allow)
 		return true
 	}
 	s.write(w, http.StatusNotFound, NoPath+" %s: GET /v1/openapi.json lists them", strconv.QuoteToASCII(r.URL.Path))
 	return true
 }
 
-// statusOnly is an answer of which nobody reads the body.
+// statusOnly keeps the status and headers of an answer, and drops its body.
 type statusOnly struct {
 	header http.Header
 	status int

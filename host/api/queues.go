@@ -14,13 +14,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Paging is the page of a list.
+// Paging asks for one page of a list.
 type Paging struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Most entries of the page."`
 	Cursor string `query:"cursor" maxLength:"1000" doc:"The next of the page before; missing: the first page."`
 }
 
-// TenantPage asks for the page of a list below a tenant.
+// TenantPage asks for one page of a list of a tenant.
 type TenantPage struct {
 	InTenant
 	Paging
@@ -40,12 +40,12 @@ type Of[T any] struct{ Body T }
 // ListOf is an answer with a list.
 type ListOf[T any] = Of[List[T]]
 
-// listed is an answer with all of a list, for return.
+// listed makes an answer with a whole list. It passes err on, for a return statement.
 func listed[T any](items []T, err error) (*ListOf[T], error) {
 	return &ListOf[T]{List[T]{Items: items}}, err
 }
 
-// cut makes the page of a sorted list that begins after the cursor.
+// cut returns the page after the cursor of a list that is sorted by name.
 func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
 	from, found := slices.BinarySearchFunc(all, p.Cursor, func(one T, cursor string) int { return strings.Compare(name(one), cursor) })
 	if found {
@@ -59,7 +59,8 @@ func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
 	return out
 }
 
-// cutSized is cut for entries that may be large: shape makes them one by one and tells how many bytes they have as JSON.
+// cutSized is like cut, for entries that may be large: a page ends at pageBytes. shape makes an entry and returns its
+// size as JSON, in bytes.
 func cutSized[T, S any](all []T, p Paging, name func(*T) string, shape func(*T) (S, int)) *ListOf[S] {
 	from, found := slices.BinarySearchFunc(all, p.Cursor, func(one T, cursor string) int { return strings.Compare(name(&one), cursor) })
 	if found {
@@ -83,13 +84,13 @@ type TenantInfo struct {
 	Queues int64  `json:"queues"`
 }
 
-// TenantNow is a tenant at a moment.
+// TenantNow is a tenant with the time of its Redis.
 type TenantNow struct {
 	TenantInfo
 	Time float64 `json:"time" doc:"By Redis's clock, which all times are."`
 }
 
-// LimitOf bounds a queue.
+// LimitOf sets the limit of a queue.
 type LimitOf struct {
 	InQueue
 	Body struct {
@@ -107,7 +108,7 @@ type Purge struct {
 	Foreign          bool    `query:"foreign" doc:"Also tasks that other clients than Quern's enqueued."`
 }
 
-// Purged is how many tasks are deleted.
+// Purged reports how many tasks a purge deleted.
 type Purged struct {
 	Body struct {
 		Tenant  string `json:"tenant"`
@@ -117,7 +118,7 @@ type Purged struct {
 	}
 }
 
-// mostPurged is after how many tasks a purge answers: one takes about a millisecond.
+// mostPurged bounds the tasks that one purge deletes: each takes about a millisecond.
 const mostPurged = 10_000
 
 func (s *service) describeQueues() {
@@ -206,7 +207,7 @@ func (s *service) describeQueues() {
 		s.purge)
 }
 
-// showQueue shows a queue, also one that nobody has used.
+// showQueue shows a queue, even a queue that nobody has used.
 func (s *service) showQueue(ctx context.Context, in InQueue) (*Of[admin.Queue], error) {
 	shapes, err := s.tenants[in.Tenant].QueueCounts(ctx, []string{in.Queue})
 	if err != nil {
@@ -221,7 +222,7 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 		return nil, err
 	}
 	if in.All && (in.OlderThanSeconds > 0 || in.Keep > 0) {
-		return nil, failed(http.StatusBadRequest, "all beside older_than_seconds or keep: leave one of them out")
+		return nil, failed(http.StatusBadRequest, "both all and older_than_seconds or keep are given: leave one of them out")
 	}
 	purged, err := t.Manager.Queue(in.Queue).Purge(ctx, listen.PurgeOptions{
 		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,

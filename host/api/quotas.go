@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Quota is something that a tenant may use only so much of.
+// Quota is a limit of a tenant, and how much of it is used.
 type Quota struct {
 	Kind  string  `json:"kind" enum:"queue,bucket" doc:"queue: tasks that wait in it, against its limit; bucket: bytes that handlers keep in it, against the most that a plugin of a live host may write."`
 	Name  string  `json:"name"`
@@ -18,7 +18,7 @@ type Quota struct {
 	Share float64 `json:"share" doc:"Used by limit; 1 is full."`
 }
 
-// mostQuotas bounds an answer: the fullest ones.
+// mostQuotas bounds the quotas of an answer, which has the fullest.
 const mostQuotas = 100
 
 func (s *service) describeQuotas() {
@@ -29,7 +29,7 @@ func (s *service) describeQuotas() {
 		})
 }
 
-// quotas are those of queues, and of buckets for who may read them.
+// quotas returns the quotas of queues and, if reads, of buckets, the fullest first.
 func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 	limits, err := t.Limits(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 	if reads && t.KV != nil {
 		buckets, err := t.Buckets(ctx)
 		if err != nil && len(buckets) == 0 {
-			return nil, err // else one damaged bucket does not hide the others
+			return nil, err // if some were read, a damaged bucket must not hide them
 		}
 		for _, b := range buckets {
 			if b.Quota > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// SyncSchedules are the schedules of an owner.
+// SyncSchedules replaces all schedules of an owner.
 type SyncSchedules struct {
 	InTenant
 	Owner  string `query:"owner" required:"true" maxLength:"100" doc:"Whose they are: a word other than hand."`
@@ -21,7 +21,7 @@ type SyncSchedules struct {
 	}
 }
 
-// ScheduleSync is what became of them, by ID.
+// ScheduleSync lists the IDs of the schedules by what the sync did to them.
 type ScheduleSync struct {
 	Body struct {
 		New     []string `json:"new,omitempty"`
@@ -31,7 +31,7 @@ type ScheduleSync struct {
 	}
 }
 
-// InSchedule is in every path below a schedule.
+// InSchedule has the path parameters of every operation on a schedule.
 type InSchedule struct {
 	InTenant
 	Schedule string `path:"schedule" maxLength:"100"`
@@ -83,7 +83,7 @@ func (s *service) describeSchedules() {
 			}
 			out, err := show(ctx, &in.InSchedule)
 			if put == queue.PutSame && !principal(ctx).reads() {
-				put = queue.PutChanged // or who guesses its parameters would learn that they are right
+				put = queue.PutChanged // PutSame would confirm a guess of parameters that the principal may not see
 			}
 			if err == nil {
 				out.Body.Put = string(put)
@@ -105,7 +105,7 @@ func (s *service) describeSchedules() {
 		}
 		callerOf(ctx).detail = fmt.Sprintf("owner=%s schedules=%d dry_run=%t", in.Owner, len(all), in.DryRun)
 		done, err := s.tenants[in.Tenant].SyncSchedules(ctx, in.Owner, all, in.DryRun)
-		if !principal(ctx).reads() { // as for one
+		if !principal(ctx).reads() { // as in put-schedule
 			done.Changed, done.Same = append(done.Changed, done.Same...), nil
 		}
 		out := &ScheduleSync{}

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// pollPause is how often streams look at Redis, and pingPause how often they show that they live.
+	// Streams look at Redis every pollPause, and send a ping every pingPause.
 	pollPause = time.Second
 	pingPause = 15 * time.Second
-	// streamWrite bounds one write to a client, streamLife a stream: then the client connects anew.
+	// streamWrite bounds one write to a client; streamLife bounds a stream, after which the client connects again.
 	streamWrite = 10 * time.Second
 	streamLife  = time.Hour
-	// mostWatched is how many queues a stream of changes follows.
+	// mostWatched bounds the queues that a stream of changes follows.
 	mostWatched = 1000
 )
 
@@ -35,14 +35,14 @@ const (
 type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	// counts tells whether the client may still see what it sees; checked is when it was asked. A stream sends something every
-	// pingPause.
+	// counts reports whether the client may still see the stream; checked is when it was last called. A stream sends
+	// something every pingPause.
 	counts  func() bool
 	checked time.Time
 }
 
 // errExpired ends a stream whose client may not see it any more.
-var errExpired = errors.New("the token does not count any more, or for something else")
+var errExpired = errors.New("the token has expired, was revoked, or grants something else now")
 
 func (s *sender) send(event string, id int64, data any) error {
 	if time.Since(s.checked) > accessAge {
@@ -66,8 +66,8 @@ func (s *sender) send(event string, id int64, data any) error {
 	return s.control.Flush()
 }
 
-// stream registers an operation that answers with Server-Sent Events. begin refuses, or returns what runs until ctx ends or a
-// write fails.
+// stream registers an operation that answers with Server-Sent Events. begin refuses the request, or returns the
+// function that sends events until ctx ends or a write fails.
 func stream[I any](s *service, o operation, begin func(ctx context.Context, in *I) (func(context.Context, *sender) error, error)) {
 	o.stream = true
 	add(s, o, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
@@ -96,7 +96,7 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 				now, err := s.config.Access.identify(r)
 				return err == nil && reflect.DeepEqual(now, who)
 			}}
-			_ = out.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
+			_ = out.control.SetReadDeadline(time.Time{}) // the request's deadline would end the stream
 			if out.send("ping", 0, struct{}{}) == nil {
 				_ = run(ctx, out) // the client is gone, or the time is over
 			}
@@ -104,7 +104,8 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context, in *
 	})
 }
 
-// every calls look at once and then at each tick, and sends a ping now and then, until ctx ends or one fails.
+// every calls look at once and then every pause, and sends pings. It returns when ctx ends, look reports no more, or
+// either fails.
 func (s *sender) every(ctx context.Context, pause time.Duration, look func() (more bool, err error)) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -148,7 +149,8 @@ func (s *service) describeStreams() {
 		})
 }
 
-// follow sends the lines of a log after a number. The status is read before the lines: those of a finished task are all there.
+// follow sends the lines of a log with numbers above after. It reads the status before the lines: when the task has
+// finished, all its lines are there.
 func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64) error {
 	return out.every(ctx, pollPause, func() (bool, error) {
 		task, err := t.Client.Summary(ctx, id)
@@ -174,21 +176,21 @@ func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64
 	})
 }
 
-// changes is what the queues and listeners of a tenant were when they were last counted. While somebody follows, one goroutine counts for
-// all; a client that reads slowly skips what was in between.
+// changes has the last counts of a tenant's queues and listeners. While there are followers, one goroutine counts for
+// all of them; a slow client skips counts.
 type changes struct {
 	mu        sync.Mutex // guards what follows
 	followers int
 	stop      context.CancelFunc
 	queues    map[string]change
-	alive     []string // listeners
-	nodes     int64    // the version that alive changed with
+	alive     []string // the listeners that are alive
+	nodes     int64    // the version in which alive last changed
 	version   int64
 	problem   bool          // Redis is away
 	news      chan struct{} // closed and replaced at each version
 }
 
-// change is a queue, and the version that it changed with.
+// change is a queue, and the version in which it last changed.
 type change struct {
 	admin.Queue
 	version int64
@@ -209,14 +211,14 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 			c.stop()
 		}
 	}()
-	seen, sent := int64(0), make(map[string]bool) // sent are the queues that the client knows
-	told := false
+	seen, sent := int64(0), make(map[string]bool) // sent has the queues that the client knows
+	reported := false                             // the problem
 	ping := time.NewTicker(pingPause)
 	defer ping.Stop()
 	for {
 		c.mu.Lock()
 		news, problem := c.news, c.problem
-		alive, moved := len(c.alive), c.nodes > seen
+		alive, nodesChanged := len(c.alive), c.nodes > seen
 		changed := make(map[string]admin.Queue)
 		for name, one := range c.queues {
 			if one.version > seen {
@@ -231,12 +233,12 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 		}
 		seen = c.version
 		c.mu.Unlock()
-		if problem && !told {
+		if problem && !reported {
 			if err := out.send("problem", 0, map[string]string{"detail": "Redis is not available"}); err != nil {
 				return err
 			}
 		}
-		told = problem
+		reported = problem
 		for _, name := range slices.Sorted(maps.Keys(changed)) {
 			if err := out.send("queue", 0, changed[name]); err != nil {
 				return err
@@ -250,7 +252,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 			}
 			delete(sent, name)
 		}
-		if moved {
+		if nodesChanged {
 			if err := out.send("nodes", 0, map[string]int{"alive": alive}); err != nil {
 				return err
 			}
@@ -267,7 +269,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 	}
 }
 
-// count counts the queues until nobody follows.
+// count counts the queues and listeners until the last follower leaves.
 func (c *changes) count(ctx context.Context, t *tenant) {
 	ticker := time.NewTicker(pollPause)
 	defer ticker.Stop()
@@ -295,7 +297,7 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 	}
 }
 
-// compare takes over what was counted, and wakes the followers if it is new.
+// compare stores new counts, and wakes the followers if something changed.
 func (c *changes) compare(shapes []admin.Queue, alive []string, problem bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,7 +329,7 @@ func (c *changes) compare(shapes []admin.Queue, alive []string, problem bool) {
 	}
 }
 
-// changed compares a queue with what it was a moment ago. That its oldest task has waited for longer is no change.
+// changed reports whether a queue has changed. A longer wait of the oldest task alone is no change.
 func changed(old, now admin.Queue) bool {
 	if age := old.OldestPendingAgeSeconds; age > 0 && now.OldestPendingAgeSeconds >= age {
 		old.OldestPendingAgeSeconds = now.OldestPendingAgeSeconds

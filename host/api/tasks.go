@@ -23,7 +23,7 @@ type Bytes struct {
 	Body        []byte
 }
 
-// raw is bytes of any kind: a browser must neither show nor run them.
+// raw makes an answer with bytes of any kind, which a browser must neither show nor run.
 func raw(value []byte) *Bytes {
 	if value == nil {
 		value = []byte{}
@@ -31,7 +31,7 @@ func raw(value []byte) *Bytes {
 	return &Bytes{ContentType: "application/octet-stream", Disposition: "attachment", Body: value}
 }
 
-// Cancelled is what became of a task that was cancelled.
+// Cancelled reports what became of a cancelled task.
 type Cancelled struct {
 	Body struct {
 		ID    string `json:"id"`
@@ -103,7 +103,7 @@ func (s *service) describeTasks() {
 				return nil, err
 			}
 			result, err := t.Result(ctx, in.ID, size)
-			if errors.Is(err, queue.ErrNoTask) { // it is written by hand, or was retried
+			if errors.Is(err, queue.ErrNoTask) { // the task was written by hand, or has been retried since
 				return raw(nil), nil
 			}
 			return raw(result), err
@@ -145,10 +145,10 @@ func (s *service) describeTasks() {
 		})
 }
 
-// checkFilter refuses a filter that is wrong, and one for texts that the principal may not read.
+// checkFilter refuses a wrong filter, and a filter that searches texts that the principal may not read.
 func checkFilter(ctx context.Context, f *admin.Filter) error {
 	if who := principal(ctx); f.Error != "" && !who.reads() {
-		return failed(http.StatusForbidden, "%s may not see the errors of handlers, and so not search them (payloads: false)", who.Name)
+		return failed(http.StatusForbidden, "%s may not search the errors of handlers, because it may not see them (payloads: false): leave error out", who.Name)
 	}
 	return f.Check()
 }
@@ -216,23 +216,23 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 	return &Of[admin.Task]{*shape}, nil
 }
 
-// reservePayload reserves what one of the payloads of a task takes, before it is read, and refuses one that is longer than the API
-// sends. No more than the size that it returns may be read: another payload may come meanwhile.
+// reservePayload reserves the memory for a payload of a task before the payload is read, and refuses a payload that is
+// longer than the API sends. The caller may read at most size bytes: the payload may change meanwhile.
 func (s *service) reservePayload(ctx context.Context, in *InTask, wanted func(parameters, result int64) int64) (size int64, err error) {
 	parameters, result, err := s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
 	if err != nil {
 		return 0, err
 	}
 	if size = wanted(parameters, result); size > maxParameters {
-		return 0, failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d: read it by Redis with `quern task show %s`", size, maxParameters, in.ID)
+		return 0, failed(http.StatusConflict, "the payload has %d bytes, and the API sends at most %d: read it from Redis with `quern task show %s`", size, maxParameters, in.ID)
 	}
 	return size, s.reserve(ctx, valueAnswer(size))
 }
 
-// mostShown bounds the payloads that are a part of their task, both together, as they stand in its JSON.
+// mostShown bounds the JSON of the payloads that are shown as a part of their task, both together.
 const mostShown = 6 << 20
 
-// read reads a task with those of its parameters and result that are to be shown, and tells the sizes of both.
+// read reads a task with its parameters and result, as far as they are to be shown, and returns the sizes of both.
 func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, parameters, result int64, err error) {
 	t := s.tenants[in.Tenant]
 	if parameters, result, err = t.PayloadSizes(ctx, in.ID); err != nil {
@@ -245,8 +245,8 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		return size
 	}
 	size := shown(parameters) + shown(result)
-	const others = 4 << 20 // 22 failures of 17 KiB: read, decoded, and their JSON
-	if err = s.reserve(ctx, others+jsonAnswer(size, min(6*size, mostShown))); err != nil {
+	const failures = 4 << 20 // 22 failures of 17 KiB: read, decoded, and their JSON
+	if err = s.reserve(ctx, failures+jsonAnswer(size, min(6*size, mostShown))); err != nil {
 		return nil, 0, 0, err
 	}
 	task, err = t.Client.Summary(ctx, in.ID)
@@ -254,14 +254,14 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		task.Parameters, err = t.Parameters(ctx, in.ID, parameters)
 	}
 	if err == nil && shown(result) == result && task.Status == queue.Complete {
-		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) { // it is retried meanwhile
+		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) { // the task was retried meanwhile
 			err = nil
 		}
 	}
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	// One that became longer as JSON has its own path, which sends it as it is.
+	// A payload whose JSON is too long is left out; its own path sends its bytes.
 	left := int64(mostShown)
 	for _, value := range []*[]byte{&task.Parameters, &task.Result} {
 		if text := escaped(*value); text <= left {
@@ -270,11 +270,11 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 			*value = nil
 		}
 	}
-	callerOf(ctx).memory.Shrink(others + jsonAnswer(size, mostShown-left))
+	callerOf(ctx).memory.Shrink(failures + jsonAnswer(size, mostShown-left))
 	return task, parameters, result, nil
 }
 
-// taskSize is about how many bytes a task has in a list.
+// taskSize estimates the bytes of a task in a list.
 func taskSize(t *queue.Task) int64 {
 	size := 1024 + escaped(t.Error, t.LastError, t.Message, t.Key, t.Parent, t.DeadError)
 	for _, texts := range []map[string]string{t.Labels, t.Headers} {
@@ -285,7 +285,7 @@ func taskSize(t *queue.Task) int64 {
 	return size
 }
 
-// lines are those of a task's log; a task without a log may not exist.
+// lines returns the lines of a task's log with numbers above after. If there are none, it checks that the task exists.
 func (t *tenant) lines(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
 	lines, err := t.Log(ctx, id, after)
 	if err == nil && len(lines) == 0 {

@@ -13,19 +13,19 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// InTopic is in every path below a topic.
+// InTopic has the path parameters of every operation on a topic.
 type InTopic struct {
 	InTenant
 	Topic string `path:"topic" minLength:"1" maxLength:"128" doc:"The topic."`
 }
 
-// InSubscription is in every path below a subscription.
+// InSubscription has the path parameters of every operation on a subscription.
 type InSubscription struct {
 	InTenant
 	ID string `path:"subscription" minLength:"1" maxLength:"128" doc:"The subscription."`
 }
 
-// PausedSubscription is a subscription that is to be paused.
+// PausedSubscription names a subscription to pause or resume.
 type PausedSubscription struct {
 	InSubscription
 	Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
@@ -52,7 +52,7 @@ type Replay struct {
 	DryRun bool    `query:"dry_run" doc:"Only count them."`
 }
 
-// Replayed is what is delivered again.
+// Replayed reports what a replay delivers again.
 type Replayed struct {
 	Publications int      `json:"publications" doc:"That match the subscription."`
 	Tasks        []string `json:"tasks,omitempty" doc:"Their new tasks, the oldest publication first."`
@@ -60,7 +60,7 @@ type Replayed struct {
 	Error        *Problem `json:"error,omitempty" doc:"Why it ended, with tasks enqueued."`
 }
 
-// InPublication is in the path of a publication.
+// InPublication has the path parameters of every operation on a publication.
 type InPublication struct {
 	InTenant
 	ID string `path:"publication" minLength:"1" maxLength:"128" doc:"The publication."`
@@ -124,7 +124,7 @@ func (s *service) describeTopics() {
 			}
 			t := s.tenants[in.Tenant]
 			options := make([]queue.PublishOptions, len(events))
-			for i := range events { // before the first is published
+			for i := range events { // check all before the first is published
 				e, o := &events[i], &options[i]
 				*o = e.options(t.Queue(in.Topic).OnceID("event", e.Source, e.ID))
 				p := queue.Publication{ID: o.ID, Topic: in.Topic, Attributes: o.Attributes}
@@ -151,14 +151,14 @@ func (s *service) describeTopics() {
 	s.describeSubscriptions()
 }
 
-// topicPath is an operation that publishes.
+// topicPath returns an operation that publishes to a topic.
 func topicPath(path, name, summary string) operation {
 	o := enqueueing("/tenants/{tenant}/topics/{topic}/"+path, name, summary)
-	o.copies = 4 // the body, what filters read of it, and its way to Redis
+	o.copies = 4 // the body, what filters decode of it, and the command to Redis
 	return o
 }
 
-// options are those of an event that is published.
+// options returns the options for publishing the event.
 func (e *event) options(id string) queue.PublishOptions {
 	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate], Attributes: make(map[string]string)}
 	for name, value := range e.headers {
@@ -169,7 +169,7 @@ func (e *event) options(id string) queue.PublishOptions {
 	return o
 }
 
-// payload is the data of an event that is published.
+// payload returns the event's data as the payload of a publication.
 func (e *event) payload() ([]byte, error) {
 	switch {
 	case e.DataBase64 != nil:
@@ -181,7 +181,7 @@ func (e *event) payload() ([]byte, error) {
 		err := json.Unmarshal(e.Data, &text)
 		return []byte(text), err
 	}
-	return e.Data, nil // as it was written: a JSON text is one for who gets it, too
+	return e.Data, nil // as written: if the content type is JSON, a string keeps its quotes
 }
 
 func (s *service) describePublications() {
@@ -202,7 +202,7 @@ func (s *service) describePublications() {
 			t := s.tenants[in.Tenant]
 			size, err := t.PublicationSize(ctx, in.ID)
 			if err == nil && size > maxParameters {
-				err = failed(http.StatusConflict, "it has %d bytes, and the API sends at most %d", size, maxParameters)
+				err = failed(http.StatusConflict, "the payload has %d bytes, and the API sends at most %d", size, maxParameters)
 			}
 			if err == nil {
 				err = s.reserve(ctx, valueAnswer(size))
@@ -224,12 +224,12 @@ func (s *service) describeSubscriptions() {
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Subscription], error) {
 			all, err := s.tenants[in.Tenant].Subscriptions(ctx)
 			if all == nil {
-				return nil, err // else damaged ones do not hide the others
+				return nil, err // if some were read, damaged ones must not hide them
 			}
 			out := cutSized(all, in.Paging, func(one *queue.Subscription) string { return one.ID },
 				admin.NewSubscription)
 			if err != nil {
-				out.Body.Error = err.Error() // it names damaged ones
+				out.Body.Error = err.Error() // it names the damaged subscriptions
 			}
 			return out, nil
 		})
@@ -239,7 +239,7 @@ func (s *service) describeSubscriptions() {
 			return shownSubscription(&one), err
 		})
 	put := acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active")
-	put.maxBody = 64 << 10 // four times what a subscription may have
+	put.maxBody = 64 << 10 // four times the bound of a subscription
 	add(s, put,
 		func(ctx context.Context, in *PutSubscription) (*Of[admin.Subscription], error) {
 			wanted, err := in.Body.Wanted(in.ID)
@@ -280,7 +280,7 @@ func (s *service) describeSubscriptions() {
 			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, admin.Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
 			shape := Replayed{done.Publications, done.Tasks, admin.Seconds(done.Until), nil}
-			if err != nil && len(done.Tasks) > 0 { // whose IDs a problem would not have
+			if err != nil && len(done.Tasks) > 0 { // a problem would not have their IDs
 				shape.Error, err = s.described(ctx, "replay-subscription", err), nil
 			}
 			return &Of[Replayed]{shape}, err
@@ -292,12 +292,13 @@ func (s *service) describeSubscriptions() {
 }
 
 const (
-	// shownPayload bounds the payload that is a part of its publication, and publicationCost is what that takes, with its tasks.
+	// shownPayload bounds the payload that is shown as a part of its publication. publicationCost is the memory of an
+	// answer with a publication and its tasks.
 	shownPayload    = 64 << 10
 	publicationCost = 27*shownPayload + 10<<20
 )
 
-// shownSubscription is an answer with a subscription.
+// shownSubscription makes an answer with a subscription.
 func shownSubscription(s *queue.Subscription) *Of[admin.Subscription] {
 	shape, _ := admin.NewSubscription(s)
 	return &Of[admin.Subscription]{shape}

@@ -88,7 +88,7 @@ func TestDeliveries(t *testing.T) {
 	if f, waits := of("failed"), of("waiting"); f.Status != queue.Failed || !strings.Contains(f.Error, "HTTP 500") || waits.Status != queue.Pending || waits.Created == 0 {
 		t.Errorf("%+v", got)
 	}
-	refused(t, w.do(t, request{method: http.MethodGet, path: "/subscriptions/index/deliveries"}), http.StatusBadRequest, "has no webhook: list the tasks of its queue index")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/subscriptions/index/deliveries"}), http.StatusBadRequest, `has no webhook: list the tasks of its queue \"index\"`)
 }
 
 // A replay that ends before its end answers with the tasks that it made, why it ended, and from when it goes on; the client makes an

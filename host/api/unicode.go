@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// JSON with such a text is refused: decoded, each byte that is not UTF-8, and each half of a surrogate pair, would become U+FFFD.
+// JSON with such text is refused, because decoding replaces each byte that is not UTF-8, and each half of a surrogate
+// pair, by U+FFFD.
 var (
 	errNoUTF8     = errors.New("not UTF-8: write bytes as parameters_base64")
 	errHalfOfPair = errors.New(`half a surrogate pair (\ud800 to \udfff), which is not UTF-8: write both halves, or bytes as parameters_base64`)
@@ -19,7 +20,7 @@ func CheckUnicode(text []byte) error {
 		return errNoUTF8
 	}
 	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' { // which JSON has in texts alone
+		if text[i] != '\\' { // JSON has backslashes only in strings
 			continue
 		}
 		i++

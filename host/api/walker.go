@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// walker goes through a JSON text and decodes nothing that its user does not ask for: what a bound refuses takes no memory. It finds
-// where values begin and end, and not all that is wrong inside them: whoever uses a value decodes it, which does.
+// walker goes through a JSON text without decoding its values, so that values that a bound refuses take no memory. It
+// finds where values begin and end, but not every error inside them: decoding a value does.
 type walker struct {
 	text []byte
 	at   int
@@ -15,7 +15,7 @@ type walker struct {
 
 func (w *walker) wrong() error { return fmt.Errorf("this is no JSON from byte %d on", w.at) }
 
-// next is the next byte that is no space, 0 at the end.
+// next goes to the next byte that is not white space, and returns it; 0 at the end.
 func (w *walker) next() byte {
 	for ; w.at < len(w.text); w.at++ {
 		switch b := w.text[w.at]; b {
@@ -27,7 +27,8 @@ func (w *walker) next() byte {
 	return 0
 }
 
-// enter goes into an array or object, and tells whether anything is in it. end is the byte that closes it.
+// enter goes into an array or object, and reports whether it has any element; it goes past an empty one. end is the
+// closing byte.
 func (w *walker) enter(end byte) (more bool) {
 	w.at++ // the caller has seen the byte that opens it
 	if w.next() != end {
@@ -37,7 +38,7 @@ func (w *walker) enter(end byte) (more bool) {
 	return false
 }
 
-// another goes to the next element or member of what was entered, or past its end.
+// another goes to the next element of the array or object and reports true, or goes past its closing byte end.
 func (w *walker) another(end byte) (more bool, err error) {
 	switch w.next() {
 	case ',':
@@ -90,7 +91,7 @@ func (w *walker) quoted() error {
 	return w.wrong()
 }
 
-// value goes past a value of any kind and depth, and returns it as it stands.
+// value goes past a value of any kind and depth, and returns its bytes.
 func (w *walker) value() ([]byte, error) {
 	w.next()
 	begin := w.at

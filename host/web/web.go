@@ -24,7 +24,7 @@ const (
 	idleTimeout  = 2 * time.Minute
 	// closeTimeout bounds the running answers when the server ends.
 	closeTimeout = 2 * time.Second
-	// maxConnections bounds those that are open: probes and scrapers need few.
+	// maxConnections bounds the open connections: probes and scrapers need few.
 	maxConnections = 512
 )
 
@@ -34,8 +34,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen takes the address at once, so that an error shows before anything runs; port 0 is a free one. ready returns the
-// text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
+// Listen opens the address at once, so that an error appears before anything runs; port 0 chooses a free port. ready
+// returns the text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
 func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error), logger hclog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -54,8 +54,8 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 	}), nil
 }
 
-// scrapes answers with the metrics. It compresses for speed: promhttp's own level takes a quarter of a large scrape's time, for an
-// answer of the same size.
+// scrapes answers with the metrics. It compresses at the fastest level: promhttp's own level takes a quarter of a large
+// scrape's time, for an answer of the same size.
 func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
 	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log, DisableCompression: true})
 	compressed, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed))
@@ -65,10 +65,10 @@ func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
 	return compressed(plain)
 }
 
-// NewServer makes a Server of its parts; it closes both.
+// NewServer makes a Server, which closes the listener and the server.
 func NewServer(listener net.Listener, server *http.Server) *Server { return &Server{listener, server} }
 
-// Addr is the address in use.
+// Addr returns the address in use.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close releases the address of a Server that does not run.

@@ -2,7 +2,7 @@ package dashboards
 
 // Dashboard is one page of Grafana.
 type Dashboard struct {
-	Name        string // of its file; the UID is quern-NAME
+	Name        string // the name of its file; the UID is quern-NAME
 	Title       string
 	Description string
 	Variables   []Variable // beside the data source
@@ -30,7 +30,7 @@ type Panel struct {
 	Width       int // in columns; 0: 8 for a chart, 4 for a number, 24 for a table
 	Stack       bool
 	Names       bool // a number shows the name of its series, not the value
-	// Warn and Bad are where a value becomes yellow, and red; 0: nowhere.
+	// Values are yellow from Warn on, and red from Bad on; 0 leaves the color out.
 	Warn, Bad float64
 	Queries   []Query
 	// Leads names the dashboard that a click on a series opens, with the labels as its variables. Default "": none.
@@ -75,7 +75,7 @@ func (p Panel) leadsTo(dashboard string, labels ...string) Panel {
 	return p
 }
 
-// Query is what a panel asks.
+// Query is one query of a panel.
 type Query struct {
 	Expr   string
 	Legend string // with {{label}}; a table has the labels as columns
@@ -83,7 +83,7 @@ type Query struct {
 	Exemplars bool
 }
 
-// Kind is how a panel shows what it asks for.
+// Kind is how a panel shows the results of its queries.
 type Kind string
 
 // The kinds of panels, as Grafana names them.

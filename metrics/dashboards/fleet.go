@@ -73,7 +73,7 @@ func fleet() Dashboard {
 	}
 }
 
-// redisPanels are the same for the fleet and for single hosts.
+// redisPanels returns the panels about Redis, which are the same for the fleet and for single hosts.
 func redisPanels(s scope) []Panel {
 	used := func(family, legend string) Query {
 		return Query{"max by (redis) (" + s.of(family, `redis!=""`) + ")", legend + " {{redis}}", false}

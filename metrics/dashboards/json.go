@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// schemaVersion is that of Grafana 12; older versions from 9 on read it, newer ones migrate it.
+// schemaVersion is the schema of Grafana 12. Grafana from 9 on reads it; newer versions migrate it.
 const schemaVersion = 41
 
 // columns is the width of a page.
@@ -18,7 +18,7 @@ type object map[string]any
 // source is the data source that the reader picks.
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
-// JSON is the dashboard as Grafana imports it.
+// JSON returns the dashboard as Grafana imports it.
 func (d Dashboard) JSON() ([]byte, error) {
 	text, err := json.MarshalIndent(object{
 		"uid": "quern-" + d.Name, "title": "Quern / " + d.Title, "description": d.Description, "tags": []string{"quern"},
@@ -44,7 +44,7 @@ func (d Dashboard) variables() []object {
 		list = append(list, object{
 			"type": "query", "name": v.Label, "label": v.Label, "datasource": source, "definition": v.Query,
 			"query": object{"query": v.Query, "refId": v.Label}, "regex": "", "refresh": 2, "sort": 1, "hide": 0,
-			"multi": true, "includeAll": true, "allValue": ".+", // .+ leaves out the series that stand for nothing yet
+			"multi": true, "includeAll": true, "allValue": ".+", // .+ leaves out the series with empty labels (see metrics)
 			"current": object{"text": []string{"All"}, "value": []string{"$__all"}}, "options": []object{}, "skipUrlSync": false,
 		})
 	}
@@ -130,14 +130,14 @@ func (p Panel) targets() (list []object) {
 			target["format"] = "table"
 		}
 		if strings.Contains(q.Expr, "$__interval") {
-			target["interval"] = "1m" // some scrapes at least
+			target["interval"] = "1m" // long enough for several scrapes
 		}
 		list = append(list, target)
 	}
 	return list
 }
 
-// field is how values look.
+// field returns how values look.
 func (p Panel) field() object {
 	steps := []object{{"color": "green", "value": nil}}
 	if p.Warn > 0 {
@@ -166,7 +166,7 @@ func (p Panel) field() object {
 	return field
 }
 
-// links lead from a series to the dashboard of what it shows.
+// links returns the link from a series to the dashboard that Leads names.
 func (p Panel) links() []object {
 	if p.Leads == "" {
 		return []object{}

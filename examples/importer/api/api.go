@@ -1,4 +1,5 @@
-// Package api is a web service of the kind that the importer reads: its records come in pages, each of which names the next one.
+// Package api is a web service of the kind that the importer reads: its records come in pages, each of which names the
+// next one.
 package api
 
 import (
@@ -18,10 +19,10 @@ type Record struct {
 type Page struct {
 	Records []Record `json:"records"`
 	Total   int      `json:"total"`          // records of all pages
-	Next    string   `json:"next,omitempty"` // the cursor of the next page; none for the last one
+	Next    string   `json:"next,omitempty"` // the cursor of the next page; "" on the last page
 }
 
-// Records are as many as one wants, with IDs in their order.
+// Records makes n records, with ascending IDs.
 func Records(n int) []Record {
 	records := make([]Record, n)
 	for i := range records {
@@ -30,7 +31,7 @@ func Records(n int) []Record {
 	return records
 }
 
-// New serves records, so many a page, whatever the path.
+// New serves records at every path, size records a page.
 func New(records []Record, size int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := 0

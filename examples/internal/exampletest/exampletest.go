@@ -1,5 +1,5 @@
-// Package exampletest holds an example to its word: it builds the plugins by the very commands that
-// the example's README gives, and runs them as a person would, with quern plugin run and quern dev, or
+// Package exampletest tests that an example works as its README says. It builds the plugins by the
+// commands of the README, and runs them as a developer would, with quern plugin run and quern dev, or
 // as an operator would, with quern serve beside a Redis.
 package exampletest
 
@@ -28,9 +28,9 @@ type Quern struct {
 type Plugin struct {
 	Quern *Quern
 
-	folder string   // the example's
+	folder string   // the example's folder
 	file   string   // the .wasm file in it
-	more   []string // of an example of several plugins, the others' files
+	more   []string // the .wasm files of the example's other plugins
 }
 
 // Result is what a run of a plugin showed.
@@ -40,7 +40,7 @@ type Result struct {
 	Stderr string
 }
 
-// New returns quern in Go's build cache, where all examples share it: go run leaves it there.
+// New builds quern by go run, which leaves it in Go's build cache, where all examples share it.
 func New(t *testing.T) *Quern {
 	t.Helper()
 	for range 2 { // the first run may have to link it, and then prints a temporary path
@@ -60,8 +60,8 @@ func New(t *testing.T) *Quern {
 	return nil
 }
 
-// Build builds the plugin of the example in the folder, at the place that its README names; so an
-// example is built once at a time. Of an example of several plugins it is the first one.
+// Build builds the plugins of the example in the folder, at the places that its README names: do not
+// build an example twice at a time. The Plugin is the example's first one.
 func (q *Quern) Build(t *testing.T, folder string) *Plugin {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
@@ -103,7 +103,7 @@ func (p *Plugin) Run(t *testing.T, input []byte) Result {
 	return p.run(t, nil, input, "plugin", "run", p.file)
 }
 
-// run runs quern in the plugin's folder; the environment nil is that of the test.
+// run runs quern in the plugin's folder; env nil is the environment of the test.
 func (p *Plugin) run(t *testing.T, env []string, input []byte, args ...string) Result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -116,7 +116,8 @@ func (p *Plugin) run(t *testing.T, env []string, input []byte, args ...string) R
 	return Result{Exit: cmd.ProcessState.ExitCode(), Stdout: stdout.Bytes(), Stderr: stderr.String()}
 }
 
-// Cases runs the cases that the manifest lists, as quern plugin test does, and fails unless all of so many pass.
+// Cases runs the cases that the manifest lists, by quern plugin test. The test fails unless there are want cases and
+// all pass.
 func (p *Plugin) Cases(t *testing.T, want int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.Quern.Path, "plugin", "test")
@@ -151,8 +152,8 @@ func buildCommands(readme string) ([]build, error) {
 	return builds, nil
 }
 
-// withCompiler is the command with a compiler that is there. The READMEs name the clang that the
-// project is built with; where a system has only another, the one that .ci/clang finds will do.
+// withCompiler returns the command with a compiler that this system has. The READMEs name the clang
+// that the project is built with; the system may have another, which .ci/clang finds.
 func withCompiler(t *testing.T, command string) string {
 	t.Helper()
 	compiler := compilerOf(command)
@@ -173,7 +174,7 @@ func withCompiler(t *testing.T, command string) string {
 	return strings.Replace(command, compiler, strings.TrimSpace(string(clang)), 1)
 }
 
-// compilerOf is the first word of a command that does not set a variable.
+// compilerOf returns the first word of a command that does not set a variable.
 func compilerOf(command string) string {
 	for word := range strings.FieldsSeq(command) {
 		if !strings.Contains(word, "=") {
@@ -188,8 +189,8 @@ func Shell(t *testing.T, folder, command string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", withCompiler(t, command))
 	cmd.Dir = folder
-	// To the same bytes as quern dev and the Makefile build, and with no commit in them: of what is the same, hosts have the
-	// machine code already.
+	// Build the same bytes as quern dev and the Makefile, without the commit in them: hosts have their machine code
+	// already.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
 	run(t, cmd)
 }

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// patience bounds how long a host may take to serve, and to end, and whatever else is waited for.
+	// patience bounds every wait, such as for a host to serve or to end.
 	patience = 5 * time.Minute
-	// lookInterval is how often a starting host is tried.
+	// lookInterval is the time between two looks at what is waited for.
 	lookInterval = 50 * time.Millisecond
-	// refused is how quern ends where nobody serves the queue.
-	refused = 3
+	// exitRefused is quern's exit status if nobody serves the queue.
+	exitRefused = 3
 )
 
 // Host is a quern dev that serves an example's folder until the test ends.
@@ -28,7 +28,7 @@ type Host struct {
 	log    log
 }
 
-// log is what a process writes while others read it.
+// log keeps what a process writes, for goroutines that read it meanwhile.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -46,8 +46,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// Serve starts quern dev on the example's folder, as its README says. It gets a runtime folder of its own, so that
-// neither it nor another quern dev of the same user finds the other, and no settings from the environment.
+// Serve starts quern dev on the example's folder, as its README says. The host gets no settings from the environment,
+// and a runtime folder of its own, so that it and another quern dev of the same user do not find each other.
 func (p *Plugin) Serve(t *testing.T) *Host {
 	t.Helper()
 	h := &Host{plugin: p, env: append(withoutSettings(os.Environ()), "XDG_RUNTIME_DIR="+t.TempDir())}
@@ -72,25 +72,25 @@ func (p *Plugin) Serve(t *testing.T) *Host {
 	return h
 }
 
-// withoutSettings drops from an environment what would change quern.
+// withoutSettings removes from an environment the variables that would change quern.
 func withoutSettings(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool {
 		return strings.HasPrefix(variable, "QUERN_") || strings.HasPrefix(variable, "XDG_RUNTIME_DIR=")
 	})
 }
 
-// Log is what the host has said so far.
+// Log returns what the host has written so far.
 func (h *Host) Log() string { return h.log.String() }
 
-// Run gives the queue that has the plugin's name a task, and waits for its result. It waits for a host that does
-// not serve yet.
+// Run enqueues a task in the queue that has the plugin's name, and waits for its result. While the host does not serve
+// yet, Run tries again.
 func (h *Host) Run(t *testing.T, input []byte) Result {
 	t.Helper()
 	ticker, deadline := time.NewTicker(lookInterval), time.After(patience)
 	defer ticker.Stop()
 	for {
 		result := h.plugin.run(t, h.env, input, "enqueue", strings.TrimSuffix(h.plugin.file, ".wasm"), "-", "--wait")
-		if result.Exit != refused {
+		if result.Exit != exitRefused {
 			return result
 		}
 		select {

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Install copies the example's plugins with their manifests into a new plugin directory, and returns its path. In
-// the manifests each old text becomes the new one behind it; one that is in none of them fails the test.
+// Install copies the example's plugins with their manifests into a new plugin directory, and returns its path. oldnew
+// lists pairs: in the manifests, the new text replaces the old text. An old text that no manifest has fails the test.
 func (p *Plugin) Install(t *testing.T, oldnew ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func (p *Plugin) Install(t *testing.T, oldnew ...string) string {
 	return dir
 }
 
-// Node is a quern serve, one process of a fleet, until it is killed or the test ends.
+// Node is a process of quern serve, one of a fleet. It runs until it is killed or the test ends.
 type Node struct {
 	shell *exec.Cmd
 	stdin io.Closer // closing it ends the process
@@ -54,18 +54,19 @@ type Node struct {
 	log   log
 }
 
-// guard waits for the end of its own stdin: when the test dies, however, the pipe closes and the shell ends the host.
+// guard runs the host and waits for the end of its own stdin: however the test ends, the pipe closes, and the shell
+// kills the host.
 const guard = `"$@" </dev/null >&2 & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 
-// Start starts quern serve with the plugin directory, on the Redis of that URL. It has only the settings of the flags.
-// What was enqueued before it serves is run when it does.
+// Start starts quern serve with the plugin directory, on the Redis of that URL. Only flags are its settings, not the
+// environment. Tasks that are enqueued before it serves run when it does.
 func (q *Quern) Start(t *testing.T, redis, plugins string, flags ...string) *Node {
 	t.Helper()
 	args := []string{"-c", guard, "quern-guard", q.Path, "serve", "--redis", redis, "--plugins", plugins, "--http", "127.0.0.1:0"}
 	n := &Node{shell: exec.Command("sh", append(args, flags...)...)}
 	n.shell.Env = withoutSettings(os.Environ())
 	n.shell.Stderr = &n.log
-	n.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
+	n.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C reaches only the test
 	var err error
 	if n.stdin, err = n.shell.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -104,10 +105,10 @@ func (n *Node) Kill() {
 	})
 }
 
-// Log is what the host has said so far.
+// Log returns what the host has written so far.
 func (n *Node) Log() string { return n.log.String() }
 
-// Output runs quern with the arguments, and without other settings, and returns what it prints.
+// Output runs quern with the arguments, without settings from the environment, and returns what it prints.
 func (q *Quern) Output(t *testing.T, args ...string) []byte {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -120,8 +121,8 @@ func (q *Quern) Output(t *testing.T, args ...string) []byte {
 	return output
 }
 
-// Listing runs the listing of the README in the folder that begins so, with quern in its path and this Redis, and returns what it
-// prints. Words of it may be replaced: old, new, and so on.
+// Listing runs the listing of the folder's README that starts with begins, with quern in its path and this Redis, and
+// returns what the listing prints. replaced lists pairs of texts in the listing: old, new, and so on.
 func (q *Quern) Listing(t *testing.T, folder, begins, redis string, replaced ...string) string {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))

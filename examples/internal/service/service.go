@@ -1,4 +1,4 @@
-// Package service runs the small HTTP servers that stand beside examples, for trying them by hand.
+// Package service runs the small HTTP servers of examples, for trying the examples by hand.
 package service
 
 import (
@@ -24,7 +24,7 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 	}
 }
 
-// Serve serves until ctx ends, which is no error. It says where it listens first.
+// Serve serves until ctx ends, which is no error. First it calls listening with the address.
 func Serve(ctx context.Context, address string, handler http.Handler, listening func(net.Addr)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Handler merge is the end of the pipeline: it adds up what count has kept of a document's parts.
+// Handler merge is the end of the pipeline: it adds up the counts that count has stored for a document's parts.
 package main
 
 import (
@@ -12,10 +12,10 @@ import (
 
 const parts = sdk.Bucket("parts")
 
-// order is what a task brings.
+// order is the task's input.
 type order struct {
-	Document string `json:"document"` // the ID of its first task
-	Run      string `json:"run"`      // of that task, which made the parts
+	Document string `json:"document"` // the ID of the split task
+	Run      string `json:"run"`      // the name of the run of split that made the parts
 	Parts    int    `json:"parts"`
 }
 
@@ -35,10 +35,10 @@ func Handle() int32 { return sdk.Run(typed.JSON(merge)) }
 
 func main() { sdk.Handle(typed.JSON(merge)) }
 
-// merge reads and deletes nothing: a second attempt finds what the first one has found. What is kept of a document expires.
+// merge reads the counts and does not delete them, so that a second attempt finds them, too. They expire by themselves.
 func merge(_ context.Context, _ *sdk.Task, o order) (report, error) {
 	if o.Document == "" || o.Run == "" || o.Parts < 1 {
-		return report{}, sdk.Fatal(errors.New("a task of merge is enqueued by count alone"))
+		return report{}, sdk.Fatal(errors.New("the task was not enqueued by count: only count may enqueue tasks for merge"))
 	}
 	sum := report{Document: o.Document, Parts: o.Parts}
 	for part := 1; part <= o.Parts; part++ {

@@ -31,9 +31,9 @@ func TestMergeErrors(t *testing.T) {
 		outcome sdktest.Outcome
 		want    string
 	}{
-		`{}`:                              {sdktest.Fatal, "enqueued by count alone"},
-		`{"document": "doc", "run": "r"}`: {sdktest.Fatal, "enqueued by count alone"},
-		`{"document": "doc", "parts": 1}`: {sdktest.Fatal, "enqueued by count alone"},
+		`{}`:                              {sdktest.Fatal, "not enqueued by count"},
+		`{"document": "doc", "run": "r"}`: {sdktest.Fatal, "not enqueued by count"},
+		`{"document": "doc", "parts": 1}`: {sdktest.Fatal, "not enqueued by count"},
 		`{"document": "doc", "run": "r", "parts": 2}`: {sdktest.Failed, "not found"},
 		`{"document": "bad", "run": "r", "parts": 1}`: {sdktest.Fatal, `part 1 is "3 x": `},
 	} {

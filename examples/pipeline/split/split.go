@@ -14,9 +14,10 @@ import (
 
 const (
 	countQueue = "count"
-	// maxParts is how many tasks one may enqueue. MOST_PARTS of count, which makes room for that many keys, is the same number.
+	// maxParts is how many tasks one task may enqueue. MOST_PARTS in count, which makes room for that many keys, is the
+	// same number.
 	maxParts = 256
-	// spaces are those of ASCII.
+	// spaces is the white space of ASCII.
 	spaces = " \t\n\v\f\r"
 )
 
@@ -27,8 +28,9 @@ func Handle() int32 { return sdk.Run(split) }
 
 func main() { sdk.Handle(split) }
 
-// split enqueues the parts of the document, which is known by the task's ID from here on. They come into being when this task is
-// complete, all together: one that fails, or whose host dies, has enqueued nothing. So every part that is counted is of one run.
+// split enqueues a task for each part of the document. From here on the task's ID names the document. The new tasks are
+// created together when this task is complete: a run that fails, or whose host dies, enqueues nothing. So all parts
+// that are counted come from one run.
 func split(_ context.Context, task *sdk.Task) ([]byte, error) {
 	size, err := partSize()
 	if err != nil {
@@ -39,7 +41,7 @@ func split(_ context.Context, task *sdk.Task) ([]byte, error) {
 		return nil, sdk.Fatal(fmt.Errorf("the document has %d parts of %d bytes, at most %d may be: set config: part in the manifest higher",
 			len(parts), size, maxParts))
 	}
-	// By the name of the run its numbers are told from those that an earlier document of the same ID has left.
+	// The name of the run distinguishes its counts from counts that an earlier document of the same ID has left.
 	run := strconv.FormatUint(rand.Uint64(), 36)
 	for i, part := range parts {
 		body := append(fmt.Appendf(nil, "%d %d %s\n", i+1, len(parts), run), part...)
@@ -64,8 +66,8 @@ func partSize() (int, error) {
 	return size, nil
 }
 
-// cut cuts a text behind spaces, so that no word is in two parts. A part is longer than size only if it is one word. An empty text
-// has one part, too.
+// cut cuts a text behind spaces, so that no word is in two parts. A part is longer than size only if it is one word. An
+// empty text becomes one empty part.
 func cut(text []byte, size int) (parts [][]byte) {
 	for len(text) > size {
 		end := bytes.LastIndexAny(text[:size], spaces) + 1

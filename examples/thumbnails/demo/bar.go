@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// bar counts finished tasks: on a terminal as a line that fills, elsewhere as a line for each.
+// bar shows how many tasks have finished: on a terminal as a line that fills, elsewhere as a line for each task.
 type bar struct {
 	out         io.Writer
 	redraws     bool
@@ -24,13 +24,13 @@ func newBar(out io.Writer, total int) *bar {
 	return b
 }
 
-// step counts one more.
+// step counts one more finished task.
 func (b *bar) step() {
 	b.done++
 	b.draw()
 }
 
-// end leaves the line of the bar, full or not.
+// end ends the line of the bar, full or not.
 func (b *bar) end() {
 	if b.redraws {
 		fmt.Fprintln(b.out)
@@ -48,7 +48,7 @@ func (b *bar) draw() {
 	}
 }
 
-// isTerminal tells a terminal, more or less: a device that is not the null device.
+// isTerminal reports whether out is a terminal, more or less: a device other than the null device.
 func isTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	if !ok {

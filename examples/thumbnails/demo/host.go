@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// lookInterval is how often a starting host is looked at.
+	// lookInterval is how often a starting host is checked.
 	lookInterval = 50 * time.Millisecond
-	// requestLimit bounds one look at the host's web pages.
+	// requestLimit bounds one request to the host.
 	requestLimit = 5 * time.Second
 	// killAfter is how long a host may take to end before it is killed.
 	killAfter = 10 * time.Second
@@ -31,11 +31,11 @@ const (
 // host is a child process: quern dev, with its own Redis.
 type host struct {
 	logPath  string
-	filePath string  // where it says how to reach it
-	address  address // what it said there; known when waitReady has returned
+	filePath string  // the file to which quern dev writes its address
+	address  address // read from filePath; known when waitReady has returned
 	pid      int
-	cancel   context.CancelFunc // asks it to end
-	exited   <-chan struct{}    // closed when it has, and err is set
+	cancel   context.CancelFunc // asks the process to end
+	exited   <-chan struct{}    // closed when the process has ended and err is set
 	err      error
 }
 
@@ -46,9 +46,9 @@ type address struct {
 	PID   int    `json:"pid"`
 }
 
-// startHost starts quern dev, with thumbnails for its only plugin: to compile others would take its time. It
-// gets a runtime folder of its own, so that neither it nor another quern dev of the same user finds the other,
-// any free port, and no settings from the environment.
+// startHost starts quern dev with thumbnails as its only plugin, because compiling others takes time. The host
+// gets a free port, no settings from the environment, and a runtime folder of its own, so that it and another
+// quern dev of the same user do not find each other.
 func startHost(quern, plugins, out string) (*host, error) {
 	if !exists(quern) {
 		return nil, fmt.Errorf("no program %q: run make build, or name it with -quern", quern)
@@ -96,7 +96,7 @@ func startHost(quern, plugins, out string) (*host, error) {
 	}
 	go func() {
 		defer close(exited)
-		if err := cmd.Wait(); !errors.Is(err, context.Canceled) { // that is: it did as it was asked
+		if err := cmd.Wait(); !errors.Is(err, context.Canceled) { // Canceled: the process ended as it was asked to
 			h.err = err
 		}
 	}()
@@ -123,7 +123,7 @@ func install(from, to string) error {
 	return nil
 }
 
-// waitReady waits until the host has said where it is, has loaded its plugins and serves.
+// waitReady waits until the host has written its address, has loaded its plugins and serves.
 func (h *host) waitReady(ctx context.Context) error {
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
@@ -139,14 +139,15 @@ func (h *host) waitReady(ctx context.Context) error {
 	}
 }
 
-// readAddress tells whether the host has said where it is. A file from an earlier run is not its.
+// readAddress reads the host's address, and reports whether the host has written it. It ignores the file of an
+// earlier run, which has another process ID.
 func (h *host) readAddress() bool {
-	var said address
+	var found address
 	data, err := os.ReadFile(h.filePath)
-	if err != nil || json.Unmarshal(data, &said) != nil || said.PID != h.pid {
+	if err != nil || json.Unmarshal(data, &found) != nil || found.PID != h.pid {
 		return false
 	}
-	h.address = said
+	h.address = found
 	return true
 }
 
@@ -177,7 +178,7 @@ func (h *host) metrics(ctx context.Context) ([]string, error) {
 	return lines, nil
 }
 
-// stop ends the host and waits until it has ended. The error is that of a host that did not end well.
+// stop ends the host and waits until it has ended. It returns an error if the host did not end well.
 func (h *host) stop() error {
 	h.cancel()
 	<-h.exited
@@ -187,7 +188,7 @@ func (h *host) stop() error {
 	return nil
 }
 
-// logEnd is the last lines of the host's log.
+// logEnd returns the last lines of the host's log.
 func (h *host) logEnd() string {
 	log, err := os.ReadFile(h.logPath)
 	if err != nil {

@@ -110,7 +110,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return show(ctx, set, node, photos, stdout)
 }
 
-// show runs the tasks on a host that is ready, and prints what came of them.
+// show runs the tasks on a host that is ready, and prints their results.
 func show(ctx context.Context, set settings, node *host, photos []photo, stdout io.Writer) error {
 	client, err := queue.New(node.address.Redis, queue.Config{})
 	if err != nil {
@@ -149,11 +149,11 @@ func show(ctx context.Context, set settings, node *host, photos []photo, stdout 
 	return nil
 }
 
-// photo is an original.
+// photo is an original photograph.
 type photo struct {
-	name string // of its file
+	name string // the name of its file
 	data []byte
-	size string // for people
+	size string // as describe returns it
 }
 
 func load(folder string) ([]photo, error) {
@@ -179,7 +179,7 @@ func load(folder string) ([]photo, error) {
 	return photos, nil
 }
 
-// describe says how large a picture is: "320 x 180, 12.2 KiB".
+// describe returns how large a picture is, such as "320 x 180, 12.2 KiB".
 func describe(picture []byte) (string, error) {
 	config, _, err := image.DecodeConfig(bytes.NewReader(picture))
 	if err != nil {

@@ -18,7 +18,7 @@ type outcome struct {
 }
 
 // process enqueues every photograph several times, waits for all tasks and returns the thumbnail of
-// each photograph. It calls step once a finished task.
+// each photograph. It calls step once for each complete task.
 func process(ctx context.Context, client *queue.Client, photos []photo, repeat int, step func()) ([][]byte, error) {
 	tasks := make([]queue.Spec, 0, len(photos)*repeat)
 	for range repeat {
@@ -31,7 +31,7 @@ func process(ctx context.Context, client *queue.Client, photos []photo, repeat i
 		return nil, err
 	}
 
-	outcomes := make(chan outcome, len(receipts)) // as many as are sent: no waiter is left behind
+	outcomes := make(chan outcome, len(receipts)) // room for all, so that no waiter blocks
 	for i, receipt := range receipts {
 		go func() {
 			thumbnail, err := wait(ctx, client, receipt.ID)
@@ -39,7 +39,7 @@ func process(ctx context.Context, client *queue.Client, photos []photo, repeat i
 		}()
 	}
 
-	// All are waited for, also after a failure: the waiters use the client, which the caller closes.
+	// Wait for all tasks, also after a failure: the waiters use the client, which the caller closes.
 	thumbnails := make([][]byte, len(photos))
 	var failure error
 	for range receipts {

@@ -1,5 +1,5 @@
-// Command receiver is somebody who gets webhooks: it checks the signature of each, prints it, and answers with the status that
-// it was told.
+// Command receiver receives webhooks: it checks the signature of each, prints its body, and answers with the status
+// that the flag -status sets.
 package main
 
 import (
@@ -20,7 +20,7 @@ const maxBody = 1 << 20
 
 func main() { service.Main("receiver", run) }
 
-// run receives until ctx ends. It prints where it listens first.
+// run receives webhooks until ctx ends. First it prints where it listens.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("receiver", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -1,4 +1,4 @@
-// Package signature signs webhooks and checks their signatures, as the Standard Webhooks specification has it (symmetric
+// Package signature signs webhooks and checks their signatures by the Standard Webhooks specification (symmetric
 // signatures, version v1). Receivers find libraries for it in many languages.
 package signature
 
@@ -23,16 +23,17 @@ const (
 const (
 	keyPrefix = "whsec_"
 	version   = "v1,"
-	// tolerance is how far the clocks of sender and receiver may be apart: what is older may be a recording.
+	// tolerance is how far the clocks of sender and receiver may be apart. An older webhook may be a recording that is
+	// sent again.
 	tolerance = 5 * time.Minute
 	// keys have 24 to 64 bytes.
 	minKey, maxKey = 24, 64
 )
 
-// Key is what a sender and a receiver share.
+// Key is the secret that a sender and a receiver share.
 type Key []byte
 
-// ParseKey reads a key in its text form, whsec_ and base64. The error does not hold the text.
+// ParseKey reads a key in its text form, whsec_ and base64. The error does not contain the text.
 func ParseKey(text string) (Key, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(text), keyPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
@@ -42,13 +43,13 @@ func ParseKey(text string) (Key, error) {
 	return key, nil
 }
 
-// Sign is the value of the header Webhook-Signature. The time has to be that of the header Webhook-Timestamp.
+// Sign returns the value of the header Webhook-Signature. at must be the time in the header Webhook-Timestamp.
 func (k Key) Sign(id string, at time.Time, body []byte) string {
 	return version + base64.StdEncoding.EncodeToString(k.mac(id, strconv.FormatInt(at.Unix(), 10), body))
 }
 
-// Check tells what is wrong with a webhook that has come, by the values of its three headers and the time of now; nil if nothing
-// is.
+// Check returns what is wrong with a webhook that was received, or nil. id, timestamp and signatures are the values of
+// its three headers.
 func (k Key) Check(id, timestamp, signatures string, body []byte, now time.Time) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil {

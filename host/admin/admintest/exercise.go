@@ -19,7 +19,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// Open makes the tenant under test of a client and of the buckets of its handlers, until the test ends.
+// Open makes the tenant under test from a client and the buckets of its handlers. The tenant lasts until the test ends.
 type Open func(t *testing.T, client *queue.Client, store *kv.Store) admin.Tenant
 
 // bench is the tenant of one test, with the client behind it.
@@ -366,7 +366,7 @@ func (b *bench) buckets() {
 	b.is("a value", string(value), "1")
 }
 
-// absent asks for what does not exist.
+// absent asks for things that do not exist.
 func (b *bench) absent() {
 	_, err := b.Task(b.ctx, "none")
 	b.refused("a task", err, queue.ErrNoTask)

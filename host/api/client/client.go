@@ -1,11 +1,11 @@
-// Package client acts on a tenant through the API of a server, with the types of host/admin and the errors of sdk/queue: what `quern --server` uses
-// where others use Redis.
+// Package client acts on a tenant through the API of a server, with the types of host/admin and the errors of
+// sdk/queue. `quern --server` uses it where other commands use Redis.
 //
 // # Failure
 //
-// What the API refuses is an api.Problem, in which errors.Is finds queue's own errors. A server that cannot be reached, or that
-// cannot reach its Redis, is one for which queue.IsUnavailable is true: the same call may succeed later. No call repeats itself,
-// except Wait.
+// A refusal of the API is an api.Problem, in which errors.Is finds the errors of sdk/queue. If the server cannot be
+// reached, or cannot reach its Redis, queue.IsUnavailable is true for the error: the same call may succeed later. No
+// call repeats itself, except Wait.
 package client
 
 import (
@@ -33,13 +33,13 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// answerTimeout bounds a look, and actTimeout what changes something, which the server gives two minutes; both beyond the time
-	// for which a call asks the server to wait.
+	// answerTimeout bounds a call that reads, and actTimeout a call that changes something, for which the server takes
+	// up to two minutes. The time for which a call asks the server to wait comes on top.
 	answerTimeout = 30 * time.Second
 	actTimeout    = 2*time.Minute + dialTimeout
 	// maxAnswer bounds an answer.
 	maxAnswer = 256 << 20
-	// pageSize is how many entries of a list are asked for at a time.
+	// pageSize is how many entries of a list one request asks for.
 	pageSize = 1000
 )
 
@@ -49,16 +49,16 @@ type Client struct {
 	base   *url.URL // above v1
 	token  string
 	tenant string
-	// Trace is sent with what changes something: traceparent and tracestate, or nil.
+	// Trace has the headers traceparent and tracestate, or is nil. Calls that change something send them.
 	Trace map[string]string
-	// Withheld is called, if it is set, for each task that Task reads and of which the token's holder may not see all.
+	// Withheld, if set, is called for each task that Task reads and that the token's holder may see only in part.
 	Withheld func(*admin.Task)
 }
 
 var _ admin.Tenant = (*Client)(nil)
 
-// New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The parameters ca, cert and key name PEM files of a
-// private CA and a client certificate. token is "" for none. It sends nothing yet.
+// New makes a client for the URL of a server: http[s]://HOST:PORT[/BASE-PATH]. The URL's parameters ca, cert and key
+// name PEM files of a private CA and a client certificate. token may be "". New sends nothing.
 func New(rawURL, token, tenant string) (*Client, error) {
 	base, err := url.Parse(rawURL)
 	switch {
@@ -123,17 +123,17 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Tenant is the tenant that the client acts on.
+// Tenant returns the tenant that the client acts on.
 func (c *Client) Tenant() string { return c.tenant }
 
-// Address is the URL of the server.
+// Address returns the URL of the server.
 func (c *Client) Address() string { return c.base.String() }
 
-// failed is the error of a server that does not answer, or not as an API does.
+// failed returns the error of a server that does not answer, or not as the API does.
 func (c *Client) failed(err error) error { return &admin.ServerError{URL: c.Address(), Err: err} }
 
-// laterError is a problem that passes by itself, after some time if the server says so. Its methods make it a net.Error, so that
-// queue.IsUnavailable is true for it.
+// laterError is a problem that passes by itself; after is the server's Retry-After, or 0. Its methods make it a
+// net.Error, so that queue.IsUnavailable is true for it.
 type laterError struct {
 	*api.Problem
 	after time.Duration
@@ -143,15 +143,15 @@ func (e laterError) Unwrap() error { return e.Problem }
 func (laterError) Timeout() bool   { return false }
 func (laterError) Temporary() bool { return true }
 
-// call is one request. path is that below the tenant, in words that are escaped.
+// call is one request. path has the words of the path below the tenant; request escapes them.
 type call struct {
 	method string
 	path   []string
-	above  bool // the path begins below v1
+	above  bool // the path begins below v1 instead
 	query  url.Values
-	body   any           // []byte, or what becomes JSON; nil for none
-	into   any           // *[]byte, or what JSON is decoded into; nil: what the API answers does not matter
-	wait   time.Duration // for which the server is asked to wait
+	body   any           // []byte, or a value to encode as JSON; nil: no body
+	into   any           // *[]byte, or where to decode the JSON answer; nil: the answer is dropped
+	wait   time.Duration // how long the server is asked to wait
 }
 
 func get(into any, path ...string) call { return call{method: http.MethodGet, path: path, into: into} }
@@ -174,14 +174,14 @@ func (c *Client) do(ctx context.Context, what call) error {
 	response, err := c.http.Do(request)
 	if err != nil {
 		if sent, ok := errors.AsType[*url.Error](err); ok {
-			err = sent.Err // the address stands before it
+			err = sent.Err // c.failed adds the address
 		}
 		return c.failed(err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("the answer has more than %d MiB: read it by Redis", maxAnswer>>20)
+		err = fmt.Errorf("the answer has more than %d MiB: read from Redis instead", maxAnswer>>20)
 	}
 	if err != nil {
 		return c.failed(err)
@@ -190,12 +190,13 @@ func (c *Client) do(ctx context.Context, what call) error {
 		return c.problem(response, body)
 	}
 	if err := decode(response, body, what.into); err != nil {
-		return c.failed(fmt.Errorf("the answer is none of the API: %w: mind the port, and the base path behind a proxy", err))
+		return c.failed(fmt.Errorf("the answer is not from Quern's API: %w: check the port, and the base path behind a proxy", err))
 	}
 	return nil
 }
 
-// decode reads the answer to a request that was done. What has another type is none of the API, such as the page of a proxy.
+// decode reads the answer to a request that succeeded. An answer of another type is not from the API, but may be the
+// page of a proxy.
 func decode(response *http.Response, body []byte, into any) error {
 	want := "application/json"
 	value, isBytes := into.(*[]byte)
@@ -206,7 +207,7 @@ func decode(response *http.Response, body []byte, into any) error {
 		return nil
 	}
 	if kind := mediaType(response); kind != want {
-		return fmt.Errorf("its type is %q, where %s belongs", kind, want)
+		return fmt.Errorf("its type is %q instead of %s", kind, want)
 	}
 	switch {
 	case isBytes:
@@ -264,7 +265,7 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 	return request, nil
 }
 
-// escape writes a word of a path; those of dots alone would be taken for steps.
+// escape escapes a word of a path, also one of dots only, which would mean this or the parent directory.
 func escape(word string) string {
 	if strings.Trim(word, ".") == "" {
 		return strings.ReplaceAll(word, ".", "%2E")
@@ -272,7 +273,7 @@ func escape(word string) string {
 	return url.PathEscape(word)
 }
 
-// problem reads the answer to a request that failed: of the API, or of a proxy before it.
+// problem reads the answer to a request that failed. It may come from the API, or from a proxy before it.
 func (c *Client) problem(response *http.Response, body []byte) error {
 	p := &api.Problem{}
 	ours := mediaType(response) == "application/problem+json" && json.Unmarshal(body, p) == nil
@@ -301,12 +302,12 @@ func (c *Client) problem(response *http.Response, body []byte) error {
 	return p
 }
 
-// foreign says what an answer without a problem of the API is.
+// foreign describes an answer that is no problem of the API, with a remedy.
 func foreign(response *http.Response) string {
 	if to := response.Header.Get("Location"); to != "" {
-		return fmt.Sprintf("it answers with a redirect to %s: name that, if you trust it", to)
+		return fmt.Sprintf("it answers with a redirect to %s: use that URL if you trust it", to)
 	}
-	remedy := "mind the port, and the base path behind a proxy"
+	remedy := "check the port, and the base path behind a proxy"
 	switch response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
 		remedy = "a proxy in front of it refuses you: log in there"
@@ -318,7 +319,8 @@ func foreign(response *http.Response) string {
 	return fmt.Sprintf("it answers HTTP %s, which is no answer of Quern's API: %s", response.Status, remedy)
 }
 
-// pages reads a list to its end, or until visit returns false. An error may be that of single entries, beside the others.
+// pages reads a list to its end, or until visit returns false. An error may be about single entries only, after visit
+// got the others.
 func pages[T any](ctx context.Context, c *Client, what call, visit func([]T) bool) error {
 	if what.query == nil {
 		what.query = url.Values{}

@@ -18,14 +18,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Clock is the time of the server's Redis.
+// Clock returns the time of the server's Redis.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	var tenant api.TenantNow
 	err := c.do(ctx, get(&tenant))
 	return admin.Moment(tenant.Time), err
 }
 
-// Tenants lists those that the token's holder may see.
+// Tenants lists the tenants that the token's holder may see.
 func (c *Client) Tenants(ctx context.Context) (names []string, err error) {
 	what := get(nil, "tenants")
 	what.above = true
@@ -46,7 +46,7 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	return queues, err
 }
 
-// QueueCounts counts queues, in the order given. One that nobody has used has nothing.
+// QueueCounts counts queues, in the order given. A queue that nobody has used has counts of 0.
 func (c *Client) QueueCounts(ctx context.Context, names []string) ([]admin.Queue, error) {
 	if len(names) == 1 {
 		q, err := c.queue(names[0]).show(ctx, nil)
@@ -64,7 +64,7 @@ func (c *Client) QueueCounts(ctx context.Context, names []string) ([]admin.Queue
 	return counts, err
 }
 
-// withError is a queue of an answer with its error, or one that the answer does not have.
+// withError sets the name, the tenant and Err of a queue. q is empty if the answer does not have the queue.
 func withError(q admin.Queue, c *Client, name string) admin.Queue {
 	q.Tenant, q.Queue = c.Tenant(), name
 	if q.Error != "" {
@@ -90,17 +90,17 @@ func (c *Client) Nodes(ctx context.Context) ([]admin.Node, error) {
 	return all[admin.Node](ctx, c, get(nil, "nodes"))
 }
 
-// Leased lists at most that many listeners with a lease: see admin.Direct.Leased.
+// Leased lists listeners with a lease, at most that many: see admin.Direct.Leased.
 func (c *Client) Leased(ctx context.Context, most int) ([]admin.Node, error) {
 	return first[admin.Node](ctx, c, "nodes", "leased", most)
 }
 
-// Plugins lists what live hosts published.
+// Plugins lists the plugins that live hosts published.
 func (c *Client) Plugins(ctx context.Context) ([]admin.Plugin, error) {
 	return all[admin.Plugin](ctx, c, get(nil, "plugins"))
 }
 
-// Findings are what the doctor finds in tenants and their Redis, each once.
+// Findings returns what the doctor finds in tenants and their Redis, each finding once.
 func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error) {
 	findings := []doctor.Finding{}
 	for _, tenant := range tenants {
@@ -111,7 +111,7 @@ func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 			return nil, err
 		}
 		for _, f := range list.Items {
-			if !slices.ContainsFunc(findings, func(told doctor.Finding) bool { return reflect.DeepEqual(told, f) }) { // tenants may share a Redis
+			if !slices.ContainsFunc(findings, func(other doctor.Finding) bool { return reflect.DeepEqual(other, f) }) { // tenants may share a Redis
 				findings = append(findings, f)
 			}
 		}
@@ -133,7 +133,8 @@ func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error
 	return c.do(ctx, what)
 }
 
-// Drain tells a listener to take nothing more, finish what it runs and end: listen.ErrNoNode if none of that ID lives.
+// Drain tells a listener to take no more tasks, finish the running ones and end: listen.ErrNoNode if no listener of
+// that ID lives.
 func (c *Client) Drain(ctx context.Context, listener string) error {
 	return c.do(ctx, post(nil, "nodes", listener, "drain"))
 }
@@ -150,7 +151,7 @@ func (c *Client) Buckets(ctx context.Context) ([]admin.Bucket, error) {
 	return all[admin.Bucket](ctx, c, get(nil, "kv"))
 }
 
-// Keys lists keys of a bucket that begin with a prefix and come after another key.
+// Keys lists up to limit keys of a bucket that begin with prefix and come after the key after.
 func (c *Client) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
 	var page api.List[string]
 	what := get(&page, "kv", bucket)
@@ -171,12 +172,12 @@ type queueHandle struct {
 	name   string
 }
 
-// Queue is the queue of that name.
+// Queue returns the queue of that name.
 func (c *Client) Queue(name string) admin.QueueHandle { return c.queue(name) }
 
 func (c *Client) queue(name string) *queueHandle { return &queueHandle{c, name} }
 
-// show reads the queue. One that nobody has used has nothing.
+// show reads the queue. A queue that nobody has used has counts of 0.
 func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Queue, err error) {
 	if err := queue.ValidQueue(q.name); err != nil {
 		return shape, err
@@ -205,13 +206,14 @@ func (q *queueHandle) SetLimit(ctx context.Context, limit int64) error {
 	return q.client.do(ctx, what)
 }
 
-// Limit is how many tasks may wait; 0: any number.
+// Limit returns how many tasks may wait; 0: any number.
 func (q *queueHandle) Limit(ctx context.Context) (int64, error) {
 	shape, err := q.show(ctx, nil)
 	return shape.Limit, err
 }
 
-// DeadLetters counts those that wait in the queue, and its failed tasks whose letter nobody has handled.
+// DeadLetters counts the dead letters that wait in the queue, and the queue's failed tasks whose dead letter nobody has
+// handled.
 func (q *queueHandle) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
 	shape, err := q.show(ctx, url.Values{"dead_letters": {"true"}})
 	if shape.DeadLetters != nil && shape.FailedWithDeadLetter != nil {
@@ -220,7 +222,7 @@ func (q *queueHandle) DeadLetters(ctx context.Context) (waiting, failed int64, e
 	return waiting, failed, err
 }
 
-// HasListener tells whether a listener serves the queue.
+// HasListener reports whether a live listener serves the queue.
 func (q *queueHandle) HasListener(ctx context.Context) (bool, error) {
 	if err := queue.ValidQueue(q.name); err != nil {
 		return false, err
@@ -229,7 +231,7 @@ func (q *queueHandle) HasListener(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(nodes, func(n admin.Node) bool { return n.Alive && slices.Contains(n.Queues, q.name) }), err
 }
 
-// Cancel cancels a waiting task, or has a running one stopped, which is not done yet.
+// Cancel cancels a waiting task, or asks the host of a running task to stop it; then done is false.
 func (q *queueHandle) Cancel(ctx context.Context, id string) (done bool, err error) {
 	var got struct{ Ended bool }
 	err = q.client.do(ctx, post(&got, "tasks", id, "cancel"))
@@ -260,8 +262,8 @@ func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, er
 	}
 }
 
-// BusiestQueues counts at most that many queues, those with the most pending tasks of priority 50 or the most listeners, and tells
-// how many the tenant has.
+// BusiestQueues counts the queues with the most pending tasks of priority 50 or the most listeners, at most that many.
+// all is how many queues the tenant has.
 func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {
@@ -274,7 +276,7 @@ func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Qu
 	return queues, tenant.Queues, err
 }
 
-// first reads the first entries of a list that an option of the API bounds.
+// first reads the first entries of a list, at most that many, with an option of the API set.
 func first[T any](ctx context.Context, c *Client, list, option string, most int) ([]T, error) {
 	var page api.List[T]
 	what := get(&page, list)

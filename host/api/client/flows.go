@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Tree reads a task with what came of it.
+// Tree reads a task with the tasks that it enqueued and the tasks that depend on it, and so on.
 func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*admin.TreeNode, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*ad
 	return root, nil
 }
 
-// Dependencies reads some of the tasks that a task waits for, or waited for.
+// Dependencies reads up to limit of the tasks that a task waits for, or waited for, beginning with number from.
 func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	return page.Items, err
 }
 
-// CancelFlow cancels a task and all that wait for it, or all that is connected with it.
+// CancelFlow cancels a task and all tasks that wait for it; whole: all tasks that are connected with it.
 func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error) {
 	var got api.FlowCancelled
 	what := post(&got.Body, "tasks", id, "cancel-flow")
@@ -54,12 +54,12 @@ func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (manage.
 	return manage.FlowCancelled(got.Body), err
 }
 
-// Await adds tasks to those that an open task waits for.
+// Await adds dependencies to an open task.
 func (q *queueHandle) Await(ctx context.Context, id string, after ...string) error {
 	return q.await(ctx, id, after, false)
 }
 
-// Close ends the dependencies of an open task.
+// Close closes an open task: it gets no more dependencies.
 func (q *queueHandle) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
 func (q *queueHandle) await(ctx context.Context, id string, after []string, closes bool) error {

@@ -21,7 +21,7 @@ func (c *Client) Schedule(ctx context.Context, id string) (admin.Schedule, error
 	return c.schedule(ctx, id, get(nil))
 }
 
-// schedule does something to a schedule that answers with it.
+// schedule makes a call about a schedule that answers with the schedule.
 func (c *Client) schedule(ctx context.Context, id string, what call) (shape admin.Schedule, err error) {
 	if err := queue.ValidSchedule(id); err != nil {
 		return shape, err

@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	// mostShown is up to how many bytes a payload is a part of its task; larger ones have paths of their own.
+	// mostShown bounds the payloads that an answer has as a part of their task, in bytes; larger ones are read by their
+	// own paths.
 	mostShown = 1 << 20
-	// waitAtOnce is for how long the server is asked to wait at a time.
+	// waitAtOnce is how long one call asks the server to wait.
 	waitAtOnce = 30 * time.Second
-	// waitPause is between two attempts to wait, while the server is away.
+	// waitPause is the shortest pause between two attempts to wait, while the server is away.
 	waitPause = time.Second
-	// mostBody is what the API takes in a request. Batches have mostBatch tasks of mostBatchBytes, which JSON may make six times as
-	// long.
+	// mostBody is the largest body that the API takes. A batch has at most mostBatch tasks of mostBatchBytes together,
+	// whose JSON may be six times as long.
 	mostBody       = 16 << 20
 	mostBatch      = 1000
 	mostBatchBytes = 2 << 20
-	// mostQuery bounds the query of a task with larger parameters: many proxies take 8 KiB of a request's head.
+	// mostQuery bounds the query of a task that is sent by itself: many proxies take 8 KiB of a request's head.
 	mostQuery = 7 << 10
 )
 
@@ -49,8 +50,8 @@ func (c *Client) show(ctx context.Context, id string, query url.Values, wait tim
 	return task, nil
 }
 
-// complete reads those payloads of a task that the answer left out. Those that the token's holder may not see are missing, unless they
-// are needed.
+// complete reads the payloads of a task that the answer left out. A payload that the token's holder may not see stays
+// missing, but if needed is set, a missing result is an error.
 func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) error {
 	for _, part := range []struct {
 		name string
@@ -96,8 +97,8 @@ func (c *Client) Summary(ctx context.Context, id string) (*admin.Task, error) {
 	return c.show(ctx, id, url.Values{"payload_limit": {"0"}}, 0)
 }
 
-// Wait blocks until the task is finished and returns it; queue.ErrNoTask if it does not exist or is deleted meanwhile. While the
-// server is away it goes on trying until ctx ends.
+// Wait blocks until the task is finished and returns it; queue.ErrNoTask if it does not exist or is deleted meanwhile.
+// While the server is away it goes on trying until ctx ends.
 func (c *Client) Wait(ctx context.Context, id string) (*admin.Task, error) {
 	for {
 		query := url.Values{"payload_limit": {shown}, "wait_seconds": {fmt.Sprint(waitAtOnce.Seconds())}}
@@ -119,7 +120,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*admin.Task, error) {
 	}
 }
 
-// pauseOf is for how long to leave the server alone after an error.
+// pauseOf returns how long to leave the server alone after an error.
 func pauseOf(err error) time.Duration {
 	later, _ := errors.AsType[laterError](err)
 	return min(max(waitPause, later.after), waitAtOnce)
@@ -134,7 +135,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLi
 	return page.Items, err
 }
 
-// FindTasks lists the IDs of tasks that begin with a text, up to most, which the API bounds to 10.
+// FindTasks lists IDs of tasks, at most that many, that begin with a text; the API returns at most 10.
 func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]string, error) {
 	var page api.List[string]
 	what := get(&page, "task-ids")
@@ -143,7 +144,8 @@ func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]stri
 	return page.Items[:min(most, len(page.Items))], err
 }
 
-// Retry retries a failed task, or that of a dead letter, and returns it as it is then: queue.ErrStatus if it has not failed.
+// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task: queue.ErrStatus
+// if the task has not failed.
 func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -155,8 +157,8 @@ func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	return task, nil
 }
 
-// List reads the tasks of the filter's queue that pass it, newest first (scheduled: next due first), without their parameters and
-// results: limit of them from an offset, 0 for all.
+// List reads the tasks that pass the filter, newest first (scheduled: next due first), without parameters and results.
+// It skips offset tasks and returns at most limit; 0: all.
 func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (tasks []admin.Task, err error) {
 	what := get(nil, "tasks")
 	what.query = queryOf(*f)
@@ -180,7 +182,7 @@ func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (
 	return tasks, err
 }
 
-// queryOf are the parameters of a query that say what a shape of the API does, which has tags for both.
+// queryOf returns the query parameters for a struct of the API: its fields with the tag query that are not zero.
 func queryOf(shape any) url.Values {
 	query := url.Values{}
 	v := reflect.ValueOf(shape)
@@ -203,8 +205,8 @@ func queryOf(shape any) url.Values {
 	return query
 }
 
-// EnqueueMany enqueues tasks in the order given, as queue.Queue's does: after an error the receipts have every ID, so that
-// enqueueing the same specs with these IDs again doubles none.
+// EnqueueMany enqueues tasks in the order given, like queue.Queue.EnqueueMany. After an error of the server the
+// receipts have all IDs: to enqueue the same specs with these IDs again duplicates no task.
 func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error) {
 	receipts := make([]queue.Receipt, len(specs))
 	for i, spec := range specs {
@@ -214,7 +216,7 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 			return nil, err
 		}
 		if len(spec.Parameters) > mostBody {
-			return nil, fmt.Errorf("%w: parameters of %d bytes: the API takes %d MiB: enqueue it by Redis", queue.ErrInvalid, len(spec.Parameters), mostBody>>20)
+			return nil, fmt.Errorf("%w: parameters of %d bytes: the API takes at most %d MiB: enqueue the task through Redis instead", queue.ErrInvalid, len(spec.Parameters), mostBody>>20)
 		}
 	}
 	for from := 0; from < len(specs); {
@@ -225,7 +227,7 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 		} else {
 			n, err = 1, q.enqueueLarge(ctx, specs[from], &receipts[from])
 		}
-		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) { // the API may say so itself
+		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) { // the API's error may begin with it
 			err = fmt.Errorf("%s%w", what, err)
 		}
 		if err != nil {
@@ -236,7 +238,7 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 	return receipts, nil
 }
 
-// batch is how many of the first tasks go together; 0 if the first one is too large for a batch.
+// batch returns how many of the first tasks fit into one batch; 0 if the first task is too large for a batch.
 func batch(specs []queue.Spec) (n int) {
 	for size := 0; n < len(specs) && n < mostBatch; n++ {
 		if size += (&listen.Child{Spec: specs[n]}).Size(); size > mostBatchBytes {
@@ -246,7 +248,7 @@ func batch(specs []queue.Spec) (n int) {
 	return n
 }
 
-// enqueueLarge sends a task whose parameters are a body of their own.
+// enqueueLarge sends one task, with its parameters as the body of the request.
 func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt *queue.Receipt) error {
 	var got api.Receipt
 	what := post(&got, "queues", q.name, "tasks")
@@ -266,7 +268,7 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 		what.query.Set("priority", fmt.Sprint(*spec.Priority))
 	}
 	if size := len(what.query.Encode()); size > mostQuery {
-		return fmt.Errorf("%w: key, labels and headers of %d bytes beside parameters of %d: the API takes %d: enqueue it by Redis", queue.ErrInvalid, size, len(spec.Parameters), mostQuery)
+		return fmt.Errorf("%w: key, labels and headers of %d bytes beside parameters of %d bytes: the API takes at most %d: enqueue the task through Redis instead", queue.ErrInvalid, size, len(spec.Parameters), mostQuery)
 	}
 	if err := q.client.do(ctx, what); err != nil {
 		return err
@@ -274,16 +276,16 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 	return q.client.receive(receipt, got)
 }
 
-// receive takes the receipt of a task, which it must be.
+// receive stores the receipt that the API sent, and returns an error if it is not the receipt of that task.
 func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
-		return c.failed(fmt.Errorf("the answer is none of the API: it has no receipt of task %s", receipt.ID))
+		return c.failed(fmt.Errorf("the answer is not from Quern's API: it has no receipt of task %s", receipt.ID))
 	}
 	*receipt = queue.Receipt{ID: got.ID, Existed: got.Existed, Taken: got.Taken}
 	return nil
 }
 
-// enqueue sends some tasks, whose receipts have their IDs.
+// enqueue sends tasks as one batch. receipts have the IDs of the tasks.
 func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
 	var body struct {
 		Tasks []api.TaskLine `json:"tasks"`
@@ -292,7 +294,7 @@ func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts 
 		line := api.TaskLine{TaskOptions: api.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels, Headers: spec.Headers}
 		line.ID = receipts[i].ID
 		if utf8.Valid(spec.Parameters) {
-			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // always can be
+			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // a string never fails
 		} else {
 			line.ParametersBase64 = spec.Parameters
 		}
@@ -304,7 +306,7 @@ func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts 
 	if err := q.client.do(ctx, what); err != nil {
 		return err
 	}
-	got.Items = append(got.Items, make([]api.Receipt, len(specs))...) // those that are missing
+	got.Items = append(got.Items, make([]api.Receipt, len(specs))...) // receive refuses the empty ones
 	for i := range receipts {
 		if err := q.client.receive(&receipts[i], got.Items[i]); err != nil {
 			return err

@@ -62,17 +62,17 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 func (c *Client) Subscriptions(ctx context.Context) ([]queue.Subscription, error) {
 	list, err := all[queue.Subscription](ctx, c, get(nil, "subscriptions"))
 	if len(list) == 0 && err != nil {
-		return nil, err // else damaged ones do not hide the others
+		return nil, err // if some were read, damaged ones must not hide them
 	}
 	return list, err
 }
 
-// Subscription reads one.
+// Subscription reads a subscription.
 func (c *Client) Subscription(ctx context.Context, id string) (s queue.Subscription, err error) {
 	return c.subscription(ctx, call{method: http.MethodGet, path: []string{"subscriptions", id}})
 }
 
-// subscription does something that answers with a subscription.
+// subscription makes a call that answers with a subscription.
 func (c *Client) subscription(ctx context.Context, what call) (s queue.Subscription, err error) {
 	what.into = &s
 	err = c.do(ctx, what)
@@ -96,7 +96,8 @@ func (c *Client) put(ctx context.Context, s queue.Subscription, flags ...string)
 	return c.subscription(ctx, call{method: http.MethodPut, path: []string{"subscriptions", s.ID}, query: query, body: json.RawMessage(text)})
 }
 
-// ChangeSubscription changes a subscription by a function. What others change between its look and its write is lost.
+// ChangeSubscription reads a subscription, changes it by a function, and writes it. Changes that others make in between
+// are lost.
 func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error) {
 	before, err := c.Subscription(ctx, id)
 	if err != nil {

@@ -1,11 +1,13 @@
-// Package page is the page on which a person sees and steers a fleet: one document, its style and modules, embedded. It asks the
-// API for everything, keeps nothing but the token, in the browser's tab, and reads a bounded amount for each view.
+// Package page serves the page on which a person sees and steers a fleet: one document with its style and modules,
+// embedded. The page asks the API for everything, and reads a bounded amount for each view. It keeps only the token, in
+// the browser's tab.
 //
 // # Security
 //
-// What producers and handlers wrote becomes text: no module parses HTML, and the policy below forbids inline code, eval, frames,
-// foreign sources, and with trusted types any assignment of HTML. The token travels in a header that only the page's own code
-// sets, so that another site's request carries nothing; the API refuses such a request even when there are no tokens.
+// What producers and handlers wrote is shown as text. No module parses HTML. The policy below forbids inline code,
+// eval, frames, foreign sources and, by trusted types, any assignment of HTML. The token travels in a header that only
+// the page's own code sets, so that another site's request has no token; the API refuses such a request even without
+// tokens.
 package page
 
 import (
@@ -26,13 +28,13 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 var types = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
-// file is one that the page consists of.
+// file is one of the page's files.
 type file struct {
 	text      []byte
 	kind, tag string
 }
 
-// Page serves the files; its zero value is not usable.
+// Page serves the files. New makes a Page; the zero value serves nothing.
 type Page struct{ files map[string]file }
 
 // New reads the embedded files.
@@ -51,7 +53,7 @@ func New() *Page {
 	return p
 }
 
-// Serve answers a request for a file of the page, and tells whether it was one.
+// Serve answers a request for a file of the page, and reports whether it was one.
 func (p *Page) Serve(w http.ResponseWriter, r *http.Request) bool {
 	f, ok := p.files[r.URL.Path]
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -60,7 +62,7 @@ func (p *Page) Serve(w http.ResponseWriter, r *http.Request) bool {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Content-Type", f.kind)
-	h.Set("Cache-Control", "no-cache") // its ETag makes that cheap
+	h.Set("Cache-Control", "no-cache") // with the ETag, asking again is cheap
 	h.Set("ETag", f.tag)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -69,6 +71,6 @@ func (p *Page) Serve(w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(http.StatusNotModified)
 		return true
 	}
-	_, _ = w.Write(f.text) // the client is gone
+	_, _ = w.Write(f.text) // fails if the client is gone
 	return true
 }

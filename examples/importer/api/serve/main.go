@@ -1,4 +1,4 @@
-// Command serve is the web service of package api, for trying the importer by hand: it prints what it is asked for.
+// Command serve is the web service of package api, for trying the importer by hand: it prints each request.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	})
 }
 
-// run serves until ctx ends. It prints where it listens first.
+// run serves until ctx ends. First it prints where it listens.
 func run(ctx context.Context, address string, stdout io.Writer) error {
 	pages := api.New(api.Records(records), pageSize)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
