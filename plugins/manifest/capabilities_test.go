@@ -27,7 +27,7 @@ tests:
 	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] After:complete Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
-	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  [] 9} {bad b  65  [{one out/one} {two }] 10} {3   0 no input [] 11} {4   0  [] 12}]" {
+	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  []} {bad b  65  [{one out/one} {two }]} {3   0 no input []} {4   0  []}]" {
 		t.Errorf("tests %s", got)
 	}
 	if got := fmt.Sprint(m.Config); got != "map[empty: number:1.10 size:200x200]" {
