@@ -88,10 +88,7 @@ func (f *Finding) named(name string) *Finding {
 
 // like marks a finding of which there may be many. If there are more than mostAlike with this format, they become one; the format has
 // %d for their number.
-func (f *Finding) like(format string) *Finding {
-	f.alike = format
-	return f
-}
+func (f *Finding) like(format string) { f.alike = format }
 
 // mostAlike is how many findings of one kind are told one by one.
 const mostAlike = 3

@@ -51,7 +51,7 @@ var scheduleChecks = []check{
 				continue
 			}
 			late = late.Round(time.Second)
-			look := func(one *Finding) *Finding { return one.by("schedule", "show", s.ID).in(s.Queue) }
+			look := func(one *Finding) { one.by("schedule", "show", s.ID).in(s.Queue) }
 			switch {
 			case len(p.alive()) == 0:
 				look(p.found(Error, "start a host with `quern serve`; none runs", "a tick of the schedule %s is late by %s", s.ID, late))
