@@ -94,7 +94,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 	if err != nil { // one damaged key must not hide all queues
 		a.logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 	}
-	names := slices.Sorted(maps.Keys(own)) // the served queues, even if nothing was ever enqueued, and others up to the bound
+	names := slices.Sorted(maps.Keys(own)) // all served queues, and others up to the bound
 	for _, name := range slices.Sorted(maps.Keys(stats)) {
 		if !own[name] && len(names) < h.config.MaxQueues {
 			names = append(names, name)

@@ -286,8 +286,8 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	return s.write(ctx, damaged) || unavailable
 }
 
-// answered ends the tasks that Redis has settled. It returns the tasks that are to fail instead: their children cannot
-// be enqueued, because a key of the children's queue is damaged.
+// answered ends the tasks for which Redis gave a final answer. It returns the tasks that are to fail instead: their
+// children cannot be enqueued, because a key of the children's queue is damaged.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	tasks, slots := make([]*listen.Task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
