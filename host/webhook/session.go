@@ -23,15 +23,15 @@ const (
 	leaveTimeout = 5 * time.Second
 	// tallyPause is the time between two writes of a session's counts: one script for all deliveries in between.
 	tallyPause = 5 * time.Second
-	// reservePause is for how long a queue is left alone whose reserve failed.
+	// reservePause is how long a queue is left alone after its reserve failed.
 	reservePause = time.Second
 )
 
-// errDrained is the cause with which a session ends that somebody drains.
-var errDrained = errors.New("somebody drains the listener")
+// errDrained is why a session ends when somebody drains its listener.
+var errDrained = errors.New("an operator drains the listener")
 
-// session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Its loop alone
-// reserves tasks.
+// session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Only the session's
+// loop reserves tasks.
 type session struct {
 	*Runner
 	*listen.Listener
@@ -44,7 +44,7 @@ type session struct {
 	end     context.CancelCauseFunc // ends the intake
 
 	mu      sync.Mutex
-	woken   map[string]bool // by messages; guarded by mu
+	woken   map[string]bool // queues that messages announced; guarded by mu
 	refused map[string]bool // queues whose last registration or reserve was refused; guarded by mu
 	wake    chan struct{}   // has a token when there is something to do; never closed
 	work    sync.WaitGroup  // deliveries
@@ -85,7 +85,7 @@ func (s *session) Wake(name string) {
 // Drain implements listen.User.
 func (s *session) Drain() { s.end(errDrained) }
 
-// Failed implements periodic.Reports. It logs the first refusal of a row.
+// Failed implements periodic.Reports. It logs only the first of several refusals in a row.
 func (s *session) Failed(op, name string, err error) {
 	s.mu.Lock()
 	first := name != "" && !queue.IsUnavailable(err) && !s.refused[name]
@@ -106,15 +106,15 @@ func (s *session) Succeeded(_, name string) {
 // FailedQuietly implements periodic.Reports.
 func (s *session) FailedQuietly(string, error) {}
 
-// run delivers until ctx ends, the tenant has no webhook any more, somebody drains the listener (errDrained), or the
-// lease is lost. hurry ends the wait for running deliveries.
+// run delivers until ctx ends, the tenant has no webhook any more, somebody drains the listener (then it returns
+// errDrained), or the lease is lost. hurry ends the wait for running deliveries.
 func (s *session) run(ctx, hurry context.Context) error {
 	if err := s.Join(ctx); err != nil {
 		return err
 	}
 	ctx, s.end = context.WithCancelCause(ctx)
 	defer s.end(nil)
-	living, die := context.WithCancel(context.WithoutCancel(ctx)) // outlives the intake
+	living, die := context.WithCancel(context.WithoutCancel(ctx)) // goes on when the intake ends
 	var loops sync.WaitGroup
 	defer s.work.Wait()
 	defer loops.Wait()
@@ -140,7 +140,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 		}
 	}
 	err := context.Cause(ctx)
-	if errors.Is(err, listen.ErrLeaseLost) { // others have the tasks
+	if errors.Is(err, listen.ErrLeaseLost) { // other hosts have the tasks
 		s.Tasks.StopAll(listen.ErrLeaseLost)
 		s.work.Wait()
 		return err
@@ -151,12 +151,12 @@ func (s *session) run(ctx, hurry context.Context) error {
 	return errors.Join(err, s.finish(living, hurry))
 }
 
-// idle reports whether the tenant has no webhook any more, and nothing is left to do for those that it had.
+// idle reports whether the tenant has no webhook any more, and nothing is left to do for former ones.
 func (s *session) idle() bool {
 	return len(s.queues())+s.Tasks.Active()+len(s.Listening())+len(s.doubt) == 0
 }
 
-// finish waits for deliveries for the grace period, stops the rest, and leaves.
+// finish waits for running deliveries for the grace period, stops the rest, and leaves.
 func (s *session) finish(living, hurry context.Context) error {
 	idle := s.Tasks.Close()
 	s.Publish()
@@ -175,7 +175,7 @@ func (s *session) finish(living, hurry context.Context) error {
 	case <-ctx.Done(): // they cannot be settled
 	}
 	_ = s.tally.Write(ctx, s.Node)
-	_ = s.GiveBackUnknown(ctx) // others take them when the lease ends
+	_ = s.GiveBackUnknown(ctx) // other hosts take them when the lease ends
 	return s.Leave(ctx)
 }
 
@@ -189,7 +189,7 @@ func (s *session) About() map[string]string {
 	}
 }
 
-// step does what there is to do now. What fails because Redis is away is tried again with a later step.
+// step does what is due now. If Redis is away, a later step tries again.
 func (s *session) step(ctx, living context.Context) {
 	now := time.Now()
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (s *session) step(ctx, living context.Context) {
 	s.reserve(ctx, living, now)
 }
 
-// readBacklogs finds tasks that nobody announced.
+// readBacklogs finds queues with tasks that nobody announced.
 func (s *session) readBacklogs(ctx context.Context) error {
 	found, err := listen.NewFleet(s.client).Backlogs(ctx, slices.Sorted(maps.Keys(s.Listening())))
 	for _, one := range found.Queues {
@@ -231,8 +231,8 @@ func (r *Runner) serves(name string) bool {
 	return is
 }
 
-// reserve reserves tasks for the places that there are. The queue that comes first differs: destinations share places.
-// One whose reserve fails is left alone for a moment.
+// reserve reserves tasks for the free places. The order of the queues is random, so that each gets places first now and
+// then. A queue whose reserve fails is left alone for a moment.
 func (s *session) reserve(ctx, living context.Context, now time.Time) {
 	var requests []listen.ReserveRequest
 	for name := range s.ready {
@@ -251,7 +251,7 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) {
 		switch {
 		case errors.Is(reply.Err, listen.ErrLeaseLost):
 			s.Lost()
-		case reply.Err != nil: // tasks may be reserved all the same
+		case reply.Err != nil: // Redis may have reserved tasks all the same
 			s.Failed("reserve", name, reply.Err)
 			s.doubt[name] = true
 			s.hold(name, now.Add(reservePause))
@@ -289,7 +289,8 @@ func (s *session) audit(ctx, living context.Context) {
 	}
 }
 
-// adopted takes places for tasks that are held already, whether there are some or not, and of their memory what there is.
+// adopted takes places for tasks that are held already, even beyond the bounds, and memory for them as far as there is
+// some.
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
@@ -305,7 +306,7 @@ func (s *session) adopted(name string, n int) {
 // begin delivers the tasks of a reply.
 func (s *session) begin(living context.Context, name string, reply listen.ReserveReply) {
 	s.Runner.mu.Lock()
-	h := s.hooks[name] // none if its subscription has gone meanwhile
+	h := s.hooks[name] // zero if the subscription was deleted meanwhile
 	s.Runner.mu.Unlock()
 	for _, reservation := range reply.Tasks {
 		d := &delivery{Task: listen.NewTask(name, reservation, &reply, time.Now()), queue: name}
@@ -350,11 +351,11 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	periodic.Notify(s.wake)
 }
 
-// settle writes how a delivery ends, or gives it back, again and again while Redis is away or a key is damaged: a delivery
-// that is held and forgotten would be sent again. When the listener has left, other hosts take those that are unsettled.
-// Of one that was cancelled meanwhile or is lost it changes the settlement.
+// settle writes how a delivery ended, or gives it back. While Redis is away or a key is damaged it tries again:
+// otherwise the delivery would be sent again. When the listener has left, other hosts take its unsettled deliveries.
+// settle changes the settlement of a delivery that is lost, or was cancelled meanwhile.
 func (s *session) settle(living, run context.Context, d *delivery, settlement *listen.Settlement, released bool) listen.Outcome {
-	told := false
+	logged := false
 	for pause := (periodic.Pause{Longest: maxJoinPause}); ; {
 		if why := context.Cause(run); errors.Is(why, listen.ErrLeaseLost) || errors.Is(why, listen.ErrReplaced) || living.Err() != nil {
 			settlement.Failure = nil
@@ -374,15 +375,15 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement *l
 		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
 			settlement.Failure = nil
 			return listen.OutcomeLost
-		case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
+		case errors.Is(err, queue.ErrCancelled): // while it was settled: it is not tried again
 			*settlement = listen.Settlement{Claim: d.Claim(), Failure: &queue.Failure{Reason: queue.ReasonCancelled}}
 			return listen.OutcomeFailed
 		case err != nil && !errors.Is(err, queue.ErrNoLetter):
-			if !told && !queue.IsUnavailable(err) {
-				told = true
+			if !logged && !queue.IsUnavailable(err) {
+				logged = true
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
-			if run.Err() == nil { // it may be replaced, and the next one waits for this
+			if run.Err() == nil { // a newer run may replace this one, and waits for it
 				pause.Sleep(run)
 			} else {
 				pause.Sleep(living)
