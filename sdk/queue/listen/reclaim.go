@@ -68,7 +68,7 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result() // read last: leases precede registrations
+	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result() // last: leases come first
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 type TopicCounts struct {
 	Name string
 	// Published counts publications, Dropped those of them that had no subscriber, and Tasks the tasks made of them;
-	// all since the topic last had no publication left.
+	// all since all publications of the topic were last purged.
 	Published, Dropped, Tasks int64
 	Kept                      int64     // how many publications are kept
 	Last                      time.Time // when the last kept publication was published; zero for none
