@@ -91,7 +91,8 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 		if version == nil {
 			continue
 		}
-		if version.Permissions(c.tenant).Undeclared("") != nil { // a common plugin, else it would not be served
+		// The grants let this plugin declare nothing. It is a common one: a tenant's own plugin would not be served then.
+		if version.Permissions(c.tenant).Undeclared("") != nil {
 			version.Release()
 			continue
 		}

@@ -34,14 +34,14 @@ type health struct {
 
 	mu                        sync.Mutex       // guards what follows; no other lock is taken while it is held
 	trouble                   map[string]bool  // the ops whose last call failed
-	loggedAway, loggedRefusal bool             // already logged in this trouble: Redis is away, Redis refuses
+	loggedAway, loggedRefusal bool             // logged already in this trouble: that Redis is away, that it refuses
 	refused                   map[queueOp]bool // the calls that Redis refused the last time
 	reserving                 periodic.Pause   // the pause after a reserve that failed
 	// deadLetters is when a dead letter last could not be written, by the queue of its task.
 	deadLetters map[string]time.Time
 }
 
-// deadLetterRow is the longest time between two unwritten dead letters for which they count as one series.
+// deadLetterRow is the longest gap in a series of unwritten dead letters: see NoDeadLetter.
 const deadLetterRow = time.Minute
 
 type queueOp struct{ op, queue string }
@@ -158,7 +158,7 @@ func (h *health) answered(op string) (over bool) {
 	return over
 }
 
-// FailedQuietly counts a failure that costs nothing but time.
+// FailedQuietly counts a failure that only delays work, and logs it for debugging.
 func (h *health) FailedQuietly(op string, err error) {
 	h.metrics.RedisError(op)
 	h.logger.Debug("Redis did not serve", "op", op, "error", reasons(err))

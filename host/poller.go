@@ -30,7 +30,7 @@ type poller struct {
 	upkeep    *upkeep.Upkeep
 	lookout   *lookout
 	interval  time.Duration
-	most      int64 // bounds the queues that a poll looks at beside the served ones and busy, and the size of busy
+	most      int64 // how many queues a poll looks at beside the served ones and busy; also bounds busy
 
 	from int64           // the cursor at which the next poll goes on
 	busy map[string]bool // queues with tasks that this host does not serve

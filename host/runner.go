@@ -56,7 +56,8 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	t.result.end()
-	took := e.outcome.GuestTime + e.outcome.WaitTime // not the wait for the first turn at the gate
+	// Without the wait for its first turn at the gate, which is long with many slots.
+	took := e.outcome.GuestTime + e.outcome.WaitTime
 	switch {
 	case took == 0:
 		took = schedule.Unknown

@@ -80,7 +80,8 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	})
 	listener.Control, listener.Ended = fleet.Ticker.Ask, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
-		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) { // ends the session
+		// A lost lease ends the session, so that it is counted once.
+		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) {
 			c.metrics.LeaseRenewedLate(tenant)
 		}
 	}

@@ -49,7 +49,7 @@ func (t *task) expires() time.Time {
 	case !t.Expires.Equal(t.Deadline):
 		return t.Expires.Add(most - own)
 	}
-	began := t.Created // when it began to wait: Expires is the deadline here, and does not tell
+	began := t.Created // when it began to wait, which Expires does not tell: it is the deadline here
 	if t.RetriedAt.After(began) {
 		began = t.RetriedAt
 	}
