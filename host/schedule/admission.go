@@ -36,7 +36,7 @@ type admission struct {
 	epoch  uint64
 	waited time.Duration
 	// refused are the queues whose last task did not fit, including the waiting one. They take turns: the queue that
-	// was refused first is the next to wait. refusals counts them so far, to number them.
+	// was refused first is the next to wait. refusals counts the refusals so far, to number them.
 	refused  map[Queue]refusedTask
 	refusals uint64
 	// snapshots are the shares that include room for a snapshot that is not built yet.
@@ -213,8 +213,9 @@ func (a *admission) expect(of Code, part *share) {
 	}
 }
 
-// extend adds room for a snapshot of at most most bytes to a share that was just given. It takes only memory that is
-// free and that no task waits for: a task must not wait for a snapshot's room, of which there may never be enough.
+// extend adds room for a snapshot, which needs up to most bytes, to a share that was just given. It takes only memory
+// that is free and that no task waits for: a task must not wait for a snapshot's room, of which there may never be
+// enough.
 func (a *admission) extend(s *share, most int64) {
 	waits := a.waiting.queue != (Queue{})
 	total := a.bound(s.tenant)

@@ -30,7 +30,7 @@ const (
 // pace has moving averages of how long a queue's tasks run. The zero value means unknown.
 type pace struct {
 	lasts time.Duration // aheadWait at most; 0 if unknown
-	waits time.Duration // the part of lasts in which they wait for something else than a processor
+	waits time.Duration // the part of lasts in which the tasks wait for others, not for a processor
 }
 
 // short reports whether the tasks are known to be short.

@@ -303,8 +303,8 @@ func (s *Scheduler) freeSlot(q *queue, v *Version, part *share) {
 	}
 }
 
-// Ended frees the slot of a task that ran for took, and waited for a part of that time. It also frees the task's
-// memory, except for the result bytes, which it keeps until it is settled. The task still retains its version. If a
+// Ended frees the slot of a task that ran for took; waited is the part of that time in which it waited. It also frees
+// the task's memory, except for the bytes of its result, which Settled frees. The task still retains its version. If a
 // task of the same queue waits for a slot, that one may get the slot at once, and is returned: when the last plan had
 // no other queue to serve, or had more queues than slots and the queue's turn is not over.
 func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now time.Time) (next Task) {

@@ -65,8 +65,8 @@ func (d *destination) name(id string) {
 	}
 }
 
-// end records the end of a delivery, and reports whether that switched the destination off or on. well and sick are
-// what the delivery shows of the destination; one that was stopped shows neither.
+// end records the end of a delivery, and reports whether that switched the destination off or on. well: the delivery
+// shows that the destination works; sick: that it does not. A delivery that was stopped shows neither.
 func (d *destination) end(id string, well, sick bool, why string, now time.Time) (off, on bool) {
 	d.open--
 	probed := d.probe == id

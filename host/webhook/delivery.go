@@ -141,13 +141,14 @@ func (p *parcel) contentType() string {
 // cloudEvent returns the publication as a CloudEvent in JSON, with the attributes in the headers of the task.
 func (p *parcel) cloudEvent() []byte {
 	topic := p.headers[queue.HeaderTopic]
-	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic} // defaults
+	// The defaults; the publisher's attributes replace them.
+	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic}
 	for name, value := range p.headers {
 		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
 			event[attribute] = value
 		}
 	}
-	delete(event, "data") // no attribute may be named so
+	delete(event, "data") // no attribute may have the name data
 	event["specversion"] = "1.0"
 	kind := p.headers[contentAttribute]
 	if kind == "" && len(p.payload) > 0 {
@@ -163,7 +164,8 @@ func (p *parcel) cloudEvent() []byte {
 		return text
 	case isJSON && json.Valid(p.payload):
 		return withMember(text, "data", len(p.payload), func(event []byte) []byte { return append(event, p.payload...) })
-	case !isJSON && escaped(p.payload) <= 2*len(p.payload)+maxEscapes: // a payload of type JSON would become a string
+	// Not a payload of type JSON: as a string it would be another value.
+	case !isJSON && escaped(p.payload) <= 2*len(p.payload)+maxEscapes:
 		return withMember(text, "data", escaped(p.payload), func(event []byte) []byte { return appendText(event, p.payload) })
 	}
 	return withMember(text, "data_base64", 2+base64.StdEncoding.EncodedLen(len(p.payload)), func(event []byte) []byte {

@@ -116,7 +116,7 @@ func (r *Runner) show(name string) string {
 		}
 	}
 	if len(r.shown) >= r.config.MaxQueues {
-		name = otherQueues // not in shown: its series always may exist
+		name = otherQueues // not in shown, because its series stays
 	} else {
 		r.shown[name] = true
 	}
@@ -414,7 +414,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		if r.isStale(context.WithoutCancel(ctx), h) { // the pause concerns a former URL
 			break
 		}
-		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil { // this host pauses
+		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil {
 			r.logger.Warn("other hosts do not know that a server asked for a pause", "subscription", h.subscription.ID, "for", v.later, "error", err)
 		}
 	}

@@ -100,9 +100,9 @@ func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, v
 	return nil
 }
 
-// Leased lists at most most listeners with a lease; the listener that renewed last comes first. It leaves out Queues
-// and Holds, because to read them takes a look at each queue, and at each listener's reserved list of it. fields are as
-// in Nodes.
+// Leased lists up to most listeners with a lease; the listener that renewed last comes first. It leaves out Queues and
+// Holds, because to read them takes a look at each queue, and at each listener's reserved list of it. fields are as in
+// Nodes.
 func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.Store().RDB.ZRevRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, int64(most)-1).Result()

@@ -20,7 +20,7 @@ func (f *Fleet) HasQueue(ctx context.Context, name string) (bool, error) {
 	return err == nil, store.Wrap(fmt.Sprintf("look for queue %q", name), err)
 }
 
-// QueuePage is queue.Client.Queues for at most most queues, beginning at place from. Queues with fewer listeners come
+// QueuePage is queue.Client.Queues for up to most queues, beginning at place from. Queues with fewer listeners come
 // first. next is the place at which the next page begins; 0 if there is none.
 func (f *Fleet) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
 	return f.client.Store().QueuePage(ctx, from, most, queue.ValidQueue)

@@ -68,7 +68,8 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result() // last: leases come first
+	// Read after the listeners of the queues, because a listener gets its lease before it registers.
+	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}

@@ -19,7 +19,7 @@ type TopicCounts struct {
 	Last                      time.Time // when the last kept publication was published; zero for none
 }
 
-// BusyTopics reads at most most topics; the topic that was last published to comes first.
+// BusyTopics reads up to most topics; the topic that was last published to comes first.
 func (f *Fleet) BusyTopics(ctx context.Context, most int64) ([]TopicCounts, error) {
 	c := f.client.Store()
 	scored, err := c.RDB.ZRevRangeWithScores(ctx, c.Keys.Topics(), 0, most-1).Result()
