@@ -35,7 +35,7 @@
 // goroutine only while it works. Beside the duties of host/upkeep and of listen.Listener there are these:
 //
 //	poller       finds tasks that nobody announced, and when the next one is due
-//	lookout      has the poller called within a second, where producers do not announce
+//	lookout      calls the poller within a second, where producers do not announce
 //	shipper      sends log lines and progress, while there are tasks
 //	tally        adds the outcomes of tasks to the fleet's counts by minute
 //	auditor      looks for reserved tasks that the host does not know, once a lease

@@ -36,8 +36,8 @@ type Host struct {
 // Listening sets the address of the web server, which the host publishes.
 func (h *Host) Listening(address string) { h.address.Store(address) }
 
-// New makes a host for the tenants of the clients, whose plugins are in the directory. It owns neither the clients nor
-// the directory's engine; Run runs the directory.
+// New makes a host for the tenants of the clients, whose plugins are in the directory. The caller closes the clients
+// and the directory's engine; Run runs the directory.
 func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metrics, config Config) (*Host, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {

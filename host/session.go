@@ -124,7 +124,7 @@ func (s *session) Registered(name string, again bool) {
 // Unregistered implements listen.User.
 func (s *session) Unregistered(name string) {
 	s.scheduler.Leave(s.access.queue(name))
-	s.health.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
+	s.health.Succeeded(opReserve, name) // perhaps no later reserve can end the trouble
 	s.access.logger.Info("left queue", "queue", name)
 }
 

@@ -171,7 +171,7 @@ func (s *settler) keep(results []*ended) {
 	s.waiting = append(s.waiting, results...)
 }
 
-// due removes the results that may be tried now, or all that wait, and returns them.
+// due removes and returns the waiting results that may be tried now; with all, it removes and returns all of them.
 func (s *settler) due(all bool) (due []*ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -230,7 +230,7 @@ func (a *admission) extend(s *share, most int64) {
 	}
 }
 
-// ended shrinks the share of a task that has run to what its result still uses.
+// ended shrinks the share of a task that has run to the bytes that its result uses.
 func (a *admission) ended(s *share, result int64) {
 	a.shrink(s, result)
 	a.cache.exhausted = false // what the task used is idle now
@@ -290,7 +290,7 @@ func (a *admission) measured(held int64, built []*share) (shortfall int64, fits 
 	return shortfall, refused && a.cache.shortfall == 0 || len(built) > 0 && a.waiting.queue != (Queue{})
 }
 
-// setHeld records what the cache holds, and returns how much less it would have to hold.
+// setHeld records what the cache holds, and returns how much of it should be evicted.
 func (a *admission) setHeld(held int64) (shortfall int64) {
 	c := &a.cache
 	if c.shortfall > 0 {

@@ -29,7 +29,7 @@ const (
 
 // pace has moving averages of how long a queue's tasks run. The zero value means unknown.
 type pace struct {
-	lasts time.Duration // aheadWait at most; 0 if unknown
+	lasts time.Duration // how long a task runs, at most aheadWait; 0 if unknown
 	waits time.Duration // the part of lasts in which the tasks wait for others, not for a processor
 }
 
@@ -64,7 +64,7 @@ func (s *Scheduler) endTurn(q *queue) {
 	}
 }
 
-// lookAhead lets the allocations of the queues whose turn is next reserve tasks ahead, unless enough wait.
+// lookAhead makes the queues whose turn is next reserve tasks ahead, unless enough of their tasks wait.
 func (p *plan) lookAhead(candidates []*queue) {
 	slices.SortFunc(candidates, func(a, b *queue) int { return cmp.Compare(a.turn, b.turn) })
 	busy := aheadTime * time.Duration(p.load.places)

@@ -21,7 +21,7 @@ const (
 	// measureInterval is the longest time between two measurements of the cache: loading a plugin makes it grow without
 	// any task.
 	measureInterval = time.Second
-	// beginning is how long new tasks may take to make use of idle memory that was kept for them.
+	// beginning is how long new tasks get to use idle memory that is kept for them, before it is evicted.
 	beginning = 2 * time.Millisecond
 	// A measurement goes through all plugins, and an eviction through Go's heap: some milliseconds with a thousand
 	// plugins. The pause after each is this many times as long as it took.
@@ -41,7 +41,7 @@ type Evictor struct {
 	cache     Cache
 	logger    hclog.Logger
 
-	resumes   time.Time // no eviction before
+	resumes   time.Time // no eviction begins before this time
 	counted   time.Time // since when evictions are counted
 	evictions int
 	warned    bool // it was logged that there were many

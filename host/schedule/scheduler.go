@@ -377,7 +377,7 @@ func (s *Scheduler) Announced(at Queue) {
 	s.updateQueue(at, func(q *queue) { s.wake(q, announced) })
 }
 
-// Wakes counts the events from outside, for PolledEmpty.
+// Wakes returns how many events came from outside so far, for PolledEmpty.
 func (s *Scheduler) Wakes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

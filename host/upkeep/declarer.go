@@ -52,8 +52,9 @@ func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	return 0, periodic.Jitter(declareInterval), err
 }
 
-// store stores declarations that have changed since this session stored them, and others that are missing or that no
-// host declares any more. A declaration whose ID somebody else owns is refused; that does not stop the rest.
+// store stores the declarations that are new or have changed since this session stored them. Of the others it stores
+// those that Redis lacks, and those of which Redis has a definition that no live host has. A declaration whose ID
+// somebody else owns is refused; that does not stop the rest.
 func (d *Declarer) store(ctx context.Context) error {
 	var stored, others []Declaration
 	now := d.Declared()

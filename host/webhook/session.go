@@ -172,7 +172,7 @@ func (s *session) finish(living, hurry context.Context) error {
 	defer cancel()
 	select {
 	case <-idle:
-	case <-ctx.Done(): // they cannot be settled
+	case <-ctx.Done(): // the rest cannot be settled in time
 	}
 	_ = s.tally.Write(ctx, s.Node)
 	_ = s.GiveBackUnknown(ctx) // other hosts take them when the lease ends

@@ -96,7 +96,7 @@ func (l *Listener) Follow() {
 // CheckMarks makes the listener look for marks of operators now, not only when the next look is due.
 func (l *Listener) CheckMarks() { l.marks.Ask() }
 
-// Lost ends the lease: a call found that Redis has forgotten the listener.
+// Lost makes Run return ErrLeaseLost, because a call found that Redis has forgotten the listener.
 func (l *Listener) Lost() { periodic.Notify(l.missing) }
 
 // Publish makes the listener publish About now, not only with the next renewal.

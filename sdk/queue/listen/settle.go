@@ -230,7 +230,8 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 	return args
 }
 
-// Release gives held tasks back to the front of the queue, the newest first. Its errors are those of Settle.
+// Release gives held tasks back to the front of the queue. Pass the newest claim first, so that the oldest task ends up
+// at the very front. The errors are as in Settle.
 func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs []error, err error) {
 	for part := range slices.Chunk(claims, maxClaims) {
 		args := []any{n.client.Store().Clock, name, n.id}
