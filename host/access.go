@@ -16,13 +16,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// tenantAccess is a session's way to its tenant in Redis, which its parts and tasks share.
+// tenantAccess is how a session reaches its tenant in Redis. The session's parts and tasks share it.
 type tenantAccess struct {
 	client   *queue.Client
 	listener *listen.Listener
 	catalog  catalog
 	queues   *knownQueues
-	// calls are what calls of handlers send, results what they read and keep until the end of their task.
+	// calls is the budget for what handlers send to Redis. results is the budget for the results of dependencies that
+	// handlers read; these stay in memory until the reading task ends.
 	calls, results *account.Budget
 	logger         hclog.Logger
 }
@@ -35,7 +36,8 @@ func (a *tenantAccess) queue(name string) schedule.Queue {
 // borrowPatience is how long a call waits for memory.
 const borrowPatience = 10 * time.Second
 
-// borrow takes memory for a call, and waits some seconds for it. An error wraps service.ErrUnavailable.
+// borrow reserves memory of a budget for a call, and waits up to borrowPatience for it. An error wraps
+// service.ErrUnavailable.
 func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes int64) (*account.Share, error) {
 	patient, stop := context.WithTimeout(ctx, borrowPatience)
 	defer stop()
@@ -48,16 +50,18 @@ func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes i
 	return nil, fmt.Errorf("%w: no memory for %d bytes within %s", service.ErrUnavailable, bytes, borrowPatience)
 }
 
-// knownQueues are the tenant's queues: the last poll's, and others that its tasks have enqueued to since.
+// knownQueues records which queues a tenant has: the queues of the last poll, and those that this host has since
+// registered for or let a handler enqueue to.
 type knownQueues struct {
-	most int // that handlers may bring the tenant to
+	most int // handlers create no queue once the tenant has this many
 
 	mu    sync.Mutex
-	names map[string]int64 // the keys count; guarded by mu
-	more  bool             // there are more than a poll lists; guarded by mu
+	names map[string]int64 // only the keys matter; guarded by mu
+	more  bool             // the tenant has queues that the poll did not list; guarded by mu
 }
 
-// set replaces the queues by a poll's, and keeps the map. more: there are others.
+// set replaces the known queues by the queues of a poll, and keeps the map. more: the tenant has queues that the poll
+// did not list.
 func (q *knownQueues) set(queues map[string]int64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,14 +74,14 @@ func (q *knownQueues) add(name string) {
 	q.names[name] = 0
 }
 
-// claim lets a handler enqueue to a queue that exists, and to a new one while the tenant has few enough. The new one
-// counts from then on. An error wraps service.ErrLimit, or service.ErrUnavailable if Redis does not tell whether the
-// queue exists.
+// claim checks whether a handler may enqueue to a queue: the queue exists, or the tenant has room for a new one, which
+// counts from then on. An error wraps service.ErrLimit, or service.ErrUnavailable if Redis cannot say whether the queue
+// exists.
 func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name string) error {
 	if q.admits(name) {
 		return nil
 	}
-	exists, err := listen.NewFleet(client).HasQueue(ctx, name) // the poll has seen only some, or did before somebody made it
+	exists, err := listen.NewFleet(client).HasQueue(ctx, name) // it may be newer than the poll, or not listed
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
@@ -89,7 +93,7 @@ func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name stri
 	return nil
 }
 
-// admits adds a queue if there is room for it, and returns whether it is known now.
+// admits reports whether a queue is known. It adds an unknown queue if there is room for it.
 func (q *knownQueues) admits(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

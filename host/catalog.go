@@ -16,10 +16,10 @@ import (
 type catalog struct {
 	directory *plugins.Directory
 	config    *Config
-	tenant    string // "" for refused alone
+	tenant    string // "" if only refused is called
 }
 
-// of is the catalog of a tenant.
+// of returns the catalog of a tenant.
 func (c catalog) of(tenant string) catalog { return catalog{c.directory, c.config, tenant} }
 
 // queues lists the tenant's queues.
@@ -33,7 +33,7 @@ func (c catalog) queues() map[string]bool {
 	return queues
 }
 
-// maxQueues is how many queues the tenant may have.
+// maxQueues returns how many queues the tenant may have.
 func (c catalog) maxQueues() int {
 	if own := c.directory.MaxQueues(c.tenant); own > 0 {
 		return min(own, c.config.MaxQueues)
@@ -41,8 +41,8 @@ func (c catalog) maxQueues() int {
 	return c.config.MaxQueues
 }
 
-// expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of their dead letters,
-// by the manifest of its plugin; both are zero for a queue without a plugin here.
+// expiry returns what the plugin of a queue sets for its tasks: the longest age of tasks that set none themselves (0:
+// no bound), and the queue for dead letters. Both are zero if no plugin serves the queue here.
 func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
@@ -53,7 +53,7 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
 }
 
-// refused reports each plugin with a file that is refused, once for each file.
+// refused calls report for each refused file, with its tenant and plugin.
 func (c catalog) refused(report func(tenant, plugin string)) {
 	for _, s := range c.directory.List() {
 		if s.State == plugins.StateRefused {
@@ -91,7 +91,8 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 		if version == nil {
 			continue
 		}
-		if version.Permissions(c.tenant).Undeclared("") != nil { // of a common plugin; a tenant's own would not be served
+		// The grants let this plugin declare nothing. It is a common one: a tenant's own plugin would not be served then.
+		if version.Permissions(c.tenant).Undeclared("") != nil {
 			version.Release()
 			continue
 		}
@@ -116,7 +117,7 @@ func (c catalog) runs(plugin string) bool {
 	return slices.ContainsFunc(c.directory.BindingsOf(c.tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
 }
 
-// StateLeftOut is the state of a plugin that could serve, but the host serves none of its queues: see Config.Queues.
+// StateLeftOut is the state of a plugin that could serve, but Config.Queues leaves out all of its queues.
 const StateLeftOut = "left out by --queues"
 
 // runningPlugins lists the plugins that live hosts publish and do not refuse.

@@ -24,14 +24,15 @@ import (
 type Config struct {
 	// Concurrency is the number of slots: how many tasks run at a time (default 2 × cores, at least 4).
 	Concurrency int
-	// Guests is how many guests the engine lets compute at the same time (default: as the engine's).
+	// Guests is how many guests the engine lets compute at the same time (default GOMAXPROCS, as in the engine).
 	Guests int
 	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not
 	// bounded).
 	Memory int64
 	// Account has the budgets of the memory that tenants use beside tasks (default: an account of Memory).
 	Account *account.Account
-	// Cache holds memory beside that of the tasks, which counts against Memory as well: the engine (default: none).
+	// Cache is the engine, which holds memory beside the running tasks. That memory counts against Memory as well
+	// (default: none).
 	Cache schedule.Cache
 	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default:
 	// all). The last match decides.
@@ -43,8 +44,8 @@ type Config struct {
 	Poll time.Duration
 	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
 	MaxCrashes int
-	// MaxQueues is the number of queues of a tenant at which nothing makes a new one (default 1,000); a tenant's grants
-	// may lower it. The metrics show as many queues, and always those that are served.
+	// MaxQueues bounds the queues of a tenant: when it has this many, nothing creates another one (default 1,000). A
+	// tenant's grants may lower the bound. The metrics show at most this many queues, but always the served ones.
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
 	Keep time.Duration
@@ -58,11 +59,11 @@ type Config struct {
 	Services guest.Config
 	// Ended is called for each task that was settled, from several goroutines; it must not block (default: none).
 	Ended func(Ended)
-	// Name is the host's for people: it publishes it (default: none).
+	// Name is a name for people, which the host publishes (default: none).
 	Name string
 	// Version is the program's version, which the host publishes.
 	Version string
-	// Tracer makes the spans of tasks; it stays the caller's (default: none).
+	// Tracer makes the spans of tasks; the caller closes it (default: none).
 	Tracer *trace.Tracer
 	// Logger receives the host's log (default: none).
 	Logger hclog.Logger

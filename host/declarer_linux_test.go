@@ -130,7 +130,9 @@ func TestDeclaredScheduleOfAnother(t *testing.T) {
 	n.schedule(queue.Schedule{ID: "echo", Queue: "q", Cron: "@daily"})
 	n.run()
 	n.eventually("stored", func() bool { return slices.Equal(n.owned(), []string{"echo.daily"}) })
-	n.eventually("told", func() bool { return n.log.has("schedule stays as somebody else made it", "another owner: hand") })
+	n.eventually("told", func() bool {
+		return n.log.has("schedule was not stored: somebody else owns its ID", "another owner: hand")
+	})
 }
 
 // What a tenant's grants do not allow is not declared for it, though the common plugin serves it.
@@ -303,7 +305,9 @@ func TestUndeclared(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.run()
-	n.eventually("told", func() bool { return n.log.has("subscription stays as somebody else made it", "another owner: hand") })
+	n.eventually("told", func() bool {
+		return n.log.has("subscription was not stored: somebody else owns its ID", "another owner: hand")
+	})
 	n.eventually("served", func() bool {
 		queues, err := n.client.Queues(n.ctx)
 		return err == nil && queues["echo"] > 0 && len(n.published()) == 1

@@ -12,7 +12,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// dispatcher carries out what the scheduler plans: it starts tasks, gives tasks back, and has sources reserve.
+// dispatcher carries out what the scheduler plans: it starts tasks, gives tasks back, and makes sources reserve.
 type dispatcher struct {
 	scheduler *schedule.Scheduler
 	due       chan struct{} // has a token when there may be something to plan; never closed
@@ -37,13 +37,14 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 	})}
 }
 
-// mayWait reports whether tasks of a version may be started in Redis before they run. It would take places of the fleet
-// from others, or a host that dies would end tasks for good that never ran.
+// mayWait reports whether tasks of a version may be started in Redis before they run. They must not if the manifest
+// bounds the running tasks of the fleet, because waiting tasks would count; nor if one crash of a host fails a started
+// task for good, because the task may never have run.
 func mayWait(v *plugins.Version, tenant string) bool {
 	return v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions(tenant).MaxCrashes != 1
 }
 
-// versionOf is the version of an allocation; nil if it has none.
+// versionOf returns the plugin version of an allocation; nil if it has none.
 func versionOf(a *schedule.Allocation) (v *plugins.Version) {
 	if a.Version != nil {
 		v, _ = a.Version.Code.(*plugins.Version)
@@ -51,11 +52,11 @@ func versionOf(a *schedule.Allocation) (v *plugins.Version) {
 	return v
 }
 
-// plan has the scheduler plan soon.
+// plan makes Run plan soon.
 func (d *dispatcher) plan() { periodic.Notify(d.due) }
 
-// Run gives slots to tasks until ctx ends, and returns when the last reserve has come back. Each source has one reserve
-// on its way at most, and one whose Redis hangs keeps no other waiting.
+// Run gives slots to tasks until ctx ends, and returns when the last reserve has ended. Each source has at most one
+// reserve on its way, and a source whose Redis hangs does not delay the others.
 func (d *dispatcher) Run(ctx context.Context) {
 	reserves := &workers{next: make(chan func())}
 	timer := time.NewTimer(0)
@@ -76,14 +77,14 @@ func (d *dispatcher) Run(ctx context.Context) {
 		}
 	}
 	reserves.wait()
-	for source, tasks := range d.scheduler.End() { // their versions must not be retained
+	for source, tasks := range d.scheduler.End() { // a waiting task retains its version until it is given back
 		in, _ := source.(*intake)
 		in.runner.giveBack(tasks)
 	}
 }
 
-// runOnce carries out one round. It reports whether there may be more at once, and else when to plan again; 0: when
-// asked.
+// runOnce plans one round and carries it out. more: plan again at once; else next is when to plan again (0: when
+// asked).
 func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool, next time.Duration) {
 	round := d.scheduler.Plan(time.Now())
 	for _, a := range round.Idle {
@@ -92,7 +93,7 @@ func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool,
 	for source, work := range round.Work {
 		in, _ := source.(*intake)
 		for _, t := range work.Begin {
-			in.start(context.WithoutCancel(ctx), t) // a stopped task is cancelled by itself
+			in.start(context.WithoutCancel(ctx), t) // tasks are stopped one by one, not by ctx
 		}
 		if len(work.Return) > 0 {
 			in.runner.giveBack(work.Return)

@@ -15,13 +15,13 @@
 //	                             ▼
 //	                          settler ──logs, settle──▶ Redis ──announce──▶ waiters
 //
-// A Host serves several tenants. For each a tenant leads a session: one listen.Listener, from joining to leaving. When
-// its lease is lost the session ends, its tasks are stopped, and another session begins under a new ID. The session
-// builds its parts and leads them. None of them knows its type: the listener knows it as listen.User.
+// A Host serves several tenants. For each tenant it runs a session: the life of one listen.Listener, from joining to
+// leaving. When the listener loses its lease, the session ends, its tasks are stopped, and another session begins under
+// a new ID. The session builds its parts and runs them; no part refers to the session.
 //
-// Two of its parts are packages: host/schedule decides, without Redis and plugins, which queue gets a free slot and
-// whether the memory suffices; host/upkeep is the duties that hosts do for a whole tenant, such as reclaiming from dead
-// hosts. Imports go one way:
+// Two parts are packages: host/schedule decides, without Redis and plugins, which queue gets a free slot and whether
+// the memory suffices; host/upkeep has the duties that hosts do for a whole tenant, such as reclaiming from dead hosts.
+// Imports go one way:
 //
 //	host ──▶ host/schedule ──▶ sdk/queue/periodic
 //	  ├────▶ host/upkeep ────▶ sdk/queue/periodic
@@ -30,36 +30,37 @@
 //
 // # Goroutines and connections
 //
-// A tenant has six goroutines: one leads sessions, one renews the lease, one settles, one passes on messages, and two
-// of go-redis read the subscription and check that it lives. All other work is a duty (periodic.Duty), which has a
-// goroutine only while it works. Beside those of host/upkeep and of listen.Listener:
+// A tenant has six goroutines: one runs the sessions, one renews the lease, one settles, one passes on messages, and
+// two of go-redis read the subscription and check that it lives. All other work is a duty (periodic.Duty), which has a
+// goroutine only while it works. Beside the duties of host/upkeep and of listen.Listener there are these:
 //
 //	poller       finds tasks that nobody announced, and when the next one is due
-//	lookout      has the poller called within a second, where producers do not announce
+//	lookout      calls the poller within a second, where producers do not announce
 //	shipper      sends log lines and progress, while there are tasks
 //	tally        adds the outcomes of tasks to the fleet's counts by minute
 //	auditor      looks for reserved tasks that the host does not know, once a lease
 //
-// A tenant has two connections of its own: one subscribes, and one renews the lease (sdk/queue/listen), which waits neither
-// for payloads nor for a stale connection of the pool. For everything else tenants share the pool of their Redis
-// client. They do not share the subscription: after a reconnect go-redis subscribes to all channels in one command,
-// which Redis refuses as a whole when its user may not read one of them, and a flood of messages for one tenant would
-// delay those of the others.
+// A tenant has two connections of its own: one subscribes, and one renews the lease (sdk/queue/listen), so that a
+// renewal waits neither for payloads nor for a stale connection of the pool. For everything else tenants share the pool
+// of their Redis client. They do not share the subscription: after a reconnect go-redis subscribes to all channels in
+// one command, and Redis refuses the whole command if the user may not read one channel. A flood of messages for one
+// tenant would also delay the messages for the others.
 //
 // # Failure
 //
 // While Redis is away or refuses everybody, reserving stops, guests run on, and settles are repeated with a growing
-// pause; the log reports it once, and a metric counts. An error about one queue, such as a key of the wrong type,
-// blocks that queue alone: no more tasks are reserved from it until its results are written. When the answer to a
-// reserve does not come, the queue is reconciled before the next reserve: the host compares its reserved list with the
-// tasks that it runs, takes on the rest, and gives back those that it has no slot for. The auditor has that done for
-// all queues once a lease, because a reserve may arrive late, and Redis may fail over to an older state. A result that
-// Redis refuses, because another host holds the task by now, is counted and dropped.
+// pause. The log reports the trouble once, and a metric counts the failed calls. An error about one queue, such as a
+// key of the wrong type, blocks that queue alone: no more tasks are reserved from it until its results are written.
+// When the answer to a reserve does not come, the queue is reconciled before the next reserve: the host compares the
+// queue's reserved list with the tasks that it runs. It takes on the tasks that it does not know, and gives back those
+// that it has no slot for. Once a lease the auditor looks for such tasks in all queues, because a reserve may reach
+// Redis late, and Redis may fail over to an older state. A result that Redis refuses, because another host holds the
+// task by now, is counted and dropped.
 //
-// A tenant may refuse the host: by a newer protocol, a key of another type or the rights of its Redis user. The host
-// tries again after a growing pause, and serves the others; when all tenants refuse it, it ends.
+// A tenant may refuse the host: its protocol is newer, a key has the wrong type, or its Redis user lacks a right. The
+// host tries again after a growing pause, and serves the others; when all tenants refuse it, it ends.
 //
-// Run's first context drains all tenants, and a drain in Redis one tenant. Tasks then have the grace period; those that
-// have not ended go back to the front of their queues. Run's second context ends that wait. The host ends when all
-// tenants are drained.
+// When Run's first context ends, all tenants are drained; an operator can also drain one tenant, through Redis. Running
+// tasks then have the grace period to end. Tasks that still run go back to the front of their queues. When Run's second
+// context ends, the host does not wait any longer. The host ends when all tenants are drained.
 package host

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// maxTrace bounds the trace of a panic in the host's log, in bytes. What follows are lines of their own.
+	// maxTrace bounds the trace of a panic in the host's log, in bytes. Further lines are logged one by one.
 	maxTrace = 16 << 10
-	// traceQuiet is how long a trace waits for its next line: the handler may run for hours.
+	// traceQuiet is how long a trace waits for its next line before it is logged: the handler may run for hours.
 	traceQuiet = time.Second
-	// maxObjects is at how many places of a line its fields are looked for.
+	// maxObjects is how many places of a line are tried as the beginning of its JSON object.
 	maxObjects = 4
-	// traceback begins an exception in Python; the line that names it comes last.
+	// traceback is the first line of an exception in Python; the last line names the exception.
 	traceback = "Traceback (most recent call last):"
-	// fatal begins the report of Go's runtime that it ends, announced the lines that may come before.
+	// fatal begins the line in which Go's runtime reports a fatal error; announced begins lines that may precede it.
 	fatal, announced = "fatal error: ", "runtime: "
 )
 
-// chain are the lines between an exception in Python and one that followed from it.
+// chain has the lines between two chained exceptions in Python; each line may have alternatives.
 var chain = [...][]string{
 	{""},
 	{"During handling of the above exception, another exception occurred:", "The above exception was the direct cause of the following exception:"},
@@ -35,9 +35,9 @@ var chain = [...][]string{
 	{traceback},
 }
 
-// guestLog writes the lines of one task to the host's log, each with its level and fields. The lines of a panic in Go
-// or an exception in Python, with those from which it followed, become one record, as soon as another line comes, or
-// none for a while.
+// guestLog writes the lines of one task to the host's log, each with its level and fields. A panic in Go becomes one
+// record, and so does an exception in Python with the exceptions chained to it. The record is written when another line
+// follows, or when no line follows for a while.
 type guestLog struct {
 	logger hclog.Logger
 	task   *task
@@ -45,12 +45,12 @@ type guestLog struct {
 	mu    sync.Mutex // guards the fields below
 	trace []string   // the lines of a panic or exception so far
 	size  int        // of trace, in bytes
-	// named counts the lines of trace from the one that names an exception in Python, 0 before that.
+	// named counts the lines of trace since the one that names a Python exception, that line included; 0 before it.
 	named int
 	quiet *time.Timer // flushes the trace; nil before the first one
 }
 
-// add logs a line, unless it belongs to a trace, which ends later.
+// add logs a line, or holds it back while it belongs to an unfinished trace.
 func (g *guestLog) add(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,19 +77,19 @@ func (g *guestLog) add(line string) {
 }
 
 var (
-	// goroutine begins the trace of one.
+	// goroutine matches the first line of a goroutine's trace.
 	goroutine = regexp.MustCompile(`^goroutine \d+ (\w+=\S+ )*\[`)
-	// frame is a function in it, with its arguments.
+	// frame matches a function with its arguments in such a trace.
 	frame = regexp.MustCompile(`^[^\s(]+(\(\*?[^\s)]*\)[^\s(]*)?\(.*\)$`)
 )
 
-// isTraceOfGo reports whether a line may follow the first one of a panic. A program may recover, and log other lines
-// then.
+// isTraceOfGo reports whether a line may belong to a panic in Go after its first line. A program that recovers may log
+// other lines.
 func isTraceOfGo(text string) bool {
 	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") || goroutine.MatchString(text) || frame.MatchString(text)
 }
 
-// continues reports whether a line belongs to the trace so far, of Go: before its headline only lines without a level do.
+// continues reports whether a line belongs to the Go trace so far. Before the headline only lines without a level do.
 func (g *guestLog) continues(line, text string) bool {
 	if g.headline() < 0 {
 		return text == line && (isTraceOfGo(text) || hasPrefix(text, fatal, announced))
@@ -159,8 +159,7 @@ func (g *guestLog) write(level hclog.Level, text string, more ...any) {
 	g.logger.Log(level, "plugin says", append(t.logged("line", text), more...)...)
 }
 
-// cutFields cuts a JSON object off the end of a line. It leaves one there that escapes characters which cannot be
-// printed.
+// cutFields cuts a JSON object off the end of a line. It leaves an object that has unprintable characters, escaped.
 func cutFields(line string) (text string, fields map[string]any) {
 	if !strings.HasSuffix(line, "}") {
 		return line, nil
@@ -182,7 +181,8 @@ func cutFields(line string) (text string, fields map[string]any) {
 	return line, nil
 }
 
-// parseFields reads an object, and decodes numbers as they are written.
+// parseFields parses a JSON object; numbers keep their text. It returns nil if cutFields must leave the text in the
+// line.
 func parseFields(object string) (fields map[string]any) {
 	if !json.Valid([]byte(object)) {
 		return nil

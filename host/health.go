@@ -34,14 +34,14 @@ type health struct {
 
 	mu                        sync.Mutex       // guards what follows; no other lock is taken while it is held
 	trouble                   map[string]bool  // the ops whose last call failed
-	loggedAway, loggedRefusal bool             // the log says of this trouble that Redis is away, that it refuses
-	refused                   map[queueOp]bool // what Redis refused the last time
+	loggedAway, loggedRefusal bool             // logged already in this trouble: that Redis is away, that it refuses
+	refused                   map[queueOp]bool // the calls that Redis refused the last time
 	reserving                 periodic.Pause   // the pause after a reserve that failed
-	// deadLetters is when the last dead letter of each queue was not written.
+	// deadLetters is when a dead letter last could not be written, by the queue of its task.
 	deadLetters map[string]time.Time
 }
 
-// deadLetterRow is the longest time between two unwritten dead letters of one row.
+// deadLetterRow is the longest gap in a series of unwritten dead letters: see NoDeadLetter.
 const deadLetterRow = time.Minute
 
 type queueOp struct{ op, queue string }
@@ -54,9 +54,9 @@ func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *heal
 	}
 }
 
-// Failed counts a failed call, for a queue or "" for none. While trouble lasts it logs the first call for which Redis
-// was away, and the first that Redis refused: an outage must not hide a key that needs repair. After a failed reserve,
-// reserving pauses, for longer each time.
+// Failed counts a failed call. name is its queue, or "" if the call is about no single queue. While trouble lasts,
+// Failed logs the first call for which Redis was away and the first that Redis refused: an outage must not hide a key
+// that needs repair. After a failed reserve, reserving pauses, for longer each time.
 func (h *health) Failed(op, name string, err error) {
 	h.metrics.RedisError(op)
 	away := queue.IsUnavailable(err)
@@ -89,7 +89,8 @@ func (h *health) Failed(op, name string, err error) {
 	}
 }
 
-// reasons is the text of an error in one line, for operators to search; equal texts of joined errors occur once.
+// reasons formats an error as one line, so that operators can search for it. A text that joined errors repeat occurs
+// once.
 func reasons(err error) string {
 	return strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "; ")
 }
@@ -110,8 +111,9 @@ func (h *health) failedQueue(of queueOp, err error) {
 	}
 }
 
-// NoDeadLetter counts and logs why the dead letter of a failed task was not written; "" if it was. name is the queue,
-// "" for any. It logs the first of a row: nobody records the letters that were written, so time ends a row.
+// NoDeadLetter counts and logs why the dead letter of a failed task was not written; with why "" it does nothing. name
+// is the queue, "" if unknown. Only the first failure of a series is logged as an error. A series ends after
+// deadLetterRow without a failure, because successful writes are not recorded.
 func (h *health) NoDeadLetter(op, name, why string) {
 	if why == "" {
 		return
@@ -131,8 +133,8 @@ func (h *health) NoDeadLetter(op, name, why string) {
 		"op", op, "queue", name, "error", why)
 }
 
-// Succeeded ends the trouble with an op, and the refusal of it for the queue. Trouble with other ops may go on: a full
-// Redis renews a lease, but refuses to reserve.
+// Succeeded records a successful call. It ends the trouble with the op, and the op's refusal for the queue. Trouble
+// with other ops may go on: a full Redis renews a lease, but refuses to reserve.
 func (h *health) Succeeded(op, name string) {
 	h.mu.Lock()
 	delete(h.refused, queueOp{op, name})
@@ -143,7 +145,7 @@ func (h *health) Succeeded(op, name string) {
 	}
 }
 
-// answered ends the trouble with an op, and reports whether it was the last one. The caller holds mu.
+// answered ends the trouble with an op, and reports whether that was the last trouble. The caller holds mu.
 func (h *health) answered(op string) (over bool) {
 	if op == opReserve {
 		h.reserving.Succeeded()
@@ -156,7 +158,7 @@ func (h *health) answered(op string) (over bool) {
 	return over
 }
 
-// FailedQuietly counts a failure that costs nothing but time.
+// FailedQuietly counts a failure that only delays work, and logs it for debugging.
 func (h *health) FailedQuietly(op string, err error) {
 	h.metrics.RedisError(op)
 	h.logger.Debug("Redis did not serve", "op", op, "error", reasons(err))

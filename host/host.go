@@ -36,8 +36,8 @@ type Host struct {
 // Listening sets the address of the web server, which the host publishes.
 func (h *Host) Listening(address string) { h.address.Store(address) }
 
-// New makes a host for the tenants of the clients, whose plugins are in the directory. It owns neither the clients nor
-// the directory's engine; Run runs the directory.
+// New makes a host for the tenants of the clients, whose plugins are in the directory. The caller closes the clients
+// and the directory's engine; Run runs the directory.
 func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metrics, config Config) (*Host, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -78,11 +78,12 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 }
 
 // Run serves until ctx ends, or every tenant is drained. Then it takes no more tasks, lets running ones go on for the
-// grace period, gives the rest back to the front of their queues, leaves and returns nil. When hurry ends, it stops
-// waiting and tries to give back once. A tenant that is drained alone ends in the same way, and the host serves the
-// others. Run returns an error if no tenant lets it join, or one could not be left.
+// grace period, gives the others back to the front of their queues, leaves and returns nil. When hurry ends, it stops
+// waiting and tries once to give tasks back. When only one tenant is drained, that tenant ends in the same way, and the
+// host goes on to serve the others. Run returns an error if no tenant lets it join, or if it could not leave one.
 func (h *Host) Run(ctx, hurry context.Context) error {
-	// Settling and renewing outlive ctx until all tasks have ended; tasks end when they are stopped.
+	// Settling and renewing go on after ctx until all tasks have ended. The end of ctx does not cancel tasks: they are
+	// stopped one by one.
 	tasks := context.WithoutCancel(ctx)
 	living, end := context.WithCancel(tasks)
 	defer end()
@@ -112,7 +113,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 	return group.Wait()
 }
 
-// serve serves one tenant. Where the host goes on for other tenants, the log has the error.
+// serve serves one tenant. If the host goes on for other tenants, an error is only logged.
 func (h *Host) serve(living, hurry context.Context, t *tenant) error {
 	err := t.serve(living, hurry, h.refused)
 	if err != nil && !h.draining() {
@@ -122,8 +123,8 @@ func (h *Host) serve(living, hurry context.Context, t *tenant) error {
 	return err
 }
 
-// refused drains the host and returns the refusals if all tenants that are not drained refuse it; nil while one may let
-// it join.
+// refused drains the host and returns the refusals if every tenant that is not drained refuses the host. Otherwise it
+// returns nil.
 func (h *Host) refused() error {
 	var refusals []error
 	for _, t := range h.tenants {
@@ -150,16 +151,16 @@ func (h *Host) draining() bool {
 	return true
 }
 
-// drain makes the host take nothing more of any tenant.
+// drain drains all tenants: the host reserves no more tasks.
 func (h *Host) drain() {
 	for _, t := range h.tenants {
 		t.drain()
 	}
 }
 
-// followPlugins has the sessions follow whenever the served queues change.
+// followPlugins makes the sessions register for the served queues whenever these change.
 func (h *Host) followPlugins(ctx context.Context) {
-	shown := make(map[schedule.Queue]bool) // the queues that have series
+	shown := make(map[schedule.Queue]bool) // the queues that have metric series
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,8 +176,8 @@ func (h *Host) followPlugins(ctx context.Context) {
 	}
 }
 
-// showQueues makes the series of the queues that are served exist. Those of others stay, for counters should not go
-// back, until they are too many: a tenant that names new queues again and again must not fill the host.
+// showQueues creates the metric series of the served queues. Series of other queues stay, because counters should not
+// go back, until there are too many: a tenant that keeps naming new queues must not fill the host's memory.
 func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 	served := make(map[schedule.Queue]bool)
 	for _, binding := range h.catalog.directory.Bindings() {
@@ -243,13 +244,13 @@ func (h *Host) about(t *tenant) map[string]string {
 // seconds formats a time as in Redis.
 func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1000) }
 
-// jsonText writes a value that always can be written.
+// jsonText encodes a value whose type cannot fail to encode.
 func jsonText(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
 }
 
-// memory samples the memory of tasks, and reserved beside them, for the metrics.
+// memory samples the memory of tasks, and the memory reserved beside them, for the metrics.
 func (h *Host) memory() metrics.MemorySample {
 	scheduled := h.scheduler.Status()
 	reserved := map[string]int64{string(account.Tasks): scheduled.Memory}
@@ -280,8 +281,8 @@ func (h *Host) up() map[string]bool {
 	return up
 }
 
-// Ready returns why the host cannot take tasks now; nil if it can take those of one tenant at least. The text is "ok"
-// then, and names the tenants that it cannot serve.
+// Ready returns an error that says why the host cannot take tasks now; nil if it can take tasks of at least one tenant.
+// The text is then "ok", with the tenants that the host cannot serve.
 func (h *Host) Ready() (text string, err error) {
 	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {

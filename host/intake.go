@@ -25,13 +25,12 @@ type intake struct {
 	access    *tenantAccess
 	scheduler *schedule.Scheduler
 	health    *health
-	polls     *periodic.Duty // the poller's
+	polls     *periodic.Duty // the duty of the poller
 	shipper   *shipper
 	workers   *workers
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
-	// quarantined are the digests of quarantined versions, by the queue that was to be reserved from; only reserve uses
-	// it.
+	// quarantined maps a queue to the digest of its plugin version, if that is quarantined. Only reserve uses it.
 	quarantined map[string]string
 }
 
@@ -44,8 +43,8 @@ func (in *intake) State(now time.Time) (available, reserving bool) {
 // AddAhead implements schedule.Source.
 func (in *intake) AddAhead(n int) { in.ahead.Add(int64(n)) }
 
-// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it cannot try
-// because ctx ended or Redis cannot serve.
+// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it does not
+// try, because ctx ended or Redis cannot serve.
 func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocation) {
 	defer in.access.listener.Tasks.EndReserve()
 	available := func() bool {
@@ -72,7 +71,8 @@ func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocatio
 	}
 }
 
-// reserveFresh asks Redis for tasks. Once sent it is not cut off: that would leave reserved tasks that no host runs.
+// reserveFresh asks Redis for tasks. The end of ctx does not cut off a request that was sent: that would leave reserved
+// tasks that no host runs.
 func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allocation) {
 	if len(allocations) == 0 {
 		return
@@ -97,7 +97,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 	}
 }
 
-// request is the reserve of an allocation. Its tasks start at once.
+// request builds the reserve for an allocation. Redis marks its tasks as started at once.
 func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	version := versionOf(a)
 	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
@@ -112,8 +112,8 @@ func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 }
 
 // reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and
-// gives back those that it has no slot for: another host may have one. No reserve of the queue is on its way meanwhile:
-// only the intake sends them.
+// gives back those that it has no slot for: another host may have a slot. No reserve of the queue is on its way
+// meanwhile, because only the intake sends reserves.
 func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server
 		in.access.listener.Lost()
-	case away && version == nil: // the queue may be left: no reserve follows that ends the trouble
+	case away && version == nil: // the host may have left the queue: then no reserve follows that could end the trouble
 		in.health.FailedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
 		in.health.Failed(opReserve, a.Queue.Name, reply.Err)
@@ -182,7 +182,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	if len(tasks) > 0 {
 		in.shipper.AskIn(shipInterval)
 	}
-	ctx = context.WithoutCancel(ctx) // a stopped task is cancelled by itself
+	ctx = context.WithoutCancel(ctx) // tasks are stopped one by one, not by ctx
 	for _, t := range begun {
 		in.start(ctx, t)
 	}
@@ -192,12 +192,12 @@ func (in *intake) start(ctx context.Context, t schedule.Task) {
 	in.workers.run(func() { in.runner.run(ctx, taskOf(t)) })
 }
 
-// noteQuarantine notes whether the version that was to run a queue's tasks is quarantined, and logs when that changes.
+// noteQuarantine records whether the plugin version of a queue is quarantined, and logs a change.
 func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined bool) {
 	switch before := in.quarantined[request.Queue]; {
 	case quarantined && before != request.Digest:
 		in.quarantined[request.Queue] = request.Digest
-		in.access.logger.Error("plugin is quarantined: tasks of this version ended several hosts, the others wait; replace it, or see `quern plugin release`",
+		in.access.logger.Error("plugin is quarantined and its tasks wait: tasks of this version crashed several hosts; replace the version, or see `quern plugin release`",
 			"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
 	case !quarantined && before != "":
 		delete(in.quarantined, request.Queue)
@@ -205,14 +205,14 @@ func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined boo
 	}
 }
 
-// auditor has the queues reconciled, once a lease, whose reserved lists have a task that the host does not know.
+// auditor looks once a lease for reserved tasks that the host does not know, and has their queues reconciled.
 type auditor struct {
 	periodic.Duty
 	intake *intake
 }
 
-// RunOnce implements periodic.Worker. A reserve may be on its way: reconcile, which knows, looks again before it takes
-// anything on.
+// RunOnce implements periodic.Worker. An unknown task may belong to a reserve that is still on its way. So reconcile,
+// which runs while none is, looks again before it takes on any task.
 func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	in := a.intake
 	lease := in.access.listener.Lease()

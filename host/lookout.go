@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// lookInterval is how often the lookout looks, ± 20 %: so an unannounced task waits for about half of it.
+	// lookInterval is how often the lookout looks, ± 20 %. An unannounced task waits for about half of it.
 	lookInterval = 900 * time.Millisecond
-	// lookFor is for how long it looks after the last task that nobody announced.
+	// lookFor is how long the lookout goes on after the last unannounced task.
 	lookFor = time.Hour
 )
 
-// lookout looks at the idle queues of a tenant in which tasks were found that nobody announced, and asks for a poll
-// when one of them has changed. It costs much less than a poll, so that it can come more often. Tenants whose producers
-// announce have none.
+// lookout watches the idle queues of a tenant after a poll has found unannounced tasks, and asks for a poll when one of
+// these queues has changed. A look costs much less than a poll, so that it can come more often. If all producers
+// announce their tasks, the lookout does nothing.
 type lookout struct {
 	periodic.Duty
 	access    *tenantAccess
@@ -29,7 +29,7 @@ type lookout struct {
 	until     atomic.Int64 // in Unix nanoseconds
 }
 
-// begin has the lookout look for an hour, from now on.
+// begin makes the lookout look from now on for an hour.
 func (l *lookout) begin() {
 	l.until.Store(time.Now().Add(lookFor).UnixNano())
 	l.AskIn(lookInterval)

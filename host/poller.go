@@ -21,8 +21,8 @@ const leastPolled = 1000
 
 // poller looks at all queues of a tenant, also those that this host does not serve: regularly, for tasks that Pub/Sub
 // did not announce, and when a task is due or expires. It wakes the queues with work, and hands those with tasks to
-// move to the mover. Of a tenant with more queues than it may have, each poll looks at the served ones, those where it
-// found tasks, and some others in turn.
+// move to the mover. If a tenant has more queues than it may have, each poll looks at the served queues, at the queues
+// where it found tasks, and at some of the others in turn.
 type poller struct {
 	*periodic.Duty
 	access    *tenantAccess
@@ -30,9 +30,9 @@ type poller struct {
 	upkeep    *upkeep.Upkeep
 	lookout   *lookout
 	interval  time.Duration
-	most      int64 // how many queues it looks at beside the served ones, and as many where it found tasks
+	most      int64 // how many queues a poll looks at beside the served ones and busy; also bounds busy
 
-	from int64           // where the next poll goes on
+	from int64           // the cursor at which the next poll goes on
 	busy map[string]bool // queues with tasks that this host does not serve
 }
 
@@ -55,7 +55,7 @@ func (p *poller) poll(ctx context.Context) error {
 	names := slices.Sorted(maps.Keys(queues))
 	p.access.queues.set(queues, p.from+next > 0)
 	p.from = next
-	wakes := p.scheduler.Wakes() // the answer includes no later one
+	wakes := p.scheduler.Wakes() // the poll's answer is older than any later event
 	poll, err := listen.NewFleet(p.access.client).Backlogs(ctx, names)
 	if err != nil {
 		return err
@@ -86,7 +86,8 @@ func (p *poller) poll(ctx context.Context) error {
 	return nil
 }
 
-// isOver reports whether a moment has come when Redis's clock shows clock. If it has not, the next poll comes with it.
+// isOver reports whether a moment is over by Redis's clock, which shows clock. If the moment is still to come, isOver
+// asks for a poll at that time.
 func (p *poller) isOver(moment, clock time.Time) bool {
 	if moment.After(clock) {
 		p.AskIn(moment.Sub(clock))

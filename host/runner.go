@@ -21,16 +21,16 @@ type runner struct {
 	draining <-chan struct{} // closed when the tenant is drained
 }
 
-// run runs a reserved task, and then those of its queue that were reserved ahead and get its slot: another goroutine
-// would take longer to wake than many of them to run.
+// run runs a reserved task, and then the tasks of its queue that were reserved ahead and get its slot. They run on the
+// same goroutine, because waking another one takes longer than many of them run.
 func (r *runner) run(ctx context.Context, t *task) {
 	for t != nil {
 		t = r.runOne(ctx, t)
 	}
 }
 
-// runOne runs a task and hands its outcome to the settler. It returns the task that has got its slot, if there is one
-// already. No guest makes it panic.
+// runOne runs a task and hands its outcome to the settler. It returns the task that gets the slot next, or nil. No
+// guest can make it panic.
 func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -48,7 +48,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 		logger.Debug("task started", t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)...)
 	}
 	e := &ended{task: t, outcome: r.call(ctx, t)}
-	// Counted now, not when it is settled, which may be long after, or never.
+	// Counted now: the task may be settled much later, or never.
 	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
 	e.took = now.Sub(begun)
@@ -56,12 +56,13 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	t.result.end()
-	took := e.outcome.GuestTime + e.outcome.WaitTime // not until its first turn at the gate: with many slots that takes much longer
+	// Without the wait for its first turn at the gate, which is long with many slots.
+	took := e.outcome.GuestTime + e.outcome.WaitTime
 	switch {
 	case took == 0:
 		took = schedule.Unknown
 	case t.Large || t.Checkpointed:
-		took = e.took // Redis was asked: see fetch
+		took = e.took // includes the calls of fetch to Redis
 	}
 	next = taskOf(r.scheduler.Ended(&t.Slot, e.size(), took, took-e.outcome.GuestTime, now))
 	t.version.Release()
@@ -70,7 +71,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	return next
 }
 
-// traced is the task as its span shows it.
+// traced returns what the task's span shows.
 func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 	since := begun
 	if taken := t.Taken(); !taken.IsZero() {
@@ -83,7 +84,7 @@ func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 	}
 }
 
-// reasonOf is why a run failed, "" if it did not: neither if it was complete nor if its host stopped it.
+// reasonOf returns why a run failed; "" if the task is complete, or its host stopped it.
 func reasonOf(e *ended) string {
 	if f := e.settlement.Failure; f != nil && (e.outcome.Kind != runtime.Cancelled || f.Reason == queue.ReasonCancelled) {
 		return string(f.Reason)
@@ -91,8 +92,8 @@ func reasonOf(e *ended) string {
 	return ""
 }
 
-// giveBack hands tasks to the settler that are to go back to their queues without a run: all at once, so that they keep
-// their order.
+// giveBack hands tasks that did not run to the settler, which returns them to their queues. It hands over all of them
+// at once, so that they keep their order.
 func (r *runner) giveBack(waiting []schedule.Task) {
 	list, tasks := make([]*ended, len(waiting)), make([]*listen.Task, len(waiting))
 	for i := range waiting {
@@ -105,7 +106,7 @@ func (r *runner) giveBack(waiting []schedule.Task) {
 	r.access.listener.Tasks.Ran(tasks...)
 }
 
-// call fetches what is missing and runs the guest.
+// call fetches what did not come with the reserve, and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if limits := t.permissions().Limits; t.Large && t.Size > limits.Input {
 		return t.permissions().Explain(runtime.InputExceeded(limits, t.Size)) // not fetched only to be refused

@@ -16,8 +16,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// samples reads every queue of every tenant, and looks at each Redis, for the metrics. With an error it has those of
-// the other tenants.
+// samples reads every queue of every tenant, and samples each Redis, for the metrics. If a tenant cannot be read, it
+// returns the error and the samples of the other tenants.
 func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	var (
 		reading sync.WaitGroup
@@ -25,7 +25,7 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 		samples []metrics.QueueSample
 		missing error
 	)
-	servers := make(map[string][]*queue.Client) // by address: tenants share them
+	servers := make(map[string][]*queue.Client) // by address: tenants may share a server
 	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {
 		client := h.tenants[name].session.Load().access.client
 		address := manage.New(client).Address()
@@ -46,8 +46,8 @@ func (h *Host) samples(ctx context.Context) ([]metrics.QueueSample, error) {
 	return samples, missing
 }
 
-// sampleRedis looks at a Redis by its clients, whose users may differ in what they may ask; nil if it answers none of
-// them.
+// sampleRedis samples one Redis. It tries the clients in turn, because their users may have different rights. It
+// returns nil if Redis answers none of them.
 func sampleRedis(ctx context.Context, clients []*queue.Client) (sample *metrics.RedisSample) {
 	for _, client := range clients {
 		begun := time.Now()
@@ -94,7 +94,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 	if err != nil { // one damaged key must not hide all queues
 		a.logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 	}
-	names := slices.Sorted(maps.Keys(own)) // those served here, though nothing was ever enqueued, and others up to the bound
+	names := slices.Sorted(maps.Keys(own)) // all served queues, and others up to the bound
 	for _, name := range slices.Sorted(maps.Keys(stats)) {
 		if !own[name] && len(names) < h.config.MaxQueues {
 			names = append(names, name)
@@ -110,7 +110,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		for status, n := range stat.Depth {
 			depth[string(status)] = n
 		}
-		depth["blocked"] = stat.Blocked // a state of its own here, so that the sum of all is right
+		depth["blocked"] = stat.Blocked // a state of its own in the metrics, so that the states add up to the tasks
 		depth[string(queue.Scheduled)] -= stat.Blocked
 		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,

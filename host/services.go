@@ -66,28 +66,28 @@ func (t *task) Dependencies(ctx context.Context) ([]listen.Dependency, error) {
 }
 
 const (
-	// copies is how often the payload of a publication is in memory: read from Redis, for filters to look at, and on
-	// its way back.
+	// copies is how many copies of a publication's payload are in memory: one as read from Redis, one for filters, and
+	// one on its way back to Redis.
 	copies = 3
-	// leastCalls is enough for the largest publication of a handler, in bytes.
+	// leastCalls is the least size of the budget for calls, in bytes: enough for a handler's largest publication.
 	leastCalls = copies * manifest.MaxPublicationBytes
 )
 
-// resultCopies is how often a result is there while it is read: as text and as bytes. One of smallResult bytes borrows
-// nothing, so that it does not wait for the large one that another task keeps.
+// resultCopies is how many copies of a result are in memory while it is read: text and bytes. A result of at most
+// smallResult bytes borrows no memory, so that it does not wait for a large result that another task keeps.
 const (
 	resultCopies = 2
 	smallResult  = 64 << 10
 )
 
-// Result keeps what it borrows until the next one, or the end of the task: the guest may read the result again and
-// again.
+// Result keeps the memory that it borrows until its next call, or the end of the task: the guest may read the result
+// again and again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	size, err := listen.NewFleet(t.tenant.client).ResultSize(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	size = min(size, most) // Result refuses one that is longer
+	size = min(size, most) // a result that is longer by then is refused
 	t.result.replace(nil)
 	if size > smallResult {
 		memory, err := t.tenant.borrow(ctx, t.tenant.results, resultCopies*size)
@@ -110,8 +110,8 @@ type loan struct {
 	ended bool
 }
 
-// replace gives back what there is and keeps a share in its place; false if the task has ended, and the share is given
-// back.
+// replace gives the present share back and keeps the new one. If the task has ended, it gives the new one back as well,
+// and returns false.
 func (l *loan) replace(share *account.Share) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 )
 
 // session is one life of a host in a tenant: a listener from joining to leaving, or to the loss of its lease. It builds
-// the parts that work for it, none of which knows its type, and is the listener's user.
+// its parts, none of which refers to the session. It implements listen.User for its listener.
 type session struct {
 	*common
 	access   *tenantAccess
@@ -39,7 +39,7 @@ type session struct {
 	duties   []periodic.Worker // all of them
 	drain    func()
 	about    func() map[string]string
-	joined   atomic.Bool // known to Redis: it must leave
+	joined   atomic.Bool // Redis knows the listener, which must leave in the end
 }
 
 // common is shared by the sessions of all tenants.
@@ -51,11 +51,11 @@ type common struct {
 	workers    *workers
 	metrics    *metrics.Metrics
 	services   *guest.Services
-	calls      *account.Budget // of what calls of handlers send
-	results    *account.Budget // of what they read, and keep until the end of their task
+	calls      *account.Budget // for what handlers send to Redis
+	results    *account.Budget // for the results of dependencies that handlers read
 }
 
-// newSession makes a session that drain ends, which closes draining; about returns what the host publishes.
+// newSession makes a session. drain ends it by closing draining; about returns what the host publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	health := newHealth(c.metrics, logger, c.dispatcher.plan)
@@ -80,7 +80,8 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	})
 	listener.Control, listener.Ended = fleet.Ticker.Ask, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
-		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) { // which ends the session: it counts once
+		// A lost lease ends the session, so that it is counted once.
+		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) {
 			c.metrics.LeaseRenewedLate(tenant)
 		}
 	}
@@ -123,7 +124,7 @@ func (s *session) Registered(name string, again bool) {
 // Unregistered implements listen.User.
 func (s *session) Unregistered(name string) {
 	s.scheduler.Leave(s.access.queue(name))
-	s.health.Succeeded(opReserve, name) // no reserve may follow that ends the trouble
+	s.health.Succeeded(opReserve, name) // perhaps no later reserve can end the trouble
 	s.access.logger.Info("left queue", "queue", name)
 }
 
@@ -136,8 +137,8 @@ func (s *session) Drain() { s.drain() }
 // About implements listen.User.
 func (s *session) About() map[string]string { return s.about() }
 
-// Run leads the session until ctx ends (then it returns nil, and the tenant calls leave), or until its lease is lost or
-// Redis cannot be used at all. reached is called when Redis is away, or lets the session join.
+// Run runs the session until ctx ends, its lease is lost, or the tenant refuses it. When ctx ends, it returns nil, and
+// the tenant calls leave. It calls reached when the session has joined, or when Redis is away, which is no refusal.
 func (s *session) Run(ctx context.Context, reached func()) error {
 	if err := s.join(ctx, reached); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (s *session) work(ctx context.Context) error {
 	return s.listener.Run(ctx)
 }
 
-// join loads the scripts and makes the listener known, as soon as Redis is there.
+// join loads the scripts and registers the listener, as soon as Redis answers.
 func (s *session) join(ctx context.Context, reached func()) error {
 	return listen.Persist(ctx, func(context.Context) error {
 		err := listen.Prepare(ctx, s.access.client)
@@ -175,7 +176,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		case err == nil:
 			s.joined.Store(true)
 			if err := listen.NewFleet(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
-				s.health.FailedQuietly(listen.OpJoin, err) // other hosts have the same bound
+				s.health.FailedQuietly(listen.OpJoin, err) // other hosts set the same bound
 			}
 			reached()
 			s.health.Succeeded(listen.OpJoin, "")
@@ -183,7 +184,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 			reached()
 			s.health.Failed(listen.OpJoin, "", err)
 		case ctx.Err() == nil:
-			s.health.FailedQuietly(listen.OpJoin, err) // the tenant reports it
+			s.health.FailedQuietly(listen.OpJoin, err) // tenant.serve logs it
 		}
 		return err
 	})
@@ -197,11 +198,11 @@ func (s *session) abandon() {
 	s.settler.giveUp()
 }
 
-// finish takes nothing more, lets what runs go on for the grace period at most, and stops the rest.
+// finish reserves no more tasks, lets the running ones go on for at most the grace period, and stops the rest.
 func (s *session) finish(living, hurry context.Context) {
 	tasks, logger := &s.listener.Tasks, s.access.logger
 	idle := tasks.Close()
-	s.dispatcher.plan() // nobody waits for its memory any more
+	s.dispatcher.plan() // so that no other tenant waits for memory behind this one's tasks
 	s.listener.Publish()
 	logger.Info("draining: taking no more tasks", "running", tasks.Active(), "grace", s.config.Grace)
 	grace := time.NewTimer(s.config.Grace)
@@ -218,8 +219,9 @@ func (s *session) finish(living, hurry context.Context) {
 	<-idle
 }
 
-// leave settles and gives back what is left when all tasks have ended, and takes the listener out of Redis. What cannot
-// be given back in time stays in its reserved lists until the lease ends. The scheduler forgets the session's queues.
+// leave settles or gives back the tasks that are left when all have ended, and removes the listener from Redis. Tasks
+// that it cannot give back in time stay in the reserved lists until the lease ends. The scheduler forgets the session's
+// queues.
 func (s *session) leave(hurry context.Context) error {
 	defer s.scheduler.Abandon(s.intake)
 	limit := leaveTimeout
@@ -235,7 +237,7 @@ func (s *session) leave(hurry context.Context) error {
 		return nil
 	}
 	if err := s.listener.GiveBackUnknown(ctx); err != nil && ctx.Err() == nil {
-		s.access.logger.Error("unknown tasks were not given back", "error", reasons(err))
+		s.access.logger.Error("reserved tasks that this host does not know were not given back", "error", reasons(err))
 	}
 	if err := listen.Persist(ctx, s.listener.Leave); err != nil {
 		return fmt.Errorf("leave tenant %s: %w", s.access.client.Tenant(), err)

@@ -12,15 +12,15 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// policy is how the task is tried again: as it sets itself, else as its plugin's manifest or the host does, within the
-// bounds of its tenant.
+// policy returns the retry policy of the task. The task's own settings come first, then those of its plugin's manifest,
+// then the host's. The bounds of its tenant apply to the result.
 func (t *task) policy(host queue.Retry) queue.Retry {
 	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host), t.permissions().MostRetry)
 }
 
-// bounded is a policy within bounds: see manifest.Permissions.MostRetry.
+// bounded brings a policy within the bounds of a tenant: see manifest.Permissions.MostRetry.
 func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
-	r.MaxAttempts, r.MaxReschedules = r.Attempts(), r.Reschedules() // as they are, whatever else is set
+	r.MaxAttempts, r.MaxReschedules = r.Attempts(), r.Reschedules() // their defaults depend on fields that change below
 	if most.MaxAttempts > 0 && (r.MaxAttempts == queue.Unlimited || r.MaxAttempts > most.MaxAttempts) {
 		r.MaxAttempts = most.MaxAttempts
 	}
@@ -39,8 +39,8 @@ func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	return r
 }
 
-// expires is until when the task may be tried again (zero: any time). Redis knows the age that the task sets itself,
-// but not a lower bound of its tenant.
+// expires returns until when the task may be tried again; zero for no bound. t.Expires reflects only the age that the
+// task sets itself; expires also applies the tenant's bound, if that is lower.
 func (t *task) expires() time.Time {
 	own, most := t.Retry.MaxAge, t.permissions().MostRetry.MaxAge
 	switch {
@@ -49,7 +49,7 @@ func (t *task) expires() time.Time {
 	case !t.Expires.Equal(t.Deadline):
 		return t.Expires.Add(most - own)
 	}
-	began := t.Created // to wait: a deadline before the end of the task's own age does not tell
+	began := t.Created // when it began to wait, which Expires does not tell: it is the deadline here
 	if t.RetriedAt.After(began) {
 		began = t.RetriedAt
 	}
@@ -97,14 +97,15 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	return s.NoLaterThan(t.expires(), now)
 }
 
-// cancelled is the settlement of a task that somebody cancelled before Redis heard how its run had ended.
+// cancelled returns the settlement of a task that was cancelled before its outcome reached Redis.
 func cancelled(e *ended) listen.Settlement {
 	return listen.Settlement{
 		Claim: e.task.Claim(), Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "cancelled while it ran"},
 	}
 }
 
-// limitReasons are the reasons of tasks that exceed a limit. The input has no reason of its own.
+// limitReasons maps the name of an exceeded limit to the reason of the failure. The limit of the input has no reason of
+// its own.
 var limitReasons = map[string]queue.Reason{
 	"memory": queue.ReasonMemory, "timeout": queue.ReasonTimeout, "cpu": queue.ReasonCPU, "output": queue.ReasonOutput, "log": queue.ReasonOutput,
 }
@@ -117,7 +118,7 @@ func Failure(o runtime.Outcome) *queue.Failure {
 	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr, Backtrace: o.Backtrace}
 	switch o.Kind {
 	case runtime.Retry, runtime.Fatal, runtime.Failed:
-		code := o.Code // not a pointer into the outcome, which would stay for it
+		code := o.Code // a copy, so that the failure does not keep the whole outcome in memory
 		f.ExitCode = &code
 	case runtime.Trap:
 		f.Reason = queue.ReasonTrap

@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// batchTasks and batchBytes bound what one script settles, roundTasks and batchBytes what goes in one round trip.
+	// batchTasks and batchBytes bound what one script settles; roundTasks and batchBytes bound one round trip.
 	batchTasks = listen.MaxWeight
 	batchBytes = 4 << 20
 	roundTasks = 8 * batchTasks
-	// gatherTasks and gatherTime are how many results a batch waits for at most, and how long.
+	// A batch waits until gatherTasks results have come, for at most gatherTime.
 	gatherTasks = batchTasks / 2
 	gatherTime  = 2 * time.Millisecond
 )
@@ -36,8 +36,9 @@ const (
 // errUnsettled is logged for a result that could not be written before the host ended.
 var errUnsettled = errors.New("result not written before the host ended: the task will run again")
 
-// settler writes to Redis what became of a session's tasks. What ends during a write goes with the next one: large
-// batches under load, no delay when idle. What Redis does not take is tried again, queue by queue, until it does.
+// settler writes the outcomes of a session's tasks to Redis. Tasks that end during a write are settled by the next
+// write: large batches under load, no delay when idle. A failed write is tried again, queue by queue, until it
+// succeeds.
 type settler struct {
 	access    *tenantAccess
 	scheduler *schedule.Scheduler
@@ -46,16 +47,16 @@ type settler struct {
 	publisher *upkeep.Publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
-	ended     func(Ended)   // of the Config; may be nil
-	// poke has a token when something waits; never closed.
+	ended     func(Ended)   // Config.Ended; may be nil
+	// poke has a token when results wait; never closed.
 	poke chan struct{}
 
-	mu      sync.Mutex // guards what follows; only the scheduler's is taken while it is held
+	mu      sync.Mutex // guards the fields below; only the scheduler's lock is taken while it is held
 	waiting []*ended
-	// gathering means that Run waits for enough of them: each by itself does not wake it.
+	// gathering means that Run waits for enough results; a single one does not wake it.
 	gathering bool
-	pauses    map[string]*periodic.Pause // by queue: those whose last try failed
-	lost      bool                       // the lease is: nothing is settled any more
+	pauses    map[string]*periodic.Pause // by queue, for queues whose last write failed
+	lost      bool                       // the lease is lost: nothing is settled any more
 	// stopped are the tasks to give back when all have ended.
 	stopped []*ended
 }
@@ -78,7 +79,7 @@ func (s *settler) put(list ...*ended) {
 	}
 }
 
-// giveUp drops what waits, and all that ends from now on: other hosts have it.
+// giveUp drops the results that wait, and all later ones: other hosts have the tasks.
 func (s *settler) giveUp() {
 	s.mu.Lock()
 	s.lost = true
@@ -88,7 +89,7 @@ func (s *settler) giveUp() {
 	}
 }
 
-// Run settles until ctx ends; finish settles what waits then.
+// Run settles until ctx ends. finish then settles the results that still wait.
 func (s *settler) Run(ctx context.Context) {
 	for {
 		select {
@@ -121,7 +122,7 @@ func (s *settler) gather(ctx context.Context) {
 	}
 }
 
-// gathers begins or ends to gather results, and reports whether it goes on.
+// gathers starts or stops gathering, and reports whether gathering goes on: not if enough results wait.
 func (s *settler) gathers(more bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +133,8 @@ func (s *settler) gathers(more bool) bool {
 // gathered reports whether enough results wait, or no more will come soon. The caller holds mu.
 func (s *settler) gathered() bool { return len(s.waiting) >= gatherTasks || s.ahead.Load() == 0 }
 
-// flush settles what waits now, except for queues whose pause is not over, unless all is asked for. What is not settled
-// waits again; unavailable means that Redis could not serve.
+// flush settles the waiting results, with all also those of queues whose pause is not over. Results that cannot be
+// written wait again. unavailable means that Redis could not serve.
 func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	var results, late []*ended
 	for _, e := range s.due(all) {
@@ -144,7 +145,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 			results = append(results, e)
 		}
 	}
-	defer s.giveBack(ctx, late) // after the results: it is repeated while Redis is away
+	defer s.giveBack(ctx, late) // after the results, because it blocks while Redis is away
 	var round []batch
 	tasks, size := 0, 0
 	for name, list := range byQueue(results) {
@@ -153,7 +154,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 				unavailable = s.write(ctx, round)
 				round, tasks, size = nil, 0, 0
 			}
-			if unavailable { // each of the others would wait for an answer as long
+			if unavailable { // the other batches would each wait just as long for an answer
 				s.keep(b.results)
 				continue
 			}
@@ -170,7 +171,7 @@ func (s *settler) keep(results []*ended) {
 	s.waiting = append(s.waiting, results...)
 }
 
-// due removes the results that may be tried now, or all that wait, and returns them.
+// due removes and returns the waiting results that may be tried now; with all, it removes and returns all of them.
 func (s *settler) due(all bool) (due []*ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +220,8 @@ func batches(name string, list []*ended) (all []batch) {
 	return append(all, batch{name, list[begin:], size})
 }
 
-// finish settles what is left when the host ends. What cannot be settled in time stays in the reserved list until the
-// end of the lease gives it to others.
+// finish settles what is left when the host ends. Tasks that cannot be settled in time stay in the reserved list; other
+// hosts take them when the lease ends.
 func (s *settler) finish(ctx context.Context) {
 	var pause periodic.Pause
 	for s.flush(ctx, true) && periodic.Sleep(ctx, pause.Failed(time.Now())) {
@@ -235,7 +236,7 @@ func (s *settler) finish(ctx context.Context) {
 	s.giveBack(ctx, stopped)
 }
 
-// handleStopped handles a task that was stopped, and reports whether it was: it has no result to settle.
+// handleStopped reports whether a task was stopped. If so it deals with the task, which has no result to settle.
 func (s *settler) handleStopped(e *ended) (was bool) {
 	switch err := e.outcome.Err; {
 	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, queue.ErrCancelled):
@@ -254,7 +255,7 @@ func (s *settler) handleStopped(e *ended) (was bool) {
 	return true
 }
 
-// write settles batches in one round trip, once. What Redis does not take waits for the next try; unavailable means
+// write settles batches in one round trip. Batches that Redis does not accept wait for the next try. unavailable means
 // that Redis could not serve.
 func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	if len(round) == 0 {
@@ -285,8 +286,8 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	return s.write(ctx, damaged) || unavailable
 }
 
-// answered ends the tasks that Redis has answered for. It returns those that are to fail, because their children cannot
-// come into being before somebody has repaired their queue.
+// answered ends the tasks for which Redis gave a final answer. It returns the tasks that are to fail instead: their
+// children cannot be enqueued, because a key of the children's queue is damaged.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	tasks, slots := make([]*listen.Task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
@@ -306,8 +307,8 @@ func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	return rest
 }
 
-// putBack makes a batch wait for the next try. An error about the queue alone blocks that queue: the others do not wait
-// for it, and it does not pile up results.
+// putBack makes a batch wait for the next try. An error about the queue alone blocks only that queue: the others go on,
+// and the blocked one does not pile up results.
 func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, b.results...)
@@ -328,7 +329,7 @@ func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	time.AfterFunc(left, func() { periodic.Notify(s.poke) })
 }
 
-// succeeded ends the pauses of a queue.
+// succeeded ends the pause of a queue, and unblocks it.
 func (s *settler) succeeded(name string) {
 	s.mu.Lock()
 	if s.pauses[name] != nil {
@@ -346,7 +347,7 @@ func (s *settler) written(e *ended, err error) {
 	case errors.Is(err, queue.ErrNoLetter):
 		s.health.NoDeadLetter(opSettle, e.task.Queue.Name, err.Error())
 		err = nil
-	case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
+	case errors.Is(err, queue.ErrCancelled): // while its result was on its way: it is not tried again
 		e.settlement = cancelled(e)
 		outcome, err = listen.OutcomeFailed, nil
 	case err != nil:
@@ -357,7 +358,8 @@ func (s *settler) written(e *ended, err error) {
 	s.report(e, outcome, err)
 }
 
-// boundedQueues are those whose tasks may wait for these to end, because their plugin bounds its tasks in the fleet.
+// boundedQueues lists the queues whose tasks may have waited for one of these to end, because their plugin bounds its
+// running tasks in the fleet.
 func boundedQueues(results []*ended) []string {
 	names := make(map[string]bool)
 	for _, e := range results {
@@ -370,7 +372,7 @@ func boundedQueues(results []*ended) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// done ends a task for the session: in metrics and log, its task set and the scheduler.
+// done ends a task for the session: in the metrics, the log, the listener's tasks and the scheduler.
 func (s *settler) done(e *ended, outcome listen.Outcome, err error) {
 	s.report(e, outcome, err)
 	s.access.listener.Tasks.Remove(&e.task.Task)
@@ -408,7 +410,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		text, trace, _ := strings.Cut(e.outcome.Err.Error(), "\n")
 		s.access.logger.Error("task met an internal error", append(append(fields, "error", text), traceFields(trace)...)...)
 	case errors.Is(err, queue.ErrLost) && errors.Is(e.outcome.Err, errNoSlot):
-		s.access.logger.Debug("task that had no slot was lost", fields...)
+		s.access.logger.Debug("task reserved ahead was lost before it had a slot", fields...)
 	case errors.Is(err, queue.ErrLost):
 		s.access.logger.Warn("task result refused: another host holds the task", fields...)
 	case errors.Is(err, queue.ErrNoTask):
@@ -420,7 +422,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 	case outcome == listen.OutcomeFailed:
 		level := hclog.Warn
 		if reason == string(queue.ReasonCancelled) {
-			level = hclog.Info // as somebody wanted
+			level = hclog.Info // not a fault: somebody asked for it
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue != "":
@@ -437,7 +439,7 @@ func failureFields(f *queue.Failure) []any {
 	return append([]any{"reason", string(f.Reason), "error", f.Headline()}, traceFields(cmp.Or(trace, strings.Join(f.Backtrace, "\n")))...)
 }
 
-// traceFields has a trace as one field, in one line, so that a search for the task's ID finds all of it.
+// traceFields returns a trace as one field in one line, so that a search for the task's ID finds all of it.
 func traceFields(trace string) []any {
 	if trace = strings.TrimSpace(trace); trace == "" {
 		return nil
@@ -480,6 +482,6 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 		}
 	}
 	if err == nil {
-		s.scheduler.Announced(s.access.queue(name)) // Pub/Sub may be forbidden
+		s.scheduler.Announced(s.access.queue(name)) // no message may come: Pub/Sub may be forbidden
 	}
 }

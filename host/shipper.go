@@ -16,8 +16,8 @@ import (
 // shipInterval is how often log lines and progress of running tasks are sent; they are at most a second behind.
 const shipInterval = 500 * time.Millisecond
 
-// shipper sends the log lines and the progress of tasks to Redis, in batches. Its duty works from when the intake
-// asks for it until there are no tasks.
+// shipper sends the log lines and the progress of tasks to Redis, in batches. The duty works from when the intake asks
+// for it until no tasks are left.
 type shipper struct {
 	periodic.Duty
 	listener *listen.Listener
@@ -57,7 +57,7 @@ func (s *shipper) shipLast(ctx context.Context, round ...batch) {
 	s.send(ctx, tasks)
 }
 
-// send sends the lines and the progress of tasks. What Redis does not take now is sent the next time.
+// send sends the lines and the progress of tasks. What cannot be sent now is sent the next time.
 func (s *shipper) send(ctx context.Context, tasks []*task) {
 	var logs []listen.LogBatch
 	var writers, reporters []*task
@@ -83,7 +83,7 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	}
 }
 
-// retry puts back what Redis did not take.
+// retry puts back what could not be written, unless the task is lost or deleted.
 func (s *shipper) retry(ctx context.Context, errs []error, putBack func(i int)) {
 	var failure error
 	for i, err := range errs {

@@ -34,17 +34,17 @@ type task struct {
 	progress atomic.Pointer[listen.ProgressReport] // the last report, until it is sent
 	children *guest.Children                       // nil before the task runs, and of commands
 	result   loan                                  // for the result of a dependency that the guest reads
-	secrets  redact.Secrets                        // that it was given
+	secrets  redact.Secrets                        // the secrets that the guest was given
 	span     *trace.Span                           // of its run; nil without a tracer, and of a task that did not run
 }
 
-// taskOf is the task behind one of the scheduler or of the listener, nil for none.
+// taskOf returns the task behind a schedule.Task, or behind the Value of a listen.Task; nil for nil.
 func taskOf(t any) *task {
 	own, _ := t.(*task)
 	return own
 }
 
-// logged are fields of a line of the log about the task, with its trace if it has one.
+// logged returns the fields of a log line about the task, with its trace ID if it has one.
 func (t *task) logged(fields ...any) []any {
 	all := append([]any{"task_id", t.ID, "queue", t.Queue.Name, "plugin", t.version.Name}, fields...)
 	if id := trace.ID(t.Headers[queue.HeaderTraceparent]); id != "" {
@@ -53,11 +53,11 @@ func (t *task) logged(fields ...any) []any {
 	return all
 }
 
-// permissions are the rights of the tenant's tasks of the plugin.
+// permissions returns what the plugin may do in a task of this tenant.
 func (t *task) permissions() *manifest.Permissions { return t.version.Permissions(t.Queue.Tenant) }
 
-// timeLeft is the time limit of a run: the task's own, or what is left until its deadline if that is less; 0 for none.
-// ok is false if the deadline is over.
+// timeLeft returns the time limit for a run: the task's own, or the time until its deadline if that is shorter; 0 if
+// the task sets neither. ok is false if the deadline is over.
 func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 	if t.Deadline.IsZero() {
 		return t.Timeout, true
@@ -75,11 +75,11 @@ type ended struct {
 	task    *task
 	outcome runtime.Outcome
 	took    time.Duration
-	// settlement is decided once: a repeat must be the same.
+	// settlement is decided once, because a repeated write must be the same.
 	settlement listen.Settlement
 }
 
-// size is about how many bytes of memory its settlement keeps.
+// size returns about how many bytes of memory the settlement keeps.
 func (e *ended) size() int {
 	size := len(e.settlement.Result)
 	for i := range e.settlement.Children {

@@ -8,10 +8,10 @@ const (
 	logBytes = 64 << 10
 )
 
-// taskLog is the lines that a task wrote since they were last sent to Redis. When there are too many the oldest ones
-// go.
+// taskLog is the lines that a task wrote since they were last sent to Redis. When there are too many, the oldest ones
+// are dropped.
 type taskLog struct {
-	// sending is held from taking lines until Redis has them, so that they get there in order.
+	// sending is held from cutting lines until Redis has them, so that lines arrive in order.
 	sending sync.Mutex
 
 	mu    sync.Mutex

@@ -11,24 +11,24 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// rejoinPause to maxRejoinPause is the pause between a session that ended by itself and the next one, longer each time
-// in a row.
+// After a session that ended by itself, the next one begins after rejoinPause. The pause doubles each time in a row, up
+// to maxRejoinPause.
 const (
 	rejoinPause    = time.Second
 	maxRejoinPause = 30 * time.Second
 )
 
-// tenant leads one session after the other until it is drained. Trouble with its keys, or with the rights of its Redis
-// user, ends its session; the host serves the others.
+// tenant runs one session after the other until it is drained. Trouble with the tenant's keys, or with the rights of
+// its Redis user, ends only this tenant's session; the host goes on to serve the other tenants.
 type tenant struct {
 	name string
 	open func() *session
 
-	// draining is closed by drain: the tenant takes nothing more until the host has ended.
+	// draining is closed by drain: the host reserves no more tasks of the tenant, until the host has ended.
 	draining chan struct{}
 	drain    func()
 
-	session atomic.Pointer[session] // that is led now
+	session atomic.Pointer[session] // the present one
 	refusal atomic.Pointer[error]   // why the last session could not join; nil if it did, or if Redis was away since
 }
 
@@ -54,8 +54,8 @@ func (t *tenant) problem() string {
 	return ""
 }
 
-// serve leads sessions until the tenant is drained, or living ends. It returns the error of allRefused, which is not
-// nil if no tenant lets the host join, or of a last session that could not leave.
+// serve runs sessions until the tenant is drained, or living ends. It returns the error of allRefused, if no tenant
+// lets the host join, or the error of a last session that could not leave.
 func (t *tenant) serve(living, hurry context.Context, allRefused func() error) error {
 	pause := periodic.Pause{Shortest: rejoinPause, Longest: maxRejoinPause}
 	for {
@@ -88,7 +88,7 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 	}
 }
 
-// lead leads one session to its end. over means that no other one is to follow it.
+// lead runs one session to its end. over means that no other session is to follow.
 func (t *tenant) lead(living, hurry context.Context) (over bool, err error) {
 	s := t.session.Load()
 	ctx, end := context.WithCancel(living)

@@ -2,17 +2,17 @@ package host
 
 import "sync"
 
-// workers run tasks, or reserves, on goroutines that are kept. A new goroutine would have to grow its stack for each
-// task, which takes a good tenth of the time of a short one. There are as many goroutines as there were tasks at a
+// workers runs tasks, or reserves, on goroutines that it keeps. A new goroutine would have to grow its stack for each
+// task, which takes a good tenth of the time of a short task. It keeps as many goroutines as tasks ever ran at the same
 // time.
 type workers struct {
-	// next hands a slot's first task to a goroutine that has none; closed by wait.
+	// next hands a task to an idle goroutine; closed by wait.
 	next chan func()
 	// tasks counts the running ones, and kept the goroutines.
 	tasks, kept sync.WaitGroup
 }
 
-// run runs a task on a goroutine that has none, or on a new one.
+// run runs a task on an idle goroutine, or on a new one if none is idle.
 func (w *workers) run(task func()) {
 	w.tasks.Add(1)
 	select {
@@ -27,7 +27,7 @@ func (w *workers) run(task func()) {
 	}
 }
 
-// wait blocks until all tasks have ended, and ends the goroutines. Nothing may begin any more.
+// wait blocks until all tasks have ended, and ends the goroutines. run must not be called any more.
 func (w *workers) wait() {
 	w.tasks.Wait()
 	close(w.next)

@@ -11,66 +11,67 @@ import (
 )
 
 // admission bounds the memory that running tasks may use together with the memory of the cache. A queue whose task does
-// not fit waits for others to end. Meanwhile other queues go on, but the tasks that they begin must leave room for the
-// waiting one: small tasks cannot starve it, and it does not stop them while a long task runs.
+// not fit waits for running tasks to end. Meanwhile other queues go on, but the tasks that they begin must leave room
+// for the waiting task: small tasks cannot starve it, and it does not stop them while a long task runs.
 //
-// Reservations of the account beside tasks, such as payloads of webhooks, count as well: tasks wait until they fit
-// again.
+// Memory that the account has reserved beside tasks, such as payloads of webhooks, counts as well.
 //
-// Where several tenants are served, one whose tasks run leaves a part of the memory to those that run nothing: these
-// need not wait for the end of another tenant's task.
+// If several tenants are served, a tenant whose tasks run leaves a part of the memory to tenants that run nothing:
+// these need not wait for the end of another tenant's task.
 //
-// The Evictor frees idle memory of the cache that stands in the way. A task that waits for no older one is admitted
-// even if that is not enough: the cache may hold its own plugin. Guarded by the scheduler's mu.
+// The Evictor frees idle memory of the cache when a task does not fit. If that is not enough, and no older task runs
+// that the waiting one could wait for, it is admitted all the same: the cache may hold its own plugin. Guarded by the
+// scheduler's mu.
 type admission struct {
 	total   int64 // 0: no bound
 	account *account.Account
 	logger  hclog.Logger
 
 	used     int64
-	byTenant map[string]int64 // what is used, of the tenants that use some
+	byTenant map[string]int64 // the part of used for each tenant; no entry for 0
 	shared   bool             // there are several tenants
 	waiting  waiting
 	waits    atomic.Bool // a queue waits; read without the scheduler's mu
-	// epoch numbers the waiting queues so far, and waited is how long they waited before the present one.
+	// epoch counts the queues that have waited so far. waited is how long those before the present one waited in all.
 	epoch  uint64
 	waited time.Duration
-	// refused are the queues whose last task did not fit, waiting among them. They take turns: the next to wait is the
-	// one that was refused first. refusals counts those so far.
+	// refused are the queues whose last task did not fit, including the waiting one. They take turns: the queue that
+	// was refused first is the next to wait. refusals counts the refusals so far, to number them.
 	refused  map[Queue]refusedTask
 	refusals uint64
-	// snapshots are the shares with a part for a snapshot that is not there yet.
+	// snapshots are the shares that include room for a snapshot that is not built yet.
 	snapshots map[*share]Code
 
 	cache    cacheUse
-	exceeded int64 // by how many bytes a task that waited for no older one exceeded the bound
-	warned   bool  // the log has that
+	exceeded int64 // by how many bytes the last task that was admitted all the same went beyond the bound
+	warned   bool  // that was logged
 }
 
-// waiting is the queue whose task does not fit; zero: none.
+// waiting is the queue that waits for memory for its next task; zero: none.
 type waiting struct {
 	queue    Queue
-	need     int64 // what that task uses
-	admitted int64 // memory of the tasks that began since; their shares have the epoch
+	need     int64 // the memory of that task
+	admitted int64 // memory of the tasks that began since the wait did; their shares have the present epoch
 	since    time.Time
 }
 
 // cacheUse is the memory of the cache.
 type cacheUse struct {
-	held     int64 // when it was last measured
-	returned int64 // what tasks have given back since: the cache may hold as much more
-	// shortfall is how much to evict for one of the tasks that the last plan refused; 0 if eviction would help none.
+	held     int64 // as last measured
+	returned int64 // what tasks have given back since: the cache may have grown by as much
+	// shortfall is how much to evict so that one of the tasks that the last plan refused fits; 0 if eviction would help
+	// none of them.
 	shortfall int64
-	exhausted bool          // nothing is idle: the last eviction gave too little, and no task has ended since
+	exhausted bool          // nothing is idle: the last eviction freed too little, and no task has ended since
 	ends      uint64        // tasks that have ended so far
 	measure   chan struct{} // has a token when the Evictor should measure; never closed
 }
 
-// A tenant whose tasks run leaves 1/sparePart of the memory to others.
+// A tenant whose tasks run leaves 1/sparePart of the memory to other tenants.
 const sparePart = 8
 
-// refusedTask is the memory of a queue's task that did not fit, and the number of the first refusal since its last
-// task.
+// refusedTask is the memory of a queue's task that did not fit, and the number of the queue's first refusal since its
+// last admitted task.
 type refusedTask struct {
 	bytes  int64
 	number uint64
@@ -83,7 +84,7 @@ func newAdmission(total int64, account *account.Account, logger hclog.Logger) *a
 	}
 }
 
-// occupied is the memory that no task can have: of the cache, and reserved beside tasks.
+// occupied returns the memory that no task can have: what the cache holds, and what is reserved beside tasks.
 func (a *admission) occupied() int64 { return a.cache.held + a.account.Reserved() }
 
 // begin begins a plan, and returns which queue waits; shared means that several tenants are served.
@@ -104,7 +105,7 @@ func (a *admission) picked() {
 	}
 	if a.exceeded > 0 && !a.warned {
 		a.warned = true
-		a.logger.Warn("memory is too small for a task and what its plugin needs beside it: such tasks run all the same; give the host more by --memory",
+		a.logger.Warn("--memory is too small for a task together with its plugin's code and snapshot: such tasks run all the same; raise --memory",
 			"memory", a.total, "held", c.held, "over", a.exceeded)
 	}
 }
@@ -133,7 +134,7 @@ func (a *admission) grow(s *share, bytes int64) {
 	a.byTenant[s.tenant] += bytes
 }
 
-// bound is the memory that tasks may use, occupied memory included, when a further task is of this tenant.
+// bound returns the memory that tasks may use, occupied memory included, once another task of this tenant has begun.
 func (a *admission) bound(tenant string) int64 {
 	if a.shared && a.byTenant[tenant] > 0 {
 		return a.total - a.total/sparePart
@@ -141,7 +142,7 @@ func (a *admission) bound(tenant string) int64 {
 	return a.total
 }
 
-// fits reports whether a task fits, and records who waits.
+// fits reports whether a task fits, and records which queue waits.
 func (a *admission) fits(at Queue, bytes int64) bool {
 	w := &a.waiting
 	sum, occupied, total := a.used+bytes, a.occupied(), a.bound(at.Tenant)
@@ -181,7 +182,7 @@ func (a *admission) fits(at Queue, bytes int64) bool {
 	return false
 }
 
-// setWaiting records which queue waits, zero for none.
+// setWaiting records which queue waits; zero for none.
 func (a *admission) setWaiting(at Queue) {
 	now := time.Now() // only for waited
 	a.waited = a.waitedUntil(now)
@@ -196,7 +197,7 @@ func (a *admission) waitedUntil(now time.Time) time.Duration {
 	return a.waited + now.Sub(a.waiting.since)
 }
 
-// expect adds room for a snapshot to the share of the task that builds it: the first one of its version.
+// expect adds room for a snapshot to the share of the task that will build it: the first task of its version.
 func (a *admission) expect(of Code, part *share) {
 	if a.total == 0 {
 		return
@@ -212,8 +213,9 @@ func (a *admission) expect(of Code, part *share) {
 	}
 }
 
-// extend adds room for a snapshot of most bytes to a share that was just given: as much as is free and no task waits
-// for. No task waits for that room, for there may never be enough.
+// extend adds room for a snapshot, which needs up to most bytes, to a share that was just given. It takes only memory
+// that is free and that no task waits for: a task must not wait for a snapshot's room, of which there may never be
+// enough.
 func (a *admission) extend(s *share, most int64) {
 	waits := a.waiting.queue != (Queue{})
 	total := a.bound(s.tenant)
@@ -228,7 +230,7 @@ func (a *admission) extend(s *share, most int64) {
 	}
 }
 
-// ended shrinks the share of a task that has run to what its result still uses.
+// ended shrinks the share of a task that has run to the bytes that its result uses.
 func (a *admission) ended(s *share, result int64) {
 	a.shrink(s, result)
 	a.cache.exhausted = false // what the task used is idle now
@@ -261,7 +263,8 @@ func (a *admission) forget(at Queue) {
 	}
 }
 
-// builtSnapshots lists the shares with a part for a snapshot that is there now: a later measurement includes it.
+// builtSnapshots lists the shares with room for a snapshot that is built by now. Later measurements of the cache
+// include the snapshot.
 func (a *admission) builtSnapshots() (parts []*share) {
 	for part, of := range a.snapshots {
 		if of.PendingSnapshot(part.tenant) == 0 {
@@ -271,8 +274,8 @@ func (a *admission) builtSnapshots() (parts []*share) {
 	return parts
 }
 
-// measured records what the cache holds, with the snapshots built before. It returns how much the cache has to evict, 0
-// if nothing in it is idle, and whether a refused task may fit now.
+// measured records what the cache holds, and takes the room for built snapshots from their shares. It returns how much
+// the cache has to evict (0 if nothing in it is idle), and whether a refused task may fit now.
 func (a *admission) measured(held int64, built []*share) (shortfall int64, fits bool) {
 	for _, part := range built {
 		if _, runs := a.snapshots[part]; runs {
@@ -287,7 +290,7 @@ func (a *admission) measured(held int64, built []*share) (shortfall int64, fits 
 	return shortfall, refused && a.cache.shortfall == 0 || len(built) > 0 && a.waiting.queue != (Queue{})
 }
 
-// setHeld records what the cache holds, and returns how much less it would have to hold.
+// setHeld records what the cache holds, and returns how much of it should be evicted.
 func (a *admission) setHeld(held int64) (shortfall int64) {
 	c := &a.cache
 	if c.shortfall > 0 {
@@ -298,7 +301,7 @@ func (a *admission) setHeld(held int64) (shortfall int64) {
 }
 
 // evicted records what the cache holds after an eviction that began when ends tasks had ended; exhausted means that it
-// gave too little.
+// freed too little.
 func (a *admission) evicted(held int64, ends uint64, exhausted bool) {
 	a.cache.exhausted = (exhausted || held >= a.cache.held) && ends == a.cache.ends
 	a.setHeld(held)

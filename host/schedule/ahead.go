@@ -6,41 +6,42 @@ import (
 	"time"
 )
 
-// Slots would stand idle for a round trip to Redis after each short task. So tasks of a queue whose tasks are short are
-// reserved ahead of free slots. They wait here, started as far as Redis knows, and get the next slots of their queue.
-// One that gets none in time goes back to the front of its queue, and until shorter tasks have run again none is
-// reserved ahead: nothing waits for a long task.
+// After each short task a slot would be idle for a round trip to Redis. So tasks of a queue with short tasks are
+// reserved ahead of free slots. They wait here, started as far as Redis knows, and get the next slots of their queue. A
+// task that gets no slot in time goes back to the front of its queue. Then no task of the queue is reserved ahead until
+// its tasks are short again: nothing waits behind a long task.
 const (
-	// aheadTime is how long all slots together may need for the tasks that wait here: longer than Redis may wait for a
-	// processor where it shares them with this host, so that no slot stands idle then.
+	// aheadTime is how long all slots together may need for the tasks that wait here. It is longer than Redis may wait
+	// for a processor that it shares with this host, so that no slot is idle meanwhile.
 	aheadTime = 4 * time.Millisecond
-	// mostAhead bounds how many tasks of a queue wait here, in reserves. More are reserved when half have gone, so that
-	// Redis and the slots work at the same time.
+	// mostAhead bounds how many tasks of a queue wait here, as a multiple of Config.MaxReserve. More are reserved when
+	// half of them have got slots, so that Redis and the slots work at the same time.
 	mostAhead = 3
-	// aheadWait is how long they wait while none of them gets a slot, or their queue's tasks are not short any more.
+	// aheadWait is how long tasks of a queue wait here while none of them gets a slot, or once the queue's tasks are
+	// not short any more.
 	aheadWait = 20 * time.Millisecond
-	// shortTask is how long a task runs at most for others to be reserved ahead.
+	// shortTask is the longest average run of tasks for which a queue's tasks count as short.
 	shortTask = time.Millisecond
 
-	// Unknown is how long a task took that was stopped before its guest began.
+	// Unknown is the duration of a task that was stopped before its guest began.
 	Unknown time.Duration = -1
 )
 
-// pace is how long a queue's tasks run: moving averages. The zero value is unknown.
+// pace has moving averages of how long a queue's tasks run. The zero value means unknown.
 type pace struct {
-	lasts time.Duration // aheadWait at most; 0 if unknown
-	waits time.Duration // how much of that they wait for others, not for the processor
+	lasts time.Duration // how long a task runs, at most aheadWait; 0 if unknown
+	waits time.Duration // the part of lasts in which the tasks wait for others, not for a processor
 }
 
 // short reports whether the tasks are known to be short.
 func (p pace) short() bool { return p.lasts > 0 && p.lasts <= shortTask }
 
-// computes is how long a task keeps a processor busy, if they are short.
+// computes returns how long a short task keeps a processor busy.
 func (p pace) computes() time.Duration { return max(p.lasts-p.waits, 1) }
 
-// record counts how long a task ran, and how much of that it waited; took may be Unknown. One task of aheadWait or more
-// is enough for a queue's tasks not to be short; one that the operating system or Go's collector held up for some
-// milliseconds is not.
+// record adds how long a task ran, and how much of that it waited; took may be Unknown. After one task of aheadWait or
+// more the queue's tasks are not short any more. A delay of some milliseconds, by the operating system or Go's
+// collector, does not have that effect.
 func (p *pace) record(took, waited time.Duration) {
 	if took == Unknown {
 		return
@@ -53,8 +54,8 @@ func (p *pace) record(took, waited time.Duration) {
 	p.waits = min(p.waits+(waited-p.waits)/8, p.lasts)
 }
 
-// endTurn puts a queue behind the others. A queue of short tasks then gets a turn of as many as one slot runs in
-// aheadTime: these are reserved together and settled together, however many queues have work. The caller holds mu.
+// endTurn puts a queue behind the others. The next turn of a queue of short tasks has as many tasks as one slot runs in
+// aheadTime. They are reserved together and settled together, however many queues have work. The caller holds mu.
 func (s *Scheduler) endTurn(q *queue) {
 	s.turns++
 	q.turn, q.inTurn = s.turns, 1
@@ -63,7 +64,7 @@ func (s *Scheduler) endTurn(q *queue) {
 	}
 }
 
-// lookAhead lets the allocations of the queues whose turn is next reserve tasks ahead, unless enough wait.
+// lookAhead makes the queues whose turn is next reserve tasks ahead, unless enough of their tasks wait.
 func (p *plan) lookAhead(candidates []*queue) {
 	slices.SortFunc(candidates, func(a, b *queue) int { return cmp.Compare(a.turn, b.turn) })
 	busy := aheadTime * time.Duration(p.load.places)
@@ -71,7 +72,7 @@ func (p *plan) lookAhead(candidates []*queue) {
 	for _, q := range candidates {
 		room -= time.Duration(len(q.ahead)) * q.pace.computes()
 	}
-	for _, q := range candidates[:min(len(candidates), 2*p.config.Slots)] { // the others would get no slot soon
+	for _, q := range candidates[:min(len(candidates), 2*p.config.Slots)] { // later queues would get no slot soon
 		if !q.pace.short() || q.unsure || !q.ready() || !p.mayReserve(q) {
 			continue
 		}
@@ -105,7 +106,7 @@ func (s *Scheduler) keepAhead(q *queue, tasks []Task) {
 	q.ahead, q.lastStart = append(q.ahead, tasks...), tasks[0].slot().arrived
 	s.countAhead(q, len(tasks))
 	if s.queues[q.Queue] != q {
-		s.returnAhead(q) // the session left it meanwhile
+		s.returnAhead(q) // the session left the queue meanwhile
 	}
 }
 
@@ -136,7 +137,7 @@ func (p *plan) returnLate() {
 	}
 	for _, q := range p.active {
 		if len(q.ahead) == 0 || p.source(q).reserving {
-			continue // there is a plan when it is back
+			continue // there will be a plan when the reserve has ended
 		}
 		late := p.now.Sub(q.lastStart) >= aheadWait
 		if late {

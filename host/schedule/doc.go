@@ -10,13 +10,14 @@
 //	                                             admission ▼    │ measured, evicted
 //	                                                      Evictor ──▶ Cache
 //
-// Plan is no function of a copied state: it commits slots and memory while it decides, under the one lock of the
-// Scheduler, because tasks end meanwhile on many goroutines and a host may serve thousands of queues. But it does no
-// I/O, starts no goroutine and no timer, and gets the time as an argument: the same events lead to the same Round.
+// Plan does not work on a copy of the state. It commits slots and memory while it decides, under the Scheduler's one
+// lock: tasks end meanwhile on many goroutines, and a host may serve thousands of queues. But it does no I/O, starts no
+// goroutine or timer, and gets the time as an argument: the same events lead to the same Round.
 //
 // # States of a queue
 //
-// Its Backlog is what the host knows of its tasks in Redis. Ready and Seen queues are asked.
+// A queue's Backlog is what the host knows of the queue's tasks in Redis. Tasks are reserved from queues that are Ready
+// or Seen.
 //
 //	event                                         Empty   Ready   Seen     Stalled
 //	a message: Announced                          Ready   Ready   Seen     Seen
@@ -27,10 +28,10 @@
 //	a reserve brought none, or failed             Ready   Ready   Seen     Seen     if there may be tasks
 //	a reserve brought none                        Empty   Empty   Stalled  Stalled
 //
-// PolledEmpty changes nothing if another event came after the poll was asked. A reserve may have left tasks if it
+// PolledEmpty changes nothing if another event came after the poll had begun. A reserve may have left tasks if it
 // brought as many as were asked for, if an event came meanwhile, or if it dropped or passed over IDs.
 //
-// What may be asked depends on more:
+// Whether a queue may be asked for tasks also depends on these:
 //
 //	serving   Serve           it may be asked
 //	leaving   Leave           it is only reconciled; then it is dropped
@@ -40,17 +41,19 @@
 //	paused    Refused         nothing is asked for 50 ms to 2 s
 //	returning a late task     nothing is reserved until the task is back at the front of the queue
 //
-// A queue with a Backlog of Empty or Stalled, no task here and nothing unsure is idle: no plan looks at it.
+// A queue is idle if its Backlog is Empty or Stalled, it has no task on this host, and it is not unsure. No plan looks
+// at an idle queue.
 //
 // # Fairness
 //
 // A free slot goes to the queue with the fewest running tasks, and among equals to the one that was served longest ago.
-// With several sources each gets at most half of the slots in one plan: one whose Redis hangs must not keep them all.
-// Results that wait to be settled count like slots. A queue of short tasks keeps its slot for a turn of 4 ms.
+// If there are several sources, each gets at most half of the slots in one plan: a source whose Redis hangs must not
+// keep them all. Results that wait to be settled count like used slots. A queue of short tasks keeps its slot for a
+// turn of 4 ms.
 //
 // # Failure
 //
-// A source that cannot reserve is passed over; its tasks run on. An allocation ends in every case with Reserved, Cancel
-// or Release. Tasks that were reserved ahead and get no slot within 20 ms go back, and so do all of them when the host
+// A source that cannot reserve is passed over; its tasks run on. Every allocation ends with Reserved, Cancel or
+// Release. Tasks that were reserved ahead go back to their queue if they get no slot within 20 ms, or when the host
 // ends.
 package schedule

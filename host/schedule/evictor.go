@@ -8,41 +8,43 @@ import (
 )
 
 // Cache holds memory beside running tasks: the code of plugins, and instances and snapshots kept for their next tasks.
-// *runtime.Engine is one.
+// *runtime.Engine implements it.
 type Cache interface {
-	// Held is how many bytes are held now, without what running tasks may take by their limits.
+	// Held returns how many bytes are held now. It excludes the memory that running tasks may use by their limits.
 	Held() int64
-	// Relieve frees at least this many bytes of idle memory, if there is as much, and returns how many it freed.
+	// Relieve frees at least this many bytes of idle memory, or all of it if there is less, and returns how many it
+	// freed.
 	Relieve(ctx context.Context, bytes int64) (freed int64)
 }
 
 const (
-	// measureInterval is how often the cache is measured at least: a plugin that is loaded adds to it without any task.
+	// measureInterval is the longest time between two measurements of the cache: loading a plugin makes it grow without
+	// any task.
 	measureInterval = time.Second
-	// beginning is how long new tasks may take to make use of idle memory that was kept for them.
+	// beginning is how long new tasks get to use idle memory that is kept for them, before it is evicted.
 	beginning = 2 * time.Millisecond
 	// A measurement goes through all plugins, and an eviction through Go's heap: some milliseconds with a thousand
 	// plugins. The pause after each is this many times as long as it took.
 	measurePause = 20
 	evictPause   = 4
-	// oftenEvictions within oftenWithin mean that plugins are loaded more than they run.
+	// oftenEvictions within oftenWithin mean that plugins are loaded again and again.
 	oftenEvictions = 20
 	oftenWithin    = time.Minute
-	// evictSpare is the part of the bound that is evicted beyond need, so that not every task needs an eviction.
+	// 1/evictSpare of Config.Memory is evicted beyond the need, so that not every task needs an eviction.
 	evictSpare = 32
 )
 
-// Evictor measures the cache, regularly and when a plan asks, and evicts idle memory that stands in the way of tasks.
-// Only tasks that need the room wait for it.
+// Evictor measures the cache, regularly and when a plan asks, and evicts idle memory to make room for tasks. Only tasks
+// that need the room wait for it.
 type Evictor struct {
 	scheduler *Scheduler
 	cache     Cache
 	logger    hclog.Logger
 
-	resumes   time.Time // no eviction before
+	resumes   time.Time // no eviction begins before this time
 	counted   time.Time // since when evictions are counted
 	evictions int
-	warned    bool // the log has that there were many
+	warned    bool // it was logged that there were many
 }
 
 // NewEvictor makes an evictor for the cache beside the tasks of a scheduler.

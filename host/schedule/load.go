@@ -2,12 +2,12 @@ package schedule
 
 import "time"
 
-// load is how busy short tasks keep the places for guests. More slots than keep them all busy would gain nothing: the
-// tasks would take turns at the places, each on a goroutine of its own, and with instances whose memory has left the
-// processor's caches. So while the load is full, slots stay free for other tasks. A task that still runs after
-// aheadTime waits, or is not short: it does not count from then on, and keeps no other from its slot. Beside each such
-// task one short one more may have a slot: it waits at the gate, so that the next turn is a short task's. Guarded by
-// the scheduler's mu.
+// load is how busy short tasks keep the places for guests. Once all places are busy, more slots for short tasks would
+// gain nothing: the tasks would take turns at the places, each on its own goroutine, with instances whose memory has
+// left the processor's caches. So while the load is full, slots stay free for other tasks. A task that still runs after
+// aheadTime waits for something or is not short. It does not count from then on. For each task that does not count, one
+// more short task may have a slot; it waits at the gate, so that a short task gets the next turn. Guarded by the
+// scheduler's mu.
 type load struct {
 	places float64
 	busy   float64  // places that the counted shares keep busy
@@ -15,10 +15,10 @@ type load struct {
 	shares []*share // the counted ones, and some that count no longer, in the order in which they got their slots
 }
 
-// full reports whether short tasks keep all places busy, when this many slots are in use.
+// full reports whether short tasks keep all places busy. inUse is how many slots are in use.
 func (l *load) full(now time.Time, inUse int) bool {
 	l.expire(now)
-	return l.busy >= l.places+float64(inUse-l.count)-1e-6 // a sum of fractions
+	return l.busy >= l.places+float64(inUse-l.count)-1e-6 // tolerates rounding errors
 }
 
 // expire ends the count of the shares that have had their slots for aheadTime.
@@ -29,7 +29,7 @@ func (l *load) expire(now time.Time) {
 	}
 }
 
-// add counts a share that has got a slot for a task, if such tasks are short.
+// add counts a share that has just got a slot, if the tasks of its queue are short.
 func (l *load) add(s *share, p pace, now time.Time) {
 	if !p.short() {
 		return
@@ -46,6 +46,6 @@ func (l *load) remove(s *share) {
 		l.busy, l.count, s.load = l.busy-s.load, l.count-1, 0
 	}
 	if l.count == 0 {
-		l.busy = 0 // sums of fractions leave a rest
+		l.busy = 0 // drop rounding errors
 	}
 }

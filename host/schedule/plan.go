@@ -8,7 +8,8 @@ import (
 // Round is the decision of one plan.
 type Round struct {
 	Work map[Source]*Work
-	// Idle are allocations that reserve nothing and have no list to reconcile. To release them may close a module.
+	// Idle are allocations that reserve nothing and have no list to reconcile. The caller releases them, which may
+	// close a module.
 	Idle []*Allocation
 	// More: there may be more to plan at once, because a plan gives each source only a part of the slots.
 	More bool
@@ -23,9 +24,9 @@ type Work struct {
 	Return      []Task        // to be given back to their queues
 }
 
-// Allocation lets a source reserve tasks of one queue for one version of its plugin: one for each slot, and others
-// ahead of free slots. With Reconcile the queue's reserved list is looked through first; then there may be no slots,
-// and no Version.
+// Allocation lets a source reserve tasks of one queue for one version of its plugin: one task for each slot, and others
+// ahead of free slots. With Reconcile the source compares the queue's reserved list with the host's tasks instead; then
+// there may be no slots and no Version.
 type Allocation struct {
 	Queue
 	Version   *Version // retained for the allocation
@@ -34,32 +35,32 @@ type Allocation struct {
 	queue  *queue
 	shares []*share
 	ahead  int
-	wakes  uint64 // the scheduler's count when the allocation was made
+	wakes  uint64 // Scheduler.wakes when the allocation was made
 }
 
-// Slots counts the tasks that get a slot at once.
+// Slots returns how many tasks get a slot at once.
 func (a *Allocation) Slots() int { return len(a.shares) }
 
-// Tasks counts the tasks to reserve.
+// Tasks returns how many tasks to reserve.
 func (a *Allocation) Tasks() int { return len(a.shares) + a.ahead }
 
-// Release ends the retention of the version for the allocation itself.
+// Release releases the version that the allocation retains.
 func (a *Allocation) Release() {
 	if a.Version != nil {
 		a.Version.Code.Release()
 	}
 }
 
-// Slot makes the slot of a task that was reserved for the allocation, and arrived now.
+// Slot makes the Slot of a task that was reserved for the allocation and arrived at this time.
 func (a *Allocation) Slot(arrived time.Time) Slot {
 	return Slot{Queue: a.Queue, queue: a.queue, version: a.Version, arrived: arrived}
 }
 
-// plan is one call of Plan, which holds the scheduler's mu.
+// plan is the state of one call of Plan, which holds the scheduler's mu.
 type plan struct {
 	*Scheduler
 	now         time.Time
-	sources     map[Source]*sourcePlan // each is asked once: there may be thousands of queues
+	sources     map[Source]*sourcePlan // each source is asked once: it may have thousands of queues
 	allocations map[*queue]*Allocation
 	round       Round
 }
@@ -68,11 +69,11 @@ type plan struct {
 type sourcePlan struct {
 	available, reserving bool
 	unsettled            int // tasks that wait to be settled: see queue.heldBack
-	given                int // slots
+	given                int // slots that this plan has given to the source
 }
 
-// Plan gives the free slots to queues. It does no I/O: the caller carries the round out. Each Allocation is handed to
-// Reserved or Cancel, or released if idle.
+// Plan gives the free slots to queues. It does no I/O: the caller carries out the round, and passes each Allocation to
+// Reserved or Cancel; idle ones it releases.
 func (s *Scheduler) Plan(now time.Time) Round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +92,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 	}
 	if q := s.queues[s.admission.begin(len(s.served) > 1)]; q != nil {
 		if (!p.source(q).available || !q.wants(now)) && len(q.ahead) == 0 {
-			s.admission.forget(q.Queue) // nobody waits for the memory that it needs
+			s.admission.forget(q.Queue) // so that others do not wait behind it for memory
 		}
 	}
 	full := p.pick(slices.Clone(candidates))
@@ -107,14 +108,14 @@ func (s *Scheduler) Plan(now time.Time) Round {
 			p.round.Idle = append(p.round.Idle, a)
 			continue
 		}
-		q.unsure = false // until that fails, or somebody asks again
+		q.unsure = false // unless reconciling fails, or somebody asks for it again
 		w := p.work(q.source)
 		w.Allocations = append(w.Allocations, a)
 	}
 	for _, w := range p.round.Work {
 		p.round.More = p.round.More || len(s.served) > 1 && len(w.Allocations)+len(w.Begin) > 0
 	}
-	if full && len(s.load.shares) > 0 { // the load is not full any more when the oldest share has ceased to count
+	if full && len(s.load.shares) > 0 { // the load may not be full any more when the oldest share ceases to count
 		p.replan(aheadTime - now.Sub(s.load.shares[0].since))
 	}
 	return p.round
@@ -148,7 +149,7 @@ func (p *plan) replan(wait time.Duration) {
 	}
 }
 
-// mayAsk reports whether a reserve of the queue may be sent in this round; it may reconcile the queue alone.
+// mayAsk reports whether the queue may get an allocation in this round, if only to reconcile it.
 func (p *plan) mayAsk(q *queue) bool {
 	s := p.source(q)
 	return s.available && !s.reserving && q.wants(p.now)
@@ -157,8 +158,8 @@ func (p *plan) mayAsk(q *queue) bool {
 // mayReserve reports whether tasks of the queue may be reserved in this round.
 func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
 
-// candidates lists the active queues that may have tasks, here or in Redis, and those to reconcile, and counts what
-// holds back their sources.
+// candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
+// the unsettled tasks that hold back their sources.
 func (p *plan) candidates() (candidates, unsure []*queue) {
 	for at, q := range p.active {
 		if q.idle() {
@@ -180,9 +181,9 @@ func (p *plan) candidates() (candidates, unsure []*queue) {
 	return candidates, unsure
 }
 
-// pick gives the free slots to queues, one at a time to the queue with the fewest running tasks, and among equals to
-// the one that was served longest ago. A queue that does not get one is passed over. full: short tasks keep all places
-// for guests busy.
+// pick gives the free slots to queues, one at a time. Each goes to the queue with the fewest running tasks, and among
+// equals to the one that was served longest ago. A queue that may not have the slot is passed over from then on. full:
+// a queue was passed over because short tasks keep all places for guests busy.
 func (p *plan) pick(candidates []*queue) (full bool) {
 	for free := p.config.Slots - p.inUse; free > 0 && len(candidates) > 0; {
 		best := 0
@@ -207,9 +208,9 @@ func (p *plan) pick(candidates []*queue) (full bool) {
 	return full
 }
 
-// hasRoom reports whether a source may get one of the free slots. One plan gives a source at most half of all slots if
-// there are several, for a source whose Redis hangs must not get them all; and less if more of its tasks wait to be
-// settled than there are slots, and two batches for each queue of short ones.
+// hasRoom reports whether a source may get one of the free slots. If there are several sources, one plan gives each at
+// most half of all slots, because a source whose Redis hangs must not get them all. A source gets fewer if it has more
+// unsettled tasks than there are slots; see queue.heldBack for the tasks that count.
 func (p *plan) hasRoom(s *sourcePlan, free int) bool {
 	most := p.config.Slots
 	if len(p.served) > 1 {
@@ -218,7 +219,8 @@ func (p *plan) hasRoom(s *sourcePlan, free int) bool {
 	return s.given < min(most, free+s.given-max(0, s.unsettled-p.config.Slots))
 }
 
-// give gives the queue one slot more: for its next task that waits, or for one that is to be reserved.
+// give gives the queue one more slot: for its next waiting task, or for a task to reserve. It reports whether the queue
+// got the slot.
 func (p *plan) give(q *queue) bool {
 	if len(q.ahead) > 0 {
 		t := p.startAhead(q, p.now)
@@ -239,10 +241,11 @@ func (p *plan) give(q *queue) bool {
 	return part != nil
 }
 
-// allocation returns the queue's allocation in this round; nil if no task of it may be reserved.
+// allocation returns the queue's allocation in this round, and makes it if need be; nil if no task of the queue may be
+// reserved.
 func (p *plan) allocation(q *queue) *Allocation {
 	if p.allocations[q] == nil && p.mayReserve(q) {
-		if version := p.config.Acquire(q.Queue); version != nil { // else its plugin has just gone
+		if version := p.config.Acquire(q.Queue); version != nil { // else no plugin serves the queue any more
 			q.bound, q.mayWait = version.Concurrency, version.MayWait
 			p.allocations[q] = &Allocation{Queue: q.Queue, queue: q, Version: version, Reconcile: q.unsure, wakes: p.wakes}
 		}

@@ -50,27 +50,27 @@ type queue struct {
 	standing
 	source  Source
 	backlog Backlog
-	woken   uint64 // the scheduler's wakes at the last event from outside; the answer to an older question does not include it
+	woken   uint64 // Scheduler.wakes at the last event from outside; an older poll does not reflect it
 
 	pace      pace
 	ahead     []Task    // reserved, and waiting for a slot, the oldest first
-	lastStart time.Time // when the last of them got a slot, or came
-	bound     int       // on the tasks of its plugin side by side on this host, when it was last allocated; 0: none
-	mayWait   bool      // its tasks may be reserved ahead of free slots, as far as is known
+	lastStart time.Time // when a task of ahead last got a slot, or the last ones arrived
+	bound     int       // Version.Concurrency of the last allocation; 0: no bound
+	mayWait   bool      // Version.MayWait of the last allocation
 
 	running   int    // slots that run its tasks, or are allocated to it
 	unsettled int    // tasks that have ended but are not settled in Redis
-	returning int    // of the unsettled ones, those that never had a slot: a reserve would overtake them
-	turn      uint64 // the scheduler's turns when its last one ended: the lowest is next
-	inTurn    int    // how many tasks it may still start in its turn
+	returning int    // the part of unsettled that never had a slot: a reserve now would overtake these tasks
+	turn      uint64 // Scheduler.turns when the queue's last turn ended: the queue with the lowest number is next
+	inTurn    int    // how many tasks the queue may still start in its turn
 }
 
-// standing decides, beside the backlog, whether a queue may be asked.
+// standing decides, beside the backlog, whether tasks of a queue may be reserved.
 type standing struct {
 	leaving bool           // the session has left the queue, which is dropped once it is reconciled
 	unsure  bool           // the reserved list may have tasks that the host does not know: it is to be reconciled
-	blocked bool           // results cannot be written: nothing is asked until they can
-	refused periodic.Pause // after Redis refused to reserve from this queue, but not from others
+	blocked bool           // results cannot be written: nothing is reserved until they can
+	refused periodic.Pause // the pause after Redis refused to reserve from this queue alone
 }
 
 // apply changes the backlog after an event.
@@ -84,13 +84,13 @@ func (q *queue) wants(now time.Time) bool {
 	return !q.blocked && (q.ready() || q.unsure) && q.refused.Over(now)
 }
 
-// idle reports whether there is nothing to do for a queue, and none of its tasks is on its way.
+// idle reports whether there is nothing to do for a queue, and no task of it is on this host.
 func (q *queue) idle() bool {
 	return !q.ready() && !q.unsure && len(q.ahead)+q.running+q.unsettled == 0
 }
 
-// heldBack is how many tasks that wait to be settled count against the slots of the queue's source. Short tasks are
-// settled in batches of this many.
+// heldBack returns how many of the unsettled tasks count against the slots of the queue's source. batch is how many
+// short tasks are settled together; two batches of them do not count.
 func (q *queue) heldBack(batch int) int {
 	switch {
 	case q.blocked:

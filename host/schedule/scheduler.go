@@ -10,15 +10,15 @@ import (
 )
 
 // Source is the listener under whose ID the tasks of some queues are reserved. Both methods are called with the
-// scheduler's lock held: they must not call it.
+// scheduler's lock held, so they must not call the Scheduler.
 type Source interface {
 	// State reports whether the source may reserve now, and whether a reserve is on its way.
 	State(now time.Time) (available, reserving bool)
-	// AddAhead counts n more of its tasks (fewer if negative) that wait for a slot.
+	// AddAhead adds n, which may be negative, to the number of the source's tasks that wait here for a slot.
 	AddAhead(n int)
 }
 
-// Version is a version of a plugin that serves a queue, with what its manifest and the tenant's grants decide.
+// Version is a version of a plugin that serves a queue, with the bounds that its manifest and the tenant's grants set.
 type Version struct {
 	Code        Code
 	Plugin      Plugin
@@ -32,7 +32,8 @@ type Plugin struct{ Tenant, Name string }
 
 // Code is what a Version runs. All tasks of a tenant start from one snapshot.
 type Code interface {
-	// PendingSnapshot is the most memory, in bytes, of the snapshot that the tenant's next task builds; 0 if it is built.
+	// PendingSnapshot returns the most memory, in bytes, that the tenant's snapshot may need if its next task has to
+	// build it; 0 if it is built.
 	PendingSnapshot(tenant string) int64
 	Release()
 }
@@ -44,11 +45,11 @@ type Config struct {
 	Memory                int64 // bounds what running tasks may use, in bytes; 0: no bound
 	Account               *account.Account
 	Logger                hclog.Logger
-	MaxReserve, MaxSettle int // tasks of one queue that one call reserves, settles
-	// Acquire returns the version that serves a queue, retained; nil: none.
+	MaxReserve, MaxSettle int // how many tasks of one queue one call reserves, and settles
+	// Acquire returns the version that serves a queue, retained; nil if there is none.
 	Acquire func(Queue) *Version
-	// Running is called with the number of slots that run a task whenever that changes, and Wake when there may be
-	// something to plan. Both may be called with the scheduler's lock held, and must not block.
+	// Running is called when the number of slots that run a task may have changed, and Wake when there may be something
+	// to plan. Both may be called with the scheduler's lock held, and must not block.
 	Running func(n int)
 	Wake    func()
 }
@@ -58,16 +59,16 @@ type Config struct {
 type Scheduler struct {
 	config Config
 
-	// mu guards the fields below. Under it only the locks of plugins and runtime are taken, by Acquire and
-	// PendingSnapshot, and those of sources.
+	// mu guards the fields below. While it is held, Acquire and PendingSnapshot take locks of plugins and runtime, and
+	// sources take their own; no others are taken.
 	mu        sync.Mutex
 	admission *admission
 	slots
 	queues map[Queue]*queue
-	active map[Queue]*queue // the ones that plans look at: there may be thousands of idle ones
+	active map[Queue]*queue // the queues that plans look at: thousands of others may be idle
 	served map[Source]int   // counts the queues of each source
 	ahead  int              // tasks that wait for a slot
-	late   []Task           // to be given back with the next round
+	late   []Task           // tasks to give back with the next round
 	last   lastPlan
 	wakes  uint64 // events from outside so far
 	turns  uint64 // turns that have ended so far
@@ -76,17 +77,17 @@ type Scheduler struct {
 // slots are the slots of a host.
 type slots struct {
 	inUse     int            // slots that run a task, or are allocated
-	plugins   map[Plugin]int // of them, by plugin
+	plugins   map[Plugin]int // counts inUse by plugin
 	running   int            // slots that run a task
 	lastStart time.Time      // when the last one got its task
-	load      load           // of the slots with short tasks
+	load      load           // how busy short tasks keep the places for guests
 }
 
-// lastPlan is what events use of the last plan.
+// lastPlan is what the last plan leaves for the events that follow.
 type lastPlan struct {
-	refillAt int    // when no more tasks wait for a slot, there is another plan
-	single   *queue // the only queue that could be served, nil if there were others; one whose reserve was on its way is not counted
-	crowded  bool   // there were more queues to serve than slots: each keeps a slot for its turn
+	refillAt int    // plan again once at most this many tasks wait for a slot
+	single   *queue // the only candidate; nil if there were several
+	crowded  bool   // there were more candidates than slots: each queue keeps a slot for its turn
 }
 
 // share is the memory that one task may use, and its part of the places for guests.
@@ -95,12 +96,13 @@ type share struct {
 	bytes    int64
 	snapshot int64 // the part for the snapshot that the task builds
 	epoch    uint64
-	load     float64   // how busy the task is expected to keep a place; 0 if that does not count: see load
-	since    time.Time // when it got its slot, if that counts
-	turn     uint64    // its queue's, in which it got its slot
+	load     float64   // how busy the task is expected to keep a place; 0 if the task does not count: see load
+	since    time.Time // when the task got its slot, if it counts for load
+	turn     uint64    // queue.turn when the task got its slot
 }
 
-// Slot is the place of a reserved task in its queue and, once it runs, its share. A Task embeds it; Allocation.Slot makes it.
+// Slot links a reserved task to its queue and, once the task runs, to its share. A Task embeds it; Allocation.Slot
+// makes it.
 type Slot struct {
 	Queue Queue
 
@@ -108,7 +110,7 @@ type Slot struct {
 	version *Version
 	share   *share
 	arrived time.Time
-	returns bool // it has no share, and goes back to its queue
+	returns bool // the task got no share, and goes back to its queue
 }
 
 // Task is a reserved task. It embeds a Slot.
@@ -116,11 +118,11 @@ type Task interface{ slot() *Slot }
 
 func (s *Slot) slot() *Slot { return s }
 
-// Reply says how a reserve ended.
+// Reply is how a reserve ended.
 type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
-	Refused bool // it failed because of this queue alone
-	More    bool // there may be tasks behind those that were dropped or passed over
+	Refused bool // the reserve failed because of this queue alone
+	More    bool // there may be tasks behind IDs that were dropped or passed over
 }
 
 // Status is a summary of a scheduler.
@@ -131,8 +133,8 @@ type Status struct {
 	Running   int // slots that run a task
 	Ahead     int // tasks that wait for a slot
 	LastStart time.Time
-	Memory    int64         // what tasks may use, in bytes
-	Waited    time.Duration // how long a task has waited for memory since the start
+	Memory    int64         // what running tasks and unsettled results may use, in bytes
+	Waited    time.Duration // how long tasks have waited for memory since the start, in all
 }
 
 // New makes a scheduler without queues.
@@ -171,7 +173,7 @@ func (s *Scheduler) Status() Status {
 	return status
 }
 
-// End returns the tasks that wait for a slot, by source: no plan follows.
+// End returns the tasks that wait for a slot, by source. No plan may follow.
 func (s *Scheduler) End() map[Source][]Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,8 +219,8 @@ func (s *Scheduler) started(n int, now time.Time) {
 	s.config.Running(s.running)
 }
 
-// Reserved ends an allocation whose reserve brought tasks, and gives slots to the first of them, which it returns: the
-// others wait for a slot.
+// Reserved ends an allocation whose reserve has ended. The first tasks get the allocation's slots, and are returned;
+// the others wait for a slot.
 func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.Time) (begun []Task) {
 	s.mu.Lock()
 	q := a.queue
@@ -232,7 +234,7 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 	switch {
 	case reply.Failed:
 		q.unsure = true
-		if reply.Refused || a.Version == nil { // else the source pauses all queues
+		if reply.Refused || a.Version == nil { // else the source itself pauses
 			q.refused.Failed(now)
 		}
 	case a.Reconcile && q.leaving && !q.unsure:
@@ -242,13 +244,13 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 		// behind IDs that were dropped.
 		if len(tasks) == a.Tasks() {
 			s.wakes++
-			q.woken = s.wakes // a poll that was asked before knows nothing of what lies behind
+			q.woken = s.wakes // an older poll does not tell whether more tasks are left
 		}
 		reply.More = reply.More || q.woken > a.wakes
 		q.refused.Succeeded()
 	}
 	q.reserved(len(tasks) > 0, reply.More || reply.Failed || a.Reconcile)
-	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // else the queue was left and is served anew
+	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // else the host left the queue and serves it anew
 		s.admission.forget(q.Queue)
 	}
 	s.started(len(begun), now)
@@ -301,10 +303,10 @@ func (s *Scheduler) freeSlot(q *queue, v *Version, part *share) {
 	}
 }
 
-// Ended frees the slot of a task that ran for took, of which it waited for a part; and its memory except for the bytes
-// that its result keeps until it is settled. The task still retains its version. If the last plan could serve no other
-// queue, or more queues than there are slots and its turn is not over, the slot goes on to the next task of its queue
-// that waits, which is returned.
+// Ended frees the slot of a task that ran for took; waited is the part of that time in which it waited. It also frees
+// the task's memory, except for the bytes of its result, which Settled frees. The task still retains its version. If a
+// task of the same queue waits for a slot, that one may get the slot at once, and is returned: when the last plan had
+// no other queue to serve, or had more queues than slots and the queue's turn is not over.
 func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now time.Time) (next Task) {
 	s.mu.Lock()
 	s.admission.ended(of.share, int64(result))
@@ -332,7 +334,7 @@ func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now 
 	return next
 }
 
-// update changes the state, and has it planned.
+// update changes the state, and asks for a plan.
 func (s *Scheduler) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,7 +342,7 @@ func (s *Scheduler) update(change func()) {
 	s.config.Wake()
 }
 
-// updateQueue changes a queue that is served, and has it planned.
+// updateQueue changes a queue that is served, and asks for a plan.
 func (s *Scheduler) updateQueue(at Queue, change func(*queue)) {
 	s.update(func() {
 		if q := s.queues[at]; q != nil {
@@ -350,7 +352,7 @@ func (s *Scheduler) updateQueue(at Queue, change func(*queue)) {
 	})
 }
 
-// Settled frees what the results of tasks kept.
+// Settled frees the memory that the results of tasks kept.
 func (s *Scheduler) Settled(of ...*Slot) {
 	s.update(func() {
 		for _, slot := range of {
@@ -375,7 +377,7 @@ func (s *Scheduler) Announced(at Queue) {
 	s.updateQueue(at, func(q *queue) { s.wake(q, announced) })
 }
 
-// Wakes counts the events from outside, for PolledEmpty.
+// Wakes returns how many events came from outside so far, for PolledEmpty.
 func (s *Scheduler) Wakes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,8 +393,8 @@ func (s *Scheduler) Polled(at Queue) (unannounced bool) {
 	return unannounced
 }
 
-// PolledEmpty records that a poll found a queue empty that was asked when Wakes had this value. Such a queue waits for
-// memory no longer.
+// PolledEmpty records that a poll found a queue empty. wakes is what Wakes returned before the poll. An empty queue no
+// longer waits for memory.
 func (s *Scheduler) PolledEmpty(at Queue, wakes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -425,7 +427,8 @@ func (s *Scheduler) WaitsForMemory(tenant string) []string {
 	return s.admission.waitingOf(tenant)
 }
 
-// Reconcile has a queue's reserved list compared with the tasks that run, also if the session has left the queue.
+// Reconcile makes the next round compare a queue's reserved list with the tasks on this host, even if the session has
+// left the queue.
 func (s *Scheduler) Reconcile(at Queue, from Source) {
 	s.update(func() {
 		q := s.queues[at]
@@ -447,7 +450,7 @@ func (s *Scheduler) Block(at Queue, blocked bool) {
 	})
 }
 
-// Serve adds a queue, for a session that is registered as its listener.
+// Serve adds a queue for which a session has registered its listener.
 func (s *Scheduler) Serve(at Queue, from Source) {
 	s.update(func() {
 		before := s.queues[at]
@@ -478,7 +481,7 @@ func (s *Scheduler) Abandon(from Source) {
 	})
 }
 
-// add adds a queue that is not served. The caller holds mu.
+// add adds a queue that the scheduler does not have. The caller holds mu.
 func (s *Scheduler) add(q *queue) *queue {
 	s.queues[q.Queue] = q
 	s.served[q.source]++
@@ -492,7 +495,7 @@ func (s *Scheduler) activate(q *queue) {
 	}
 }
 
-// drop drops a queue, unless it is served anew. The caller holds mu.
+// drop removes a queue, unless another one has taken its place. The caller holds mu.
 func (s *Scheduler) drop(q *queue) {
 	if s.queues[q.Queue] == q {
 		s.admission.forget(q.Queue)

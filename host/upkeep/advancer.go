@@ -7,12 +7,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// advancePause is the least time between two runs, however many tasks end: Redis reports no end twice, but several
-// hosts try.
+// advancePause is the least time between two runs, however many tasks end: several hosts try, though each end is
+// reported only once.
 const advancePause = time.Millisecond
 
 // Advancer reports ended tasks to the tasks that wait for them, whenever a message announces an end, and at each
-// interval in case a message was lost. Each host does it: the first one comes in time, and the others find nothing.
+// interval in case a message was lost. Each host does it: the first one does the work in time, and the others find
+// nothing.
 type Advancer struct {
 	periodic.Duty
 	*Config

@@ -25,29 +25,29 @@ const (
 	KindSubscription = "subscription"
 )
 
-// DeclaredSchedule is the declaration of a schedule that a plugin owns.
+// DeclaredSchedule returns the declaration of a schedule that a plugin owns.
 func DeclaredSchedule(s queue.Schedule) Declaration {
 	return Declaration{Kind: KindSchedule, ID: s.ID, Plugin: s.PluginOwner(), Queue: s.Queue, schedule: &s}
 }
 
-// DeclaredSubscription is the declaration of a plugin's subscription.
+// DeclaredSubscription returns the declaration of a plugin's subscription.
 func DeclaredSubscription(s queue.Subscription) Declaration {
 	return Declaration{Kind: KindSubscription, ID: s.ID, Plugin: s.Plugin, Queue: s.Queue, subscription: &s}
 }
 
-// Name is the kind and the ID.
+// Name returns the kind and the ID.
 func (d Declaration) Name() string { return d.Kind + " " + d.ID }
 
 func (d Declaration) sameName(other Declaration) bool {
 	return d.Kind == other.Kind && d.ID == other.ID
 }
 
-// same reports whether two declarations of a name have the same definition.
+// same reports whether two declarations have the same name and definition.
 func (d Declaration) same(other Declaration) bool {
 	return d.sameName(other) && d.definition() == other.definition()
 }
 
-// definition is a digest of what the manifest defines.
+// definition returns a digest of what the manifest defines.
 func (d Declaration) definition() string {
 	if d.schedule != nil {
 		return d.schedule.Definition()
@@ -68,7 +68,7 @@ func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaratio
 	return DeclaredSubscription(s), err
 }
 
-// put stores the declaration; with missing only if Redis has none.
+// put stores the declaration, with missing only if Redis has none of this name.
 func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
@@ -76,7 +76,8 @@ func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool
 	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
 }
 
-// mark records whether a live host has the declaration, and deletes it after most without one (0: never).
+// mark records whether a live host has the declaration. It deletes a declaration that no live host has had for most (0:
+// never).
 func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {
 	if d.schedule != nil {
 		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, most)
@@ -97,7 +98,7 @@ func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declar
 	}
 	subscriptions, err := client.Subscriptions(ctx)
 	if subscriptions == nil {
-		return nil, err // else damaged ones do not hide the others
+		return nil, err // an error beside subscriptions is about damaged ones, which do not hide the others
 	}
 	for _, s := range subscriptions {
 		if s.Plugin != "" {

@@ -12,31 +12,33 @@ import (
 )
 
 const (
-	// declareInterval is how often what plugins declare is compared with Redis.
+	// declareInterval is how often the plugins' declarations are compared with Redis.
 	declareInterval = time.Minute
-	// removedTime is after how long an active subscription is deleted that no manifest has while hosts serve its
-	// plugin: hosts get a new version one after the other. A session deletes nothing before it is as old, because a
-	// fleet that was away looks the same.
+	// removedTime is how long no manifest may have an active subscription, while hosts serve its plugin, before the
+	// subscription is deleted: hosts get a new version one after the other. A session younger than this deletes
+	// nothing, because a fleet that was away looks the same.
 	removedTime = 10 * time.Minute
-	// absentTime is the same while no host serves the plugin, and for what makes no tasks meanwhile: settings by hand
-	// and counts outlive an outage over a long weekend, and a version that is rolled back.
+	// absentTime is the same for schedules and inactive subscriptions, which make no tasks meanwhile, and while no host
+	// serves the plugin. So settings by hand and counts survive an outage over a long weekend, or the rollback of a
+	// version.
 	absentTime = 7 * 24 * time.Hour
 )
 
 // Declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins declare. The first
 // host with a declaration stores it, and a host that gets another version of the plugin changes it. In between, a host
-// stores only what is missing, so that two versions do not take turns while hosts are restarted one after the other;
-// but it replaces what no live host declares any more. Of what no live host has at all, a schedule stands still and a
-// subscription goes on to fill its queue; it is deleted after a while, and keeps until then what people set of it.
+// stores only missing declarations, so that two versions do not take turns while hosts are restarted one after the
+// other; but it replaces a definition that no live host has any more. If no live host has a declaration at all, its
+// schedule stops, or its subscription goes on to fill its queue. After a while the declaration is deleted; until then
+// it keeps what people have set.
 type Declarer struct {
 	periodic.Duty
 	*Config
 
-	// Only the run under way uses what follows.
+	// Only the run under way uses the fields below.
 	since   time.Time       // when the session began
-	shown   []Declaration   // what was declared when the host was last published
-	stored  []Declaration   // what this session has stored
-	foreign map[string]bool // declarations of other owners that the log names, by kind and ID
+	shown   []Declaration   // the declarations when the host was last published
+	stored  []Declaration   // the declarations that this session has stored
+	foreign map[string]bool // declarations that were logged as owned by somebody else, by kind and ID
 }
 
 // RunOnce implements periodic.Worker.
@@ -50,8 +52,9 @@ func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	return 0, periodic.Jitter(declareInterval), err
 }
 
-// store stores declarations that have changed since this session stored them, and others that are missing or that no
-// host declares any more. A refused one, because somebody else owns its ID, does not stop the rest.
+// store stores the declarations that are new or have changed since this session stored them. Of the others it stores
+// those that Redis lacks, and those of which Redis has a definition that no live host has. A declaration whose ID
+// somebody else owns is refused; that does not stop the rest.
 func (d *Declarer) store(ctx context.Context) error {
 	var stored, others []Declaration
 	now := d.Declared()
@@ -84,15 +87,16 @@ func (d *Declarer) store(ctx context.Context) error {
 	return nil
 }
 
-// replace looks at two kinds of declarations. Redis has another definition of others: if no live host has that one,
-// this host's takes its place. This host has gone no more: if no live host has them, replace marks them as absent.
+// replace handles two kinds of declarations. others are declarations of which Redis has another definition: if no live
+// host has that definition, replace stores this host's. gone are declarations that this host no longer has: if no live
+// host has them, replace marks them as absent.
 func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) error {
 	if len(others)+len(gone) == 0 {
 		return nil
 	}
 	client := d.Client
 	stored := make(map[string]string) // the definitions of others in Redis, by name, as far as they can be read
-	for _, one := range others {      // before the hosts: a host publishes a definition before it stores it
+	for _, one := range others {      // read before the hosts': a host publishes a definition before it stores it
 		current, err := one.read(ctx, client)
 		if err == nil {
 			stored[one.Name()] = current.definition()
@@ -120,12 +124,12 @@ func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) erro
 		}
 		current, err := one.read(ctx, client)
 		if err == nil && current.Plugin != one.Plugin {
-			continue // somebody else has made another one since
+			continue // somebody else has since made one with this ID
 		}
 		if err == nil {
 			_, err = current.mark(ctx, client, false, 0)
 		}
-		if err := d.note(ctx, one, "no version that runs has it any more:", err); err != nil {
+		if err := d.note(ctx, one, "marked as absent, because no running version has it any more:", err); err != nil {
 			return err
 		}
 	}
@@ -135,8 +139,8 @@ func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) erro
 // putWords name what Redis did with a declaration, if anything.
 var putWords = map[queue.Put]string{queue.PutNew: "stored", queue.PutChanged: "changed"}
 
-// note logs a change, "" for none, or records the error of one declaration. It returns an error that all others would
-// meet too.
+// note logs a change ("" for none), or records the error of one declaration. It returns only an error that would
+// concern the other declarations as well.
 func (d *Declarer) note(ctx context.Context, of Declaration, change string, err error) error {
 	op := opDeclare
 	if of.subscription != nil {
@@ -149,7 +153,7 @@ func (d *Declarer) note(ctx context.Context, of Declaration, change string, err 
 	case errors.Is(err, queue.ErrOwned):
 		if !d.foreign[of.Name()] {
 			d.foreign[of.Name()] = true
-			d.Logger.Warn("a plugin's "+of.Kind+" stays as somebody else made it", "id", of.ID, "plugin", of.Plugin, "error", err)
+			d.Logger.Warn("a plugin's "+of.Kind+" was not stored: somebody else owns its ID", "id", of.ID, "plugin", of.Plugin, "error", err)
 		}
 	case err != nil:
 		d.Health.Failed(op, of.Queue, err)
@@ -162,8 +166,8 @@ func (d *Declarer) note(ctx context.Context, of Declaration, change string, err 
 	return nil
 }
 
-// Sweep marks, on one host of the fleet, what no plugin of a live host declares any more, and deletes what has been
-// absent for long. age is how old the session is.
+// Sweep marks as absent the declarations that no plugin of a live host has any more, and deletes those that were absent
+// for long. Only one host of the fleet does it. age is how old the session is.
 func (d *Declarer) Sweep(ctx context.Context, age time.Duration) error {
 	mine, err := d.Node.TakeDuty(ctx, "declared", declareInterval)
 	if err != nil || !mine {

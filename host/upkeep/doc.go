@@ -1,6 +1,6 @@
-// Package upkeep is the duties that hosts do for a whole tenant, whichever host runs its tasks. A host does each of
-// them in a session; the package host makes and starts them, and has the work that concerns a host's own tasks and
-// queues.
+// Package upkeep has the duties that hosts do for a whole tenant, whichever host runs its tasks. A host does them in
+// its session for the tenant. Package host makes and starts the duties, and does the work that concerns only a host's
+// own tasks and queues.
 //
 //	            works when                            on                            if the host dies
 //	Mover       a poll finds tasks due or expired     one host, up to 2.5 s a term  another host, within 5 s
@@ -14,18 +14,18 @@
 //	  absent    once a minute                         one host, a minute's term     another host, within a minute
 //	Advancer    a task ended that others wait for     each host, the first in time  the others do it
 //
-// Where one host works, it takes a term of the duty in Redis (listen.Node.TakeDuty). A term ends by itself, so that a
-// host that dies keeps nobody from the work; under load, a host that is done with its half gives the term back, so that
-// others get it too. Every step is a script that may run twice or on two hosts: a term saves work, no duty relies on
-// it.
+// Where only one host works, it first takes a term of the duty in Redis (listen.Node.TakeDuty). A term ends by itself,
+// so that a host that dies does not block the work. Under load, a host works for half of the term and then gives it
+// back, so that other hosts get it too. Every step is a script that may run twice or on two hosts: terms only save
+// work, and no duty relies on them.
 //
 // # Failure
 //
 // A run that fails is repeated after a pause that grows from 50 ms to 2 s, and reported to Health. An error about one
-// queue, one schedule or one publication does not stop the work on the others. What a run left undone, the next poll or
-// term finds again.
+// queue, one schedule or one publication does not stop the work on the others. The next poll or term finds what a run
+// left undone.
 //
 // Recovery takes an expired lease for a dead host only if this session renewed its own lease for a whole lease
-// (Steadiness): after an outage of Redis all leases have expired. After Redis's clock was set, it waits likewise until
-// all have renewed.
+// (Steadiness): after an outage of Redis all leases have expired. After Redis's clock was set, it likewise waits until
+// all listeners have renewed.
 package upkeep

@@ -16,7 +16,7 @@ import (
 
 const (
 	// housekeepingInterval is how often finished tasks are purged and counts are corrected, and the term of the host
-	// that does.
+	// that does it.
 	housekeepingInterval = time.Minute
 	// recountQueues is how many queues one round trip looks at.
 	recountQueues = 1000
@@ -30,11 +30,11 @@ const (
 type Housekeeper struct {
 	periodic.Duty
 	*Config
-	from int64     // the queue with which the next run begins, by its place among all
+	from int64     // the cursor of the queue with which the next run begins
 	kept time.Time // when the term began or was renewed; only the run under way uses it
 }
 
-// housekeepingWait is when a host tries next.
+// housekeepingWait returns how long a host waits until it tries next.
 func housekeepingWait() time.Duration {
 	return housekeepingInterval/4 + rand.N(housekeepingInterval/2)
 }
@@ -48,8 +48,8 @@ func (k *Housekeeper) RunOnce(ctx context.Context) (pause, wait time.Duration, e
 	return wait, wait, err
 }
 
-// tidyAll tidies all queues unless another host has in this interval. The host keeps the term: it ends with the
-// interval, or one interval after the last queue if there are many.
+// tidyAll tidies the queues, unless another host has done so in this interval. The host does not give the term back: it
+// ends with the interval or, if the work takes longer, one interval after the host last renewed it.
 func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	mine, err := k.Node.TakeDuty(ctx, "purge", housekeepingInterval)
 	if err != nil || !mine {
@@ -84,7 +84,7 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	return damaged
 }
 
-// keep renews the term now and then; false: another host has begun.
+// keep renews the term when a third of it is over. It returns false if another host has the term by now.
 func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
 	if time.Since(k.kept) < housekeepingInterval/3 {
 		return true, nil
@@ -93,8 +93,8 @@ func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
 	return k.Node.KeepDuty(ctx, "purge", housekeepingInterval)
 }
 
-// prune purges publications. damaged is the error of topics that cannot be purged, which stop nothing else; mine is
-// what keep returned.
+// prune purges publications. damaged is the error of topics that cannot be purged, which does not stop the rest. mine
+// is false if another host has the term by now.
 func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err error) {
 	if k.Purge.OlderThan <= 0 && k.Purge.Keep <= 0 {
 		return nil, true, nil
@@ -116,7 +116,7 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 	return damaged, true, nil
 }
 
-// tidy purges a queue that has old tasks, and logs one that Redis forgot.
+// tidy purges a queue that has old tasks, and logs that an empty queue was forgotten.
 func (k *Housekeeper) tidy(ctx context.Context, of listen.Recounted) error {
 	if of.Forgotten {
 		k.Logger.Info("forgot an empty queue", "queue", of.Queue)

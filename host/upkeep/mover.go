@@ -12,7 +12,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// moveTerm is how long a host may move before another one may.
+// moveTerm is the term of the host that moves tasks.
 const moveTerm = 5 * time.Second
 
 // Moves say what to do in a queue: move due tasks, fail expired ones, look at the dependencies of blocked ones.
@@ -25,7 +25,7 @@ type Mover struct {
 	periodic.Duty
 	*Config
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	order []string   // queues, the next one first
 	moves map[string]Moves
 }
@@ -99,7 +99,7 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 		left.Expired, expired = m.moved(name, block), err
 	}
 	if what.Recheck && !queue.IsUnavailable(cmp.Or(due, expired)) {
-		_, recheck = fleet.Recheck(ctx, name) // it looks at the rest after the next poll: that is much work for a rare case
+		_, recheck = fleet.Recheck(ctx, name) // the rest waits for the next poll: much work for a rare case
 	}
 	switch err := cmp.Or(expired, due, recheck); {
 	case err == nil:

@@ -16,7 +16,7 @@ type PluginInfo struct {
 	Version string   `json:"version,omitempty"`
 	Digest  string   `json:"digest,omitempty"`
 	Queues  []string `json:"queues,omitempty"`
-	// LeftOut are the queues that its --queues leaves out.
+	// LeftOut are the queues that the host's --queues leaves out.
 	LeftOut   []string `json:"left_out,omitempty"`
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
@@ -25,7 +25,7 @@ type PluginInfo struct {
 	Subscriptions []string `json:"subscriptions,omitempty"`
 	// Schedules are the IDs of the schedules that its manifest declares for the tenant.
 	Schedules []string `json:"schedules,omitempty"`
-	// Grants are its capabilities in a task of the tenant.
+	// Grants are the plugin's capabilities in a task of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered are the limits where the host gives such a task less than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`

@@ -16,7 +16,7 @@ import (
 const (
 	// publishInterval is how often one host of the fleet looks for publications that nobody works on, and its term.
 	publishInterval = 10 * time.Second
-	// shownTopics is how many topics of a tenant have series.
+	// shownTopics is how many topics of a tenant have metric series.
 	shownTopics = 100
 )
 
@@ -31,7 +31,7 @@ type Publisher struct {
 	*Config
 
 	mu       sync.Mutex
-	accepted []string // of this session; guarded by mu
+	accepted []string // IDs of publications that tasks of this session published; guarded by mu
 
 	topics  atomic.Pointer[[]listen.TopicCounts]
 	counted time.Time // when topics were read; only the run under way uses it
@@ -101,7 +101,8 @@ func (p *Publisher) count(ctx context.Context) error {
 	return nil
 }
 
-// publish makes tasks until Redis does not serve. One publication that cannot be published does not hold up the others.
+// publish makes the tasks of publications, and stops when Redis cannot serve. A publication that cannot be published
+// does not hold up the others.
 func (p *Publisher) publish(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		err := p.publishOne(ctx, id)

@@ -35,8 +35,9 @@ func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 // it.
 type overlongLeases map[listen.OverlongLease]time.Time
 
-// expired picks the leases that nobody has renewed for their length, while this host renewed its own one: since then.
-// wait is the time until the next of the others expires; 0 if there is none.
+// expired picks the leases that nobody has renewed for their whole length. That time begins at since at the earliest,
+// when the present row of this host's own renewals began. wait is the time until the next of the other leases expires;
+// 0 if there is none.
 func (f *overlongLeases) expired(leases []listen.OverlongLease, since, now time.Time) (expired []listen.OverlongLease, wait time.Duration) {
 	seen := make(overlongLeases, len(leases))
 	for _, lease := range leases {
@@ -61,16 +62,16 @@ func (f *overlongLeases) expired(leases []listen.OverlongLease, since, now time.
 
 const (
 	// expirySlack is how long after the end of a lease recovery looks for dead listeners: the clocks of Redis and of
-	// this host run apart a little.
+	// this host drift apart a little.
 	expirySlack = 20 * time.Millisecond
-	// reclaimTerm is how long a host may reclaim before another one may as well, which does no harm. It is short: the
-	// host with the term may die.
+	// reclaimTerm is the term of the host that reclaims. It is short, because that host may die; two hosts that reclaim
+	// at the same time do no harm.
 	reclaimTerm = time.Second
-	// unleasedTerm is after how long the fleet looks again for listeners that have no lease.
+	// unleasedTerm is how often the fleet looks for listeners that have no lease.
 	unleasedTerm = time.Minute
 )
 
-// Begin records how far Redis's clock is from this host's when the session joins, to know a jump from then on.
+// Begin records how far Redis's clock is from this host's when the session joins, so that later jumps are noticed.
 func (r *Recovery) Begin(ctx context.Context) error {
 	clock, err := r.Client.Clock(ctx)
 	if err == nil {
@@ -79,7 +80,7 @@ func (r *Recovery) Begin(ctx context.Context) error {
 	return err
 }
 
-// LeaseEnds has dead listeners looked for when a lease ends.
+// LeaseEnds plans a look for dead listeners: a lease ends after this time.
 func (r *Recovery) LeaseEnds(left time.Duration) { r.AskIn(max(0, left) + expirySlack) }
 
 // RunOnce implements periodic.Worker.
@@ -102,7 +103,7 @@ func (r *Recovery) look(ctx context.Context) error {
 		return err
 	}
 	if r.clock.jumped(clock, time.Now(), r.Steadiness.lease/3) {
-		r.Logger.Warn("the clock of redis was set: looking for dead listeners when all have renewed")
+		r.Logger.Warn("the clock of redis was set: looking for dead listeners once all live ones have renewed their leases")
 		r.Steadiness.reset()
 		return nil
 	}
@@ -125,8 +126,8 @@ func (r *Recovery) runDead(ctx context.Context) error {
 	return err
 }
 
-// runUnleased reclaims from listeners of queues that have no lease. Finding them takes a look at every queue: the host
-// keeps the term, so that one host of the fleet looks in unleasedTerm.
+// runUnleased reclaims from listeners that are registered for queues but have no lease. To find them takes a look at
+// every queue. So the host keeps the term, and the fleet looks only once in unleasedTerm.
 func (r *Recovery) runUnleased(ctx context.Context) error {
 	got, err := r.Node.TakeDuty(ctx, "unleased", unleasedTerm)
 	if err != nil || !got {
@@ -136,11 +137,11 @@ func (r *Recovery) runUnleased(ctx context.Context) error {
 	return errors.Join(err, r.reclaimAll(ctx, unleased))
 }
 
-// reclaimAll reclaims from dead listeners. A damaged queue of one does not keep the tasks of the others.
+// reclaimAll reclaims from dead listeners. A damaged queue of one listener does not stop the others.
 func (r *Recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 	for _, listener := range dead {
 		if listener == r.Node.ID() {
-			continue // the listener's renewal finds out
+			continue // this host's own lease has expired: its renewals will notice
 		}
 		failed := r.reclaim(ctx, listener)
 		err = errors.Join(err, failed)
@@ -151,7 +152,7 @@ func (r *Recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 	return err
 }
 
-// condemn ends leases from before Redis's clock was set back that nobody renews.
+// condemn ends the leases that began before Redis's clock was set back and that nobody renews.
 func (r *Recovery) condemn(ctx context.Context) error {
 	since, known := r.Steadiness.from()
 	if !known {

@@ -16,11 +16,12 @@ type Steadiness struct {
 	last  time.Time // the last renewal
 }
 
-// NewSteadiness is the record of a session with this lease that has not renewed it yet.
+// NewSteadiness makes the record of a session whose lease has this length and was not renewed yet.
 func NewSteadiness(lease time.Duration) *Steadiness { return &Steadiness{lease: lease} }
 
-// Renewed records a renewal that began and ended at these moments. One that failed, or took long, or came long after
-// the one before it (this host was stopped, perhaps), begins a new row. late: it came later than two thirds of a lease.
+// Renewed records a renewal that began and ended at these moments. A failed renewal ends the row. A renewal that took
+// long, or came long after the one before (the host may have been stopped), begins a new row. late: it came more than
+// two thirds of a lease after the one before.
 func (s *Steadiness) Renewed(begun, now time.Time, err error) (late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +44,7 @@ func (s *Steadiness) reset() {
 	s.since = time.Time{}
 }
 
-// from is when the session may reclaim, if its renewals go on: one lease after the row began. It is not known while
+// from returns when the session may reclaim, if its renewals go on: one lease after the row began. known is false while
 // renewals fail.
 func (s *Steadiness) from() (at time.Time, known bool) {
 	s.mu.Lock()

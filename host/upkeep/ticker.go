@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// tickTerm is how long a host may fire ticks before another one may.
+	// tickTerm is the term of the host that fires ticks.
 	tickTerm = 5 * time.Second
 	// tickPause is the least time between two runs, however many ticks fall due.
 	tickPause = 20 * time.Millisecond
 	// dueSchedules is how many schedules are read at a time.
 	dueSchedules = 100
-	// unreadablePause is after how long hosts look again at a schedule that one of them cannot read.
+	// unreadablePause is how long hosts leave a schedule alone that a host could not fire, or whose plugin is absent.
 	unreadablePause = time.Minute
-	// punctual is how late the last tick of a schedule with missed: skip may be fired: the time of a failover.
+	// punctual is how late a tick of a schedule with `missed: skip` may still be fired: long enough for a failover.
 	punctual = time.Minute
-	// walkTicks is how many due ticks are counted one by one.
+	// walkTicks is how many due ticks are counted one by one; of further ones, only those of the last day are.
 	walkTicks = 100_000
 )
 
 // Ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it; if two
-// do, the script lets one succeed. All that it decides by is in Redis, its clock too: neither a start nor a host's
-// clock counts.
+// try, the script lets one succeed. A Ticker decides only by what is in Redis and by Redis's clock: when a host
+// started, and what its clock shows, does not matter.
 type Ticker struct {
 	periodic.Duty
 	*Config
@@ -57,8 +57,8 @@ func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err er
 	return tickPause, t.until(due), err
 }
 
-// until is how long to wait for the next tick. A message on the control channel announces a schedule that is new or
-// changed; it may be lost.
+// until returns how long to wait for the next tick: at most Interval ± 20 %. A message on the control channel announces
+// new and changed schedules, but may be lost.
 func (t *Ticker) until(due listen.Due) time.Duration {
 	switch wait := periodic.Jitter(t.Interval); {
 	case len(due.Schedules) > 0:
@@ -70,7 +70,8 @@ func (t *Ticker) until(due listen.Due) time.Duration {
 	}
 }
 
-// Look fires the ticks of one schedule that are due when Redis's clock shows now. The error says that Redis is away.
+// Look fires the due ticks of one schedule; now is Redis's clock. It returns an error only if Redis is away or ctx has
+// ended.
 func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) error {
 	if !s.Absent.IsZero() { // its ticks wait for the plugin
 		return t.postpone(ctx, s)
@@ -125,11 +126,11 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 			t.Metrics.ScheduleLate(tenant, now.Sub(tick))
 			t.Logger.Debug("fired a schedule", "schedule", s.ID, "task_id", listen.TickID(s.ID, tick), "late", now.Sub(tick))
 		case listen.TickSkipped:
-			t.Logger.Debug("passed over a tick: the task of the one before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
+			t.Logger.Debug("skipped a tick: the task of the tick before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
 		case listen.TickFull:
 			t.Logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
 			return nil
-		default: // it waits for the task before, or another host was first
+		default: // the tick waits for the task of the one before, or another host was first
 			return nil
 		}
 		t.Metrics.ScheduleTicks(tenant, string(end), 1)
@@ -148,22 +149,22 @@ func (t *Ticker) count(s *queue.Schedule, passed listen.PassedTicks) {
 	}
 }
 
-// tickPlan is what to do for a schedule.
+// tickPlan is what to do for a schedule now.
 type tickPlan struct {
 	fire   []time.Time        // ticks to fire now, in order
 	passed listen.PassedTicks // the ticks before these; a lower bound if there are very many
 	next   time.Time          // the first tick after now
 }
 
-// planTicks plans the ticks of a schedule that are due now, by Redis's clock: the last one is fired, and those before
-// it are passed over. A tick that waits is never too old.
+// planTicks decides which of a schedule's due ticks to fire now, by Redis's clock: the last one, or the last MaxMissed
+// with `missed: all`. Earlier ticks are passed over. A tick that waits already is never too old.
 func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
 	most := 1
 	if s.Missed == queue.MissedAll {
 		most = max(1, s.MaxMissed)
 	}
 	var p tickPlan
-	var seen time.Time // until then a host was there, and let a tick wait
+	var seen time.Time // ticks up to this time were not missed: a host was there, and let a tick wait
 	if !s.Waits.IsZero() {
 		seen = s.Waits.Add(punctual)
 	}

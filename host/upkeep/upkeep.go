@@ -41,8 +41,7 @@ type Metrics interface {
 	TasksReclaimed(tenant, outcome string, n int)
 }
 
-// Config is the tenant that a session works for, the listener under whose ID it does, and what its duties need beside these. All
-// fields are required.
+// Config has what the duties of a session need. All fields are required.
 type Config struct {
 	Client  *queue.Client
 	Node    *listen.Node
@@ -56,8 +55,8 @@ type Config struct {
 	MaxCrashes int
 	// Purge says which finished tasks and publications are deleted.
 	Purge listen.PurgeOptions
-	// Expiry is the longest age of a queue's tasks that set none themselves (0: none), and the queue of its dead
-	// letters.
+	// Expiry returns the longest age of a queue's tasks that set none themselves (0: no bound), and the queue of their
+	// dead letters.
 	Expiry func(queue string) (maxAge time.Duration, dead string)
 	// Wake is called when a queue has got tasks, and Poll to have the backlogs polled after a time.
 	Wake func(queue string)
@@ -66,17 +65,17 @@ type Config struct {
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
 	// Steadiness is the record of the session's renewals.
 	Steadiness *Steadiness
-	// Declared lists what the manifests of the plugins here declare now, and Serves reports whether such a plugin
-	// serves a queue.
+	// Declared lists what the manifests of this host's plugins declare now, and Serves reports whether a plugin serves
+	// a queue here.
 	Declared func() []Declaration
 	Serves   func(plugin string) bool
 	// Running lists the plugins that live hosts have and do not refuse.
 	Running func(ctx context.Context, client *queue.Client) (plugins map[string]bool, err error)
-	// Publish returns when Redis has what the host is now.
+	// Publish writes the present state of the host to Redis, and returns when it is there.
 	Publish func(ctx context.Context) error
 }
 
-// Upkeep is the duties of one session.
+// Upkeep has the duties of one session.
 type Upkeep struct {
 	Mover       *Mover
 	Recovery    *Recovery
@@ -109,17 +108,17 @@ func (u *Upkeep) Workers() []periodic.Worker {
 }
 
 const (
-	// termRetry is when a host tries again to get a term that another host has, give or take a half.
+	// termRetry is after how long a host tries again to get a term that another host has, ± 50 %.
 	termRetry = 200 * time.Millisecond
 	// yieldTimeout bounds giving back a term.
 	yieldTimeout = time.Second
 )
 
-// untilRetry is how long to wait for a term that another host has.
+// untilRetry returns how long to wait for a term that another host has.
 func untilRetry() time.Duration { return termRetry/2 + rand.N(termRetry) }
 
-// holdTerm takes one step after the other, as long as there is more to do and for half of the term at most, if this
-// host gets the term of that name. It then leaves the term to others.
+// holdTerm takes the term of this name, unless another host has it: then got is false. It calls step as long as there
+// is more to do, for at most half of the term, and gives the term back.
 func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
 	if got, err = c.Node.TakeDuty(ctx, name, term); err != nil || !got {
 		return false, err
@@ -127,7 +126,7 @@ func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration, 
 	for end, more := time.Now().Add(term/2), true; more && err == nil && time.Now().Before(end); {
 		more, err = step()
 	}
-	// Also when ctx has ended: else no host has the term until it is over.
+	// Give the term back even if ctx has ended: else no host gets it before it is over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
 	defer cancel()
 	return true, errors.Join(err, c.Node.YieldDuty(ctx, name))

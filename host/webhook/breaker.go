@@ -5,11 +5,11 @@ import (
 )
 
 const (
-	// failuresOff is how many deliveries in a row fail before a destination is switched off, for Config.Off, and twice as long
-	// each time that the delivery fails which then tries it, up to mostOff.
+	// After failuresOff failed deliveries in a row a destination is switched off for Config.Off. Then one delivery
+	// tries it. Each time that this delivery fails, the destination is switched off for twice as long, up to mostOff.
 	failuresOff = 10
 	mostOff     = 10 * time.Minute
-	// reserving stands for the ID of a delivery that is to try a destination.
+	// reserving stands for the ID of the delivery that will try a destination, until that is reserved.
 	reserving = "?"
 )
 
@@ -18,28 +18,28 @@ type Off struct {
 	Destination string  `json:"destination"`
 	Failures    int     `json:"failures"` // in a row
 	Since       float64 `json:"since"`
-	Until       float64 `json:"until"` // when a delivery tries it
+	Until       float64 `json:"until"` // when a delivery may try it
 	Error       string  `json:"error"`
 }
 
-// destination is a scheme, host and port to which deliveries go. The runner's mutex guards it.
+// destination is the state of a scheme, host and port to which deliveries go. The runner's mutex guards it.
 //
 //	on ── 10 failures in a row ──▶ off ── time ──▶ probing, one delivery ── it succeeds ──▶ on
 //	                                ▲                     │
 //	                                └──── it fails, twice as long ┘
 type destination struct {
 	label    string
-	least    time.Duration // for which it is switched off first
-	open     int           // requests
+	least    time.Duration // how long it is switched off at first
+	open     int           // requests under way
 	failures int           // in a row
 	off      time.Duration
 	since    time.Time // when it was switched off; zero: it is on
 	until    time.Time
-	probe    string // the ID of the delivery that tries it, reserving before that is known; "" while none does
+	probe    string // the ID of the delivery that tries it, reserving before the ID is known; "" if none does
 	why      string
 }
 
-// room is how many deliveries may begin.
+// room returns how many deliveries may begin.
 func (d *destination) room(most int, now time.Time) int {
 	switch {
 	case d.since.IsZero():
@@ -50,7 +50,7 @@ func (d *destination) room(most int, now time.Time) int {
 	return min(1, most-d.open)
 }
 
-// begin notes deliveries that begin.
+// begin counts deliveries that begin.
 func (d *destination) begin(n int) {
 	d.open += n
 	if n > 0 && !d.since.IsZero() {
@@ -58,15 +58,15 @@ func (d *destination) begin(n int) {
 	}
 }
 
-// name names the delivery that tries the destination, if none is known yet.
+// name records the ID of the delivery that tries the destination, if one does and its ID is not known yet.
 func (d *destination) name(id string) {
 	if d.probe == reserving {
 		d.probe = id
 	}
 }
 
-// end notes the end of a delivery, and tells whether the destination was switched off or on by it. One that is neither well nor
-// sick, because it was stopped, says nothing.
+// end records the end of a delivery, and reports whether that switched the destination off or on. well: the delivery
+// shows that the destination works; sick: that it does not. A delivery that was stopped shows neither.
 func (d *destination) end(id string, well, sick bool, why string, now time.Time) (off, on bool) {
 	d.open--
 	probed := d.probe == id

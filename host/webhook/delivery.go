@@ -24,13 +24,14 @@ const (
 	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
 	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
-	// leastDelay to mostDelay bounds what a server may ask for by Retry-After; without one it is standardDelay.
+	// leastDelay and mostDelay bound the delay that a server may ask for by Retry-After; without that header the delay
+	// is standardDelay.
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
 
-	// maxEscapes is by how many bytes a text may be longer as a JSON string than twice its own length. A longer one is sent in base64,
-	// for its memory was not counted.
+	// A text is sent as a JSON string if that takes at most twice the text's length and maxEscapes bytes more.
+	// Otherwise it is sent in base64, because the memory for a longer string was not counted.
 	maxEscapes = 1 << 10
 
 	signingPrefix = "whsec_"
@@ -49,12 +50,12 @@ type Answer struct {
 // parcel is a task that is to be delivered.
 type parcel struct {
 	webhook *queue.Webhook
-	id      string            // the same with every attempt, and when it is delivered again
+	id      string            // the same for every attempt, and for a replay
 	headers map[string]string // of the task
 	payload []byte
 }
 
-// request is the HTTP request of a delivery. secret reads one by its name.
+// request returns the HTTP request of a delivery. secret returns the secret of a name.
 func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)) (service.Request, error) {
 	w := p.webhook
 	r := service.Request{Method: w.Method, URL: w.URL, Timeout: w.Timeout, Body: p.payload, Trace: p.headers, Headers: map[string][]string{
@@ -108,17 +109,17 @@ func readSecret(read func(name string) ([]byte, error), name string) ([]byte, er
 	return value, nil
 }
 
-// signingKey reads a secret as Standard Webhooks writes it: whsec_ and the key in base64.
+// signingKey decodes a secret in the form of Standard Webhooks: whsec_ and the key in base64.
 func signingKey(secret []byte) ([]byte, error) {
 	text := strings.TrimPrefix(strings.TrimSpace(string(secret)), signingPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, fmt.Errorf("it is no key: write %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
+		return nil, fmt.Errorf("it is no signing key: use %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
 	}
 	return key, nil
 }
 
-// sign is the signature of Standard Webhooks.
+// sign returns a signature as Standard Webhooks defines it.
 func sign(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.", id, timestamp)
@@ -126,7 +127,7 @@ func sign(key []byte, id, timestamp string, body []byte) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// contentType is the type of the payload.
+// contentType returns the type of the payload.
 func (p *parcel) contentType() string {
 	switch {
 	case p.headers[contentAttribute] != "":
@@ -137,32 +138,34 @@ func (p *parcel) contentType() string {
 	return "application/octet-stream"
 }
 
-// cloudEvent is the publication as a CloudEvent in JSON, from the attributes in the headers of the task.
+// cloudEvent returns the publication as a CloudEvent in JSON, with the attributes in the headers of the task.
 func (p *parcel) cloudEvent() []byte {
 	topic := p.headers[queue.HeaderTopic]
-	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic} // which the publisher may name
+	// The defaults; the publisher's attributes replace them.
+	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic}
 	for name, value := range p.headers {
 		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
 			event[attribute] = value
 		}
 	}
-	delete(event, "data") // no attribute may have that name
+	delete(event, "data") // no attribute may have the name data
 	event["specversion"] = "1.0"
 	kind := p.headers[contentAttribute]
 	if kind == "" && len(p.payload) > 0 {
 		kind = p.contentType()
 	}
-	if event["datacontenttype"] = kind; kind == "" { // neither has it data
+	if event["datacontenttype"] = kind; kind == "" { // there is no data either
 		delete(event, "datacontenttype")
 	}
 	isJSON := queue.IsJSON(kind)
-	text, _ := json.Marshal(event) // of texts
+	text, _ := json.Marshal(event) // texts always can be encoded
 	switch {
 	case isJSON && len(p.payload) == 0:
 		return text
 	case isJSON && json.Valid(p.payload):
 		return withMember(text, "data", len(p.payload), func(event []byte) []byte { return append(event, p.payload...) })
-	case !isJSON && escaped(p.payload) <= 2*len(p.payload)+maxEscapes: // a JSON text would be another value
+	// Not a payload of type JSON: as a string it would be another value.
+	case !isJSON && escaped(p.payload) <= 2*len(p.payload)+maxEscapes:
 		return withMember(text, "data", escaped(p.payload), func(event []byte) []byte { return appendText(event, p.payload) })
 	}
 	return withMember(text, "data_base64", 2+base64.StdEncoding.EncodedLen(len(p.payload)), func(event []byte) []byte {
@@ -170,7 +173,8 @@ func (p *parcel) cloudEvent() []byte {
 	})
 }
 
-// withMember is a JSON object with one member more, which takes so many bytes. It is made in one piece: payloads are large.
+// withMember returns a JSON object with one more member, whose value takes size bytes. It allocates once, because
+// payloads are large.
 func withMember(object []byte, name string, size int, appendValue func(object []byte) []byte) []byte {
 	longer := make([]byte, 0, len(object)+len(name)+size+8)
 	longer = append(longer, object[:len(object)-1]...)
@@ -178,7 +182,7 @@ func withMember(object []byte, name string, size int, appendValue func(object []
 	return append(appendValue(longer), '}')
 }
 
-// escaped is how many bytes a text has as a JSON string, more than any has if it is none.
+// escaped returns how many bytes a text takes as a JSON string; math.MaxInt if it is not valid UTF-8.
 func escaped(text []byte) int {
 	if !utf8.Valid(text) {
 		return math.MaxInt
@@ -197,7 +201,7 @@ func escaped(text []byte) int {
 	return size
 }
 
-// shortEscape is what JSON writes behind a backslash for this byte, 0 if it writes the byte itself or its number.
+// shortEscape returns what JSON writes after a backslash for this byte; 0 if JSON writes the byte itself or its number.
 func shortEscape(c byte) byte {
 	if i := strings.IndexByte("\"\\\b\f\n\r\t", c); i >= 0 {
 		return `"\bfnrt`[i]
@@ -221,7 +225,7 @@ func appendText(to, text []byte) []byte {
 	return append(to, '"')
 }
 
-// percentEncoded is the value of an attribute as CloudEvents' binding to HTTP writes it into a header.
+// percentEncoded encodes the value of an attribute for a header, as CloudEvents' HTTP binding defines it.
 func percentEncoded(value string) string {
 	var text strings.Builder
 	for _, c := range []byte(value) {
@@ -238,12 +242,12 @@ func percentEncoded(value string) string {
 type verdict struct {
 	done  bool
 	gone  bool          // the subscription is to be switched off
-	final bool          // it fails for good
+	final bool          // the delivery fails for good
 	later time.Duration // when to try again without counting an attempt; 0: by the policy
-	sick  bool          // it counts against the destination
+	sick  bool          // the response counts against the destination
 }
 
-// judge judges a response.
+// judge returns the verdict on a response.
 func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
 	asked, named := retryAfter(r.Headers, now)
 	switch status := r.Status; {
@@ -263,7 +267,8 @@ func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
 	return verdict{}
 }
 
-// retryAfter reads the header of that name, within bounds. A date in it is told by the clock that wrote the answer's own date.
+// retryAfter returns the delay of the header Retry-After, within bounds. A date in it is compared with the response's
+// own Date, if there is one. named: the header could be read.
 func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration, named bool) {
 	text := http.Header(headers).Get("Retry-After")
 	delay = standardDelay
@@ -278,7 +283,7 @@ func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration
 	return min(max(delay, leastDelay), mostDelay), named
 }
 
-// answer is a response as a result.
+// answer encodes a response as the result of a task.
 func answer(r service.Response) []byte {
 	a := Answer{Status: r.Status, Headers: maps.Clone(r.Headers)}
 	body := r.Body[:min(len(r.Body), MaxAnswer)]
@@ -287,11 +292,11 @@ func answer(r service.Response) []byte {
 	} else {
 		a.BodyBase64 = body
 	}
-	text, _ := json.Marshal(a) // it always can be
+	text, _ := json.Marshal(a) // it always can be encoded
 	return text
 }
 
-// refusal tells of a response that is none that is expected.
+// refusal describes a response that is not an expected one.
 func refusal(r service.Response) string {
 	body := strings.ToValidUTF8(string(r.Body[:min(len(r.Body), maxShown)]), "\ufffd")
 	return strings.TrimSpace(fmt.Sprintf("the server answered %d %s\n%s", r.Status, http.StatusText(r.Status), body))

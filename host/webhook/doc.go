@@ -6,14 +6,16 @@
 //	                          └─────────── other failures ──┤  later, by the policy
 //	                             subscription switched off ◀┘  410
 //
-// A delivery is an ordinary task: attempts, results, dead letters, pauses, cancels and purges are those of every task. A Runner
-// is a listener of its own beside the host's: a delivery that waits for a slow server holds none of the host's slots. It has
-// places for so many requests at a time, in all and to each destination; what has no place waits in Redis.
+// A delivery is an ordinary task: attempts, results, dead letters, pauses, cancels and purges work as for every task. A
+// Runner has its own listener beside the host's, so that a delivery that waits for a slow server takes none of the
+// host's slots. It bounds the requests at a time, in all and to each destination. Deliveries beyond these bounds wait
+// in Redis.
 //
 // # What happens when things fail
 //
-// A host that dies leaves its deliveries in its reserved lists, and another one takes them, as with every listener; the server
-// may get such a delivery twice, with the same webhook-id. A destination that fails ten times in a row is switched off for a
-// while: its deliveries wait in Redis and lose no attempt. One delivery then tries whether it is back. When the runner is to
-// end it takes nothing more, waits for the grace period and gives the rest back.
+// A host that dies leaves its deliveries in its reserved lists, and another host takes them, as with every listener.
+// The server may then get a delivery twice, with the same webhook-id. A destination that fails ten times in a row is
+// switched off for a while: its deliveries wait in Redis and lose no attempt. After that time one delivery tries
+// whether the destination is back. When the runner is to end, it reserves nothing more, waits for running deliveries
+// for the grace period, and gives the rest back.
 package webhook

@@ -87,7 +87,7 @@ func TestNoForgedDelivery(t *testing.T) {
 	check(t, rdb.LPush(w.ctx, w.Tenant()+"_pending_tasks_webhook.s", "forged").Err())
 	task, err := w.Wait(w.ctx, "forged")
 	check(t, err)
-	if text := task.Failure().Message; task.Status != queue.Failed || task.Attempts != 1 || !strings.Contains(text, "no delivery of subscription s") {
+	if text := task.Failure().Message; task.Status != queue.Failed || task.Attempts != 1 || !strings.Contains(text, "not a delivery of subscription s") {
 		t.Errorf("%s after %d attempts: %s", task.Status, task.Attempts, text)
 	}
 	again, err := manage.New(w.Client).Replay(w.ctx, "s", time.Unix(1, 0), false)

@@ -25,47 +25,47 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// PluginName is what tasks and metrics name as the plugin of a delivery.
+// PluginName is the plugin of a delivery in tasks and metrics.
 const PluginName = "webhook"
 
 const (
 	// lookInterval is how often a runner looks for subscriptions that are new, changed or gone.
 	lookInterval = time.Second
-	// joinPause to maxJoinPause is the wait after a session that ended by itself.
+	// joinPause is the wait after a session that ended by itself. It doubles each time in a row, up to maxJoinPause.
 	joinPause    = time.Second
 	maxJoinPause = 30 * time.Second
 )
 
-// defaultRetry is the policy of deliveries whose subscription has none: over a day.
+// defaultRetry is the policy of deliveries whose subscription has none: its attempts take over a day.
 var defaultRetry = queue.Retry{MaxAttempts: 16, Base: 5 * time.Second, Max: 6 * time.Hour} //nolint:gochecknoglobals // read only
 
 // Config of a Runner. HTTP, Secret and Metrics are required.
 type Config struct {
-	// HTTP sends the requests. It is not that of handlers, whose connections a slow server must not take; and it keeps the
-	// beginning of long answers.
+	// HTTP sends the requests. It is not the client of the handlers, because a slow server must not take their
+	// connections; and it keeps the beginning of long answers.
 	HTTP *egress.Client
 	// Ceiling is the most that the host grants the tenant; nil for no bound.
 	Ceiling *egress.Ceiling
 	// Secret reads a secret of the tenant.
 	Secret func(name string) ([]byte, error)
-	// Small and Large are what deliveries take memory from, by tenant: those whose payload comes with the reserve, and the others
+	// Small is the budget for the memory of deliveries whose payload comes with the reserve, Large for other deliveries
 	// (default: no bound).
 	Small, Large *account.Budget
-	// Places is how many deliveries run at a time (default 400), and Destination how many of them to one destination (default
-	// 50).
+	// Places is how many deliveries run at a time (default 400), and Destination how many of these go to one
+	// destination (default 50).
 	Places, Destination int
-	// Off is for how long a destination is switched off at first, once deliveries to it fail in a row (default 30 s).
+	// Off is how long a destination is switched off at first, after failed deliveries in a row (default 30 s).
 	Off time.Duration
 	// Grace is how long running deliveries may go on when the runner is to end (default 30 s).
 	Grace time.Duration
 	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
 	Poll time.Duration
-	// MaxQueues is how many webhooks have series of their own in the metrics (default 1,000); the others are counted together.
+	// MaxQueues is how many webhooks have their own series in the metrics (default 1,000); all others share one series.
 	MaxQueues int
-	// Version is the program's, and Name the host's for people: both are published.
+	// Version is the program's version, and Name a name of the host for people. Both are published.
 	Version, Name string
 	Metrics       *metrics.Metrics // counts deliveries like tasks
-	Tracer        *trace.Tracer    // default: none; it stays the caller's
+	Tracer        *trace.Tracer    // default: none; the caller closes it
 	Logger        hclog.Logger     // default: none
 }
 
@@ -88,21 +88,21 @@ type Runner struct {
 	config Config
 	logger hclog.Logger
 
-	mu           sync.Mutex                  // guards what follows
+	mu           sync.Mutex                  // guards the fields below
 	open         int                         // requests to all destinations
 	hooks        map[string]hook             // by queue
-	held         map[string]time.Time        // queues whose server asked for a pause, until when
-	told         map[string]string           // what the tenant learned last of why a subscription's delivery had no answer
+	held         map[string]time.Time        // until when a queue is left alone: see hold
+	unanswered   map[string]string           // by subscription: the last error without an answer; see tellOnce
 	destinations map[string]*destination     // by name; they outlive sessions
-	paid         map[string][]*account.Share // of the places that were taken for reserves, by queue
-	shown        map[string]bool             // queues that have series
+	paid         map[string][]*account.Share // the memory of the places that were taken for reserves, by queue
+	shown        map[string]bool             // queues that have metric series
 }
 
 // otherQueues is the queue in the metrics of webhooks without series of their own.
 const otherQueues = queue.WebhookQueues + "*"
 
-// show makes series of a queue exist, if there are few enough: those of webhooks that are gone make room. It returns the queue's name
-// in the metrics. The caller holds the mutex.
+// show creates the metric series of a queue, unless there are too many; to make room it drops the series of deleted
+// webhooks. It returns the queue's name in the metrics. The caller holds the mutex.
 func (r *Runner) show(name string) string {
 	if r.shown[name] {
 		return name
@@ -116,7 +116,7 @@ func (r *Runner) show(name string) string {
 		}
 	}
 	if len(r.shown) >= r.config.MaxQueues {
-		name = otherQueues // whose series exist, whether they are noted or not
+		name = otherQueues // not in shown, because its series stays
 	} else {
 		r.shown[name] = true
 	}
@@ -138,27 +138,28 @@ type delivery struct {
 	span  *trace.Span // nil without a tracer
 }
 
-// New makes a runner for the tenant of the client, which it does not own.
+// New makes a runner for the tenant of the client. The caller closes the client.
 func New(client *queue.Client, config Config) *Runner {
 	config = config.withDefaults()
 	return &Runner{
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
 		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination),
 		paid:  make(map[string][]*account.Share),
-		shown: make(map[string]bool), told: make(map[string]string),
+		shown: make(map[string]bool), unanswered: make(map[string]string),
 	}
 }
 
-// Run delivers until ctx ends. Then it takes nothing more, waits for running deliveries for the grace period, and gives the rest
-// back, sooner when hurry ends. It is a listener only while the tenant has a webhook, and none any more after somebody drained it.
+// Run delivers until ctx ends. Then it reserves nothing more, waits for running deliveries for the grace period or
+// until hurry ends, and gives the rest back. It is registered as a listener only while the tenant has webhooks. When
+// somebody drains it, Run returns.
 func (r *Runner) Run(ctx, hurry context.Context) {
-	pause, told := periodic.Pause{Shortest: joinPause, Longest: maxJoinPause}, false
+	pause, logged := periodic.Pause{Shortest: joinPause, Longest: maxJoinPause}, false
 	for ctx.Err() == nil {
 		err := r.look(ctx)
-		if err != nil && !told && ctx.Err() == nil && !queue.IsUnavailable(err) {
+		if err != nil && !logged && ctx.Err() == nil && !queue.IsUnavailable(err) {
 			r.logger.Error("webhooks are not delivered: repair the key or the Redis user that the error names; retrying", "error", err)
 		}
-		told = err != nil && (told || !queue.IsUnavailable(err))
+		logged = err != nil && (logged || !queue.IsUnavailable(err))
 		if err != nil || len(r.queues()) == 0 {
 			periodic.Sleep(ctx, lookInterval+r.config.Poll/5)
 			continue
@@ -178,7 +179,8 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 	}
 }
 
-// look reads the subscriptions. The queue of a webhook is served, unless its server is gone: then its tasks wait.
+// look reads the subscriptions. The queue of a webhook is served, unless the webhook's server answered 410 Gone: then
+// the tasks wait.
 func (r *Runner) look(ctx context.Context) error {
 	all, err := r.client.Subscriptions(ctx)
 	if err != nil && all == nil {
@@ -200,12 +202,12 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
-	maps.DeleteFunc(r.told, func(id, _ string) bool { _, is := hooks[queue.WebhookQueues+id]; return !is })
+	maps.DeleteFunc(r.unanswered, func(id, _ string) bool { _, is := hooks[queue.WebhookQueues+id]; return !is })
 	for name := range hooks {
 		r.show(name)
 	}
 	for name, d := range r.destinations {
-		if d.open == 0 && !named[name] { // nothing would find that it is back
+		if d.open == 0 && !named[name] { // no delivery would find out that it is back
 			delete(r.destinations, name)
 		}
 	}
@@ -224,7 +226,7 @@ func (r *Runner) countOff() {
 	r.config.Metrics.DestinationsOff(r.client.Tenant(), count)
 }
 
-// queues are those that are served, in order.
+// queues lists the served queues, sorted.
 func (r *Runner) queues() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +237,7 @@ func (r *Runner) queues() (names []string) {
 	return names
 }
 
-// destination is the one of a name. The caller holds the mutex.
+// destination returns the destination of this name, and makes it if need be. The caller holds the mutex.
 func (r *Runner) destination(name string) *destination {
 	d := r.destinations[name]
 	if d == nil {
@@ -245,16 +247,18 @@ func (r *Runner) destination(name string) *destination {
 	return d
 }
 
-// What a delivery takes beside a payload that did not come with the reserve: one that did, its event, and the answer with its result.
+// placeBytes is the memory of a delivery without a large payload: a payload that came with the reserve, its event, the
+// answer and the result.
 const placeBytes = 2*listen.MaxInline + 3*MaxAnswer
 
 // maxPayload is the largest payload that is delivered, in bytes, unless the budget has room for larger ones.
 const maxPayload = 64 << 20
 
-// cost is what a delivery of so many bytes takes: what comes from Redis, once as text, and the event around it.
+// cost returns the memory for a delivery with a large payload: the bytes from Redis, the same as a string, and the
+// event.
 func cost(payload int64) int64 { return 3*payload + placeBytes }
 
-// take takes places for deliveries of a queue, as many as there are, with memory for each.
+// take takes as many places for deliveries of a queue as are free, with memory for each.
 func (r *Runner) take(name string, now time.Time) (places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +282,8 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	return places
 }
 
-// paidFor is the memory of one of the places that were taken for a queue; nil if a task that was held already found none.
+// paidFor removes and returns the memory of one of the places that were taken for a queue; nil if adopted found none
+// for a task that was held already.
 func (r *Runner) paidFor(name string) *account.Share {
 	shares := r.paid[name]
 	if len(shares) == 0 {
@@ -291,7 +296,7 @@ func (r *Runner) paidFor(name string) *account.Share {
 	return shares[last]
 }
 
-// free gives places of a queue's destination back that were not needed.
+// free gives back places that were taken for a queue and are not needed.
 func (r *Runner) free(name string, places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,10 +310,10 @@ func (r *Runner) free(name string, places int) {
 	}
 }
 
-// mostWhy is how many bytes of an error, which may have a server's own words, are logged and published.
+// mostWhy is how many bytes of an error are logged and published: a server may have chosen the words.
 const mostWhy = 400
 
-// ended gives the place of a delivery back, and tells of a destination that was switched off or on by it.
+// ended gives back the place of a delivery, and logs if that switched a destination off or on.
 func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,7 +327,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 			"failures", d.failures, "for", d.off, "error", why)
 	case on:
 		r.logger.Info("destination of webhooks is back", "destination", name)
-	case d.until.After(until): // others that were under way when it was switched off tell nothing new
+	case d.until.After(until): // not for other deliveries, which were under way when it was switched off
 		r.logger.Info("destination of webhooks is still not back", "destination", name, "for", d.off, "error", why)
 	}
 	r.countOff()
@@ -331,7 +336,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	}
 }
 
-// off are the destinations that are switched off.
+// off lists the destinations that are switched off.
 func (r *Runner) off() (list []Off) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -345,26 +350,26 @@ func (r *Runner) off() (list []Off) {
 	return list
 }
 
-// deliver sends the request of a task and returns how the task ends. released: it goes back to its queue instead, as if
-// this run had not been.
+// deliver sends the request of a task and returns how the task ends. released: the task goes back to its queue instead,
+// as if it had not run.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Settlement, released bool) {
 	s = listen.Settlement{Claim: d.Claim()}
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
-	edition, told := d.Headers[queue.HeaderSubscribed] // older versions do not say it
-	if h.subscription.Webhook != nil && (!published || told && edition != h.subscription.Edition()) && r.isStale(ctx, h) {
+	edition, stamped := d.Headers[queue.HeaderSubscribed] // older versions do not set it
+	if h.subscription.Webhook != nil && (!published || stamped && edition != h.subscription.Edition()) && r.isStale(ctx, h) {
 		r.ended(d.ID, h.destination, false, false, "")
-		r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present one
+		r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present subscription
 		return s, true
 	}
-	if h.subscription.Webhook != nil && !published { // it was written by hand, or an earlier subscription of this ID waited for it
+	if h.subscription.Webhook != nil && !published { // written by hand, or for an earlier subscription of this ID
 		r.ended(d.ID, h.destination, false, false, "")
-		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is no delivery of subscription %s, or one of an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true), false
+		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is not a delivery of subscription %s, or it belongs to an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true), false
 	}
 	var unread error
 	if d.Large && h.subscription.Webhook != nil {
 		unread = r.read(ctx, d)
 	}
-	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // its subscription has gone meanwhile, or Redis: it is given back
+	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // the subscription was deleted, or Redis is away
 		r.ended(d.ID, h.destination, false, false, "")
 		return s, true
 	}
@@ -386,12 +391,12 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		return r.failed(d, s, queue.Failure{Message: err.Error()}, true), false
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
-		told := service.Told(err)
-		if told != err.Error() && r.tellOnce(h.subscription.ID, told) {
+		text := service.Told(err)
+		if text != err.Error() && r.tellOnce(h.subscription.ID, text) {
 			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID, "error", redact.Shorten(err.Error(), mostWhy))
 		}
-		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), told)
-		return r.failed(d, s, queue.Failure{Message: told}, denied), false
+		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), text)
+		return r.failed(d, s, queue.Failure{Message: text}, denied), false
 	}
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
@@ -406,10 +411,10 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		return r.failed(d, s, failure, true), false
 	case v.later > 0:
 		r.hold(d.queue, now.Add(v.later))
-		if r.isStale(context.WithoutCancel(ctx), h) { // by now it has another server
+		if r.isStale(context.WithoutCancel(ctx), h) { // the pause concerns a former URL
 			break
 		}
-		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil { // this host keeps to it all the same
+		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil {
 			r.logger.Warn("other hosts do not know that a server asked for a pause", "subscription", h.subscription.ID, "for", v.later, "error", err)
 		}
 	}
@@ -420,8 +425,8 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	return r.failed(d, s, failure, v.final), false
 }
 
-// isStale reports whether the subscription is by now another one, or sends elsewhere, which this host does not know yet; or nobody can
-// tell.
+// isStale reports whether this host knows an outdated edition of the subscription: it was replaced, or sends elsewhere.
+// It also reports true if Redis cannot tell.
 func (r *Runner) isStale(ctx context.Context, h hook) bool {
 	now, err := r.client.Subscription(ctx, h.subscription.ID)
 	if err != nil {
@@ -430,15 +435,15 @@ func (r *Runner) isStale(ctx context.Context, h hook) bool {
 	return now.Edition() != h.subscription.Edition()
 }
 
-// errTooLarge says that a payload is not delivered.
+// errTooLarge means that a payload is too large to be delivered.
 var errTooLarge = errors.New("the payload is too large")
 
-// read reads a payload that did not come with the reserve, once there is memory for it. What it has as a
-// small one is given back before.
+// read reads a payload that did not come with the reserve, once there is memory for it. First it gives back the memory
+// of the place.
 func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	budget := r.config.Large
 	if most := max(maxPayload, budget.Each()/3); d.Size > most {
-		return fmt.Errorf("%w: %s, and this host delivers at most %s: publish where the data is", errTooLarge, units.FormatSize(d.Size), units.FormatSize(most))
+		return fmt.Errorf("%w: %s, and this host delivers at most %s: publish a reference to the data instead", errTooLarge, units.FormatSize(d.Size), units.FormatSize(most))
 	}
 	d.share.Give()
 	if d.share = budget.Take(ctx, r.client.Tenant(), cost(d.Size)); d.share == nil {
@@ -448,18 +453,19 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	return err
 }
 
-// tellOnce tells whether a subscription's delivery failed for another reason than the one before: only then the log tells it.
+// tellOnce reports whether a subscription's delivery failed for another reason than the last one: only then it is
+// logged.
 func (r *Runner) tellOnce(subscription, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[subscription] == text {
+	if r.unanswered[subscription] == text {
 		return false
 	}
-	r.told[subscription] = text
+	r.unanswered[subscription] = text
 	return true
 }
 
-// hold keeps all deliveries of a queue until then: its server asked for a pause, or Redis refused to reserve.
+// hold stops reserving from a queue until then: its server asked for a pause, or a reserve failed.
 func (r *Runner) hold(name string, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -468,7 +474,7 @@ func (r *Runner) hold(name string, until time.Time) {
 	}
 }
 
-// send makes the request and sends it. A receiver tells by the ID what it has had.
+// send makes the request and sends it. The receiver recognizes repeated deliveries by the ID.
 func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (response service.Response, err error) {
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
 	request, err := p.request(d.Clock(time.Now()), r.config.Secret)
@@ -486,7 +492,7 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (resp
 	return d.span.Services(services).HTTP.Do(ctx, request)
 }
 
-// failed ends an attempt by the policy of the task, or for good.
+// failed settles a failed attempt: by the policy of the task, or for good if final.
 func (r *Runner) failed(d *delivery, s listen.Settlement, failure queue.Failure, final bool) listen.Settlement {
 	if s.Failure = &failure; final {
 		return s
@@ -494,10 +500,10 @@ func (r *Runner) failed(d *delivery, s listen.Settlement, failure queue.Failure,
 	return s.TryAgain(d.Retry.WithDefaults(defaultRetry), d.Attempts+1).NoLaterThan(d.Expires, d.Clock(time.Now()))
 }
 
-// errMoved says that a subscription has another URL by now.
+// errMoved means that a subscription has another URL by now.
 var errMoved = errors.New("it has another URL")
 
-// switchOff ends a subscription whose server answers that it is gone.
+// switchOff switches off a subscription whose server answered 410 Gone.
 func (r *Runner) switchOff(ctx context.Context, gone queue.Subscription) {
 	_, err := r.client.ChangeSubscription(context.WithoutCancel(ctx), gone.ID, func(s *queue.Subscription) error {
 		if s.Webhook == nil || s.Webhook.URL != gone.Webhook.URL {

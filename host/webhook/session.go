@@ -23,15 +23,15 @@ const (
 	leaveTimeout = 5 * time.Second
 	// tallyPause is the time between two writes of a session's counts: one script for all deliveries in between.
 	tallyPause = 5 * time.Second
-	// reservePause is for how long a queue is left alone whose reserve failed.
+	// reservePause is how long a queue is left alone after its reserve failed.
 	reservePause = time.Second
 )
 
-// errDrained is the cause with which a session ends that somebody drains.
-var errDrained = errors.New("somebody drains the listener")
+// errDrained is why a session ends when somebody drains its listener.
+var errDrained = errors.New("an operator drains the listener")
 
-// session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Its loop alone
-// reserves tasks.
+// session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Only the session's
+// loop reserves tasks.
 type session struct {
 	*Runner
 	listener *listen.Listener
@@ -116,15 +116,15 @@ func (s *session) Succeeded(op, name string) {
 // FailedQuietly implements periodic.Reports.
 func (s *session) FailedQuietly(op string, _ error) { s.config.Metrics.RedisError(op) }
 
-// run delivers until ctx ends, the tenant has no webhook any more, somebody drains the listener (errDrained), or the
-// lease is lost. hurry ends the wait for running deliveries.
+// run delivers until ctx ends, the tenant has no webhook any more, somebody drains the listener (then it returns
+// errDrained), or the lease is lost. hurry ends the wait for running deliveries.
 func (s *session) run(ctx, hurry context.Context) error {
 	if err := s.listener.Join(ctx); err != nil {
 		return err
 	}
 	ctx, s.end = context.WithCancelCause(ctx)
 	defer s.end(nil)
-	living, die := context.WithCancel(context.WithoutCancel(ctx)) // outlives the intake
+	living, die := context.WithCancel(context.WithoutCancel(ctx)) // goes on when the intake ends
 	var loops sync.WaitGroup
 	defer s.work.Wait()
 	defer loops.Wait()
@@ -162,7 +162,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	return errors.Join(err, s.finish(hurry, func() { die(); <-running }))
 }
 
-// idle reports whether the tenant has no webhook any more, and nothing is left to do for those that it had.
+// idle reports whether the tenant has no webhook any more, and nothing is left to do for former ones.
 func (s *session) idle() bool {
 	return len(s.queues())+s.listener.Tasks.Active()+len(s.listener.Listening())+len(s.doubt) == 0
 }
@@ -183,7 +183,7 @@ func (s *session) finish(hurry context.Context, end func()) error {
 	defer cancel()
 	select {
 	case <-idle:
-	case <-ctx.Done(): // they cannot be settled
+	case <-ctx.Done(): // the rest cannot be settled in time
 	}
 	end()
 	_ = s.tally.Write(ctx, s.listener.Node)
@@ -203,7 +203,7 @@ func (s *session) About() map[string]string {
 	}
 }
 
-// step does what there is to do now. What fails because Redis is away is tried again with a later step.
+// step does what is due now. If Redis is away, a later step tries again.
 func (s *session) step(ctx, living context.Context) {
 	now := time.Now()
 	s.mu.Lock()
@@ -226,7 +226,7 @@ func (s *session) step(ctx, living context.Context) {
 	s.reserve(ctx, living, now)
 }
 
-// readBacklogs finds tasks that nobody announced.
+// readBacklogs finds queues with tasks that nobody announced.
 func (s *session) readBacklogs(ctx context.Context) error {
 	found, err := listen.NewFleet(s.client).Backlogs(ctx, slices.Sorted(maps.Keys(s.listener.Listening())))
 	for _, one := range found.Queues {
@@ -245,8 +245,8 @@ func (r *Runner) serves(name string) bool {
 	return is
 }
 
-// reserve reserves tasks for the places that there are. The queue that comes first differs: destinations share places.
-// One whose reserve fails is left alone for a moment.
+// reserve reserves tasks for the free places. The order of the queues is random, so that each gets places first now and
+// then. A queue whose reserve fails is left alone for a moment.
 func (s *session) reserve(ctx, living context.Context, now time.Time) {
 	var requests []listen.ReserveRequest
 	for name := range s.ready {
@@ -303,7 +303,8 @@ func (s *session) audit(ctx, living context.Context) {
 	}
 }
 
-// adopted takes places for tasks that are held already, whether there are some or not, and of their memory what there is.
+// adopted takes places for tasks that are held already, even beyond the bounds, and memory for them as far as there is
+// some.
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
@@ -319,7 +320,7 @@ func (s *session) adopted(name string, n int) {
 // begin delivers the tasks of a reply.
 func (s *session) begin(living context.Context, name string, reply listen.ReserveReply) {
 	s.Runner.mu.Lock()
-	h := s.hooks[name] // none if its subscription has gone meanwhile
+	h := s.hooks[name] // zero if the subscription was deleted meanwhile
 	s.Runner.mu.Unlock()
 	for _, reservation := range reply.Tasks {
 		d := &delivery{Task: listen.NewTask(name, reservation, &reply, time.Now()), queue: name}
@@ -364,10 +365,10 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	periodic.Notify(s.wake)
 }
 
-// settle writes how a delivery ends, or gives it back, again and again while Redis is away or a key is damaged: a delivery
-// that is held and forgotten would be sent again. When the listener has left, other hosts take those that are unsettled.
+// settle writes how a delivery ended, or gives it back. While Redis is away or a key is damaged it tries again: otherwise
+// the delivery would be sent again. When the listener has left, other hosts take its unsettled deliveries.
 func (s *session) settle(living, run context.Context, d *delivery, settlement listen.Settlement, released bool) (listen.Outcome, queue.Reason) {
-	told := false
+	logged := false
 	for pause := (periodic.Pause{Longest: maxJoinPause}); ; {
 		if why := context.Cause(run); errors.Is(why, listen.ErrLeaseLost) || errors.Is(why, listen.ErrReplaced) || living.Err() != nil {
 			return listen.OutcomeLost, ""
@@ -388,11 +389,11 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement li
 		case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
 			return listen.OutcomeFailed, queue.ReasonCancelled
 		case err != nil && !errors.Is(err, queue.ErrNoLetter):
-			if !told && !queue.IsUnavailable(err) {
-				told = true
+			if !logged && !queue.IsUnavailable(err) {
+				logged = true
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
-			if run.Err() == nil { // it may be replaced, and the next one waits for this
+			if run.Err() == nil { // a newer run may replace this one, and waits for it
 				pause.Sleep(run)
 			} else {
 				pause.Sleep(living)

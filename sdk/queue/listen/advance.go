@@ -8,8 +8,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Advance tells a block of the tasks that wait for others what became of these; hosts do it. It may run beside others. A program
-// calls it, as long as there is more, only where no host runs.
+// Advance reports ended tasks to one block of the tasks that wait for them. Hosts call it; calls may overlap. A program
+// calls it, as long as there is more, only if no host runs.
 func (f *Fleet) Advance(ctx context.Context) (Block, error) {
 	block, err := readBlock(f.client.Store().Advance(ctx))
 	return block, store.Wrap("advance dependents", err)
@@ -19,12 +19,13 @@ const (
 	// recheckTasks is how many dependencies one script looks at, and recheckBlocks how many scripts a Recheck runs.
 	recheckTasks  = 300
 	recheckBlocks = 30
-	// RecheckAge is for how long no Recheck looks at a blocked task again.
+	// RecheckAge is the least time between two looks of Recheck at the same blocked task.
 	RecheckAge = store.PollInterval
 )
 
-// Recheck looks whether the dependencies of blocked tasks of the queue have ended without a word, as under a Python listener;
-// hosts do it. It looks at some 10,000 dependencies, those first that nobody looked at for longest, and none twice in RecheckAge.
+// Recheck finds dependencies of the queue's blocked tasks that ended without an announcement, as they do under a Python
+// listener. Hosts call it. One call looks at some 10,000 dependencies. The blocked tasks that were not looked at for
+// longest come first, and none is looked at twice within RecheckAge.
 func (f *Fleet) Recheck(ctx context.Context, name string) (sum Block, err error) {
 	if err := queue.ValidQueue(name); err != nil {
 		return Block{}, err

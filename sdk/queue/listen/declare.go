@@ -10,8 +10,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// NoteSchedule notes whether a live host's plugin declares the schedule. Without a host it stands still. After most (0: never) it is
-// deleted; gone tells so.
+// NoteSchedule records whether a live host's plugin declares the schedule. If none does, the schedule is absent: it
+// does not fire. An absent schedule is deleted after most (0: never); gone reports that.
 func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bool, most time.Duration) (gone bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
@@ -25,8 +25,8 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bo
 	return answer == string(queue.PutChanged), store.Wrap(fmt.Sprintf("%s schedule %s", what, s.ID), err)
 }
 
-// NoteSubscription notes whether a live host's plugin declares the subscription, as it was read. After most without a host (0: never)
-// it is deleted; gone tells so.
+// NoteSubscription records whether a live host's plugin declares the subscription, which the caller has read. If none
+// does, the subscription is absent. An absent subscription is deleted after most (0: never); gone reports that.
 func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, declared bool, most time.Duration) (gone bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
@@ -37,7 +37,7 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, decl
 	}
 	_, err = f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {
 		switch {
-		case !is.UpdatedAt.Equal(s.UpdatedAt): // it is looked at again
+		case !is.UpdatedAt.Equal(s.UpdatedAt): // it was changed meanwhile: the next call decides
 			return errSame
 		case declared:
 			is.Absent = time.Time{}
@@ -57,11 +57,11 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, decl
 	return gone && err == nil, err
 }
 
-// errSame ends a change that would change nothing.
+// errSame ends a ChangeSubscription that would change nothing.
 var errSame = errors.New("it is the same")
 
-// DeclareSubscription stores what a plugin's manifest says of its subscription; what people set of it stays. queue.ErrOwned if somebody
-// else made one of this ID. missing stores it only if there is none.
+// DeclareSubscription stores a plugin's subscription as the manifest declares it; what people have set stays. With
+// missing it stores the subscription only if there is none. queue.ErrOwned: somebody else made one with this ID.
 func (f *Fleet) DeclareSubscription(ctx context.Context, s queue.Subscription, missing bool) (queue.Put, error) {
 	put := queue.PutChanged
 	_, err := f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {

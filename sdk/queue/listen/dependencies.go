@@ -36,7 +36,7 @@ func (f *Fleet) AllDependencies(ctx context.Context, id string) ([]Dependency, e
 	return all, nil
 }
 
-// ResultSize is how many bytes the result of a task has; 0 if there is none.
+// ResultSize returns how many bytes the result of a task has; 0 if there is none.
 func (f *Fleet) ResultSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, err

@@ -13,23 +13,24 @@ import (
 // dueTasks is how many due tasks one block moves.
 const dueTasks = 100
 
-// Block is what one EnqueueDue, Expire, Advance or Recheck did.
+// Block is the result of one EnqueueDue, Expire, Advance or Recheck.
 type Block struct {
-	Tasks int  // how many it moved
+	Tasks int  // how many tasks it changed
 	More  bool // there may be more to do now
-	// Clock is Redis's time of the block, and Next when the next task of the queue is due, or expires; zero if there is none.
+	// Clock is Redis's time of the block. Next is when the next task of the queue is due (EnqueueDue) or expires
+	// (Expire); zero if there is none.
 	Clock, Next time.Time
-	DeadError   string // why a task that expired has no dead letter; "" if all have theirs
+	DeadError   string // why the dead letter of an expired task was not written; "" if all were
 }
 
-// EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. It may run beside others,
-// Blueque's own included. Hosts do it; a program calls it, as long as there is more, only where no host runs.
+// EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. Calls may overlap, also
+// with Blueque's own. Hosts call it; a program calls it, as long as there is more, only if no host runs.
 func (f *Fleet) EnqueueDue(ctx context.Context, name string) (Block, error) {
 	return f.block(ctx, "enqueue due", name, store.NewCall("due", f.client.Store().Keys.Scheduled(name), f.client.Store().Clock, name, dueTasks))
 }
 
-// Expire fails a block of the queue's tasks that wait and are past their time; hosts do it. maxAge bounds the age of tasks that
-// have no bound of their own (0: none), and dead is the queue of their dead letters ("": none).
+// Expire fails a block of the queue's waiting tasks that have expired. Hosts call it. maxAge bounds the age of tasks
+// that have no bound of their own (0: no bound), and dead is the queue for their dead letters ("": none).
 func (f *Fleet) Expire(ctx context.Context, name string, maxAge time.Duration, dead string) (Block, error) {
 	return f.block(ctx, "expire", name,
 		store.NewCall("expire", f.client.Store().Keys.Expiry(name), f.client.Store().Clock, name, store.ExpiryTasks, store.DurationText(maxAge), dead))
@@ -43,7 +44,7 @@ func (f *Fleet) block(ctx context.Context, what, name string, script store.Call)
 	return block, store.Wrap(fmt.Sprintf("%s tasks of %q", what, name), err)
 }
 
-// readBlock reads what the scripts return that work on blocks.
+// readBlock reads the reply of a script that works on a block.
 func readBlock(reply any, err error) (Block, error) {
 	v := store.ValuesOf(reply)
 	block := Block{Tasks: v.Count(), More: v.Flag(), Clock: v.Time(), Next: v.Eta(), DeadError: v.Text()}

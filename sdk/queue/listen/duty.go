@@ -8,18 +8,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// TakeDuty asks for a duty that one node does for the fleet. It ends with YieldDuty, or by itself after ttl, of a millisecond
-// at least. All nodes use the same ttl for a duty: one that would last longer counts as free (see PROTOCOL.md, Clock).
+// TakeDuty takes the term of a duty that one node does for the fleet, and reports whether this node has it. The term
+// ends with YieldDuty, or by itself after ttl, which is at least a millisecond. All nodes must use the same ttl for a
+// duty: a term that would last longer than ttl counts as free (see PROTOCOL.md, Clock).
 func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
 	return n.duty(ctx, "take", name, max(1, ttl.Milliseconds()))
 }
 
-// KeepDuty keeps a duty for another ttl, of a millisecond at least; false if it is not this node's any more.
+// KeepDuty extends the term of a duty to ttl from now, at least a millisecond. It returns false if this node does not
+// have the term any more.
 func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
 	return n.duty(ctx, "keep", name, max(1, ttl.Milliseconds()))
 }
 
-// YieldDuty gives a duty back, if it is still this node's.
+// YieldDuty ends the term of a duty, if this node still has it.
 func (n *Node) YieldDuty(ctx context.Context, name string) error {
 	_, err := n.duty(ctx, "yield", name)
 	return err

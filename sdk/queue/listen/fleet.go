@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fleet is what hosts do and read in a tenant beside their own tasks: for its listeners, queues, topics and schedules. Its
-// methods are safe for concurrent use.
+// Fleet has what hosts do for all listeners of a tenant, and the reads about these. Its methods are safe for concurrent
+// use.
 type Fleet struct{ client *queue.Client }
 
-// NewFleet is the fleet of the client's tenant.
+// NewFleet returns the fleet of the client's tenant.
 func NewFleet(c *queue.Client) *Fleet { return &Fleet{c} }
 
 // The kinds of listeners: a host, a worker in Go (package worker), Blueque's, and a host that delivers webhooks.
@@ -31,28 +31,30 @@ const (
 	KindWebhook = "webhook"
 )
 
-// Running is what runs of a queue on a host, as it publishes it.
+// Running describes the running tasks of one queue on a host, as the host publishes it.
 type Running struct {
 	Tasks int     `json:"tasks"`
 	Since float64 `json:"since" doc:"When the longest of them began."` // in seconds, by Redis's clock
 	Last  float64 `json:"last,omitempty" doc:"When the last of them began."`
 }
 
-// NodeInfo is a listener, what it reports of itself, and its tasks.
+// NodeInfo describes a listener: what it publishes about itself, its queues and its tasks.
 type NodeInfo struct {
 	ID   string
 	Kind string
-	// LeaseEnd is when its lease ends, or ended; zero for a Python listener, and for one whose tasks are being reclaimed.
+	// LeaseEnd is when the lease ends, or ended; zero for a Python listener, and for a listener whose tasks are being
+	// reclaimed.
 	LeaseEnd time.Time
-	Draining bool              // it takes nothing more
-	About    map[string]string // what it published with its last renewal; empty if that is too long ago
-	// Queues are those that it listens to, and Holds the tasks in its reserved lists by queue, newest first, started or not.
+	Draining bool              // it reserves nothing more
+	About    map[string]string // the fields of its last renewal; empty if that is too long ago
+	// Queues are the queues that it listens to. Holds are the IDs in its reserved lists by queue, newest first, started
+	// or not.
 	Queues []string
 	Holds  map[string][]string
 }
 
-// Nodes lists the tenant's listeners, by ID: those with a lease, and those that a queue names without one. fields are those that About
-// gets; none: all, among which that with a host's plugins may be large.
+// Nodes lists the tenant's listeners, by ID: those with a lease, and those without one that a queue names. fields
+// limits what About gets; without fields it gets all, and the field with a host's plugins may be large.
 func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.Store().RDB.ZRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
@@ -76,10 +78,11 @@ func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error)
 	return nodes, store.Wrap("read nodes", describe(ctx, c.Store(), nodes, queues, fields))
 }
 
-// publishedNodes is of how many nodes a field is read at a time.
+// publishedNodes is how many nodes Published reads at a time.
 const publishedNodes = 16
 
-// Published reads one field of what nodes published, some nodes at a time, as far as they published it.
+// Published reads one field that nodes published, some nodes at a time, and calls visit for each node that has the
+// field.
 func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
 	for block := range slices.Chunk(nodes, publishedNodes) {
 		cmds, err := store.Pipelined(ctx, f.client.Store(), block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
@@ -97,8 +100,9 @@ func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, v
 	return nil
 }
 
-// Leased lists at most that many listeners with a lease, the last to renew it first, without Queues and Holds: to read these takes
-// a look at each queue and each listener's list of it. fields are as in Nodes.
+// Leased lists up to most listeners with a lease; the listener that renewed last comes first. It leaves out Queues and
+// Holds, because to read them takes a look at each queue, and at each listener's reserved list of it. fields are as in
+// Nodes.
 func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.Store().RDB.ZRevRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, int64(most)-1).Result()
@@ -112,7 +116,7 @@ func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeI
 	return nodes, store.Wrap("read nodes", describe(ctx, c.Store(), nodes, nil, fields))
 }
 
-// leased is a listener with its lease.
+// leased reads a listener and its lease from an entry of the sorted set.
 func leased(z redis.Z) (node NodeInfo) {
 	if node.ID, _ = z.Member.(string); z.Score > 0 {
 		node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
@@ -120,7 +124,7 @@ func leased(z redis.Z) (node NodeInfo) {
 	return node
 }
 
-// describe reads what nodes report of themselves, these fields or all, and their reserved lists.
+// describe reads what nodes publish about themselves (these fields, or all), and their reserved lists of these queues.
 func describe(ctx context.Context, s *store.Store, nodes []NodeInfo, queues, fields []string) error {
 	type read struct {
 		all  *redis.MapStringStringCmd
@@ -156,13 +160,14 @@ func describe(ctx context.Context, s *store.Store, nodes []NodeInfo, queues, fie
 	return cmp.Or(err, readReserved(ctx, s, lists))
 }
 
-// reservedList is a listener's reserved list of a queue, and where its IDs go by queue.
+// reservedList names a listener's reserved list of a queue. into is the map, by queue, that gets its IDs.
 type reservedList struct {
 	listener, queue string
 	into            map[string][]string
 }
 
-// readReserved reads lists, newest first, leaving out what is empty or damaged. Few of many exist.
+// readReserved reads reserved lists, newest first, without empty and damaged ones. It first looks which lists exist,
+// because few do.
 func readReserved(ctx context.Context, s *store.Store, lists []reservedList) error {
 	key := func(l reservedList) string { return s.Keys.Reserved(l.queue, l.listener) }
 	lists, err := store.Existing(ctx, s, lists, key)
@@ -180,7 +185,7 @@ func readReserved(ctx context.Context, s *store.Store, lists []reservedList) err
 	return store.Wrap("read reserved lists", err)
 }
 
-// listeners lists the tenant's queues, and for each listener those that it serves, without damaged ones.
+// listeners lists the tenant's queues, and for each listener the queues that it serves, except for damaged ones.
 func listeners(ctx context.Context, c *queue.Client) (queues []string, serves map[string][]string, err error) {
 	counted, err := c.Queues(ctx)
 	if err != nil {
@@ -199,30 +204,31 @@ func listeners(ctx context.Context, c *queue.Client) (queues []string, serves ma
 	return queues, serves, store.Wrap("read listeners", err)
 }
 
-// Backlog is what waits in one queue.
+// Backlog describes what waits in one queue.
 type Backlog struct {
 	Queue      string
 	Pending    int64
 	NextETA    time.Time // when the next scheduled task is due; zero if none is scheduled
 	NextExpiry time.Time // when the next waiting task expires; zero if none does
-	// Looked is when Recheck last looked at the blocked task that it will look at next; zero if none is blocked.
+	// Looked is when Recheck looked at the blocked task that it has not looked at for longest; zero if none is blocked.
 	Looked time.Time
 }
 
-// Waits tells whether anything waits in the queue.
+// Waits reports whether anything waits in the queue.
 func (b *Backlog) Waits() bool {
 	return b.Pending > 0 || !b.NextETA.IsZero() || !b.NextExpiry.IsZero() || !b.Looked.IsZero()
 }
 
-// Backlogs are what waits in several queues.
+// Backlogs describes what waits in several queues.
 type Backlogs struct {
-	Clock time.Time // Redis's time of the answer
-	// LeaseEnd is when the first lease of the tenant ends, in 1970 if that listener is being reclaimed; zero if there is none.
+	Clock time.Time // Redis's time when it answered
+	// LeaseEnd is when the first of the tenant's leases ends; in 1970 if its listener is being reclaimed, zero if there
+	// is no lease.
 	LeaseEnd time.Time
 	Queues   []Backlog
 }
 
-// Backlogs reads the backlogs of many queues: the poll behind Pub/Sub.
+// Backlogs reads the backlogs of many queues. Hosts poll with it, for what Pub/Sub does not announce.
 func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error) {
 	const block = 200 // queues of one script
 	c := f.client
@@ -252,8 +258,9 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	return all, nil
 }
 
-// Changed tells whether a queue of empty has a pending task, or one of waiting has none. It reads nothing else, so it costs a
-// twentieth of Backlogs, and passes over tasks with a priority, which are announced.
+// Changed reports whether a queue of empty has a pending task now, or a queue of waiting has none. It reads nothing
+// else, so it costs a twentieth of Backlogs. In the queues of empty it overlooks tasks with a priority, but those are
+// always announced.
 func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
 	c := f.client
 	pipe := c.Store().RDB.Pipeline()
@@ -266,7 +273,7 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 		filled = pipe.Exists(ctx, lists...)
 	}
 	still := make([]*redis.IntCmd, len(waiting))
-	for i, queue := range waiting { // its tasks may all have priorities
+	for i, queue := range waiting { // all its tasks may have priorities
 		still[i] = pipe.Exists(ctx, c.Store().Keys.Pending(queue), c.Store().Keys.Priorities(queue))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -275,11 +282,12 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 	return filled.Val() > 0 || slices.ContainsFunc(still, func(exists *redis.IntCmd) bool { return exists.Val() == 0 }), nil
 }
 
-// Quarantine is a version of a plugin whose tasks killed several hosts. Hosts reserve nothing for it until it ends.
+// Quarantine is a version of a plugin whose tasks crashed several hosts. Until the quarantine ends, hosts reserve
+// nothing for this version.
 type Quarantine struct {
 	Plugin, Digest string
-	Listeners      []string  // those that died
-	Until          time.Time // when it ends by itself
+	Listeners      []string  // the listeners that died
+	Until          time.Time // when the quarantine ends by itself
 }
 
 // Quarantines lists the quarantines of the tenant, by plugin and digest.

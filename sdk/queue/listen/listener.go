@@ -28,19 +28,19 @@ const (
 const (
 	// markPause is the least time between two looks for marks, however many messages come.
 	markPause = 20 * time.Millisecond
-	// recheckLeases is after how many leases a listener checks that Redis still knows its registrations.
+	// recheckLeases is how often, in leases, a listener checks that Redis still knows its registrations.
 	recheckLeases = 6
-	// registerQueues is how many queues are registered for in one round trip.
+	// registerQueues is how many queues one round trip registers for.
 	registerQueues = 1000
 )
 
-// User is what a listener works for. Its methods must not block.
+// User is the program that a Listener works for. Its methods must not block.
 type User interface {
-	// Queues are those to listen to now; the listener may change the map.
+	// Queues returns the queues to listen to now; the listener may change the map.
 	Queues() map[string]bool
-	// Registered is called when the listener listens to a queue. again: Redis had forgotten that it does.
+	// Registered is called when the listener has registered for a queue. again: it had before, but Redis had lost that.
 	Registered(queue string, again bool)
-	// Unregistered is called when it does not listen to the queue any more.
+	// Unregistered is called when the listener does not listen to the queue any more.
 	Unregistered(queue string)
 	// Wake is called when a queue may have tasks.
 	Wake(queue string)
@@ -50,18 +50,19 @@ type User interface {
 	About() map[string]string
 }
 
-// Listener is the life of one listener: after Join it renews the lease, registers for the queues of its user, wakes it,
-// and stops the tasks that operators mark. What becomes of tasks, and when to leave, is its user's business.
+// Listener runs one listener from joining to leaving: after Join it renews the lease, registers for the queues of its
+// user, wakes the user, and stops the tasks that operators mark. The user runs and settles the tasks, and decides when
+// to leave.
 type Listener struct {
 	*Node
-	// Tasks are the tasks that it holds, as far as its user adds them: the listener stops those that are cancelled.
+	// Tasks are the tasks that the listener holds.
 	Tasks Tasks
 
 	user    User
 	reports periodic.Reports
 	watch   *Watch // of the present Run
-	// Renewed, Control and Ended may be set before Run: they are called after each renewal, at each message on the
-	// control channel, and when tasks that others wait for have ended. They must not block.
+	// Renewed, Control and Ended may be set before Run: Renewed is called after each renewal, Control at each message
+	// on the control channel, and Ended when tasks that others wait for have ended. They must not block.
 	Renewed func(begun, now time.Time, err error)
 	Control func()
 	Ended   func()
@@ -71,14 +72,14 @@ type Listener struct {
 	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten
 	// the listener; never closed.
 	news, missing chan struct{}
-	asked         chan chan struct{} // each is closed once a renewal that began later has succeeded
+	asked         chan chan struct{} // Published sends a channel, which is closed once About is in Redis
 
 	leaving sync.Mutex // held by Leave and by the registrar; guards what follows
 	left    bool       // it registers for nothing more
 	ended   bool       // it has ended its lease itself, which is no loss
 }
 
-// NewListener makes a listener with a new ID, which Join makes known in Redis.
+// NewListener makes a listener with a new ID. Join makes it known in Redis.
 func NewListener(c *queue.Client, user User, reports periodic.Reports) *Listener {
 	l := &Listener{
 		Node: New(c), user: user, reports: reports,
@@ -89,22 +90,22 @@ func NewListener(c *queue.Client, user User, reports periodic.Reports) *Listener
 	return l
 }
 
-// Follow makes the listener register for the queues that its user has now, and leave the others.
+// Follow makes the listener register for the queues that its user returns now, and leave the others.
 func (l *Listener) Follow() {
 	l.registrar.followed.Store(false)
 	l.registrar.Ask()
 }
 
-// CheckMarks looks for the marks of operators before the next look is due.
+// CheckMarks makes the listener look for marks of operators now, not only when the next look is due.
 func (l *Listener) CheckMarks() { l.marks.Ask() }
 
-// Lost makes Run return ErrLeaseLost: a call found that Redis has forgotten the listener.
+// Lost makes Run return ErrLeaseLost, because a call found that Redis has forgotten the listener.
 func (l *Listener) Lost() { periodic.Notify(l.missing) }
 
-// Publish publishes changes before the next renewal is due.
+// Publish makes the listener publish About now, not only with the next renewal.
 func (l *Listener) Publish() { periodic.Notify(l.news) }
 
-// Published renews at once, and returns when Redis has what About returned, or the error of ctx.
+// Published publishes what About returns now, and returns when Redis has it, or with the error of ctx.
 func (l *Listener) Published(ctx context.Context) error {
 	done := make(chan struct{})
 	select {
@@ -120,8 +121,8 @@ func (l *Listener) Published(ctx context.Context) error {
 	}
 }
 
-// Run leads the listener, which has joined, until ctx ends; then it returns nil. It returns ErrLeaseLost when the lease
-// is lost: its tasks belong to others, and a new listener must join. It may be called again.
+// Run runs the listener, which has joined, until ctx ends; then it returns nil. It returns ErrLeaseLost when the lease
+// is lost: other listeners get its tasks, and a new Listener must join. After nil, Run may be called again.
 func (l *Listener) Run(ctx context.Context) error {
 	l.watch = NewWatch(l.client)
 	defer l.watch.Close()
@@ -150,7 +151,7 @@ func (l *Listener) follow(ctx context.Context) {
 	if l.Ended != nil {
 		subscribed(l.watch.Ended(ctx, l.Ended))
 	}
-	if queues := slices.Collect(maps.Keys(l.Listening())); len(queues) > 0 { // since an earlier Run
+	if queues := slices.Collect(maps.Keys(l.Listening())); len(queues) > 0 { // registered by an earlier Run
 		subscribed(l.watch.Add(ctx, queues...))
 	}
 	l.watch.Run(ctx, l.user.Wake)
@@ -172,12 +173,12 @@ func (l *Listener) hasEnded() bool {
 	return l.ended
 }
 
-// renew renews the lease every third of it, and sooner after a failure: after an outage, a listener that comes back
-// later than others would be taken for dead by them. While Redis is away renewing fails, but then nobody else can take
-// the lease either.
+// renew renews the lease every third of its length, and sooner after a failure: after an outage, others would take a
+// listener for dead that renews later than they do. While Redis is away renewing fails, but nobody else can end the
+// lease then.
 func (l *Listener) renew(ctx context.Context) error {
 	var pause periodic.Pause
-	var waiting []chan struct{} // of Published
+	var waiting []chan struct{} // the callers of Published
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -222,8 +223,8 @@ func (l *Listener) renew(ctx context.Context) error {
 	}
 }
 
-// marks looks for the marks of operators, on tasks to be cancelled and on a listener to be drained, whenever the
-// control channel announces some, and every third of a lease in case a message was lost.
+// marks looks for marks of operators: on tasks to cancel, and on a listener to drain. It looks whenever the control
+// channel announces marks, and every third of a lease in case a message was lost.
 type marks struct {
 	periodic.Duty
 	listener *Listener
@@ -240,17 +241,17 @@ func (m *marks) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	return markPause, l.Lease() / 3, err
 }
 
-// registrar registers a listener for the queues of its user, and leaves the others. It repeats what failed.
+// registrar registers a listener for the queues of its user, and leaves other queues. It repeats calls that failed.
 type registrar struct {
 	periodic.Duty
 	listener *Listener
 	followed atomic.Bool // the queues have not changed since the last update
 	recheck  time.Time
 
-	mu sync.Mutex // guards what follows
-	// listens maps queues to whether the listener listens to them; false: it has left.
+	mu sync.Mutex // guards the fields below
+	// listens maps a queue to whether the listener listens to it; false: the listener has left the queue.
 	listens map[string]bool
-	refused map[string]bool // queues that Redis did not let it listen to
+	refused map[string]bool // queues for which Redis refused to register it
 }
 
 // RunOnce implements periodic.Worker.
@@ -270,7 +271,7 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 			r.followed.Store(false)
 			return 0, 0, err
 		}
-		l.reports.Succeeded(opRegister, "") // a change that failed may have been taken back
+		l.reports.Succeeded(opRegister, "") // a change that failed may be unwanted by now
 		l.Publish()
 	}
 	if time.Now().After(r.recheck) {
@@ -280,7 +281,8 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 	return 0, time.Until(r.recheck), nil
 }
 
-// update registers for queues and leaves others, as desired. A queue that Redis refuses does not stop the others.
+// update registers for the queues that the user wants, and leaves the others. A queue that Redis refuses does not stop
+// the others.
 func (r *registrar) update(ctx context.Context) error {
 	l := r.listener
 	var errs []error
@@ -323,7 +325,7 @@ func (r *registrar) update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// register begins to listen to queues, each with its own error.
+// register registers for queues; each has its own error.
 func (r *registrar) register(ctx context.Context, names []string) []error {
 	l := r.listener
 	errs := l.RegisterAll(ctx, names)
@@ -339,14 +341,14 @@ func (r *registrar) register(ctx context.Context, names []string) []error {
 		return errs
 	}
 	if err := l.watch.Add(ctx, registered...); err != nil && ctx.Err() == nil {
-		// Its user polls for what is not announced; the subscription comes back by itself.
+		// The user polls for unannounced tasks; the subscription comes back by itself.
 		l.reports.FailedQuietly(opSubscribe, err)
 	}
 	return errs
 }
 
-// leave stops listening to a queue. If Redis is away the queue stays as it is: its user reserves nothing from it, and
-// may want it again before Redis is back.
+// leave stops listening to a queue. If Redis is away the listener stays registered: meanwhile the user reserves nothing
+// from the queue, and may want it again before Redis is back.
 func (r *registrar) leave(ctx context.Context, name string) error {
 	l := r.listener
 	if err := l.Unregister(ctx, name); err != nil {
@@ -354,11 +356,11 @@ func (r *registrar) leave(ctx context.Context, name string) error {
 	}
 	r.set(name, false)
 	l.user.Unregistered(name)
-	_ = l.watch.Remove(ctx, name) // without it, messages of a queue that is not served are passed over
+	_ = l.watch.Remove(ctx, name) // if it fails, Watch's messages for the queue are ignored
 	return nil
 }
 
-// registerAgain registers for the queues that have forgotten the listener.
+// registerAgain registers for the queues in which Redis has lost the listener.
 func (r *registrar) registerAgain(ctx context.Context) {
 	l := r.listener
 	unlisted, err := l.Forgotten(ctx, slices.Collect(maps.Keys(l.Listening())))
@@ -369,11 +371,11 @@ func (r *registrar) registerAgain(ctx context.Context) {
 		l.user.Registered(name, true)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.reports.FailedQuietly(opRegister, err) // the next time
+		l.reports.FailedQuietly(opRegister, err) // the next recheck tries again
 	}
 }
 
-// changes lists the queues to listen to (true) and those to leave (false).
+// changes lists the queues to register for (true) and the queues to leave (false).
 func (r *registrar) changes() map[string]bool {
 	changes := r.listener.user.Queues()
 	r.mu.Lock()
@@ -417,8 +419,9 @@ func (l *Listener) Listening() map[string]bool {
 	return queues
 }
 
-// Unknown lists, by queue, the tasks in the listener's reserved lists that it does not know: the answer to their
-// reserve did not come, or Redis has failed over to an older state. A reserve may be on its way.
+// Unknown lists, by queue, the tasks in the listener's reserved lists that are not among its Tasks: the answer to their
+// reserve did not come, or Redis has failed over to an older state. Tasks of a reserve that is on its way may be among
+// them.
 func (l *Listener) Unknown(ctx context.Context) (map[string][]string, error) {
 	before := l.Tasks.All()
 	held, err := l.HeldAll(ctx, l.everRegistered())
@@ -430,8 +433,8 @@ func (l *Listener) Unknown(ctx context.Context) (map[string][]string, error) {
 	return held, err
 }
 
-// GiveBack gives tasks that Unknown listed, the newest first, back to the front of their queue. released counts those
-// that were still in the reserved list. No reserve of the queue may be on its way.
+// GiveBack gives tasks that Unknown lists back to the front of their queue, and returns how many of them the listener
+// held. ids must be newest first, and no reserve of the queue may be on its way.
 func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (released int, err error) {
 	reply := l.Adopt(ctx, ReserveRequest{Queue: name}, ids)
 	claims := make([]Claim, len(reply.Tasks))
@@ -442,7 +445,8 @@ func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (rel
 	return len(errs), cmp.Or(reply.Err, err)
 }
 
-// GiveBackUnknown gives back what is Unknown, again and again while Redis is away. Call it when no task runs any more.
+// GiveBackUnknown gives back all tasks that Unknown lists. It tries again while Redis is away, until ctx ends. No task
+// may run any more.
 func (l *Listener) GiveBackUnknown(ctx context.Context) error {
 	var unknown map[string][]string
 	err := Persist(ctx, func(context.Context) (err error) { unknown, err = l.Unknown(ctx); return err })

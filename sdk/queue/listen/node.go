@@ -21,18 +21,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Node is one listener ID of a tenant with all its queues: what a host is in Redis. Its methods are safe for concurrent use;
-// it starts no goroutine: its owner renews the lease.
+// Node is one listener ID of a tenant, with all its queues; Redis knows a host by it. Its methods are safe for
+// concurrent use. It starts no goroutine: its owner renews the lease.
 type Node struct {
 	client *queue.Client
 	id     string
 	pid    int
 
 	mu     sync.Mutex
-	queues map[string]bool // every queue that it was ever registered for; guarded by mu
+	queues map[string]bool // every queue that the node was ever registered for; guarded by mu
 }
 
-// New makes a listener with a new ID; Join makes it known in Redis.
+// New makes a node with a new ID. Join makes it known in Redis.
 func New(c *queue.Client) *Node {
 	name := c.Store().Name
 	if name == "" {
@@ -41,10 +41,10 @@ func New(c *queue.Client) *Node {
 	return &Node{client: c, id: listenerID(name, os.Getpid()), pid: os.Getpid(), queues: make(map[string]bool)}
 }
 
-// ID is the listener ID.
+// ID returns the listener ID.
 func (n *Node) ID() string { return n.id }
 
-// Join makes the node known, with a lease, before it listens to any queue. Joining again renews.
+// Join makes the node known in Redis, with a lease. It precedes Register. Joining again renews the lease.
 func (n *Node) Join(ctx context.Context) error {
 	c := n.client
 	_, err := c.Store().Eval(ctx, store.NewCall("join", c.Store().Keys.Nodes(), c.Store().Clock, n.id, c.Store().Lease.Seconds()))
@@ -75,14 +75,14 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 	return errs
 }
 
-// listening is a call of register.lua or unregister.lua.
+// listening returns a call of register.lua or unregister.lua.
 func (n *Node) listening(script, name string) store.Call {
 	k := n.client.Store().Keys
 	return store.Call{Script: store.AllScripts[script], Keys: []string{k.Listeners(name), k.Queues()}, Args: []any{n.id, name}}
 }
 
-// Forgotten lists those of the queues that Redis has lost with their listeners, or in which it has lost the node, because
-// keys were deleted or an older state was restored; Register repairs both. Damaged queues are left out.
+// Forgotten lists the queues that Redis has lost, or in whose listeners it has lost the node, because keys were deleted
+// or an older state was restored. Register repairs both. Damaged queues are left out.
 func (n *Node) Forgotten(ctx context.Context, queues []string) (lost []string, err error) {
 	type registration struct {
 		listens *redis.BoolCmd
@@ -100,7 +100,8 @@ func (n *Node) Forgotten(ctx context.Context, queues []string) (lost []string, e
 	return lost, store.Wrap("read listeners", err)
 }
 
-// Unregister ends listening to queues, damaged or not; their tasks that the node holds can still be settled.
+// Unregister removes the node from the listeners of queues, damaged or not. Tasks of these queues that the node holds
+// can still be settled.
 func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	calls, errs := make([]store.Call, len(queues)), make([]error, len(queues))
 	for i, queue := range queues {
@@ -115,8 +116,8 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	return errors.Join(errs...)
 }
 
-// Renew renews the lease and publishes what the node reports of itself (field → text); drain tells it to end. ErrLeaseLost
-// means that others count it as dead: it must drop its tasks and start again as a new node.
+// Renew renews the lease and publishes about (field → text). drain: an operator drains the node. ErrLeaseLost means
+// that other listeners count the node as dead: its owner must drop its tasks, and join again as a new node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	c, lease := n.client, n.client.Store().Lease
 	args := []any{c.Store().Clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
@@ -133,7 +134,8 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	return answer == "drain", nil
 }
 
-// Leave takes the node out of every listener set. It also forgets it, unless it still holds a task until its lease ends.
+// Leave removes the node from the listeners of all queues. If the node holds no task, Leave also removes it from Redis.
+// Otherwise it stays there until its lease ends, and others reclaim its tasks.
 func (n *Node) Leave(ctx context.Context) error {
 	_, err := n.leave(ctx)
 	return err
@@ -148,7 +150,7 @@ func (n *Node) leave(ctx context.Context) (condemned bool, err error) {
 	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
 		return false, err
 	}
-	// A reserve may still be on its way. It takes nothing from here on, and others reclaim what it took before.
+	// A reserve may still be on its way. From here on it reserves nothing, and others reclaim what it reserved before.
 	if _, err := n.client.Store().Condemn(ctx, n.id, "own"); err != nil {
 		return false, fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
@@ -165,8 +167,8 @@ func (n *Node) everRegistered() []string {
 	return slices.Collect(maps.Keys(n.queues))
 }
 
-// Marks tells which of these held tasks are to be stopped, and whether the node is to drain. A host reads them at each message
-// on the control channel, and every third of a lease.
+// Marks returns which of these held tasks are to be cancelled, and whether the node is to drain. A host calls it at
+// each message on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
 	k := n.client.Store().Keys
 	cmds, err := store.Pipelined(ctx, n.client.Store(), append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
@@ -188,18 +190,20 @@ func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, dra
 	return cancelled, drain, store.Wrap("read cancel and drain marks", err)
 }
 
-// Claim identifies the run of a task that a node holds; that of a Reservation also tells it from a later task of the same ID.
+// Claim identifies the run of a task that a node holds. The Claim of a Reservation also distinguishes the task from a
+// later one with the same ID.
 type Claim struct {
 	ID   string
 	Run  int64
-	Born string // from store.BornAt, and of a reserve that started the task also from store.StartedAt; "" if it is not known
+	Born string // store.BornAt, with store.StartedAt appended if the reserve started the task; "" if unknown
 }
 
-// proof is the run as scripts take it.
+// proof returns the run in the form that scripts expect.
 func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.Born }
 
-// listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part keeps its
-// claim_orphan, which compares hostnames, from Quern's listeners, and tells apart two containers with the same hostname.
+// listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part makes the
+// hostname unique: it distinguishes containers with the same hostname, and keeps Blueque's claim_orphan, which compares
+// hostnames, away from Quern's listeners.
 func listenerID(host string, pid int) string {
 	host = strings.Map(func(r rune) rune {
 		if r == '_' || r <= ' ' || r > '~' {
@@ -212,10 +216,10 @@ func listenerID(host string, pid int) string {
 	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), pid)
 }
 
-// NodeAs is the listener of an ID that holds tasks in a process.
+// NodeAs returns the node with this listener ID, whose tasks run in the process pid.
 func NodeAs(c *queue.Client, id string, pid int) *Node {
 	return &Node{client: c, id: id, pid: pid, queues: make(map[string]bool)}
 }
 
-// Lease is how long the node counts as alive after its last renewal.
+// Lease returns how long the node counts as alive after its last renewal.
 func (n *Node) Lease() time.Duration { return n.client.Store().Lease }

@@ -6,7 +6,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Persist repeats a call, which must be safe to repeat, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
+// Persist repeats a call while Redis is unavailable; the call must be safe to repeat. When ctx ends, Persist returns
+// Redis's last error.
 func Persist(ctx context.Context, call func(context.Context) error) error {
 	return store.Persist(ctx, call)
 }

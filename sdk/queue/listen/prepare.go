@@ -12,13 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// protocolVersion is written to Redis by the first host; a host refuses a newer one.
+// protocolVersion is written to Redis by the first host. A host refuses to work with a newer version.
 const protocolVersion = 1
 
-// Prepare loads the scripts and checks the protocol's version: ErrVersion if that in Redis is newer or not a number. A host
-// calls it after each connect; other programs need not.
+// Prepare loads the scripts and checks the protocol's version: ErrVersion if the version in Redis is newer or not a
+// number. A host calls it after each connect; other programs need not call it.
 func Prepare(ctx context.Context, c *queue.Client) error {
-	// The first command is small: a Redis that wants a password closes a connection that sends much, without an error.
+	// The first command is small: if a password is missing, Redis closes a connection that sends much, without an
+	// error.
 	if err := c.Store().RDB.Get(ctx, c.Store().Keys.Version()).Err(); err != nil && !store.IsNil(err) {
 		return fmt.Errorf("read protocol version: %w", err)
 	}
@@ -40,11 +41,11 @@ func Prepare(ctx context.Context, c *queue.Client) error {
 	}
 	version, err := strconv.Atoi(cmp.Or(text, "0"))
 	if err != nil {
-		return fmt.Errorf("%w: key %s is %.20q: a number belongs there: delete the key, and hosts write theirs",
+		return fmt.Errorf("%w: key %s is %.20q, not a number: delete the key, then hosts write their version",
 			ErrVersion, c.Store().Keys.Version(), text)
 	}
 	if version > protocolVersion {
-		return fmt.Errorf("%w: key %s is %d, and this program speaks %d: upgrade it",
+		return fmt.Errorf("%w: key %s is %d, and this program knows versions up to %d: upgrade the program",
 			ErrVersion, c.Store().Keys.Version(), version, protocolVersion)
 	}
 	return nil

@@ -14,17 +14,18 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PurgeOptions choose which finished tasks to forget: by OlderThan, Keep or both, or Everything.
+// PurgeOptions choose which finished tasks to forget: by OlderThan, Keep or both, or with Everything all of them.
 type PurgeOptions struct {
 	Status    queue.Status  // Complete or Failed (default: both)
-	OlderThan time.Duration // forgets tasks that finished longer ago than this (default 0: nothing for its age)
-	// Keep forgets the oldest tasks until this many of each status are left (default 0: nothing for its number).
+	OlderThan time.Duration // forgets tasks that finished longer ago than this (default 0: no task for its age)
+	// Keep forgets the oldest tasks until this many of each status are left (default 0: no task for their number).
 	Keep       int64
 	Everything bool // forgets all finished tasks
-	// Foreign also forgets tasks that clients other than Quern's enqueued, which those may still want to read. Without it a
-	// purge skips the oldest ones that a purge of the last hour passed over.
+	// Foreign also forgets tasks that clients other than Quern's enqueued; those clients may still want to read them.
+	// Without Foreign, a purge skips the oldest tasks if a purge in the last hour has passed over them.
 	Foreign bool
-	// Most ends Fleet.Purge when it has forgotten as many, or up to a block more. Default: it ends when there is none left.
+	// Most makes Fleet.Purge end when it has forgotten this many tasks, or up to a block more (default 0: it ends when
+	// none is left).
 	Most int
 }
 
@@ -33,14 +34,15 @@ func (o PurgeOptions) validate() error {
 	case o.Status != "" && !o.Status.Finished():
 		return fmt.Errorf("%w: purge of tasks that are %s: use complete or failed", queue.ErrInvalid, o.Status)
 	case o.OlderThan < 0 || o.Keep < 0:
-		return fmt.Errorf("%w: purge of what is older than %s, or more than %d: use 0 or more", queue.ErrInvalid, o.OlderThan, o.Keep)
+		return fmt.Errorf("%w: purge of tasks older than %s, keeping %d: use 0 or more for both", queue.ErrInvalid, o.OlderThan, o.Keep)
 	case o.OlderThan == 0 && o.Keep == 0 && !o.Everything:
-		return fmt.Errorf("%w: purge of everything: say so, or name an age or a number", queue.ErrInvalid)
+		return fmt.Errorf("%w: purge without an age or a number of tasks to keep: name one, or purge everything explicitly", queue.ErrInvalid)
 	}
 	return nil
 }
 
-// limits are the greatest age in seconds and the number of tasks that stay, as scripts take them.
+// limits returns, in the form that scripts expect, the greatest age in seconds and the number of tasks that stay; ""
+// for no limit.
 func (o PurgeOptions) limits() (age, keep string) {
 	if o.Everything {
 		return "", "0"
@@ -48,17 +50,17 @@ func (o PurgeOptions) limits() (age, keep string) {
 	return store.DurationText(o.OlderThan), store.Optional(o.Keep > 0, strconv.FormatInt(o.Keep, 10))
 }
 
-// Recounted is the news of one queue.
+// Recounted is what Recount found in one queue.
 type Recounted struct {
 	Queue     string
-	Forgotten bool  // nothing was left of it
+	Forgotten bool  // the queue was empty, and was forgotten
 	Old       bool  // Purge may find something to forget
-	Err       error // one of its keys is of another type
+	Err       error // a key of the queue has the wrong type
 }
 
-// Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without tasks,
-// listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns the queues of which
-// there is news; Old is set if the options would have a Purge forget something.
+// Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without
+// tasks, listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns only the
+// queues in which it found something. Old is set if a Purge with these options would forget tasks.
 func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
 	age, keep := options.limits()
 	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
@@ -76,7 +78,7 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 			one := Recounted{Queue: blocks[i][number-1], Forgotten: word == "forgotten", Old: word == "old"}
 			if !one.Forgotten && !one.Old {
 				one.Err = fmt.Errorf("recount queue %q: %s", one.Queue, word)
-				one.Old = age != "" || keep != "" // nobody looked
+				one.Old = age != "" || keep != "" // unknown: let Purge look
 			}
 			news = append(news, one)
 		}
@@ -119,14 +121,14 @@ func (f *Fleet) Purge(ctx context.Context, name string, options PurgeOptions) (t
 	return total, nil
 }
 
-// PurgePublications forgets publications of all topics by these options, of which the statuses do not matter; their tasks stay. For
-// each page of topics it yields how many were forgotten, and the errors of damaged ones, which hold up no others. It may be
-// interrupted and repeated at any time.
+// PurgePublications forgets publications of all topics by these options, except for Status, which does not matter. The
+// tasks of the publications stay. For each page of topics it yields how many publications were forgotten, and the
+// errors of damaged topics, which do not stop the rest. It may be interrupted and repeated at any time.
 func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		err := options.validate()
 		for cursor := uint64(0); err == nil; {
-			var entries []string // and their scores
+			var entries []string // topics, each followed by its score
 			if entries, cursor, err = f.client.Store().RDB.ZScan(ctx, f.client.Store().Keys.Topics(), cursor, "", store.PageTasks).Result(); err != nil {
 				err = fmt.Errorf("list topics: %w", err)
 				break

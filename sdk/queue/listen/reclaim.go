@@ -16,27 +16,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DefaultMaxCrashes is how many hosts a task may lose before it fails, unless its plugin's manifest allows fewer.
+// DefaultMaxCrashes is how many hosts a task may crash before it fails, unless its plugin's manifest allows fewer.
 const DefaultMaxCrashes = 3
 
 // reclaimTasks is how many tasks one block of a reclaim moves.
 const reclaimTasks = 16
 
-// Reclaimed counts what became of the tasks of a dead listener.
+// Reclaimed counts the tasks of a dead listener by what Reclaim did with them.
 type Reclaimed struct {
 	Returned  int // to the front of their queue
-	Scheduled int // for later: they have lost several hosts
-	Failed    int // they have lost too many, or must not run twice, or were cancelled
+	Scheduled int // for later: they crashed several hosts
+	Failed    int // they crashed too many hosts, must not run twice, or were cancelled
 	Dropped   int // entries without a task of this listener
-	// DeadError is why one that failed has no dead letter; "" if all have theirs.
+	// DeadError is why the dead letter of a failed task was not written; "" if all were.
 	DeadError string
 }
 
-// Sum is how many tasks went to another host or failed.
+// Sum returns how many tasks went back to their queue or failed.
 func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
 
-// Leases lists the tenant's Quern listeners whose lease is over, and those whose lease runs, the first to end first; and how long that
-// one still runs (0: there is none). Before it reclaims the dead ones the caller makes sure that they could have renewed: see Reclaim.
+// Leases lists the tenant's Quern listeners: dead are those whose lease is over, alive those whose lease runs. The
+// lease that ends first comes first. next is how long the first lease of alive still runs; 0 if alive is empty. Before
+// the caller reclaims from dead listeners, it must make sure that they could have renewed: see Reclaim.
 func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Duration, err error) {
 	c := f.client
 	now, err := c.Store().Now(ctx)
@@ -59,15 +60,16 @@ func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Dur
 	return dead, alive, next, store.Wrap("read leases", err)
 }
 
-// Unleased lists the Quern listeners that are in a queue's set and have no lease: they are dead too. It reads the set of
-// every queue, so one host of the fleet calls it, and rarely.
+// Unleased lists the Quern listeners that are registered for a queue and have no lease: they are dead, too. It reads
+// the set of every queue, so one host of the fleet calls it, and rarely.
 func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	c := f.client
 	_, serves, err := listeners(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result() // later: a listener gets its lease first
+	// Read after the listeners of the queues, because a listener gets its lease before it registers.
+	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
@@ -78,15 +80,17 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(serves)), nil
 }
 
-// OverlongLease is a lease that ends further ahead than its length, because Redis's clock was set back since it was renewed.
-// If it is unchanged after Length, measured by a monotonic clock, its listener is dead: a live one renews by the new clock.
+// OverlongLease is a lease that ends further ahead than it is long, because Redis's clock was set back since it was
+// renewed. If the lease is still unchanged after Length, by a monotonic clock, its listener is dead: a live listener
+// renews by the new clock.
 type OverlongLease struct {
 	Listener string
 	Length   time.Duration
 	end      float64
 }
 
-// OverlongLeases lists the tenant's leases that end further ahead than their length, and than the client's own.
+// OverlongLeases lists the tenant's leases that end further ahead than they are long, and than the client's own lease
+// is long.
 func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	c := f.client
 	now, err := c.Store().Now(ctx)
@@ -107,7 +111,7 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	for i, length := range lengths {
 		lease := OverlongLease{Length: store.SecondsDuration(length.Val()), end: ahead[i].Score}
 		if lease.Length <= 0 || lease.Length > store.MaxLease {
-			lease.Length = store.MaxLease // the listener published none
+			lease.Length = store.MaxLease // the listener published no valid length
 		}
 		if lease.end > float64(now.Add(lease.Length).UnixMicro())/1e6 {
 			lease.Listener, _ = ahead[i].Member.(string)
@@ -117,19 +121,21 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	return overlong, store.Wrap("read lengths of leases", err)
 }
 
-// EndLease ends an overlong lease that the caller has seen unchanged for its length, while it renewed its own: the listener
-// is dead then. false if it was renewed meanwhile, or another host has ended it.
+// EndLease ends an overlong lease. The caller must have seen the lease unchanged for its length, while it renewed its
+// own lease: then the listener is dead. EndLease returns false if the lease was renewed meanwhile, or another host has
+// ended it.
 func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
 	ended, err := f.client.Store().Condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
 	return ended, store.Wrap("end lease of "+lease.Listener, err)
 }
 
-// Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and forgets it. A task that had started
-// counts a crash, and fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its manifest allows fewer. Several hosts may
-// do it at once, and any may die half-way: another one goes on. queue.ErrStatus while the lease runs.
+// Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and removes the listener. For a
+// task that had started it counts a crash; the task fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its
+// manifest allows fewer. Several hosts may reclaim at once, and any may die half-way: another one goes on.
+// queue.ErrStatus while the lease runs.
 //
-// After an outage of Redis every lease is over. So a host that calls this by itself must have renewed its own lease without
-// fail for a whole lease's length: until then others may not have been able to renew theirs.
+// After an outage of Redis every lease is over. So a host that calls Reclaim by itself must have renewed its own lease
+// without fail for a whole lease's length: before that, others may not have been able to renew theirs.
 func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	condemned, err := f.client.Store().Condemn(ctx, listener, "")
 	if err != nil {
@@ -141,8 +147,7 @@ func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (R
 	return f.reclaim(ctx, listener, maxCrashes, false)
 }
 
-// ReclaimForced is Reclaim from a listener of Python, which has no lease: only an operator can know that it is dead. It does
-// not look whether the ID is that of another kind of listener: package manage does.
+// ReclaimForced is Reclaim for a Python listener, which has no lease: only an operator can know that it is dead.
 func (f *Fleet) ReclaimForced(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	return f.reclaim(ctx, listener, maxCrashes, true)
 }
@@ -153,7 +158,7 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 		return Reclaimed{}, err
 	}
 	var total Reclaimed
-	var errs []error // a damaged queue does not keep the tasks of the others
+	var errs []error // a damaged queue does not stop the others
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
 		err := f.ReclaimQueue(ctx, &total, listener, name, cmp.Or(maxCrashes, DefaultMaxCrashes), force)
 		if err != nil && (ctx.Err() != nil || queue.IsUnavailable(err) || errors.Is(err, queue.ErrStatus)) {
@@ -167,7 +172,8 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	return total, f.client.Store().Retire(ctx, listener, "1")
 }
 
-// ReclaimQueue reclaims the tasks of one queue, block by block, and adds them to total; with force also those of a listener that lives.
+// ReclaimQueue reclaims a listener's tasks of one queue, block by block, and adds them to total. With force it does so
+// even if the listener is alive.
 func (f *Fleet) ReclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int, force bool) error {
 	c := f.client
 	block := store.NewCall("reclaim", c.Store().Keys.Reserved(name, listener),

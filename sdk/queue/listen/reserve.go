@@ -18,7 +18,7 @@ import (
 const (
 	// MaxInline is the largest size of parameters, in bytes, that come with a reserve.
 	MaxInline = 64 << 10
-	// batchBytes bounds the parameters of one reserve, and tripBytes roughly those of one round trip.
+	// batchBytes bounds the parameters that one reserve returns; tripBytes roughly bounds those of one round trip.
 	batchBytes = 4 << 20
 	tripBytes  = 16 << 20
 )
@@ -33,27 +33,29 @@ const maxClaims = store.BlockTasks
 type ReserveRequest struct {
 	Queue string
 	Count int  // the most tasks to reserve, at most MaxReserve
-	Start bool // mark them as started by this process at once, for slots that are free
-	// Plugin and Digest name what will run them, and Version is its name for people ("": none); they are written with Start.
+	Start bool // mark the tasks as started by this process at once
+	// Plugin and Digest name the plugin version that will run the tasks, and Version is its name for people ("": none).
+	// With Start they are written to the tasks.
 	Plugin, Digest, Version string
-	MaxAge                  time.Duration // the longest age of a task that sets none itself (0: none)
-	// MaxRunning bounds the tasks that run in the fleet (0: no bound), together in the queues of Fleet (default: this one).
+	MaxAge                  time.Duration // the longest age of a task that sets none itself (0: no bound)
+	// MaxRunning bounds how many tasks run in the fleet, over all queues of Fleet (default 0: no bound; Fleet: this
+	// queue).
 	MaxRunning int
 	Fleet      []string
-	// FailurePolicy is written with Start, for the node that finds the tasks when this one has died.
+	// FailurePolicy is written to the tasks with Start, for the node that reclaims them if this one dies.
 	FailurePolicy FailurePolicy
 }
 
-// FailurePolicy is what a plugin's manifest rules for tasks that fail for good, or whose host dies.
+// FailurePolicy has what a plugin's manifest decides for tasks that fail for good, or whose host dies.
 type FailurePolicy struct {
-	// NoRerun fails a task whose host dies while it runs. Else it runs again, until it has lost MaxCrashes hosts, or fewer if
-	// the reclaiming host allows fewer (0: that host's number).
+	// NoRerun fails a task whose host dies while it runs. Otherwise it runs again, until it has crashed MaxCrashes
+	// hosts, or fewer if the reclaiming host allows fewer (0: that host's bound).
 	NoRerun    bool
 	MaxCrashes int
 	Dead       string // the queue of dead letters ("": none)
 }
 
-// fields are those of the hash that are written with Start.
+// fields returns the fields that Start writes to the tasks' hashes.
 func (r *ReserveRequest) fields() []any {
 	if !r.Start {
 		return nil
@@ -72,24 +74,24 @@ func (r *ReserveRequest) fields() []any {
 // Reservation is a task that the node holds.
 type Reservation struct {
 	ID   string
-	Run  int64 // a part of its Claim
+	Run  int64 // Run and Born are a part of the Claim
 	Born string
 	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
 	Created, ETA, RetriedAt time.Time
 	Attempts                int
-	// Retry is what the task itself sets of its policy, Timeout its limit of an attempt (0: none), Deadline when it must be
-	// done, and Expires until when it may be tried again (zero: none).
+	// Retry has the settings of the task itself. Timeout is its time limit for an attempt (0: none). Deadline is when
+	// it must be done, and Expires until when it may be tried again (zero: no bound).
 	Retry                queue.Retry
 	Timeout              time.Duration
 	Deadline, Expires    time.Time
 	Reschedules, Rejects int
-	// Last is why its last attempt failed; zero if none did. A host that died is no attempt.
+	// Last is why the task's last attempt failed; zero if none did. The death of a host is no failed attempt.
 	Last queue.Failure
-	// Parent, Depth, Traceparent and Key are those of its queue.Options; so are Headers, traceparent among them.
+	// Parent, Depth, Traceparent, Key and Headers are those of the task's queue.Options. Headers include traceparent.
 	Parent, Key, Traceparent string
 	Depth                    int
 	Headers                  map[string]string
-	// Parameters have Size bytes; they are nil when Large: then queue.Client.Parameters fetches them.
+	// Parameters have Size bytes. If Large they are nil, and queue.Client.Parameters fetches them.
 	Parameters []byte
 	Size       int64
 	Large      bool
@@ -97,7 +99,7 @@ type Reservation struct {
 	Checkpointed bool
 }
 
-// Since is when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
+// Since returns when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
 func (r *Reservation) Since() time.Time {
 	since := r.Created
 	for _, later := range [...]time.Time{r.ETA, r.RetriedAt} {
@@ -108,20 +110,22 @@ func (r *Reservation) Since() time.Time {
 	return since
 }
 
-// Claim is what the node settles the task with.
+// Claim returns the claim with which the node settles the task.
 func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, Born: r.Born} }
 
 // ReserveReply is the answer to one ReserveRequest.
 type ReserveReply struct {
 	Tasks []Reservation
-	// Dropped counts IDs without a task, or of a task that is finished or held already; Passed those that left the list and
-	// are not reserved, because they expired or wait for another listener.
+	// Dropped counts IDs without a task, or whose task is finished or held already. Passed counts IDs of tasks that
+	// left the pending list but were not reserved, because they expired or must wait for another listener.
 	Dropped, Passed int
-	Quarantined     bool   // nothing was reserved: the version that would run it is quarantined
-	DeadError       string // why a task that expired has no dead letter; "" if all have theirs
-	// Clock is Redis's time of the reserve, and NextETA when the next scheduled task is due (zero: none, or of an Adopt).
+	Quarantined     bool   // nothing was reserved: the plugin version is quarantined
+	DeadError       string // why the dead letter of an expired task was not written; "" if all were
+	// Clock is Redis's time of the reserve. NextETA is when the next scheduled task of the queue is due; zero if none
+	// is, and in the reply of Adopt.
 	Clock, NextETA time.Time
-	// Err means that nothing is known: tasks may be reserved although the answer did not come. Adopt finds them.
+	// Err means that the outcome is unknown: tasks may be reserved although the answer did not come. Held and Adopt
+	// find them.
 	Err error
 }
 
@@ -157,7 +161,7 @@ func (n *Node) Held(ctx context.Context, name string) ([]string, error) {
 	return ids, store.Wrap(fmt.Sprintf("read reserved list of %q", name), err)
 }
 
-// HeldAll is Held of many queues, without those whose list is empty or damaged.
+// HeldAll is Held for many queues. It leaves out queues whose list is empty or damaged.
 func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]string, error) {
 	held := make(map[string][]string)
 	lists := make([]reservedList, len(queues))
@@ -167,8 +171,8 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	return held, readReserved(ctx, n.client.Store(), lists)
 }
 
-// Adopt takes over tasks that Held lists and the caller does not know, because the answer to their Reserve did not come.
-// The caller makes sure that no Reserve of the queue is on its way. After an error the reply has the tasks before it.
+// Adopt reads tasks that Held lists and the caller does not know, because the answer to their Reserve did not come. No
+// Reserve of the queue may be on its way. If it fails, the reply has Err and the tasks that were read before.
 func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) (all ReserveReply) {
 	fields := request.fields()
 	for part := range slices.Chunk(ids, maxClaims) {
@@ -190,10 +194,10 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	return all
 }
 
-// startAs is the process that starts the tasks, "" if they are only reserved.
+// startAs returns the process ID with which to start the tasks; "" if they are only reserved.
 func (n *Node) startAs(r ReserveRequest) string { return store.Optional(r.Start, strconv.Itoa(n.pid)) }
 
-// readReserveReply reads what reserve.lua and adopt.lua return; started means that the tasks are.
+// readReserveReply reads the reply of reserve.lua or adopt.lua. started: the script started the tasks.
 func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
 	reply, err := answer.Result()
 	if redis.HasErrorPrefix(err, "LEASELOST") {
@@ -216,7 +220,7 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	return r
 }
 
-// rowValues is how many values the reply has for a task that sets nothing itself.
+// rowValues is how many values the reply has for a task without settings of its own.
 const rowValues = 7
 
 func readReservation(v *store.Values) (r Reservation) {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Requeue is why a task that has not failed for good waits for another run.
+// Requeue is why a task waits for another run after one that failed.
 type Requeue string
 
 // A retry counts an attempt; a reschedule (by the handler) and a reject (by the listener) have counters of their own.
@@ -25,10 +25,11 @@ const (
 	RequeueReject     Requeue = "reject"
 )
 
-// Outcome is what became of a run of a held task.
+// Outcome is how a run of a held task ended.
 type Outcome string
 
-// The outcomes. Those that are no end of the task let it run again: a released one as if this run had not been.
+// The outcomes. A complete or failed task has ended. A retried, rescheduled or rejected task runs again, and so does a
+// released one, as if this run had not been.
 const (
 	OutcomeComplete    Outcome = "complete"
 	OutcomeFailed      Outcome = "failed"
@@ -36,7 +37,7 @@ const (
 	OutcomeRescheduled Outcome = "rescheduled"
 	OutcomeRejected    Outcome = "rejected"
 	OutcomeReleased    Outcome = "released"
-	OutcomeLost        Outcome = "lost" // nothing was written: the task is another's, or deleted
+	OutcomeLost        Outcome = "lost" // nothing was written: another listener holds the task, or it was deleted
 )
 
 // Settlement is how one run of a held task ends.
@@ -47,13 +48,15 @@ type Settlement struct {
 	// Requeue lets the failed task wait for the delay and run again.
 	Requeue Requeue
 	Delay   time.Duration
-	// Children, 256 at most, are enqueued with the completion of the task or not at all. They ignore the limits of their queues.
+	// Children, at most MaxChildren, are enqueued together with the completion of the task. They ignore the limits of
+	// their queues.
 	Children []Child
-	// Publications are accepted with the completion of the task or not at all. queue.Client.Republish, or a host, makes their tasks.
+	// Publications are accepted together with the completion of the task. Afterwards queue.Client.Republish, or a host,
+	// makes their tasks.
 	Publications []*queue.Publication
 }
 
-// Outcome is what the settlement makes of the task once it is written.
+// Outcome returns the outcome of the run once the settlement is written.
 func (s *Settlement) Outcome() Outcome {
 	switch {
 	case s.Failure == nil:
@@ -68,7 +71,7 @@ func (s *Settlement) Outcome() Outcome {
 	return OutcomeFailed
 }
 
-// Reason is why the run failed; "" if it did not.
+// Reason returns why the run failed; "" if it did not.
 func (s *Settlement) Reason() queue.Reason {
 	if s.Failure == nil {
 		return ""
@@ -76,10 +79,11 @@ func (s *Settlement) Reason() queue.Reason {
 	return cmp.Or(s.Failure.Reason, queue.ReasonError)
 }
 
-// MaxWeight is the most Weight of one Settle.
+// MaxWeight is the greatest sum of Weight in one SettleRequest.
 const MaxWeight = 128
 
-// Weight is how much work the settlement is for Redis: 1 is the completion of a task without children, about four commands.
+// Weight returns how much work the settlement is for Redis. The completion of a task without children, about four
+// commands, has weight 1.
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
@@ -94,7 +98,8 @@ func (s *Settlement) Weight() int {
 	return 6 // it may need a dead letter
 }
 
-// TryAgain lets a task wait for its next attempt after that many have failed. It makes the failure final if the policy has no more.
+// TryAgain lets a task wait for its next attempt, after attempts failed ones. If the policy allows no further attempt,
+// the failure is final.
 func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 	switch {
 	case policy.AttemptsLeft(attempts):
@@ -105,7 +110,8 @@ func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 	return s
 }
 
-// PutOff lets a task wait without counting an attempt. It makes the failure final if the policy allows no more reschedules.
+// PutOff lets a task wait without counting an attempt. If the policy allows no further reschedule, the failure is
+// final.
 func (s Settlement) PutOff(policy queue.Retry, reschedules int, delay time.Duration) Settlement {
 	if reschedules >= policy.Reschedules() {
 		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
@@ -133,39 +139,43 @@ func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	return s
 }
 
-// Child is a task that another one enqueues. It needs an ID; if one of that ID exists it stays as it is. It may wait for children
-// that come before it, and for other tasks; one that does not exist counts as failed.
+// Child is a task that another one enqueues. It needs an ID; if a task with this ID exists, that one stays as it is. A
+// child may wait for children that come before it, and for other tasks; a task that does not exist counts as failed.
 type Child struct {
 	Queue string
 	queue.Spec
 }
 
-// MaxChildren is the most children of one task, and MaxChildDependencies of how many tasks they may wait together.
+// MaxChildren is the most children of one task. MaxChildDependencies is the most dependencies of all these children
+// together.
 const (
 	MaxChildren          = 256
 	MaxChildDependencies = 1024
 )
 
-// Validate refuses a child that could not be enqueued.
+// Validate returns an error if the child could not be enqueued.
 func (c *Child) Validate() error {
 	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Options.Validate())
 }
 
-// SettleRequest ends the runs of held tasks of one queue. Together they should weigh MaxWeight at most, for a few milliseconds of
-// Redis's time.
+// SettleRequest ends the runs of held tasks of one queue. Together they should weigh at most MaxWeight, which takes
+// Redis a few milliseconds.
 type SettleRequest struct {
 	Queue       string
 	Settlements []Settlement
-	// Wake are queues whose tasks may have waited for these to end: their listeners are woken.
+	// Wake are queues whose tasks may have waited for these runs to end. The listeners of the queues are woken.
 	Wake []string
 }
 
 // SettleReply is the answer to one SettleRequest.
 type SettleReply struct {
-	// Errs has one for each settlement: nil; queue.ErrLost, nothing was written; queue.ErrNoTask; queue.ErrDamaged, a child's queue
-	// takes nothing and the task is still held; or queue.ErrNoLetter, the task has failed.
+	// Errs has an entry for each settlement: nil; queue.ErrLost or queue.ErrNoTask if nothing was written;
+	// queue.ErrCancelled if the task was cancelled, and failed instead of running again; queue.ErrDamaged if a child
+	// could not be enqueued, and the task is still held; queue.ErrNoLetter if the task failed, but its dead letter was
+	// not written.
 	Errs []error
-	// Err means that nothing is known: the same request may be repeated, and recognizes what was done.
+	// Err means that the outcome is unknown. The same request may be repeated: Redis recognizes settlements that were
+	// written.
 	Err error
 }
 
@@ -220,8 +230,8 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 	return args
 }
 
-// Release gives held tasks back to the front of the queue, the newest first. Its errors are those of Settle. After an error errs has
-// the claims before it; for these a repeat answers queue.ErrLost.
+// Release gives held tasks back to the front of the queue. Pass the newest claim first, so that the oldest task ends up
+// at the very front. The errors are as in Settle.
 func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs []error, err error) {
 	for part := range slices.Chunk(claims, maxClaims) {
 		args := []any{n.client.Store().Clock, name, n.id}
@@ -238,7 +248,7 @@ func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs [
 	return errs, nil
 }
 
-// verdicts reads the answer of a script that has a line for each of n tasks.
+// verdicts reads the answer of a script, which has a line for each of n tasks.
 func verdicts(answer *redis.Cmd, script, name string, n int, id func(int) string) ([]error, error) {
 	value, err := answer.Result()
 	lines := strings.FieldsFunc(store.AsString(value), func(r rune) bool { return r == '\n' })
@@ -255,8 +265,8 @@ func verdicts(answer *redis.Cmd, script, name string, n int, id func(int) string
 	return errs, nil
 }
 
-// Start marks a task that was reserved without ReserveRequest.Start, and returns the claim that it has from then on: queue.ErrLost or
-// queue.ErrNoTask if it is not held.
+// Start marks a task as started that was reserved without ReserveRequest.Start. It returns the claim for later calls;
+// queue.ErrLost or queue.ErrNoTask if the node does not hold the task.
 func (n *Node) Start(ctx context.Context, name string, claim Claim) (Claim, error) {
 	answer, err := n.client.Store().Eval(ctx, store.NewCall("start", n.client.Store().Keys.Reserved(name, n.id),
 		n.client.Store().Clock, name, n.id, claim.ID, claim.proof(), n.pid))
@@ -273,7 +283,7 @@ func (n *Node) Start(ctx context.Context, name string, claim Claim) (Claim, erro
 	return claim, nil
 }
 
-// report runs scripts together that answer for one task each.
+// report runs scripts in one round trip; each answers for one task.
 func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...store.Call) []error {
 	errs := make([]error, len(calls))
 	for i, reply := range n.client.Store().EvalAll(ctx, calls) {
@@ -284,7 +294,7 @@ func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...s
 	return errs
 }
 
-// ProgressReport is how far a held task is.
+// ProgressReport says how far a held task is.
 type ProgressReport struct {
 	Claim
 	Queue    string
@@ -292,8 +302,8 @@ type ProgressReport struct {
 	Message  string
 }
 
-// Progress writes reports of held tasks in one round trip. It returns one error for each: nil, queue.ErrLost or queue.ErrNoTask if
-// the node does not hold the task (any more), or that nothing is known.
+// Progress writes reports of held tasks in one round trip. It returns one error for each report: nil; queue.ErrLost or
+// queue.ErrNoTask if the node does not hold the task (any more); any other means that the outcome is unknown.
 func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 	calls, ids := make([]store.Call, len(reports)), make([]string, len(reports))
 	for i, r := range reports {
@@ -314,8 +324,8 @@ type LogBatch struct {
 	Lines []string
 }
 
-// AppendLogs adds lines to the logs of held tasks. The last 1,000 lines and 64 KiB of each log stay, and the
-// first 16 KiB of a line. Its errors are those of Progress; lines of a task that is not held are dropped.
+// AppendLogs adds lines to the logs of held tasks. Each log keeps its last 1,000 lines, at most 64 KiB; a line keeps
+// its first 16 KiB. The errors are as in Progress. Lines of a task that is not held are dropped.
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]store.Call, len(batches)), make([]string, len(batches))
 	for i, batch := range batches {
@@ -332,8 +342,8 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 // MaxCheckpoint is the most bytes of a checkpoint.
 const MaxCheckpoint = 1 << 20
 
-// Checkpoint stores bytes of a held task for its next run, also after a crash; none removes them. They are deleted when the
-// task is complete. queue.ErrInvalid if there are too many.
+// Checkpoint stores bytes for the next run of a held task, also after a crash; an empty value deletes the checkpoint,
+// and so does the completion of the task. queue.ErrInvalid if value is longer than MaxCheckpoint.
 func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value []byte) error {
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", queue.ErrInvalid, len(value), MaxCheckpoint)

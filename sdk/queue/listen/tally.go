@@ -15,13 +15,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// tallyWaits is how many sizes of waits are told apart: up to 1 ms, 2 ms, 4 ms and so on.
+// tallyWaits is how many sizes of waits are distinguished: up to 1 ms, 2 ms, 4 ms and so on.
 const tallyWaits = 28
 
-// Waits count how long tasks had waited when they started.
+// Waits is a histogram of how long tasks had waited when they started.
 type Waits [tallyWaits]int64
 
-// Add counts one.
+// Add counts one wait.
 func (w *Waits) Add(wait time.Duration) {
 	size := 0
 	for limit := time.Millisecond; wait > limit && size < tallyWaits-1; limit *= 2 {
@@ -30,14 +30,15 @@ func (w *Waits) Add(wait time.Duration) {
 	w[size]++
 }
 
-// Merge adds those of others.
+// Merge adds the counts of others.
 func (w *Waits) Merge(others Waits) {
 	for size, n := range others {
 		w[size] += n
 	}
 }
 
-// Quantile is the wait that this share of the tasks had at most, true to a factor of two; false if there are none.
+// Quantile returns the wait that this share of the tasks did not exceed, exact to a factor of two; false if no task is
+// counted.
 func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 	var all int64
 	for _, n := range w {
@@ -58,27 +59,28 @@ func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 	return 0, false
 }
 
-// Tally is what a listener counted of a queue, and of the version of a plugin that runs its tasks, if one does.
+// Tally has a listener's counts for a queue, and for the plugin version that runs its tasks, if one does.
 type Tally struct {
-	Queue, Plugin, Digest, Version string // the name of the version may be ""
-	// Complete counts tasks, Failed runs that failed, with those that are tried again.
+	Queue, Plugin, Digest, Version string // Version may be ""
+	// Complete counts tasks. Failed counts failed runs, including those after which the task is tried again.
 	Complete, Failed int64
 	Waits            Waits
 }
 
-// Tallies are what a listener has counted and not yet written. Its methods are safe for concurrent use.
+// Tallies has the counts of a listener that are not yet written. Its methods are safe for concurrent use.
 type Tallies struct {
 	mu     sync.Mutex // guards counts
 	counts map[Tally]*Tally
 }
 
-// Started counts how long a task of a queue had waited, and tells whether it is the first since the last Write. of names the queue, and
-// the version of the plugin if one runs it.
+// Started counts how long a task had waited, and reports whether this is the first count since the last Write. of names
+// the task's queue, and the plugin version that runs it, if one does.
 func (t *Tallies) Started(of Tally, wait time.Duration) (first bool) {
 	return t.change(of, func(c *Tally) { c.Waits.Add(wait) })
 }
 
-// Settled counts what a run ended as: complete, failed or retried, but not what somebody cancelled. Others are not counted.
+// Settled counts a run that completed, failed or is retried, unless it was cancelled. Other outcomes are not counted.
+// first is as in Started.
 func (t *Tallies) Settled(of Tally, outcome Outcome, reason queue.Reason) (first bool) {
 	switch {
 	case outcome == OutcomeComplete:
@@ -107,7 +109,8 @@ func (t *Tallies) change(of Tally, change func(*Tally)) (first bool) {
 // tallyBatch is how many tallies are written in one script.
 const tallyBatch = 8
 
-// Write adds what was counted to the fleet's counts by minute. What Redis does not take is lost: a repeat might count twice.
+// Write adds the counts to the fleet's counts by minute. Counts that cannot be written are lost: a repeat might count
+// them twice.
 func (t *Tallies) Write(ctx context.Context, node *Node) error {
 	t.mu.Lock()
 	counts := slices.Collect(maps.Values(t.counts))
@@ -124,7 +127,7 @@ func (t *Tallies) Write(ctx context.Context, node *Node) error {
 	return errors.Join(errs...)
 }
 
-// Tally adds to the counts of the present minute. Whoever repeats it after an error may count twice.
+// Tally adds to the counts of the present minute. A repeat after an error may count twice.
 func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 	minute, hour := &adder{}, &adder{}
 	total := Tally{}
@@ -147,10 +150,10 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 	c := n.client
 	args := []any{c.Store().Clock, store.KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args)}
 	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(), slices.Concat(args, minute.args, hour.args)...))
-	return store.Wrap("count what tasks ended as", err)
+	return store.Wrap("count outcomes of tasks", err)
 }
 
-// adder makes the arguments of the script.
+// adder collects arguments of the script.
 type adder struct{ args []any }
 
 func (a *adder) add(what, of string, n int64) {

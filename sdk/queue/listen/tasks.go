@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// ErrReplaced is the cause with which a run is stopped when Redis hands out its task again: after a failover to a
-// replica that lagged, or because somebody deleted the task and enqueued another of its ID.
-var ErrReplaced = errors.New("its ID was handed out again")
+// ErrReplaced is why a run is stopped whose task's ID was reserved again: after a failover to a replica that lagged, or
+// because somebody deleted the task and enqueued another one with its ID.
+var ErrReplaced = errors.New("the task's ID was reserved again")
 
-// Task is a task that a listener holds, from its reserve until it is settled.
+// Task is a task that a listener holds, from the reserve until it is settled.
 type Task struct {
 	Reservation
 	state
-	// Value is what the listener's user keeps with it.
+	// Value is for the listener's user.
 	Value any
 	queue string
-	// reserved is the moment of the reserve by Redis's clock, and taken by this process's.
+	// reserved and taken are when the listener got the task: by Redis's clock, and by its own.
 	reserved, taken time.Time
 }
 
-// state is the state of a task in its Tasks, which set the fields and whose mu guards them.
+// state is the state of a task in Tasks. Tasks sets the fields, and its mu guards them.
 type state struct {
-	// number orders the tasks by when they were reserved; began is when the run began, and stop ends it, with a cause:
-	// zero and nil before.
+	// number orders the tasks by when they were reserved. began is when the run began, and stop ends it with a cause;
+	// they are zero and nil before it began.
 	number uint64
 	began  time.Time
 	stop   context.CancelCauseFunc
-	// former is the run of the same ID that this one replaces and has not waited for yet. Once a run is replaced
-	// itself, replaced is closed when it is over.
+	// former is the run of the same ID that this one replaces; nil if there is none, or it is over. replaced is made
+	// when another run replaces this one, and closed when this one is over.
 	former   *Task
 	replaced chan struct{}
 	over     bool
 }
 
-// NewTask makes a task of a reply that came at now.
+// NewTask makes a Task of a reservation; the reply to its reserve has arrived now.
 func NewTask(queue string, r Reservation, reply *ReserveReply, now time.Time) Task {
 	return Task{Reservation: r, queue: queue, reserved: reply.Clock, taken: now}
 }
 
-// Clock estimates Redis's time: when the task was reserved, and the time that has passed here since then.
+// Clock estimates Redis's time: the time of the reserve, plus the time that has passed here since then.
 func (t *Task) Clock(now time.Time) time.Time { return t.reserved.Add(now.Sub(t.taken)) }
 
-// Waited is how long the task had waited when it was reserved; false if nobody knows since when.
+// Waited returns how long the task had waited when it was reserved; known is false if its hash does not say since when.
 func (t *Task) Waited() (wait time.Duration, known bool) {
 	if since := t.Since(); !since.IsZero() {
 		return max(0, t.reserved.Sub(since)), true
@@ -54,27 +54,24 @@ func (t *Task) Waited() (wait time.Duration, known bool) {
 	return 0, false
 }
 
-// Taken is when the listener got the task, by its own clock.
+// Taken returns when the listener got the task, by its own clock.
 func (t *Task) Taken() time.Time { return t.taken }
 
-// Number orders a listener's tasks by when they were reserved.
+// Number returns a number that orders a listener's tasks by when they were reserved.
 func (t *Task) Number() uint64 { return t.number }
 
-// Tasks are the tasks of a listener, from their reserve until they are settled. A task runs once at a time: if Redis
-// hands out an ID again that still runs here, the former run is stopped with ErrReplaced, and the new one waits for its
-// end. The zero value is empty. The methods are safe for concurrent use.
-//
-// A task passes Add, Begin, then Ran when no other run of its ID need wait any more, and Remove when Redis has its end; the
-// last two in either order.
+// Tasks are the tasks of a listener, from their reserve until they are settled. A task never runs twice at a time: if
+// an ID is reserved again whose task still runs here, the former run is stopped with ErrReplaced, and the new run waits
+// for its end. The zero value is empty. The methods are safe for concurrent use.
 type Tasks struct {
-	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
+	mu    sync.Mutex // guards the fields below; no other lock is taken while it is held
 	tasks map[string]*Task
-	taken uint64 // tasks taken so far
-	// active counts the tasks that run or wait to run, and the reserve that is on its way.
+	taken uint64 // tasks added so far
+	// active counts the tasks that run or wait to run, plus one while a reserve is on its way.
 	active    int
 	reserving bool
 	stopped   error // why tasks are stopped; nil while they may run
-	// idle is made by close, and closed when nothing is active any more.
+	// idle is made by Close, and closed when active is 0.
 	idle chan struct{}
 }
 
@@ -85,7 +82,7 @@ func (s *Tasks) State() (open, reserving bool) {
 	return s.idle == nil && s.stopped == nil, s.reserving
 }
 
-// BeginReserve begins a reserve, unless one is on its way, or none may begin any more.
+// BeginReserve begins a reserve, and returns true. It returns false if one is on its way, or Close was called.
 func (s *Tasks) BeginReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +93,7 @@ func (s *Tasks) BeginReserve() bool {
 	return true
 }
 
-// EndReserve ends a reserve whose tasks are added.
+// EndReserve ends a reserve, after its tasks were added.
 func (s *Tasks) EndReserve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +101,7 @@ func (s *Tasks) EndReserve() {
 	s.end()
 }
 
-// Add adds a task that a reserve has brought. replaces means that its ID still runs here.
+// Add adds a task that a reserve has brought. replaces: a task with this ID is still here, and is stopped.
 func (s *Tasks) Add(t *Task) (replaces bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +118,7 @@ func (s *Tasks) Add(t *Task) (replaces bool) {
 	return t.former != nil
 }
 
-// replace stops a task whose ID was handed out again. The caller holds the set's mu.
+// replace stops a task whose ID was reserved again. The caller holds the set's mu.
 func (t *Task) replace() {
 	if t.over {
 		return
@@ -134,8 +131,8 @@ func (t *Task) replace() {
 	}
 }
 
-// Begin lets a task be stopped, and waits until the runs that it replaces are over. It may run then, unless stop was
-// called.
+// Begin makes stop the function that stops the task, and waits until the runs that the task replaces are over. Then the
+// task may run, unless stop was called.
 func (s *Tasks) Begin(t *Task, stop context.CancelCauseFunc) {
 	s.mu.Lock()
 	t.began, t.stop = time.Now(), stop
@@ -151,8 +148,9 @@ func (s *Tasks) Begin(t *Task, stop context.CancelCauseFunc) {
 	}
 }
 
-// waitsFor is closed when the run ends that t has to wait for next; nil if it may run. A run that went back without
-// having begun has waited for nobody: the one before it counts.
+// waitsFor returns a channel that is closed when the next run ends that t has to wait for; nil if t may run. It skips
+// runs that are over. Such a run may not have waited for the run before it, because it never began; so t waits for that
+// one, too.
 func (s *Tasks) waitsFor(t *Task) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +167,7 @@ func (t *Task) skipEnded() {
 	}
 }
 
-// Ran ends the run of tasks.
+// Ran records that the runs of tasks are over.
 func (s *Tasks) Ran(tasks ...*Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +186,8 @@ func (s *Tasks) end() {
 	}
 }
 
-// Remove removes tasks that are settled. One that went back without a run leaves the former run that it was to wait
-// for.
+// Remove removes settled tasks. If a task was given back without a run, while the run that it replaces still goes on,
+// that run takes its place.
 func (s *Tasks) Remove(tasks ...*Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +203,8 @@ func (s *Tasks) Remove(tasks ...*Task) {
 	}
 }
 
-// Unknown lists the IDs of tasks that are not in the set, and were not before the IDs were read: a settled task leaves
-// Redis first, and then the set.
+// Unknown returns the IDs that are not in the set, and were not in it before the IDs were read from Redis: a settled
+// task leaves Redis first, and then the set.
 func (s *Tasks) Unknown(ids []string, before map[string]*Task) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +218,7 @@ func (s *Tasks) All() map[string]*Task {
 	return maps.Clone(s.tasks)
 }
 
-// Stop stops some tasks.
+// Stop stops the tasks with these IDs that run.
 func (s *Tasks) Stop(ids []string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +229,7 @@ func (s *Tasks) Stop(ids []string, cause error) {
 	}
 }
 
-// StopAll stops what runs, and what begins later.
+// StopAll stops all running tasks, and all that begin later.
 func (s *Tasks) StopAll(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +241,7 @@ func (s *Tasks) StopAll(cause error) {
 	}
 }
 
-// Close lets no reserve begin any more. It is called once; the channel is closed when nothing is active.
+// Close lets no reserve begin any more. It must be called only once. The channel is closed when Active is 0.
 func (s *Tasks) Close() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +252,7 @@ func (s *Tasks) Close() <-chan struct{} {
 	return s.idle
 }
 
-// ByQueue counts the tasks that run.
+// ByQueue describes the running tasks of each queue.
 func (s *Tasks) ByQueue() map[string]Running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +271,7 @@ func (s *Tasks) ByQueue() map[string]Running {
 	return all
 }
 
-// Active counts the tasks that run or wait to run, and the reserve that is on its way.
+// Active counts the tasks that run or wait to run, plus one while a reserve is on its way.
 func (s *Tasks) Active() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,14 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Due are schedules that a host is to look at.
+// Due has the schedules whose next tick is due.
 type Due struct {
 	Schedules []*queue.Schedule
-	Clock     time.Time // Redis's
-	Next      time.Time // when the next one after these is due; zero if none is
+	Clock     time.Time // Redis's time
+	Next      time.Time // when the next schedule after these is due; zero if none is
 }
 
-// DueSchedules reads up to limit schedules that are due, those first that have been for longest, and fewer if these are large.
+// DueSchedules reads up to limit schedules that are due, and fewer if they are large. The schedule that has been due
+// for longest comes first.
 func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 	c := f.client
 	var clock *redis.TimeCmd
@@ -49,7 +50,7 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 	}
 	found, read, err := c.ReadSchedules(ctx, ids)
 	due.Schedules = found
-	for _, id := range ids[:read] { // the others are due as well: the next call reads them
+	for _, id := range ids[:read] { // the next call reads the other IDs
 		if err == nil && !slices.ContainsFunc(due.Schedules, func(s *queue.Schedule) bool { return s.ID == id }) {
 			_ = c.DeleteSchedule(ctx, id, "") // its hash was deleted by hand
 		}
@@ -57,11 +58,12 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 	return due, err
 }
 
-// TickEnd is what became of a tick.
+// TickEnd is the result of Tick.
 type TickEnd string
 
-// The ends of Tick. Planned: none was to be fired. Skipped: the task of the tick before has not finished. Busy, full: the tick
-// waits, for that task or for room in the queue. Changed: the schedule is not as it was read, or another host was first.
+// The results of Tick. Planned: there was no tick to fire. Skipped: the task of the tick before has not finished. Busy:
+// the tick waits for that task. Full: the tick waits for room in the queue, or for the tenant to have fewer queues.
+// Early: the tick is not due yet. Changed: the schedule is not as it was read, or another host was first.
 const (
 	TickFired   TickEnd = "fired"
 	TickPlanned TickEnd = "planned"
@@ -72,23 +74,24 @@ const (
 	TickChanged TickEnd = "changed"
 )
 
-// PostponeTick lets hosts look at a schedule that is due again after a while: this one cannot read it.
+// PostponeTick makes hosts leave a due schedule alone for the pause, and then look at it again: its plugin is absent,
+// or this host could not fire it.
 func (f *Fleet) PostponeTick(ctx context.Context, s *queue.Schedule, pause time.Duration) error {
 	c := f.client
 	_, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), c.Store().Clock, s.ID, s.Revision, s.Stored, "later", 0, 0, "", pause.Seconds()))
 	return store.Wrap("postpone schedule "+s.ID, err)
 }
 
-// busyPause is after how long a tick is looked at again that waits.
+// busyPause is how long hosts leave a waiting tick alone before they look at it again.
 const busyPause = time.Second
 
-// PassedTicks are ticks for which there is no task, because the one before had not finished or had no room, or because no host was
-// there.
+// PassedTicks counts ticks that are not fired. Skipped: the tick before had no room, or its task had not finished.
+// Missed: no host was there.
 type PassedTicks struct{ Skipped, Missed int }
 
-// Tick fires a tick of a schedule that was read, zero for none, counts those before it, and plans the next one, zero for never, all
-// in one script: of hosts that call it at the same time one succeeds. The schedule is then as the script left it, so that another
-// Tick may follow. After an error nothing is known: read the schedule again.
+// Tick fires a tick of a schedule that the caller has read (zero: none), counts the ticks that were passed over before
+// it, and plans the next tick (zero: never). It is one script: if several hosts call it, one succeeds. Tick updates s,
+// so that another Tick may follow. After an error the outcome is unknown: read the schedule again.
 func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, passed PassedTicks, next time.Time) (TickEnd, error) {
 	c := f.client
 	args := []any{c.Store().Clock, s.ID, s.Revision, s.Stored, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
@@ -111,10 +114,10 @@ func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, pas
 	return end, nil
 }
 
-// TickID is the ID of the task of a tick.
+// TickID returns the ID of the task of a tick.
 func TickID(schedule string, tick time.Time) string { return schedule + "@" + tickText(tick) }
 
-// tickText is a tick in Redis, a whole second; "" for zero.
+// tickText formats a tick as in Redis, in whole seconds; "" for zero.
 func tickText(tick time.Time) string {
 	if tick.IsZero() {
 		return ""

@@ -9,17 +9,17 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// TopicCounts are the counts of a topic.
+// TopicCounts has the counts of a topic.
 type TopicCounts struct {
 	Name string
-	// Published, Dropped and Tasks count publications, those of them without a subscriber, and tasks, since its publications were
-	// last all purged.
+	// Published counts publications, Dropped those of them that had no subscriber, and Tasks the tasks made of them;
+	// all since all publications of the topic were last purged.
 	Published, Dropped, Tasks int64
-	Kept                      int64     // publications that are kept
-	Last                      time.Time // of the last publication that is kept; zero for none
+	Kept                      int64     // how many publications are kept
+	Last                      time.Time // when the last kept publication was published; zero for none
 }
 
-// BusyTopics reads at most this many topics, the ones last published to first.
+// BusyTopics reads up to most topics; the topic that was last published to comes first.
 func (f *Fleet) BusyTopics(ctx context.Context, most int64) ([]TopicCounts, error) {
 	c := f.client.Store()
 	scored, err := c.RDB.ZRevRangeWithScores(ctx, c.Keys.Topics(), 0, most-1).Result()

@@ -14,12 +14,12 @@ import (
 const (
 	// MaxUnpublished is how many publications Unpublished lists.
 	MaxUnpublished = 100
-	// publishingPause is how long a publication may stand still before others go on with it.
+	// publishingPause is how long nobody may have worked on a publication before others go on with it.
 	publishingPause = 5 * time.Second
 )
 
-// Unpublished lists publications whose tasks are not all enqueued, and of which no task was for 5 s, or which were only accepted
-// as long ago: at most MaxUnpublished, those first that wait longest.
+// Unpublished lists accepted publications whose tasks are not all enqueued, and for which nobody has enqueued a task
+// for 5 s. It lists at most MaxUnpublished; the publication that has waited longest comes first.
 func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	c := f.client
 	now, err := c.Store().Now(ctx)
@@ -32,12 +32,13 @@ func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	return ids, store.Wrap("list publications under way", err)
 }
 
-// ForgetUnpublished removes a publication from those that Unpublished lists: one that is not kept any more.
+// ForgetUnpublished removes a publication from the list of Unpublished, because it is not kept any more.
 func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
 	return store.Wrap("forget publication "+id, f.client.Store().RDB.ZRem(ctx, f.client.Store().Keys.Publishing(), id).Err())
 }
 
-// PostponeUnpublished puts publications behind the others that Unpublished lists, as far as it still would: after a try.
+// PostponeUnpublished moves publications that were tried to the end of the list of Unpublished, if they are still in
+// it.
 func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 	now, err := f.client.Store().Now(ctx)
 	if err != nil || len(ids) == 0 {
@@ -50,7 +51,8 @@ func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 	return store.Wrap("postpone publications", f.client.Store().RDB.ZAddXX(ctx, f.client.Store().Keys.Publishing(), tried...).Err())
 }
 
-// PublicationSize is how many bytes the payload of a publication has: queue.ErrNoPublication if it is not kept (any more).
+// PublicationSize returns how many bytes the payload of a publication has; queue.ErrNoPublication if the publication is
+// not kept (any more).
 func (f *Fleet) PublicationSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidPublication(id); err != nil {
 		return 0, err

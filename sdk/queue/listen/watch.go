@@ -11,23 +11,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Watch tells when a queue may have work: at a message on its channel, and whenever the channel is subscribed to (again),
-// because earlier messages are lost. It can follow the control channel, and that of ended tasks, in the same way.
+// Watch reports when a queue may have work: at a message on the queue's channel, and whenever the channel is subscribed
+// to (again), because earlier messages are lost. It can follow the control channel, and the channel of ended tasks, in
+// the same way.
 type Watch struct {
 	client *queue.Client
 	pubsub *redis.PubSub
 
 	mu      sync.Mutex
 	queues  map[string]string // channel → queue; guarded by mu
-	notices map[string]func() // of the tenant's other channels; guarded by mu
+	notices map[string]func() // by channel, for the tenant's other channels; guarded by mu
 }
 
-// NewWatch makes a watch of no queue; Run it, and Close it at the end.
+// NewWatch makes a watch that follows no queue yet. The caller runs it with Run, and closes it at the end.
 func NewWatch(c *queue.Client) *Watch {
 	return &Watch{client: c, pubsub: c.Store().RDB.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
 }
 
-// Add follows queues. An error means that Redis is away: it follows them when Redis is back.
+// Add follows queues. An error means that Redis is away: the watch follows them once Redis is back.
 func (w *Watch) Add(ctx context.Context, queues ...string) error {
 	channels := make([]string, len(queues))
 	w.mu.Lock()
@@ -45,17 +46,17 @@ func (w *Watch) Remove(ctx context.Context, name string) error {
 	w.mu.Lock()
 	delete(w.queues, channel)
 	w.mu.Unlock()
-	return store.Wrap("unsubscribe from queue "+name, w.pubsub.Unsubscribe(ctx, channel))
+	return store.Wrap(fmt.Sprintf("unsubscribe from queue %q", name), w.pubsub.Unsubscribe(ctx, channel))
 }
 
-// Control follows the tenant's control channel too: notice is called when there may be tasks to stop or a node to drain, and
-// must not block. An error means the same as Add's.
+// Control follows the tenant's control channel, too. notice is called when there may be tasks to stop or a node to
+// drain; it must not block. An error means the same as in Add.
 func (w *Watch) Control(ctx context.Context, notice func()) error {
 	return w.notice(ctx, w.client.Store().Keys.Control(), notice)
 }
 
-// Ended follows the ends of tasks that others wait for: notice is called when there may be some for Fleet.Advance, and must not
-// block. An error means the same as Add's.
+// Ended follows the ends of tasks that others wait for. notice is called when Fleet.Advance may have something to do;
+// it must not block. An error means the same as in Add.
 func (w *Watch) Ended(ctx context.Context, notice func()) error {
 	return w.notice(ctx, w.client.Store().Keys.Ended(), notice)
 }
@@ -101,5 +102,5 @@ func (w *Watch) Run(ctx context.Context, wake func(name string)) {
 	}
 }
 
-// Close ends the watch.
+// Close ends the watch and its subscription.
 func (w *Watch) Close() error { return w.pubsub.Close() }

@@ -1,3 +1,3 @@
-// Package periodic repeats work: a Duty works regularly and when it is asked, and a Pause is the wait after failures. Jitter,
-// Sleep and Notify are what such work needs.
+// Package periodic repeats work: a Duty is work that recurs regularly and on request, and a Pause is the wait after
+// failures.
 package periodic

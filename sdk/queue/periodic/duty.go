@@ -14,43 +14,44 @@ const UntilAsked = 1000 * time.Hour
 // ErrIdle is returned by a run that found nothing to do.
 var ErrIdle = errors.New("nothing to do")
 
-// Reports records which calls succeed, of one queue or of none ("").
+// Reports records which calls to Redis succeed. queue is "" for a call that is about no single queue.
 type Reports interface {
 	Failed(op, queue string, err error)
 	Succeeded(op, queue string)
-	// FailedQuietly records a failure that costs nothing but time.
+	// FailedQuietly records a failure that only delays work.
 	FailedQuietly(op string, err error)
 }
 
 // Worker does the work of a Duty, which it embeds.
 type Worker interface {
-	// RunOnce works once. The next run follows after wait, or sooner when asked, but not before pause is over. After an
-	// error it follows when pause is over, and a growing Pause; ErrIdle is no error.
+	// RunOnce works once. The next run follows after wait, or sooner when asked, but never before pause is over. After
+	// an error it follows when both pause and a growing Pause are over. ErrIdle counts neither as an error nor as a
+	// success.
 	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
 	start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func())
 }
 
-// Duty is recurring work, never twice at a time. It has a goroutine only while it works: a host may have thousands of
-// duties that wait, and a slow one delays no other.
+// Duty is recurring work that never runs twice at a time. It has a goroutine only while it works: a host may have
+// thousands of duties that wait, and a slow one does not delay the others.
 type Duty struct {
 	Reports Reports
-	// Op is the call of Redis under which each run is reported; "" if the work reports its calls itself.
+	// Op is the name under which each run is reported; "" if the work reports its calls itself.
 	Op string
-	// First is when the first run begins, counted from Start.
+	// First is the time from Start to the first run.
 	First time.Duration
 
 	failures Pause // only the run under way uses it
 
 	mu       sync.Mutex  // guards the fields below
 	timer    *time.Timer // nil before Start
-	next     time.Time   // when to work; zero: not planned
+	next     time.Time   // when to work next; zero: not planned
 	earliest time.Time   // the end of the pause
 	working  bool
 	stopped  bool
 	runs     sync.WaitGroup
 }
 
-// Start starts duties. stop waits for the runs under way: ctx must have ended.
+// Start starts duties. stop waits for the runs under way; call it only after ctx has ended.
 func Start(ctx context.Context, workers ...Worker) (stop func()) {
 	stops := make([]func(), len(workers))
 	for i, w := range workers {
@@ -81,14 +82,14 @@ func (d *Duty) start(ctx context.Context, run func(context.Context) (pause, wait
 // Ask makes the duty work as soon as it may.
 func (d *Duty) Ask() { d.AskIn(0) }
 
-// AskIn makes the duty work after a time, unless it works before.
+// AskIn makes the duty work after this time, unless it is to work sooner anyway.
 func (d *Duty) AskIn(wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plan(time.Now().Add(wait))
 }
 
-// plan sets the timer. The caller holds mu.
+// plan plans the next run for this moment, unless an earlier one is planned. The caller holds mu.
 func (d *Duty) plan(at time.Time) {
 	if !d.next.IsZero() && !at.Before(d.next) {
 		return
@@ -99,7 +100,7 @@ func (d *Duty) plan(at time.Time) {
 	}
 }
 
-// begins is when the work begins. The caller holds mu.
+// begins returns when the planned run may begin. The caller holds mu.
 func (d *Duty) begins() time.Time {
 	if d.next.Before(d.earliest) {
 		return d.earliest
@@ -143,5 +144,5 @@ func (d *Duty) fire(ctx context.Context, run func(context.Context) (pause, wait 
 	}
 }
 
-// Jitter is a duration ± 20 %, so that the hosts of a fleet do not work in step.
+// Jitter returns d ± 20 %, so that the hosts of a fleet do not work in step.
 func Jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }

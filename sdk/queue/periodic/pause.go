@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// A pause lasts from shortest to longest, unless it says otherwise.
+// The defaults of Pause.Shortest and Pause.Longest.
 const (
 	shortest = 50 * time.Millisecond
 	longest  = 2 * time.Second
 )
 
-// Pause is the wait before something that failed is tried again, twice as long after each failure in a row. The zero
-// value is over.
+// Pause is the wait before a failed call is tried again. It doubles with each failure in a row. The zero value is over.
 type Pause struct {
-	// Shortest and Longest bound it (default 50 ms and 2 s).
+	// Shortest and Longest bound the pause (default 50 ms and 2 s).
 	Shortest, Longest time.Duration
 
 	length time.Duration // of the last pause; 0 after a success
@@ -32,7 +31,7 @@ func (p *Pause) Failed(now time.Time) (left time.Duration) {
 	return p.Left(now)
 }
 
-// Sleep waits for the pause after a failure. It returns false, at once, if ctx ends first.
+// Sleep begins a pause after a failure and waits until it is over. It returns false at once if ctx ends first.
 func (p *Pause) Sleep(ctx context.Context) bool { return Sleep(ctx, p.Failed(time.Now())) }
 
 // Succeeded ends the pause.
@@ -41,10 +40,10 @@ func (p *Pause) Succeeded() { p.length, p.end = 0, time.Time{} }
 // Over reports whether the next try may begin.
 func (p *Pause) Over(now time.Time) bool { return !now.Before(p.end) }
 
-// Left is how long the pause still lasts; 0 or less if it is over.
+// Left returns how long the pause still lasts; 0 or less if it is over.
 func (p *Pause) Left(now time.Time) time.Duration { return p.end.Sub(now) }
 
-// Sleep waits. It returns false, at once, if ctx ends first.
+// Sleep waits for this time. It returns false at once if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

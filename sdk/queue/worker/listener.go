@@ -15,17 +15,17 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// Listener waits for tasks of one queue, for a worker written in plain Go. Its methods are safe for concurrent use, and it may
-// hold several tasks at once.
+// Listener reserves tasks of one queue for a worker in plain Go. It may hold several tasks at once. Its methods are
+// safe for concurrent use.
 type Listener struct {
 	client *queue.Client
 	queue  string
 	*user
 
-	mu       sync.Mutex              // one reserve at a time; guards what follows
-	given    map[string]listen.Claim // by ID: what the caller got, and was in the list when last compared
+	mu       sync.Mutex              // allows one reserve at a time; guards the fields below
+	given    map[string]listen.Claim // by ID: the tasks that the caller got and that the reserved list last had
 	doubt    bool                    // the reserved list may have a task that the caller never got
-	compared time.Time               // when the list was last read
+	compared time.Time               // when the reserved list was last read
 }
 
 // user is a Listener as the user of its listen.Listener.
@@ -33,8 +33,8 @@ type user struct {
 	listener *listen.Listener
 	queue    string
 	drain    sync.Once     // closes drained
-	drained  chan struct{} // closed when the listener is to take nothing more
-	refusal  chan error    // has why Redis refuses to renew the lease; never closed
+	drained  chan struct{} // closed when the listener is to reserve nothing more
+	refusal  chan error    // gets the error with which Redis refused to renew the lease; never closed
 }
 
 // Queues implements listen.User.
@@ -46,7 +46,7 @@ func (u *user) Registered(string, bool) {}
 // Unregistered implements listen.User.
 func (u *user) Unregistered(string) {}
 
-// Wake implements listen.User. Listen has a subscription of its own, for Run need not run yet.
+// Wake implements listen.User. Listen does not need it: it has its own subscription, because Run may not run yet.
 func (u *user) Wake(string) {}
 
 // Drain implements listen.User.
@@ -57,7 +57,7 @@ func (u *user) About() map[string]string {
 	return map[string]string{"kind": listen.KindGo, "queues": u.queue, "draining": strconv.FormatBool(u.draining())}
 }
 
-// draining reports whether the listener takes nothing more.
+// draining reports whether the listener reserves nothing more.
 func (u *user) draining() bool {
 	select {
 	case <-u.drained:
@@ -83,7 +83,8 @@ func (u *user) Succeeded(string, string) {}
 // FailedQuietly implements periodic.Reports.
 func (u *user) FailedQuietly(string, error) {}
 
-// run renews the lease until ctx ends, and then returns nil, or until Redis refuses to renew it or it is lost.
+// run renews the lease until ctx ends, and then returns nil. It returns an error when the lease is lost, or when Redis
+// refuses to renew it.
 func (u *user) run(ctx context.Context) error {
 	select {
 	case <-u.refusal: // of an earlier run
@@ -102,8 +103,8 @@ func (u *user) run(ctx context.Context) error {
 	}
 }
 
-// NewListener registers a listener of the queue. Run must run while it is in use, to keep its lease; Close removes it from the
-// queue's listeners.
+// NewListener registers a new listener of the queue. Run must run while the listener is in use, to keep its lease.
+// Close removes it from the queue's listeners.
 func NewListener(ctx context.Context, c *queue.Client, queue string) (*Listener, error) {
 	l := newListener(c, queue)
 	if err := l.register(ctx); err != nil {
@@ -129,15 +130,16 @@ func (l *Listener) register(ctx context.Context) error {
 	return l.listener.Register(ctx, l.queue)
 }
 
-// ID is the listener ID, as Redis and `quern node ls` show it.
+// ID returns the listener ID, as Redis and `quern node ls` show it.
 func (l *Listener) ID() string { return l.listener.ID() }
 
-// Run renews the lease every third of it until ctx ends, and then returns nil; listen.ErrLeaseLost: the listener's tasks belong to
-// others. A listener that is drained goes on renewing, and its TryListen and Listen return listen.ErrDraining.
+// Run renews the lease, every third of its length, until ctx ends; then it returns nil. listen.ErrLeaseLost means that
+// other listeners get its tasks. A drained listener goes on renewing, but TryListen and Listen return
+// listen.ErrDraining.
 func (l *Listener) Run(ctx context.Context) error { return l.run(ctx) }
 
-// TryListen reserves the next task; nil if none is pending. Start it with a Processor. After an error a task may be reserved
-// all the same: a later call returns it before any other.
+// TryListen reserves the next task; nil if none is pending. The caller starts the task with a Processor. After an error
+// a task may be reserved all the same: a later call returns that task first.
 func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -145,11 +147,12 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 	if l.draining() {
 		return nil, listen.ErrDraining
 	}
-	// An interrupted reserve would leave a task that nobody knows of. It ends with the connection's own time-outs.
+	// ctx must not interrupt a reserve: it might leave a reserved task that nobody knows. The connection's own
+	// time-outs bound it.
 	ctx = context.WithoutCancel(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A reserve may run in Redis long after it was given up, so the list is read now and then in any case.
+	// A reserve may run in Redis long after it timed out here, so the reserved list is read now and then in any case.
 	if l.doubt || time.Since(l.compared) > l.listener.Lease() {
 		if task, err := l.compare(ctx); task != nil || err != nil {
 			return task, err
@@ -169,11 +172,11 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 		case reply.Dropped == 0 && reply.Passed == 0:
 			return nil, nil
 		}
-		// It dropped what cannot run: there may be a task behind it.
+		// Redis dropped IDs that cannot run: there may be a task behind them.
 	}
 }
 
-// compare reads the listener's own list and takes over a task that the caller never got; nil if there is none.
+// compare reads the listener's reserved list, and returns a task in it that the caller never got; nil if there is none.
 func (l *Listener) compare(ctx context.Context) (*queue.Task, error) {
 	ids, err := l.listener.Held(ctx, l.queue)
 	if err != nil {
@@ -198,20 +201,21 @@ func (l *Listener) compare(ctx context.Context) (*queue.Task, error) {
 	return l.give(ctx, unknown[len(unknown)-1]) // the oldest
 }
 
-// give reads a reserved task for the caller.
+// give reads a reserved task, and records that the caller has it.
 func (l *Listener) give(ctx context.Context, reserved listen.Reservation) (*queue.Task, error) {
 	task, err := l.client.Task(ctx, reserved.ID)
 	if err != nil {
-		l.doubt = true // it stays in the list
+		l.doubt = true // the task stays in the reserved list
 		return nil, err
 	}
-	// The claim is that of the reservation, whatever the hash says now: it may be edited by hand, or another's already.
+	// The claim is the reservation's, whatever the hash says now: people may have edited it, or another listener may
+	// have the task.
 	task.Queue, task.Node, task.Run, task.Born = l.queue, l.listener.ID(), reserved.Run, reserved.Born
 	l.given[task.ID] = reserved.Claim()
 	return task, nil
 }
 
-// Listen blocks until there is a task and reserves it. While Redis is away it goes on trying until ctx ends.
+// Listen blocks until there is a task and reserves it. While Redis is away it tries again until ctx ends.
 func (l *Listener) Listen(ctx context.Context) (*queue.Task, error) {
 	task, err := l.TryListen(ctx)
 	if task != nil || !passing(err) {
@@ -225,7 +229,7 @@ func (l *Listener) Listen(ctx context.Context) (*queue.Task, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	following.Go(func() { watch.Run(running, func(string) { periodic.Notify(wake) }) })
-	_ = watch.Add(ctx, l.queue) // if it fails, the poll is left
+	_ = watch.Add(ctx, l.queue) // if it fails, the poll still finds tasks
 
 	poll := time.NewTicker(l.client.Store().Poll)
 	defer poll.Stop()
@@ -250,13 +254,13 @@ func (l *Listener) Listen(ctx context.Context) (*queue.Task, error) {
 	return task, err
 }
 
-// passing tells whether to go on listening after err: none, a task that vanished, or Redis away.
+// passing reports whether to go on listening after err: it is nil, or a task vanished, or Redis is away.
 func passing(err error) bool {
 	return err == nil || queue.IsUnavailable(err) || errors.Is(err, queue.ErrNoTask)
 }
 
-// Close removes the listener from the queue's set. Tasks that the caller got and has not settled stay the listener's until the
-// lease ends; those that it never got go back to the queue.
+// Close removes the listener from the queue's listeners. Tasks that the caller got and has not settled stay with the
+// listener until its lease ends. Reserved tasks that the caller never got go back to the queue.
 func (l *Listener) Close(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,7 +270,7 @@ func (l *Listener) Close(ctx context.Context) error {
 			err = NewProcessor(l.client, task).Release(ctx)
 		}
 		if err != nil && !isOver(err) {
-			return fmt.Errorf("give back what was reserved from %q: %w", l.queue, err)
+			return fmt.Errorf("give back tasks reserved from %q: %w", l.queue, err)
 		}
 	}
 	return l.listener.Leave(ctx)

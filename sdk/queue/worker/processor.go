@@ -13,23 +13,24 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Processor starts and ends a task that a listener reserved. ErrLost means that another listener has the task now and nothing
-// was written, ErrNoTask that it was deleted. A call that would let a cancelled task run again fails the task, and returns
-// ErrCancelled. When Redis was away calls may be repeated.
+// Processor starts and ends a task that a listener reserved. Its errors: queue.ErrLost means that another listener has
+// the task now, and that nothing was written. queue.ErrNoTask means that the task was deleted. A call that would let a
+// cancelled task run again fails the task instead, and returns queue.ErrCancelled. If Redis was away, the call may be
+// repeated.
 type Processor struct {
 	client *queue.Client
 	task   *queue.Task
 	pid    int
 }
 
-// NewProcessor makes the processor of a task that TryListen or Listen returned.
+// NewProcessor makes a processor for a task that TryListen or Listen returned.
 func NewProcessor(c *queue.Client, task *queue.Task) *Processor {
 	return &Processor{client: c, task: task, pid: cmp.Or(task.PID, os.Getpid())}
 }
 
 // Start marks the task as started by a process (0: this one) and returns its parameters.
 func (p *Processor) Start(ctx context.Context, pid int) ([]byte, error) {
-	p.pid = cmp.Or(pid, os.Getpid()) // that in the hash may be of an earlier run
+	p.pid = cmp.Or(pid, os.Getpid()) // the PID in the hash may be of an earlier run
 	claim, err := p.node().Start(ctx, p.task.Queue, p.claim())
 	if err != nil {
 		return nil, err
@@ -43,7 +44,8 @@ func (p *Processor) Complete(ctx context.Context, result []byte) error {
 	return p.settle(ctx, listen.Settlement{Claim: p.claim(), Result: result})
 }
 
-// Fail stores the failure and finishes the task; the default reason is ReasonError. ErrNoLetter: it has failed, do not repeat.
+// Fail stores the failure and finishes the task; the default reason is queue.ReasonError. queue.ErrNoLetter means that
+// the task has failed, but has no dead letter; do not repeat the call.
 func (p *Processor) Fail(ctx context.Context, failure queue.Failure) error {
 	return p.settle(ctx, listen.Settlement{Claim: p.claim(), Failure: &failure})
 }
@@ -54,14 +56,15 @@ func (p *Processor) Release(ctx context.Context) error {
 	return cmp.Or(err, errors.Join(errs...))
 }
 
-// Retry ends the current attempt as failed. The task waits for its next attempt, for the delay of its own policy or else the
-// given one; without attempts left it has failed for good. (Queue.Retry is the operator's, for a task that has.)
+// Retry ends the current attempt as failed. The task waits for its next attempt as its own policy says, or else the
+// given one. Without attempts left it has failed for good. (Queue.Retry is for operators: it runs such a task again.)
 func (p *Processor) Retry(ctx context.Context, failure queue.Failure, policy queue.Retry) error {
 	s := listen.Settlement{Claim: p.claim(), Failure: &failure}
 	return p.settle(ctx, s.TryAgain(p.task.Retry.WithDefaults(policy), p.task.Attempts+1))
 }
 
-// Reschedule puts the task off without counting an attempt; it fails the task when its policy's MaxReschedules are used up.
+// Reschedule puts the task off without counting an attempt. It fails the task if the policy's MaxReschedules are used
+// up.
 func (p *Processor) Reschedule(ctx context.Context, delay time.Duration, why string) error {
 	s := listen.Settlement{Claim: p.claim(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: why}}
 	return p.settle(ctx, s.PutOff(p.task.Retry, p.task.Reschedules, delay))
@@ -70,13 +73,14 @@ func (p *Processor) Reschedule(ctx context.Context, delay time.Duration, why str
 const (
 	// maxRejects is how often a task may be rejected before it fails.
 	maxRejects = 100
-	// rejectDelay to maxRejectDelay is how long it waits after each reject.
+	// rejectDelay is how long a task waits after its first reject. The delay doubles with each reject, up to
+	// maxRejectDelay.
 	rejectDelay    = time.Second
 	maxRejectDelay = time.Minute
 )
 
-// Reject gives the task to another listener of the queue that has not rejected it yet, in 1 s, then 2 s, up to a minute. No
-// attempt is counted. After 100 rejects it fails.
+// Reject gives the task to another listener of the queue that has not rejected it yet: after 1 s, then 2 s, up to a
+// minute. No attempt is counted. After 100 rejects the task fails.
 func (p *Processor) Reject(ctx context.Context, why string) error {
 	failure := queue.Failure{Reason: queue.ReasonRejected, Message: why}
 	if p.task.Rejects >= maxRejects {
@@ -92,7 +96,7 @@ func (p *Processor) Progress(ctx context.Context, fraction float64, message stri
 	return p.node().Progress(ctx, []listen.ProgressReport{report})[0]
 }
 
-// Checkpoint stores up to 1 MiB for the task's next run, also after a crash; listen.Node.ReadCheckpoint reads it.
+// Checkpoint stores up to 1 MiB for the task's next run, also after a crash. listen.Node.ReadCheckpoint reads it.
 func (p *Processor) Checkpoint(ctx context.Context, value []byte) error {
 	return p.node().Checkpoint(ctx, p.task.Queue, p.claim(), value)
 }
@@ -113,12 +117,13 @@ func (p *Processor) claim() listen.Claim {
 	return listen.Claim{ID: p.task.ID, Run: p.task.Run, Born: p.task.Born}
 }
 
-// node is the listener that reserved the task, by the ID that the task carries.
+// node returns the listener that reserved the task, by the ID in the task.
 func (p *Processor) node() *listen.Node {
 	return listen.NodeAs(p.client, p.task.Node, p.pid)
 }
 
-// isOver tells whether a settlement found that the task is over for this listener: another has it, or it is deleted or failed.
+// isOver reports whether err means that the task is over for this listener: another listener has it, or it was deleted,
+// or has failed.
 func isOver(err error) bool {
 	return errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask) || errors.Is(err, queue.ErrCancelled) || errors.Is(err, queue.ErrNoLetter)
 }

@@ -13,20 +13,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// LeaveTimeout bounds settling and leaving after a worker was told to end.
+// LeaveTimeout bounds settling, and then leaving, after a worker's context has ended.
 const LeaveTimeout = 5 * time.Second
 
-// Run runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained; then it gives
-// back an unfinished task, leaves and returns nil. handle returns the result; an error or a panic fails the attempt, and the
-// task's policy decides whether there is another one. Permanent makes an error fail the task for good, Later puts the task
-// off. When the task is cancelled, handle's context ends with the cause queue.ErrCancelled.
+// Run runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained. Then it
+// gives back an unfinished task, leaves and returns nil. handle returns the result. An error or a panic fails the
+// attempt, and the task's policy decides whether there is another one; an error of Permanent fails the task for good,
+// and an error of Later puts it off. When the task is cancelled, handle's context ends with the cause
+// queue.ErrCancelled.
 //
 // The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result after that still
-// completes the task; an error, of whatever kind, or a panic fails the attempt for queue.ReasonTimeout, or the task for
-// queue.ReasonExpired. A handler that ignores its context is not stopped.
+// completes the task. After the Timeout, any error or panic fails the attempt with queue.ReasonTimeout; after the
+// Deadline, it fails the task with queue.ReasonExpired. A handler that ignores its context is not stopped.
 //
-// Run returns an error only when it cannot start or go on. It waits for a Redis that goes away, but not at the start, where
-// the address may be wrong.
+// Run returns an error only if it cannot start or go on. If Redis goes away it waits, but not at the start, when the
+// address may be wrong.
 //
 //	err := worker.Run(ctx, client, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
@@ -36,7 +37,7 @@ func Run(ctx context.Context, c *queue.Client, name string, handle func(context.
 	err := listener.register(ctx)
 	for err == nil && ctx.Err() == nil {
 		if err = workAs(ctx, c, listener, handle); errors.Is(err, listen.ErrLeaseLost) {
-			// Its tasks belong to others now: start again under a new ID.
+			// Other listeners get its tasks: start again under a new ID.
 			listener = newListener(c, name)
 			err = listen.Persist(ctx, listener.register)
 		} else {
@@ -51,7 +52,8 @@ func Run(ctx context.Context, c *queue.Client, name string, handle func(context.
 
 type handlerFunc func(context.Context, *queue.Task) ([]byte, error)
 
-// workAs works as one listener until ctx ends, and returns nil, or its lease is lost.
+// workAs works as one listener until ctx ends or the listener is drained, and then returns nil. It returns an error if
+// the lease is lost, or it cannot go on.
 func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle handlerFunc) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -63,7 +65,7 @@ func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle han
 	})
 	err := workLoop(leased, c, listener, handle)
 	if leased.Err() != nil && ctx.Err() == nil {
-		err = context.Cause(leased) // the root of every other error
+		err = context.Cause(leased) // the cause of every other error
 	}
 	lose(nil)
 	running.Wait()
@@ -73,7 +75,7 @@ func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle han
 	return cmp.Or(err, listener.Close(leaving))
 }
 
-// workLoop takes and runs tasks until ctx ends, or an error stops it.
+// workLoop reserves and runs tasks until ctx ends, the listener is drained, or an error stops it.
 func workLoop(ctx context.Context, c *queue.Client, listener *Listener, handle handlerFunc) error {
 	for {
 		task, err := listener.Listen(ctx)
@@ -89,7 +91,7 @@ func workLoop(ctx context.Context, c *queue.Client, listener *Listener, handle h
 	}
 }
 
-// workOn runs one task and settles it, also after ctx has ended.
+// workOn runs one task and settles it, even after ctx has ended.
 func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *listen.Listener, handle handlerFunc) error {
 	processor := NewProcessor(c, task)
 	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -132,8 +134,9 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *li
 	})
 }
 
-// runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over; left is the time
-// until its deadline, if it has one. cause is why the context ended before the handler did; err too, if that had not begun.
+// runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over. left is
+// the time until the task's deadline, if it has one. cause is why the context ended before the handler did; if it ended
+// before the handler began, err is the same.
 func runHandler(ctx context.Context, task *queue.Task, left time.Duration, listener *listen.Listener, handle handlerFunc) (result []byte, err, cause error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -155,7 +158,7 @@ func runHandler(ctx context.Context, task *queue.Task, left time.Duration, liste
 	held := &listen.Task{Reservation: listen.Reservation{ID: task.ID}}
 	listener.Tasks.Add(held)
 	listener.Tasks.Begin(held, stop)
-	listener.CheckMarks() // an older one nothing announces any more
+	listener.CheckMarks() // nothing announces a mark that is older than this run
 	defer func() {
 		listener.Tasks.Ran(held)
 		listener.Tasks.Remove(held)
@@ -168,7 +171,7 @@ func runHandler(ctx context.Context, task *queue.Task, left time.Duration, liste
 	return result, err, nil
 }
 
-// overrun is the cause with which a handler's context ends when the task's time is over.
+// overrun is why a handler's context ends when the task's time is over.
 type overrun struct {
 	reason      queue.Reason
 	limit, text string
@@ -177,7 +180,7 @@ type overrun struct {
 func (o *overrun) Error() string { return o.text }
 func (o *overrun) Unwrap() error { return context.DeadlineExceeded }
 
-// failure is the handler's error as the failure of an overrun.
+// failure returns the handler's error as a failure by the overrun.
 func (o *overrun) failure(err error) queue.Failure {
 	f := failureText(err)
 	f.Reason, f.Limit = o.reason, o.limit
@@ -187,7 +190,7 @@ func (o *overrun) failure(err error) queue.Failure {
 	return f
 }
 
-// ended is a handler's error that ends the attempt in another way than the task's policy.
+// ended is a handler's error that decides itself what follows, instead of the task's policy.
 type ended struct {
 	err   error
 	later bool
@@ -197,10 +200,11 @@ type ended struct {
 func (e *ended) Error() string { return e.err.Error() }
 func (e *ended) Unwrap() error { return e.err }
 
-// Permanent makes a handler's error fail its task for good, whatever attempts are left.
+// Permanent returns an error with which a handler fails its task for good, even if attempts are left.
 func Permanent(err error) error { return &ended{err: err} }
 
-// Later makes a handler's error put its task off, for the delay or the least one of its policy; no attempt is counted.
+// Later returns an error with which a handler puts its task off: for the delay, or the least delay of its policy if
+// that is longer. No attempt is counted.
 func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
 
 // panicked is a handler's panic.
