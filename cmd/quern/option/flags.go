@@ -209,8 +209,8 @@ func Output(cmd *cobra.Command) *Format {
 	return &output
 }
 
-// JSON reports whether -o asks for JSON. A command without -o has nil.
-func (f *Format) JSON() bool { return f != nil && *f == "json" }
+// JSON reports whether -o asks for JSON.
+func (f *Format) JSON() bool { return *f == "json" }
 
 // Text adds a flag that takes any text. The kinds URL and TOKEN are secret when settings are printed.
 func Text(flags *pflag.FlagSet, value *string, kind, name, usage string) {

@@ -48,7 +48,8 @@ func newPluginCheck(env cli.Environment) *cobra.Command {
 		if wrong, ok := errors.AsType[*manifest.Error](terms.Undeclared(p.ManifestPath)); ok && !p.Unread {
 			p.Refusals = append(p.Refusals, wrong.Refusals()...)
 		}
-		err = show.Print(cmd, output.JSON(), checkView(p, info, terms))
+		v := checkView(p, info, terms)
+		err = show.Print(cmd, output.JSON(), v, v)
 		return errors.Join(err, p.Refusal())
 	}
 	return cmd

@@ -131,10 +131,10 @@ func JSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// Print prints a view, as JSON or as lines.
-func Print(cmd *cobra.Command, json bool, v View) error {
+// Print prints a value as JSON, or the view of it as lines.
+func Print(cmd *cobra.Command, json bool, value any, v View) error {
 	if json {
-		return JSON(cmd.OutOrStdout(), v)
+		return JSON(cmd.OutOrStdout(), value)
 	}
 	return v.Lines(cmd.OutOrStdout(), ScreenOf(cmd))
 }

@@ -15,22 +15,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/plugins/spelling"
-	"github.com/quern-project/quern/sdk/queue"
 )
-
-// clientGroup is a group of client commands.
-func clientGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
-	cmd := cli.Group(use, short, commands...)
-	connect.Flags(cmd)
-	serverFlags(cmd)
-	return cmd
-}
 
 // list prints a list for people or as JSON. To people it also says where it found nothing, and, unless they named a
 // tenant, which others there are.
@@ -105,25 +95,28 @@ func bytesView(key string, value []byte) show.View {
 	return show.View{{key, "", text}, {"", key, show.Head(text, shownBytes)}}
 }
 
-// clientRun is a command that needs a client.
+// clientRun is what a command does with a client. json says that -o asks for JSON.
 type clientRun = func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error
 
-// printing completes a command that prints something, as -o says.
-func printing(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
-	cmd.RunE = withClient(env, option.Output(cmd), run)
-	return cmd
-}
-
-// withClient wraps a command that needs a client. output is nil for a command without -o.
-func withClient(env cli.Environment, output *option.Format, run clientRun) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		client, err := dial(cmd, env, queue.Config{})
+// connecting completes a command that needs a client, after it has checked its arguments (PreRunE).
+func connecting(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, err := dial(cmd, env)
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		return run(cmd, client, args, output.JSON())
+		return run(cmd, client, args, false)
 	}
+	return cmd
+}
+
+// printing is connecting for a command that prints something, as -o says.
+func printing(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
+	output := option.Output(cmd)
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		return run(cmd, client, args, output.JSON())
+	})
 }
 
 // errSeen ends --watch: nothing will change any more.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/connect"
@@ -19,9 +21,16 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// serverFlags adds what every client command takes that also works by the API of a server.
-func serverFlags(cmd *cobra.Command) {
-	f := cmd.PersistentFlags()
+// clientFlags adds what commands take that work over Redis and by the API of a server.
+func clientFlags(commands ...*cobra.Command) []*cobra.Command {
+	for _, cmd := range commands {
+		connect.Flags(cmd)
+		serverFlags(cmd.PersistentFlags())
+	}
+	return commands
+}
+
+func serverFlags(f *pflag.FlagSet) {
 	option.Text(f, new(string), "URL", "server", "`URL` of the API of `quern serve --admin` or `quern admin`, in the place of --redis: https://HOST:PORT, with ?ca=FILE&cert=FILE&key=FILE as needed")
 	option.Text(f, new(string), "TOKEN", "token", "`TOKEN` for --server; others on this machine can see it here: better set QUERN_TOKEN, or use --token-file")
 	f.String("token-file", "", "`FILE` with the token for --server")
@@ -36,12 +45,15 @@ type direct struct {
 func (d direct) Close() error { return errors.Join(d.Direct.Close(), d.rdb.Close()) }
 
 // dial connects a client command to the tenant of its flag.
-func dial(cmd *cobra.Command, env cli.Environment, config queue.Config) (admin.Tenant, error) {
-	var err error
-	if config.Tenant, err = connect.Tenant(cmd); err != nil {
+func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
+	tenant, err := connect.Tenant(cmd)
+	if err != nil {
 		return nil, err
 	}
-	config.Headers = func(context.Context) map[string]string { return traceOf(env) }
+	config := queue.Config{Tenant: tenant, Headers: func(context.Context) map[string]string { return traceOf(env) }}
+	if flag := cmd.Flag("replicas"); flag != nil {
+		config.Replicas, _ = strconv.Atoi(flag.Value.String())
+	}
 	if flag := cmd.Flag("server"); flag != nil && (flag.Value.String() != "" || flag.Changed) {
 		return connectServer(cmd, config)
 	}

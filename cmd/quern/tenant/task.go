@@ -55,11 +55,7 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 			}
 			v = append(v, dependenciesView(task.After.Of, dependencies)...)
 		}
-		if json {
-			err = show.JSON(cmd.OutOrStdout(), shown)
-		} else {
-			err = show.Print(cmd, false, v)
-		}
+		err = show.Print(cmd, json, shown, v)
 		if task.Status.Finished() {
 			err = cmp.Or(err, errSeen)
 		}
@@ -133,7 +129,7 @@ func newTaskWait(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: cli.Arguments(1, 1)}
 	var timeout time.Duration
 	option.Duration(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		id := args[0]
 		if beginning.MatchString(id) {
 			task, err := findTask(cmd.Context(), client, id)
@@ -144,5 +140,4 @@ func newTaskWait(env cli.Environment) *cobra.Command {
 		}
 		return waitFor(cmd, client, id, timeout)
 	})
-	return cmd
 }

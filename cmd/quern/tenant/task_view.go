@@ -8,8 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -188,5 +192,49 @@ func age(t time.Time) string {
 		return "now"
 	default:
 		return show.Age(d)
+	}
+}
+
+// showTree prints a task with the tasks that came from it.
+func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
+	tree, err := client.Tree(cmd.Context(), id, manage.TreeOptions{})
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	drawTree(&text, tree, "", "")
+	return show.Line(cmd, json, admin.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
+}
+
+// drawTree writes a line for each task. stem begins the task's own line, trunk the lines below it.
+func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) {
+	line := stem + node.ID
+	if t := node.Task; t == nil {
+		line += "  deleted"
+	} else {
+		line += fmt.Sprintf("  %s  %s", t.Queue, statusText(t))
+		if t.Reason != "" {
+			line += fmt.Sprintf(" (%s)", t.Reason)
+		}
+		if t.After != nil && t.After.Blocked {
+			line += fmt.Sprintf(", %d of %d ended", t.After.Ended, t.After.Of)
+		}
+	}
+	if node.Again {
+		line += "  again"
+	}
+	text.WriteString(show.Escape(line) + "\n")
+	for i, child := range node.Children {
+		branch, rest := "├─ ", "│  "
+		if i == len(node.Children)-1 && node.Left == 0 {
+			branch, rest = "└─ ", "   "
+		}
+		if child.Dependent {
+			branch = strings.Replace(branch, "─ ", "▶ ", 1)
+		}
+		drawTree(text, child, trunk+branch, trunk+rest)
+	}
+	if node.Left > 0 {
+		fmt.Fprintf(text, "%s└─ %d more: `quern task show %s --tree`\n", trunk, node.Left, cli.ShellWord(node.ID))
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/cmd/quern/top"
@@ -35,11 +34,9 @@ func newTop(env cli.Environment) *cobra.Command {
 			"`quern node ls` alone.",
 		Args: cli.Arguments(0, 0),
 	}
-	connect.Flags(cmd)
-	serverFlags(cmd)
 	every := 2 * time.Second
 	option.DurationWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, tenant admin.Tenant, _ []string, _ bool) error {
+	return connecting(env, cmd, func(cmd *cobra.Command, tenant admin.Tenant, _ []string, _ bool) error {
 		if !show.IsTerminal(cmd.InOrStdin()) || !show.IsTerminal(cmd.OutOrStdout()) {
 			return cli.Usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")
 		}
@@ -59,7 +56,6 @@ func newTop(env cli.Environment) *cobra.Command {
 			Input: cmd.InOrStdin(), Out: cmd.OutOrStdout(),
 		})
 	})
-	return cmd
 }
 
 // What one look reads at most.

@@ -20,6 +20,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	apiclient "github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // outageInterval is how often a waiting command checks Redis.
@@ -48,14 +49,7 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 // showWait shows a task's progress on a terminal, until ctx ends.
 func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Progress) {
 	defer line.Clear()
-	ticker := time.NewTicker(show.ProgressInterval)
-	defer ticker.Stop()
-	for begun := time.Now(); line.Shows(); {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for begun := time.Now(); line.Shows() && periodic.Sleep(ctx, show.ProgressInterval); {
 		task, err := client.Summary(ctx, id)
 		if err != nil {
 			continue // the wait itself tells of an outage
@@ -115,15 +109,7 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 // awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when
 // ctx ends.
 func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
-	ticker := time.NewTicker(min(outage, outageInterval))
-	defer ticker.Stop()
-	there := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for there := time.Now(); periodic.Sleep(ctx, min(outage, outageInterval)); {
 		_, err := client.Clock(ctx)
 		switch {
 		case err == nil:
@@ -132,6 +118,7 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 			return err
 		}
 	}
+	return nil
 }
 
 // interruptibly runs run. On Ctrl-C it prints the error of interrupted, then ends the process by SIGINT, so that
