@@ -35,11 +35,11 @@ var directions = map[string][]string{
 	},
 	"cmd/quern/tenant": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host", "host/admin", "host/api", "host/doctor", "host/kv", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 	"cmd/quern/serve":  {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
-	"cmd/quern/dev":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins"},
+	"cmd/quern/dev":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue/periodic"},
 	"cmd/quern/plugin": {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage"},
 	"cmd/quern/bench":  {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 
-	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/api", "host/guest", "host/kv", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage"},
+	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/api", "host/guest", "host/kv", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic"},
 	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue"},
 	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "runtime/compile", "sdk/queue"},
 	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
@@ -48,7 +48,7 @@ var directions = map[string][]string{
 	"cmd/quern/cli":        {"cmd/quern/show", "host/api", "plugins", "sdk/queue"},
 	"cmd/quern/option":     {"cmd/quern/show", "runtime", "sdk/queue"},
 	"cmd/quern/show":       {"runtime"},
-	"cmd/quern/top":        {"cmd/quern/show", "host/admin", "host/doctor", "sdk/queue", "sdk/queue/manage"},
+	"cmd/quern/top":        {"cmd/quern/cli", "cmd/quern/show", "host/admin", "host/doctor", "sdk/queue", "sdk/queue/manage"},
 	"cmd/quern/build":      {"cmd/quern/atomicfile", "plugins", "runtime", "sdk"},
 	"cmd/quern/atomicfile": {},
 

@@ -15,16 +15,11 @@ import (
 )
 
 var c = &Language{
-	source: func(names []string) (files []string) {
+	source: func(names []string) []string {
 		if len(rust.source(names)) > 0 { // its build script may compile C
 			return nil
 		}
-		for _, name := range names {
-			if filepath.Ext(name) == ".c" {
-				files = append(files, name)
-			}
-		}
-		return files
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Ext(name) != ".c" })
 	},
 	several: true,
 	build:   buildC,
@@ -72,14 +67,7 @@ func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err := b.run(ctx, s, linking); err != nil {
 		return err
 	}
-	binary, err := os.ReadFile(filepath.Join(scratch, module))
-	if err == nil {
-		err = os.WriteFile(out, binary, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("build %s: %w", s.Name, err)
-	}
-	return nil
+	return s.copyModule(filepath.Join(scratch, module), out)
 }
 
 // clangs are tried in this order, unless the environment names one.

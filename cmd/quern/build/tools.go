@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,6 +82,18 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 		return because(Failed, "%s could not build %s: its messages are above", program, s.Name)
 	case err != nil:
 		return because(Refused, "%s could not build %s: %w", program, s.Name, err)
+	}
+	return nil
+}
+
+// copyModule writes the module that a compiler made.
+func (s *Source) copyModule(from, out string) error {
+	binary, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(out, binary, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	return nil
 }

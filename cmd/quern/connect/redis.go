@@ -2,14 +2,17 @@
 package connect
 
 import (
+	"context"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // ReadSetting reads the value in the file that a setting names.
@@ -74,13 +77,9 @@ func Tenant(cmd *cobra.Command) (string, error) {
 	return tenant, nil
 }
 
-// Redis connects to the Redis of the settings, else to that of a running `quern dev`, else to the default.
-func Redis(cmd *cobra.Command, env cli.Environment) (redis.UniversalClient, error) {
-	return RedisBy(cmd, env, queue.Connect)
-}
-
-// RedisBy is Redis with another function to connect, such as queue.ConnectBounded.
-func RedisBy(cmd *cobra.Command, env cli.Environment, connect func(url string) (redis.UniversalClient, error)) (redis.UniversalClient, error) {
+// Redis connects to the Redis of the settings, else to that of a running `quern dev`, else to the default, by
+// queue.Connect or queue.ConnectBounded.
+func Redis(cmd *cobra.Command, env cli.Environment, connect func(url string) (redis.UniversalClient, error)) (redis.UniversalClient, error) {
 	url, err := FindURL(cmd, env)
 	if err != nil {
 		return nil, err
@@ -104,4 +103,27 @@ func FindURL(cmd *cobra.Command, env cli.Environment) (string, error) {
 	}
 	cli.Note(cmd, "using `quern dev` at %s", WithoutPassword(dev.Redis))
 	return dev.Redis, nil
+}
+
+const (
+	// OutageTimeout ends a wait if Redis is away for longer. It is long enough for a restart.
+	OutageTimeout = 30 * time.Second
+	// OutagePause is how long to wait before Redis is tried again.
+	OutagePause = 200 * time.Millisecond
+)
+
+// ThroughOutage repeats a write while Redis is away, for at most outage. It also reports whether Redis was away.
+func ThroughOutage(ctx context.Context, outage time.Duration, write func() error) (away bool, err error) {
+	var since time.Time
+	for err = write(); queue.IsUnavailable(err); err = write() {
+		if since.IsZero() {
+			since = time.Now()
+		} else if time.Since(since) >= outage {
+			break
+		}
+		if !periodic.Sleep(ctx, OutagePause) {
+			return true, ctx.Err()
+		}
+	}
+	return !since.IsZero(), err
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -26,6 +24,7 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 func newPluginRun(env cli.Environment) *cobra.Command {
@@ -221,7 +220,11 @@ func describePublication(p *queue.Publication, secrets *redact.Secrets) string {
 	if len(p.Attributes) > 0 {
 		head += ", " + show.Pairs(p.Attributes).String()
 	}
-	body := p.Payload
+	return summary(head, p.Payload, secrets)
+}
+
+// summary is a description with the beginning of the parameters, without secrets.
+func summary(head string, body []byte, secrets *redact.Secrets) string {
 	if secrets.In(body) {
 		body = []byte(secrets.Text(body))
 	}
@@ -248,11 +251,7 @@ func describe(c listen.Child, secrets *redact.Secrets) string {
 	add(c.Unique != nil, "%s", "unique")
 	add(len(c.After) > 0, "waits for %s", strings.Join(c.After, ","))
 	add(c.When != "", "when %s", c.When)
-	body := c.Parameters
-	if secrets.In(body) {
-		body = []byte(secrets.Text(body))
-	}
-	return show.OneLine(secrets.Text([]byte(strings.Join(words, ", "))) + ": " + preview(body))
+	return summary(strings.Join(words, ", "), c.Parameters, secrets)
 }
 
 // preview is the beginning of a task's parameters, or their size if they are not text.

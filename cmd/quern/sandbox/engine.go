@@ -124,27 +124,22 @@ const (
 	crashMonitor = "crash-monitor"
 )
 
-func newCompileChild() *cobra.Command {
-	return hidden(compileChild+" MEMORY SECONDS SIZE", "Compile the module on stdin for the host that started this process", 3,
-		func(cmd *cobra.Command, args []string) error {
-			return compile.Child(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout())
-		})
-}
-
-func newCrashMonitor() *cobra.Command {
-	return hidden(crashMonitor, "Name the task that crashed the host that started this process", 0, func(cmd *cobra.Command, _ []string) error {
-		signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it outlives its host
-		return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
-	})
-}
-
 // Commands are the hidden commands.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{newCompileChild(), newCrashMonitor()}
-}
-
-func hidden(use, short string, args int, run func(*cobra.Command, []string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cli.Arguments(args, args), PersistentPreRunE: cli.WithoutSettings, RunE: run}
+	return []*cobra.Command{{
+		Use: compileChild + " MEMORY SECONDS SIZE", Short: "Compile the module on stdin for the host that started this process",
+		Hidden: true, Args: cli.Arguments(3, 3), PersistentPreRunE: cli.WithoutSettings,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return compile.Child(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}, {
+		Use: crashMonitor, Short: "Name the task that crashed the host that started this process",
+		Hidden: true, Args: cli.Arguments(0, 0), PersistentPreRunE: cli.WithoutSettings,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it outlives its host
+			return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
+		},
+	}}
 }
 
 // WatchCrashes starts a crash monitor of this process. It returns the table that the monitor reads, and a function that

@@ -49,7 +49,7 @@ func newAdmin(env cli.Environment) *cobra.Command {
 	logs := hostlog.Flags(f)
 	nodehost.TracesFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rdb, err := connect.RedisBy(cmd, env, queue.ConnectBounded) // it serves several tenants
+		rdb, err := connect.Redis(cmd, env, queue.ConnectBounded) // it serves several tenants
 		if err != nil {
 			return err
 		}

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // Screen is how a stream shows text: its width, whether in color, and with the age of times. The zero Screen is
@@ -32,15 +30,6 @@ func ScreenOf(cmd *cobra.Command) Screen {
 		return Screen{}
 	}
 	return Screen{width: widthOf(f), color: cmd.Root().Annotations[NoColor] == "", now: time.Now()}
-}
-
-// widthOf is the number of a terminal's columns, 0 if unknown.
-func widthOf(terminal *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
 }
 
 // colors are the colors of states: green for success, red for failure, yellow for waiting, cyan for running.

@@ -57,7 +57,7 @@ func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
 	if flag := cmd.Flag("server"); flag != nil && (flag.Value.String() != "" || flag.Changed) {
 		return connectServer(cmd, config)
 	}
-	rdb, err := connect.Redis(cmd, env)
+	rdb, err := connect.Redis(cmd, env, queue.Connect)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func attemptsWord(most int) any {
 	if most == queue.Unlimited {
 		return option.Unlimited
 	}
-	return show.Count(most)
+	return show.Given(most)
 }
 
 // subscriptionFlags are the flags of `subscription create` and `subscription update`.

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
@@ -41,8 +40,8 @@ func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View 
 		failureView(t),
 		attemptsView(t),
 		show.Lines(
-			"crashes", show.Count(t.Crashes), "reschedules", show.Count(t.Reschedules),
-			"rejects", show.Count(t.Rejects), "run", show.Count(t.Run), "node", show.Given(t.Node),
+			"crashes", show.Given(t.Crashes), "reschedules", show.Given(t.Reschedules),
+			"rejects", show.Given(t.Rejects), "run", show.Given(t.Run), "node", show.Given(t.Node),
 			"pid", show.Given(t.PID), "created", show.Moment(t.Created), "eta", show.Moment(t.ETA),
 			"reserved", show.Moment(t.ReservedAt), "started", show.Moment(t.StartedAt),
 			"finished", show.Moment(t.FinishedAt), "retried", show.Moment(t.RetriedAt),
@@ -109,11 +108,7 @@ func attemptsView(t *queue.Task) show.View {
 	if most == 0 && t.Retry.MaxAge > 0 {
 		most = t.Retry.Attempts()
 	}
-	text := show.Given(most)
-	if most == queue.Unlimited {
-		text = option.Unlimited
-	}
-	return show.Lines("attempts", show.Count(t.Attempts), "max attempts", text)
+	return show.Lines("attempts", show.Given(t.Attempts), "max attempts", attemptsWord(most))
 }
 
 // retryView is a retry policy, without the attempts.
