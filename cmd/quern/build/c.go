@@ -89,20 +89,9 @@ func (b *Builder) findClang(ctx context.Context) (string, error) {
 	if named := b.config.Getenv("CLANG"); named != "" {
 		candidates = []string{named}
 	}
-	var tried []string
-	for _, candidate := range candidates {
-		path, err := lookPath(candidate)
-		if err != nil {
-			continue
-		}
-		if links(ctx, path) {
-			b.clang = path
-			return path, nil
-		}
-		tried = append(tried, candidate)
-	}
-	if err := ctx.Err(); err != nil {
-		return "", err
+	path, tried := firstProgram(candidates, func(path string) bool { return links(ctx, path) })
+	if b.clang = path; path != "" || ctx.Err() != nil {
+		return path, ctx.Err()
 	}
 	const remedy = "install one, on Debian with `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
 		"and name it by CLANG=PATH or WASI_SDK_PATH=DIR"

@@ -237,14 +237,9 @@ func (b *Builder) findPython(ctx context.Context) (string, error) {
 	if named := b.config.Getenv("PYTHON"); named != "" {
 		candidates = []string{named}
 	}
-	for _, candidate := range candidates {
-		path, err := lookPath(candidate)
-		if err == nil && command(ctx, path, "-c", hasPip).Run() == nil {
-			return path, nil
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return "", err
+	path, _ := firstProgram(candidates, func(path string) bool { return command(ctx, path, "-c", hasPip).Run() == nil })
+	if path != "" || ctx.Err() != nil {
+		return path, ctx.Err()
 	}
 	return "", because(Refused, "there is no Python 3 with pip to install %s (tried %s): install one, on Debian with `apt-get install python3-pip`, "+
 		"or name one by PYTHON=PATH", requirements, strings.Join(candidates, ", "))

@@ -43,6 +43,21 @@ func lookPath(name string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
+// firstProgram returns the first of some programs that works, or the names of those that are there and do not.
+func firstProgram(candidates []string, works func(path string) bool) (path string, broken []string) {
+	for _, name := range candidates {
+		path, err := lookPath(name)
+		switch {
+		case err != nil:
+		case works(path):
+			return path, nil
+		default:
+			broken = append(broken, name)
+		}
+	}
+	return "", broken
+}
+
 // command is one of this machine, which searches nothing in the folder that it runs in.
 func command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // it is the user's own

@@ -178,7 +178,11 @@ func Pairs(flags *pflag.FlagSet, values *map[string]string, flag, usage string) 
 }
 
 // Choice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.
-func Choice[T ~string](flags *pflag.FlagSet, value *T, name, usage string, words ...string) {
+func Choice[T, W ~string](flags *pflag.FlagSet, value *T, name, usage string, choices ...W) {
+	words := make([]string, len(choices))
+	for i, word := range choices {
+		words[i] = string(word)
+	}
 	parse := func(word string) (T, error) {
 		if !slices.Contains(words, word) {
 			return "", errors.New("use one of " + strings.Join(words, ", ")) // a near word may mean the opposite

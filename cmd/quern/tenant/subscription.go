@@ -120,7 +120,7 @@ func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	option.Choice(f, &o.hook.Method, "method", "of the webhook: POST (default), PUT or PATCH", "POST", "PUT", "PATCH")
 	option.Pairs(f, &o.hook.Headers, "header", "a header of the webhook, `NAME=VALUE`; may be given several times")
 	option.Pairs(f, &o.hook.SecretHeaders, "secret-header", "a header of the webhook whose value is a secret of the hosts, `NAME=SECRET`; may be given several times")
-	option.Choice(f, &o.hook.Body, "body", "of the webhook: the payload as it was published (default), or a cloudevent", string(queue.WebhookPayload), string(queue.WebhookCloudEvent))
+	option.Choice(f, &o.hook.Body, "body", "of the webhook: the payload as it was published (default), or a cloudevent", queue.WebhookPayload, queue.WebhookCloudEvent)
 	f.StringArrayVar(&o.hook.Secrets, "secret", nil, "`NAME` of a secret of the hosts that signs the webhook's requests by Standard Webhooks; several while a secret is changed")
 	f.IntSliceVar(&o.expect, "expect", nil, "statuses of the webhook that mean success, `N,N` (default 200 to 299)")
 	f.BoolVar(&o.hook.Final, "final", false, "a status of 4xx, except 408, 410 and 429, fails the delivery for good (default: it is tried again)")

@@ -83,11 +83,7 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(0, 1),
 	}
 	f := cmd.Flags()
-	var statuses []string
-	for _, status := range queue.Statuses() {
-		statuses = append(statuses, string(status))
-	}
-	option.Choice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", statuses...)
+	option.Choice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", queue.Statuses()...)
 	filter.flags(f, "were enqueued")
 	option.Number(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	option.Number(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
@@ -214,11 +210,7 @@ type taskFilter struct {
 
 // flags adds the filter's flags, and returns their names. The age of a task counts from what since names.
 func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
-	var reasons []string
-	for _, reason := range queue.Reasons() {
-		reasons = append(reasons, string(reason))
-	}
-	option.Choice(f, &t.selects.Reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", reasons...)
+	option.Choice(f, &t.selects.Reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", queue.Reasons()...)
 	f.StringVar(&t.selects.Key, "key", "", "only those with this key")
 	option.Pairs(f, &t.labels, "label", "only those with this label, `NAME=VALUE`; may be given several times")
 	f.StringVar(&t.selects.Plugin, "plugin", "", "only those that the plugin `NAME` ran")

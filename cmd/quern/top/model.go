@@ -217,7 +217,7 @@ func (m *model) table() table {
 	if m.last != nil {
 		switch m.at.view {
 		case Queues:
-			t = queuesTable(m.last, rates(m.before, m.last))
+			t = queuesTable(m.before, m.last)
 		case Running:
 			t = runningTable(m.last)
 		case Failures:

@@ -26,32 +26,15 @@ var statusColors = map[queue.Status]string{
 	queue.Complete: green, queue.Failed: red, queue.Scheduled: yellow, queue.Pending: yellow, queue.Reserved: cyan, queue.Started: cyan,
 }
 
-// rates are how many tasks of each queue complete and fail in a second, by two looks.
-func rates(before, now *Look) map[string][2]float64 {
-	if before == nil || now == nil {
-		return nil
-	}
-	seconds := now.Clock.Sub(before.Clock).Seconds()
-	if seconds < 0.1 {
-		return nil
-	}
-	was := make(map[string]admin.Queue, len(before.Queues))
-	for _, q := range before.Queues {
-		was[q.Queue] = q
-	}
-	all := make(map[string][2]float64, len(now.Queues))
-	for _, q := range now.Queues {
-		old, known := was[q.Queue]
-		if !known {
-			continue
+// queuesTable has the queues, and how many tasks of each complete and fail in a second, by two looks.
+func queuesTable(before, l *Look) table {
+	seconds, was := 0.0, make(map[string]admin.Queue)
+	if before != nil {
+		seconds = l.Clock.Sub(before.Clock).Seconds()
+		for _, q := range before.Queues {
+			was[q.Queue] = q
 		}
-		per := func(what string) float64 { return max(0, float64(q.Totals[what]-old.Totals[what])) / seconds }
-		all[q.Queue] = [2]float64{per("complete"), per("failed")}
 	}
-	return all
-}
-
-func queuesTable(l *Look, rates map[string][2]float64) table {
 	t := table{columns: []column{
 		{title: "QUEUE"},
 		{title: "PENDING", most: 9, right: true},
@@ -76,12 +59,18 @@ func queuesTable(l *Look, rates map[string][2]float64) table {
 		case q.Listeners == 0 && q.Pending > 0:
 			state = colored("unserved", red)
 		}
-		count := func(n int64) cell { return number(float64(n)) }
-		failed := rate(rates[q.Queue][1])
+		perSecond := func(what string) cell {
+			old, known := was[q.Queue]
+			if !known || seconds < 0.1 {
+				return cell{}
+			}
+			return rate(max(0, float64(q.Totals[what]-old.Totals[what])) / seconds)
+		}
+		failed := perSecond("failed")
 		failed.color = red
 		t.rows = append(t.rows, row{key: q.Queue, queue: q.Queue, cells: []cell{
-			text(q.Queue), count(q.Pending), count(q.Started), age(q.OldestPendingAge()), rate(rates[q.Queue][0]), failed, count(q.Failed),
-			count(q.Scheduled), count(q.Reserved), count(q.Complete), count(q.Listeners), state,
+			text(q.Queue), number(q.Pending), number(q.Started), age(q.OldestPendingAge()), perSecond("complete"), failed, number(q.Failed),
+			number(q.Scheduled), number(q.Reserved), number(q.Complete), number(q.Listeners), state,
 		}})
 	}
 	return t
@@ -116,7 +105,7 @@ func runningTable(l *Look) table {
 			message = colored("to be cancelled", yellow)
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), text(task.Queue), since(l.Clock, task.StartedAt), progress, number(float64(task.Attempts + 1)), text(task.Plugin), text(task.Node), message,
+			text(task.ID), text(task.Queue), since(l.Clock, task.StartedAt), progress, number(task.Attempts + 1), text(task.Plugin), text(task.Node), message,
 		}})
 	}
 	return t
@@ -134,7 +123,7 @@ func failuresTable(l *Look) table {
 	for _, task := range l.Tasks {
 		failure := task.Failure()
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), text(task.Queue), since(l.Clock, task.FinishedAt), colored(string(failure.Reason), red), number(float64(task.Attempts)), text(failure.Headline()),
+			text(task.ID), text(task.Queue), since(l.Clock, task.FinishedAt), colored(string(failure.Reason), red), number(task.Attempts), text(failure.Headline()),
 		}})
 	}
 	return t
@@ -157,8 +146,8 @@ func tasksTable(l *Look) table {
 			message = fmt.Sprintf("(%s) %s", failure.Reason, failure.Headline())
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), colored(string(task.Status), statusColors[task.Status]), since(l.Clock, task.Created), number(float64(task.Priority)),
-			number(float64(task.Attempts)), text(task.Key), text(message),
+			text(task.ID), colored(string(task.Status), statusColors[task.Status]), since(l.Clock, task.Created), number(task.Priority),
+			number(task.Attempts), text(task.Key), text(message),
 		}})
 	}
 	return t
@@ -311,11 +300,11 @@ func text(s string) cell { return cell{text: clean(s)} }
 func colored(s, color string) cell { return cell{text: clean(s), color: color} }
 
 // number is a count, which is empty if it is 0.
-func number(n float64) cell {
+func number[T int | int64](n T) cell {
 	if n == 0 {
 		return cell{}
 	}
-	return cell{text: fmt.Sprintf("%.0f", n), number: n}
+	return cell{text: strconv.FormatInt(int64(n), 10), number: float64(n)}
 }
 
 // rate is a number in a second.
