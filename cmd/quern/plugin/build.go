@@ -192,7 +192,7 @@ func checkView(p *pluginfile.File, info runtime.Info, terms *manifest.Permission
 	}
 	refusals := []show.View{}
 	for _, r := range p.Refusals {
-		refusals = append(refusals, show.View{{"what", "", r.What}, {"where", "", show.Given(r.Where)}, {"remedy", "", r.Remedy}})
+		refusals = append(refusals, show.Object("what", r.What, "where", show.Given(r.Where), "remedy", r.Remedy))
 		v = append(v, show.Field{"", "refused", r})
 	}
 	return append(v, show.Field{"refusals", "", refusals})
@@ -202,7 +202,7 @@ func checkView(p *pluginfile.File, info runtime.Info, terms *manifest.Permission
 func carriedView(files []runtime.CarriedFile) (list []show.View, sum string) {
 	list, total := []show.View{}, int64(0)
 	for _, file := range files {
-		list = append(list, show.View{{"path", "", file.Path}, {"size", "", file.Size}})
+		list = append(list, show.Object("path", file.Path, "size", file.Size))
 		total += file.Size
 	}
 	if len(files) > 0 {

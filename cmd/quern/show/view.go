@@ -37,6 +37,14 @@ func Lines(pairs ...any) (v View) {
 	return v
 }
 
+// Object is a view in JSON: keys and values in turn.
+func Object(pairs ...any) (v View) {
+	for i := 0; i < len(pairs); i += 2 {
+		v = append(v, Field{fmt.Sprint(pairs[i]), "", pairs[i+1]})
+	}
+	return v
+}
+
 // textOf is a value for people, "" for none.
 func textOf(value any) string {
 	switch value := value.(type) {

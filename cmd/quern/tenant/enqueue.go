@@ -256,7 +256,7 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name st
 			return cli.Refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", cli.ShellWord(id))
 		})
 	}
-	v := show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"queue", "", name}, {"existed", "", receipt.Existed}}
+	v := show.Object("id", id, "tenant", client.Tenant(), "queue", name, "existed", receipt.Existed)
 	if err := show.Line(cmd, json, v, id); err != nil {
 		return fmt.Errorf("task %s is enqueued, but its ID could not be written: %w", id, err)
 	}

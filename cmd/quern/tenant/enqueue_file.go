@@ -107,10 +107,10 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 	} else if err != nil {
 		return again(cli.Explain(err))
 	}
-	v := show.View{
-		{"id", "", f.id}, {"tenant", "", client.Tenant()}, {"queue", "", name}, {"lines", "", done.lines}, {"enqueued", "", done.enqueued},
-		{"existed", "", done.existed}, {"refused", "", done.refused}, {"not_replicated", "", show.Given(done.lacking)},
-	}
+	v := show.Object(
+		"id", f.id, "tenant", client.Tenant(), "queue", name, "lines", done.lines, "enqueued", done.enqueued,
+		"existed", done.existed, "refused", done.refused, "not_replicated", show.Given(done.lacking),
+	)
 	if f.batch != nil {
 		v = append(v, show.Field{"then", "", f.batch.id})
 	}

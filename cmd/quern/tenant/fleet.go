@@ -253,7 +253,7 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		notes = fmt.Sprintf(", %d notes", n)
 	}
 	if json {
-		err := show.JSON(w, show.View{{"ok", "", failed == 0}, {"tenants", "", tenants}, {"checks", "", doctor.Checks()}, {"findings", "", findings}})
+		err := show.JSON(w, show.Object("ok", failed == 0, "tenants", tenants, "checks", doctor.Checks(), "findings", findings))
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := show.View{{"tenant", "", client.Tenant()}, {"queue", "", args[0]}, {"limit", "", show.Given(limit)}}
+		v := show.Object("tenant", client.Tenant(), "queue", args[0], "limit", show.Given(limit))
 		return show.Line(cmd, json, v, limitWord(limit))
 	})
 }
@@ -180,7 +180,7 @@ func newQueuePurge(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v := show.View{{"tenant", "", client.Tenant()}, {"queue", "", args[0]}, {"purged", "", purged}}
+		v := show.Object("tenant", client.Tenant(), "queue", args[0], "purged", purged)
 		return show.Line(cmd, json, v, strconv.Itoa(purged))
 	})
 }

@@ -217,7 +217,7 @@ func newScheduleRun(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return scheduleError(err)
 		}
-		return show.Line(cmd, json, show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
+		return show.Line(cmd, json, show.Object("id", id, "tenant", client.Tenant(), "schedule", args[0]), id)
 	})
 }
 

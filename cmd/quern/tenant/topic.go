@@ -110,10 +110,10 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		if published.Damaged > 0 {
 			cli.Note(cmd, "%d subscriptions cannot be read, and got no task: see `quern doctor`", published.Damaged)
 		}
-		v := show.View{
-			{"id", "", published.ID}, {"tenant", "", client.Tenant()}, {"topic", "", args[0]}, {"existed", "", published.Existed},
-			{"subscribers", "", published.Subscribers}, {"damaged", "", show.Given(published.Damaged)},
-		}
+		v := show.Object(
+			"id", published.ID, "tenant", client.Tenant(), "topic", args[0], "existed", published.Existed,
+			"subscribers", published.Subscribers, "damaged", show.Given(published.Damaged),
+		)
 		return show.Line(cmd, json, v, published.ID)
 	})
 }

@@ -204,7 +204,7 @@ func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string
 	}
 	for _, line := range lines {
 		if json {
-			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", show.Moment(admin.Moment(line.Time))}, {"line", "", line.Text}})
+			err = show.JSON(w, show.Object("number", line.Number, "time", show.Moment(admin.Moment(line.Time)), "line", line.Text))
 		} else {
 			_, err = fmt.Fprintln(w, show.Escape(line.Text))
 		}

@@ -160,7 +160,8 @@ func (s *source) tasks(ctx context.Context, look *Look, status queue.Status, bef
 	return nil
 }
 
-// task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first. Parameters and result may be large, and do not change as long as the status does not.
+// task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first. Parameters and result may
+// be large, and do not change as long as the status does not.
 func (s *source) task(ctx context.Context, id string, before *Task) (*Task, error) {
 	clock, err := s.client.Clock(ctx)
 	if err != nil {
