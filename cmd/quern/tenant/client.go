@@ -162,15 +162,12 @@ func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Co
 func clientFlags(commands ...*cobra.Command) []*cobra.Command {
 	for _, cmd := range commands {
 		connect.Flags(cmd)
-		serverFlags(cmd.PersistentFlags())
+		f := cmd.PersistentFlags()
+		option.Text(f, new(string), "URL", "server", "`URL` of the API of `quern serve --admin` or `quern admin`, in the place of --redis: https://HOST:PORT, with ?ca=FILE&cert=FILE&key=FILE as needed")
+		option.Text(f, new(string), "TOKEN", "token", "`TOKEN` for --server; others on this machine can see it here: better set QUERN_TOKEN, or use --token-file")
+		f.String("token-file", "", "`FILE` with the token for --server")
 	}
 	return commands
-}
-
-func serverFlags(f *pflag.FlagSet) {
-	option.Text(f, new(string), "URL", "server", "`URL` of the API of `quern serve --admin` or `quern admin`, in the place of --redis: https://HOST:PORT, with ?ca=FILE&cert=FILE&key=FILE as needed")
-	option.Text(f, new(string), "TOKEN", "token", "`TOKEN` for --server; others on this machine can see it here: better set QUERN_TOKEN, or use --token-file")
-	f.String("token-file", "", "`FILE` with the token for --server")
 }
 
 // direct is a tenant on a connection of its own.

@@ -383,7 +383,7 @@ func checkNames(object []byte) error {
 		}
 		name, _ := token.(string)
 		if lineFields[name] == nil {
-			return unknownField(name)
+			return fmt.Errorf("unknown field %q, and what the handler gets belongs into parameters: %s", name, cli.DidYouMean(name, slices.Sorted(maps.Keys(lineFields))))
 		}
 		if seen[name] {
 			return fmt.Errorf("%s is there twice: leave one of them out", name)
@@ -393,10 +393,6 @@ func checkNames(object []byte) error {
 		err = decoder.Decode(&value)
 	}
 	return nil
-}
-
-func unknownField(name string) error {
-	return fmt.Errorf("unknown field %q, and what the handler gets belongs into parameters: %s", name, cli.DidYouMean(name, slices.Sorted(maps.Keys(lineFields))))
 }
 
 // merged is a map with the entries of both. The second's win.

@@ -20,6 +20,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 func newTaskShow(env cli.Environment) *cobra.Command {
@@ -40,7 +41,11 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 			return err
 		}
 		if *tree {
-			return showTree(cmd, client, task.ID, json)
+			tree, err := client.Tree(cmd.Context(), task.ID, manage.TreeOptions{})
+			if err != nil {
+				return err
+			}
+			return show.Line(cmd, json, admin.NewTree(client.Tenant(), tree), strings.TrimSuffix(treeText(tree, "", ""), "\n"))
 		}
 		attempts, err := client.History(cmd.Context(), task)
 		if err != nil {

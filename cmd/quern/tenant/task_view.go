@@ -8,11 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
-	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -29,7 +26,10 @@ func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View 
 			headers = append(headers, show.Field{"", "header " + name, t.Headers[name]})
 		}
 	}
-	progress := ""
+	most, progress := t.MaxAttempts, ""
+	if most == 0 && t.Retry.MaxAge > 0 {
+		most = t.Retry.Attempts()
+	}
 	if t.Progress > 0 {
 		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
 	}
@@ -38,9 +38,8 @@ func taskView(tenant string, t *queue.Task, history []manage.Attempt) show.View 
 		bytesView("parameters", t.Parameters),
 		bytesView("result", t.Result),
 		failureView(t),
-		attemptsView(t),
 		show.Lines(
-			"crashes", show.Given(t.Crashes), "reschedules", show.Given(t.Reschedules),
+			"attempts", show.Given(t.Attempts), "max attempts", attemptsWord(most), "crashes", show.Given(t.Crashes), "reschedules", show.Given(t.Reschedules),
 			"rejects", show.Given(t.Rejects), "run", show.Given(t.Run), "node", show.Given(t.Node),
 			"pid", show.Given(t.PID), "created", show.Moment(t.Created), "eta", show.Moment(t.ETA),
 			"reserved", show.Moment(t.ReservedAt), "started", show.Moment(t.StartedAt),
@@ -100,15 +99,6 @@ func failureView(t *queue.Task) show.View {
 		v = append(v, show.Field{"", "last error", failure((&queue.Task{Error: t.LastError}).Failure())})
 	}
 	return v
-}
-
-// attemptsView has the number of attempts so far and at most.
-func attemptsView(t *queue.Task) show.View {
-	most := t.MaxAttempts
-	if most == 0 && t.Retry.MaxAge > 0 {
-		most = t.Retry.Attempts()
-	}
-	return show.Lines("attempts", show.Given(t.Attempts), "max attempts", attemptsWord(most))
 }
 
 // retryView is a retry policy, without the attempts.
@@ -190,19 +180,8 @@ func age(t time.Time) string {
 	}
 }
 
-// showTree prints a task with the tasks that came from it.
-func showTree(cmd *cobra.Command, client admin.Tenant, id string, json bool) error {
-	tree, err := client.Tree(cmd.Context(), id, manage.TreeOptions{})
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	drawTree(&text, tree, "", "")
-	return show.Line(cmd, json, admin.NewTree(client.Tenant(), tree), strings.TrimSuffix(text.String(), "\n"))
-}
-
-// drawTree writes a line for each task. stem begins the task's own line, trunk the lines below it.
-func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) {
+// treeText has a line for each task of a tree. stem begins the task's own line, trunk the lines below it.
+func treeText(node *manage.TreeNode, stem, trunk string) string {
 	line := stem + node.ID
 	if t := node.Task; t == nil {
 		line += "  deleted"
@@ -218,7 +197,7 @@ func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) 
 	if node.Again {
 		line += "  again"
 	}
-	text.WriteString(show.Escape(line) + "\n")
+	text := show.Escape(line) + "\n"
 	for i, child := range node.Children {
 		branch, rest := "├─ ", "│  "
 		if i == len(node.Children)-1 && node.Left == 0 {
@@ -227,9 +206,10 @@ func drawTree(text *strings.Builder, node *manage.TreeNode, stem, trunk string) 
 		if child.Dependent {
 			branch = strings.Replace(branch, "─ ", "▶ ", 1)
 		}
-		drawTree(text, child, trunk+branch, trunk+rest)
+		text += treeText(child, trunk+branch, trunk+rest)
 	}
 	if node.Left > 0 {
-		fmt.Fprintf(text, "%s└─ %d more: `quern task show %s --tree`\n", trunk, node.Left, cli.ShellWord(node.ID))
+		text += fmt.Sprintf("%s└─ %d more: `quern task show %s --tree`\n", trunk, node.Left, cli.ShellWord(node.ID))
 	}
+	return text
 }
