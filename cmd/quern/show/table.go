@@ -39,18 +39,18 @@ var colors = map[string]string{
 	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
 }
 
-// paint colors a state by its first word.
-func (s Screen) paint(text string) string {
-	first, _, _ := strings.Cut(text, " ")
-	if code := colors[first]; code != "" {
-		return s.Code(code, text)
-	}
-	return text
+// Color is the number of a state's color, by its first word; "" for none.
+func Color(state string) string {
+	first, _, _ := strings.Cut(state, " ")
+	return colors[first]
 }
 
-// Code colors a text by the number of a terminal's color.
+// paint colors a state.
+func (s Screen) paint(text string) string { return s.Code(Color(text), text) }
+
+// Code colors a text by the number of a terminal's color, "" for none.
 func (s Screen) Code(number, text string) string {
-	if !s.color {
+	if !s.color || number == "" {
 		return text
 	}
 	return "\x1b[" + number + "m" + text + "\x1b[0m"

@@ -17,14 +17,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// The colors of `quern task ls`: green for success, red for failure, yellow for waiting, cyan for running.
-const (
-	green, red, yellow, cyan = "32", "31", "33", "36"
-)
-
-var statusColors = map[queue.Status]string{
-	queue.Complete: green, queue.Failed: red, queue.Scheduled: yellow, queue.Pending: yellow, queue.Reserved: cyan, queue.Started: cyan,
-}
+// Colors beside those of show.Color.
+const green, red, yellow = "32", "31", "33"
 
 // queuesTable has the queues, and how many tasks of each complete and fail in a second, by two looks.
 func queuesTable(before, l *Look) table {
@@ -146,7 +140,7 @@ func tasksTable(l *Look) table {
 			message = fmt.Sprintf("(%s) %s", failure.Reason, failure.Headline())
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), colored(string(task.Status), statusColors[task.Status]), since(l.Clock, task.Created), number(task.Priority),
+			text(task.ID), colored(string(task.Status), show.Color(string(task.Status))), since(l.Clock, task.Created), number(task.Priority),
 			number(task.Attempts), text(task.Key), text(message),
 		}})
 	}
@@ -203,7 +197,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	}
 	add("task", t.ID, "")
 	add("queue", t.Queue, "")
-	add("status", status, statusColors[t.Status])
+	add("status", status, show.Color(status))
 	if t.Status == queue.Failed {
 		failure := t.Failure()
 		for i, line := range strings.Split(strings.TrimRight(failure.Message, "\n"), "\n") {
