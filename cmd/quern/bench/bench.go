@@ -76,7 +76,7 @@ func Command(env cli.Environment) *cobra.Command {
 			return cli.Refusedf("interrupted: the tasks are deleted")
 		}
 		if report != nil {
-			err = cmp.Or(show.Print(cmd, output.JSON(), report), err)
+			err = cmp.Or(show.Print(cmd, output.JSON(), report, report), err)
 		}
 		return err
 	}

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/periodic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -22,6 +18,8 @@ import (
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -269,16 +267,13 @@ func (b *bench) used(ctx context.Context) (u use) {
 	var own syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &own)
 	u.host = time.Duration(own.Utime.Nano() + own.Stime.Nano())
-	for line := range strings.Lines(b.rdb.Info(ctx).Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		number, _ := strconv.ParseFloat(value, 64)
-		switch name {
-		case "used_cpu_sys", "used_cpu_user":
-			u.redis += time.Duration(number * float64(time.Second))
-		case "used_memory":
-			u.memory = int64(number)
-		}
+	info, _ := manage.New(b.client).Info(ctx)
+	number := func(name string) float64 {
+		n, _ := strconv.ParseFloat(info[name], 64)
+		return n
 	}
+	u.redis = time.Duration((number("used_cpu_sys") + number("used_cpu_user")) * float64(time.Second))
+	u.memory = int64(number("used_memory"))
 	return u
 }
 

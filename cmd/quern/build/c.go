@@ -15,16 +15,11 @@ import (
 )
 
 var c = &Language{
-	source: func(names []string) (files []string) {
+	source: func(names []string) []string {
 		if len(rust.source(names)) > 0 { // its build script may compile C
 			return nil
 		}
-		for _, name := range names {
-			if filepath.Ext(name) == ".c" {
-				files = append(files, name)
-			}
-		}
-		return files
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Ext(name) != ".c" })
 	},
 	several: true,
 	build:   buildC,
@@ -72,14 +67,7 @@ func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err := b.run(ctx, s, linking); err != nil {
 		return err
 	}
-	binary, err := os.ReadFile(filepath.Join(scratch, module))
-	if err == nil {
-		err = os.WriteFile(out, binary, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("build %s: %w", s.Name, err)
-	}
-	return nil
+	return s.copyModule(filepath.Join(scratch, module), out)
 }
 
 // clangs are tried in this order, unless the environment names one.
@@ -101,20 +89,9 @@ func (b *Builder) findClang(ctx context.Context) (string, error) {
 	if named := b.config.Getenv("CLANG"); named != "" {
 		candidates = []string{named}
 	}
-	var tried []string
-	for _, candidate := range candidates {
-		path, err := lookPath(candidate)
-		if err != nil {
-			continue
-		}
-		if links(ctx, path) {
-			b.clang = path
-			return path, nil
-		}
-		tried = append(tried, candidate)
-	}
-	if err := ctx.Err(); err != nil {
-		return "", err
+	path, tried := firstProgram(candidates, func(path string) bool { return links(ctx, path) })
+	if b.clang = path; path != "" || ctx.Err() != nil {
+		return path, ctx.Err()
 	}
 	const remedy = "install one, on Debian with `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
 		"and name it by CLANG=PATH or WASI_SDK_PATH=DIR"

@@ -9,13 +9,8 @@ import (
 )
 
 var golang = &Language{
-	source: func(names []string) (files []string) {
-		for _, name := range names {
-			if filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {
-				files = append(files, name)
-			}
-		}
-		return files
+	source: func(names []string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") })
 	},
 	several: true,
 	above:   []string{"go.mod", "go.work"},

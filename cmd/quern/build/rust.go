@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -56,14 +55,7 @@ func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
-	binary, err := os.ReadFile(module)
-	if err == nil {
-		err = os.WriteFile(out, binary, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("build %s: %w", s.Name, err)
-	}
-	return nil
+	return s.copyModule(module, out)
 }
 
 // rustProgram finds a program of Rust: the one that a variable names, or that in PATH.

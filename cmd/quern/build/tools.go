@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,21 @@ func lookPath(name string) (string, error) {
 		}
 	}
 	return "", exec.ErrNotFound
+}
+
+// firstProgram returns the first of some programs that works, or the names of those that are there and do not.
+func firstProgram(candidates []string, works func(path string) bool) (path string, broken []string) {
+	for _, name := range candidates {
+		path, err := lookPath(name)
+		switch {
+		case err != nil:
+		case works(path):
+			return path, nil
+		default:
+			broken = append(broken, name)
+		}
+	}
+	return "", broken
 }
 
 // command is one of this machine, which searches nothing in the folder that it runs in.
@@ -81,6 +97,18 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 		return because(Failed, "%s could not build %s: its messages are above", program, s.Name)
 	case err != nil:
 		return because(Refused, "%s could not build %s: %w", program, s.Name, err)
+	}
+	return nil
+}
+
+// copyModule writes the module that a compiler made.
+func (s *Source) copyModule(from, out string) error {
+	binary, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(out, binary, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // embeddedRedis is the Redis of `quern dev`. Every user of the machine reaches its port, so a client gets to miniredis
@@ -57,10 +58,7 @@ func (e *embeddedRedis) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // such as too many open files
-			select {
-			case <-e.Ctx.Done():
-			case <-time.After(acceptPause):
-			}
+			periodic.Sleep(e.Ctx, acceptPause)
 			continue
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(loginTime)) // an error shows when it is read from
@@ -227,16 +225,9 @@ func devPassword(env cli.Environment) string {
 // expire makes the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each
 // command, but would then look at all keys.
 func expire(ctx context.Context, embedded *miniredis.Miniredis) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for last := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			now := time.Now()
-			embedded.FastForward(now.Sub(last))
-			last = now
-		}
+	for last := time.Now(); periodic.Sleep(ctx, time.Second); {
+		now := time.Now()
+		embedded.FastForward(now.Sub(last))
+		last = now
 	}
 }

@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -46,6 +44,8 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // Node is a host and everything that it is made of, ready to run.
@@ -346,13 +346,9 @@ func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 
 // warn waits until Redis answers, and logs settings of Redis that could lose tasks.
 func (n *Node) warn(ctx context.Context, client *queue.Client) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
 	for _, err := client.Clock(ctx); err != nil; _, err = client.Clock(ctx) {
-		select {
-		case <-ctx.Done():
+		if !periodic.Sleep(ctx, time.Second) { // the host logs that it cannot reach Redis
 			return
-		case <-ticker.C: // the host logs that it cannot reach Redis
 		}
 	}
 	warnings, _ := manage.New(client).Warnings(ctx) // a host may do without the permission

@@ -195,3 +195,84 @@ func (o *Options) urlsOfTenants(flags *pflag.FlagSet) (map[string]tenantURL, err
 	}
 	return urls, nil
 }
+
+// flagGroup are flags that the help lists together.
+type flagGroup struct {
+	title string
+	names []string
+}
+
+// hostGroups are the flags of `quern serve` and `quern dev`, by what they are for.
+var hostGroups = []flagGroup{
+	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
+	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "idle-unload"}},
+	{"What tasks may use, whatever a manifest says", []string{"max-timeout", "max-cpu", "ceiling", "max-queues", "grants"}},
+	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
+	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},
+	{"Finished tasks", []string{"keep", "keep-tasks", "purge-foreign"}},
+	{"Redis", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file"}},
+	{"Isolation and compilation", []string{"confine", "reset", "cache", "compile-memory", "compile-time"}},
+	{"Log, metrics and traces", []string{"log-level", "log-format", "http", "native-histograms", "otlp"}},
+	{"API", []string{"admin", "tokens", "admin-cert", "admin-key", "admin-ca", "base-path"}},
+	{"Other flags", nil},
+}
+
+// GroupFlags makes a command's help list its flags in groups. Flags without a group come last.
+func GroupFlags(cmd *cobra.Command) {
+	cmd.InitDefaultHelpFlag()
+	grouped := make([]*pflag.FlagSet, len(hostGroups))
+	for i := range grouped {
+		grouped[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
+	}
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+		i := slices.IndexFunc(hostGroups, func(g flagGroup) bool { return slices.Contains(g.names, flag.Name) || g.names == nil })
+		grouped[i].AddFlag(flag)
+	})
+	var text strings.Builder
+	for i, group := range hostGroups {
+		if grouped[i].HasFlags() {
+			text.WriteString(group.title + ":\n" + grouped[i].FlagUsages() + "\n")
+		}
+	}
+	const all = "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), all, strings.TrimRight(text.String(), "\n"), 1))
+}
+
+// tenantURLs is a flag that takes TENANT=URL several times. String and GetSlice hide passwords.
+type tenantURLs []string
+
+func (u *tenantURLs) String() string { return strings.Join(u.GetSlice(), ",") }
+
+func (u *tenantURLs) Type() string { return "TENANT=URL" }
+
+// Set is part of pflag.Value. urlsOfTenants checks the values.
+func (u *tenantURLs) Set(text string) error {
+	*u = append(*u, strings.Split(text, ",")...)
+	return nil
+}
+
+// Append is part of pflag.SliceValue.
+func (u *tenantURLs) Append(text string) error { *u = append(*u, text); return nil }
+
+// Replace is part of pflag.SliceValue.
+func (u *tenantURLs) Replace(list []string) error { *u = slices.Clone(list); return nil }
+
+// Redact hides the passwords in a value.
+func (*tenantURLs) Redact(value string) string {
+	list := tenantURLs(strings.Split(value, ","))
+	return list.String()
+}
+
+// GetSlice is part of pflag.SliceValue. In a URL that cannot be read, anything may be part of a password.
+func (u *tenantURLs) GetSlice() []string {
+	list := make([]string, len(*u))
+	for i, pair := range *u {
+		const hidden = "xxxxx"
+		tenant, url, _ := strings.Cut(pair, "=")
+		list[i] = hidden
+		if shown := queue.Redact(url); shown != hidden && queue.ValidTenant(tenant) == nil {
+			list[i] = tenant + "=" + shown
+		}
+	}
+	return list
+}

@@ -178,7 +178,11 @@ func Pairs(flags *pflag.FlagSet, values *map[string]string, flag, usage string) 
 }
 
 // Choice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.
-func Choice[T ~string](flags *pflag.FlagSet, value *T, name, usage string, words ...string) {
+func Choice[T, W ~string](flags *pflag.FlagSet, value *T, name, usage string, choices ...W) {
+	words := make([]string, len(choices))
+	for i, word := range choices {
+		words[i] = string(word)
+	}
 	parse := func(word string) (T, error) {
 		if !slices.Contains(words, word) {
 			return "", errors.New("use one of " + strings.Join(words, ", ")) // a near word may mean the opposite
@@ -209,8 +213,8 @@ func Output(cmd *cobra.Command) *Format {
 	return &output
 }
 
-// JSON reports whether -o asks for JSON. A command without -o has nil.
-func (f *Format) JSON() bool { return f != nil && *f == "json" }
+// JSON reports whether -o asks for JSON.
+func (f *Format) JSON() bool { return *f == "json" }
 
 // Text adds a flag that takes any text. The kinds URL and TOKEN are secret when settings are printed.
 func Text(flags *pflag.FlagSet, value *string, kind, name, usage string) {

@@ -52,9 +52,11 @@ func newPluginNew() *cobra.Command {
 			"nothing has to be downloaded.",
 		Args: cli.Arguments(1, 1),
 	}
-	language := "go"
-	languages := []string{"go", "c", "python", "javascript", "typescript", "rust", "assemblyscript"}
-	option.Choice(cmd.Flags(), &language, "lang", strings.Join(languages[:len(languages)-1], ", ")+" or "+languages[len(languages)-1], languages...)
+	language, words := "go", make([]string, len(languages))
+	for i, l := range languages {
+		words[i] = l.Language
+	}
+	option.Choice(cmd.Flags(), &language, "lang", "go, c, python, javascript, typescript, rust or assemblyscript", words...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
 	return cmd
 }
@@ -104,35 +106,42 @@ type blanks struct {
 
 const needsEngine = ", with the engine that the released archives contain (in a checkout of Quern `make engines` builds it, in about ten minutes)"
 
-// newBlanks returns the blanks for a language.
-func newBlanks(name, language string) blanks {
+// languages are those that a plugin can be made in, as --lang lists them, with the blanks that depend on them alone.
+var languages = []blanks{
+	{
+		Language: "go", Title: "Go", File: "main.go", Needs: ", with Go " + SDKGoVersion + " or later",
+		Tests: " (`go test` runs those of `main_test.go`, which call `greet` and need no host)",
+	},
+	{
+		Language: "c", Title: "C", File: "NAME.c",
+		Needs: ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)",
+	},
+	{
+		Language: "python", Title: "Python", File: "handler.py",
+		Needs: needsEngine + "; only packages in `requirements.txt` take a Python with pip",
+		Tests: " (those of `test_handler.py`, which need no host, are run by `pytest`)",
+	},
+	{Language: "javascript", Title: "JavaScript", File: "handler.js", Needs: needsEngine},
+	{
+		Language: "typescript", Title: "TypeScript", File: "handler.ts",
+		Needs: needsEngine + "; types are checked by `tsc --noEmit` alone, which `npm install` brings",
+	},
+	{
+		Language: "rust", Title: "Rust", File: "src/lib.rs",
+		Tests: " (those of `src/lib.rs`, which need no host, are run by `cargo test`)",
+		Needs: ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)",
+	},
+	{Language: "assemblyscript", Title: "AssemblyScript", File: "handler.ts", Needs: ", with the compiler that `npm install` brings"},
+}
+
+// fill completes the blanks of a language for a plugin.
+func (b blanks) fill(name string) blanks {
 	version, _ := cli.BuildVersion()
 	version, _, _ = strings.Cut(version, "+") // the mark of a changed checkout
 	if !strings.HasPrefix(version, "v") {
 		version = "v0.0.0"
 	}
-	b := blanks{Name: name, Language: language, Module: SDKModule, Version: version, GoVersion: SDKGoVersion}
-	switch language {
-	case "go":
-		b.Title, b.File, b.Needs = "Go", "main.go", ", with Go "+SDKGoVersion+" or later"
-		b.Tests = " (`go test` runs those of `main_test.go`, which call `greet` and need no host)"
-	case "c":
-		b.Title, b.File = "C", name+".c"
-		b.Needs = ", with a clang for WebAssembly (on Debian `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`)"
-	case "python":
-		b.Title, b.File, b.Needs = "Python", "handler.py", needsEngine+"; only packages in `requirements.txt` take a Python with pip"
-		b.Tests = " (those of `test_handler.py`, which need no host, are run by `pytest`)"
-	case "javascript":
-		b.Title, b.File, b.Needs = "JavaScript", "handler.js", needsEngine
-	case "typescript":
-		b.Title, b.File, b.Needs = "TypeScript", "handler.ts", needsEngine+"; types are checked by `tsc --noEmit` alone, which `npm install` brings"
-	case "assemblyscript":
-		b.Title, b.File, b.Needs = "AssemblyScript", "handler.ts", ", with the compiler that `npm install` brings"
-	case "rust":
-		b.Title, b.File = "Rust", "src/lib.rs"
-		b.Tests = " (those of `src/lib.rs`, which need no host, are run by `cargo test`)"
-		b.Needs = ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)"
-	}
+	b.Name, b.File, b.Module, b.Version, b.GoVersion = name, strings.ReplaceAll(b.File, "NAME", name), SDKModule, version, SDKGoVersion
 	return b
 }
 
@@ -140,25 +149,31 @@ func newBlanks(name, language string) blanks {
 // ]], which no language here uses where it matters.
 func pluginFiles(name, language string) (map[string][]byte, error) {
 	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
+	licensed := "" // the folder of an SDK that is copied whole
 	var err error
 	switch language {
 	case "go":
-		err = addSDK(files)
+		licensed, err = sdkFolder, addFiles(files, sdk.Source, ".", sdkFolder+"sdk/")
+		files[sdkFolder+"go.mod"] = fmt.Appendf(nil, "module %s\n\ngo %s\n", SDKModule, SDKGoVersion)
 	case "c":
 		files["quern.h"] = c.Header
 	case "python":
 		err = addFiles(files, python.Source, "package/src", typesFolder)
 	case "assemblyscript":
-		err = addLicensed(files, assemblyscript.Source, sdkFolder+"@quern/assemblyscript/")
+		licensed = sdkFolder + "@quern/assemblyscript/"
+		err = addFiles(files, assemblyscript.Source, ".", licensed)
 	case "rust":
-		err = addLicensed(files, rust.Source, sdkFolder)
+		licensed, err = sdkFolder, addFiles(files, rust.Source, ".", sdkFolder)
 	default:
 		err = addFiles(files, javascript.Source, ".", typesFolder)
+	}
+	if err == nil && licensed != "" {
+		files[licensed+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
 	}
 	if err != nil {
 		return nil, err
 	}
-	filled := newBlanks(name, language)
+	filled := languages[slices.IndexFunc(languages, func(b blanks) bool { return b.Language == language })].fill(name)
 	for _, folder := range []string{"templates/plugin", "templates/" + language} {
 		err := fs.WalkDir(templates, folder, func(file string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -192,16 +207,6 @@ func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, below string)
 	})
 }
 
-// addLicensed adds the files of an SDK, with the license.
-func addLicensed(files map[string][]byte, tree fs.ReadFileFS, below string) error {
-	if err := addFiles(files, tree, ".", below); err != nil {
-		return err
-	}
-	var err error
-	files[below+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
-	return err
-}
-
 // typesFolder has the SDK's types for editors, in a new plugin. Builds ignore it because of its name.
 const typesFolder = ".quern/"
 
@@ -211,17 +216,6 @@ const SDKModule = "github.com/quern-project/quern"
 // sdkFolder is the folder of the SDK in a new plugin, which go.mod or Cargo.toml names. A vendored module of Go would
 // work until the first dependency: then Go asks for the version in go.mod, which may not be published.
 const sdkFolder = "quern/"
-
-// addSDK adds the SDK for Go as a module of its own.
-func addSDK(files map[string][]byte) error {
-	if err := addFiles(files, sdk.Source, ".", sdkFolder+"sdk/"); err != nil {
-		return err
-	}
-	var err error
-	files[sdkFolder+"go.mod"] = fmt.Appendf(nil, "module %s\n\ngo %s\n", SDKModule, SDKGoVersion)
-	files[sdkFolder+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
-	return err
-}
 
 // SDKGoVersion is the oldest Go that builds the SDK: that of this module.
 const SDKGoVersion = "1.26.0"

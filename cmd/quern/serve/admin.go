@@ -49,16 +49,20 @@ func newAdmin(env cli.Environment) *cobra.Command {
 	logs := hostlog.Flags(f)
 	nodehost.TracesFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rdb, err := connect.RedisBy(cmd, env, queue.ConnectBounded) // it serves several tenants
+		rdb, err := connect.Redis(cmd, env, queue.ConnectBounded) // it serves several tenants
 		if err != nil {
 			return err
 		}
 		defer rdb.Close()
-		config, closeClients, err := adminConfig(cmd, rdb, tenants)
+		config, err := adminConfig(cmd, rdb, tenants)
+		defer func() {
+			for _, client := range config.Clients {
+				_ = client.Close()
+			}
+		}()
 		if err != nil {
 			return err
 		}
-		defer closeClients()
 		config.Logger = logs.Logger(cmd.ErrOrStderr())
 		var end func()
 		if config.Tracer, end, err = nodehost.NewTracer(cmd, env, "", config.Logger); err != nil {
@@ -84,27 +88,20 @@ func newAdmin(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// adminConfig makes a client and a store for each tenant.
-func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string) (config api.Config, closeAll func(), err error) {
-	closeAll = func() {
-		for _, client := range config.Clients {
-			_ = client.Close()
-		}
-	}
+// adminConfig makes a client and a store for each tenant. The caller closes the clients, also after an error.
+func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string) (config api.Config, err error) {
 	config.Stores = make(map[string]*kv.Store)
 	for _, tenant := range tenants {
 		if queue.ValidTenant(tenant) != nil || config.Stores[tenant] != nil {
-			closeAll()
-			return config, nil, cli.Usagef("%s %q: %s, each once", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
+			return config, cli.Usagef("%s %q: %s, each once", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
 		}
 		client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
 		if err != nil {
-			closeAll()
-			return config, nil, err
+			return config, err
 		}
 		config.Clients, config.Stores[tenant] = append(config.Clients, client), kv.New(rdb, tenant)
 	}
-	return config, closeAll, nil
+	return config, nil
 }
 
 func newAdminToken() *cobra.Command {
@@ -117,7 +114,7 @@ func newAdminToken() *cobra.Command {
 		PersistentPreRunE: cli.WithoutSettings,
 	}
 	role := api.Viewer
-	option.Choice(cmd.Flags(), &role, "role", "viewer, operator or admin", string(api.Viewer), string(api.Operator), string(api.Admin))
+	option.Choice(cmd.Flags(), &role, "role", "viewer, operator or admin", api.Viewer, api.Operator, api.Admin)
 	var tenants []string
 	option.List(cmd.Flags(), &tenants, "tenants", nil, "tenants that it may see (default all)")
 	var lasts time.Duration

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // Screen is how a stream shows text: its width, whether in color, and with the age of times. The zero Screen is
@@ -34,15 +32,6 @@ func ScreenOf(cmd *cobra.Command) Screen {
 	return Screen{width: widthOf(f), color: cmd.Root().Annotations[NoColor] == "", now: time.Now()}
 }
 
-// widthOf is the number of a terminal's columns, 0 if unknown.
-func widthOf(terminal *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
-}
-
 // colors are the colors of states: green for success, red for failure, yellow for waiting, cyan for running.
 var colors = map[string]string{
 	"complete": "32", "serving": "32", "alive": "32",
@@ -50,18 +39,18 @@ var colors = map[string]string{
 	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
 }
 
-// paint colors a state by its first word.
-func (s Screen) paint(text string) string {
-	first, _, _ := strings.Cut(text, " ")
-	if code := colors[first]; code != "" {
-		return s.Code(code, text)
-	}
-	return text
+// Color is the number of a state's color, by its first word; "" for none.
+func Color(state string) string {
+	first, _, _ := strings.Cut(state, " ")
+	return colors[first]
 }
 
-// Code colors a text by the number of a terminal's color.
+// paint colors a state.
+func (s Screen) paint(text string) string { return s.Code(Color(text), text) }
+
+// Code colors a text by the number of a terminal's color, "" for none.
 func (s Screen) Code(number, text string) string {
-	if !s.color {
+	if !s.color || number == "" {
 		return text
 	}
 	return "\x1b[" + number + "m" + text + "\x1b[0m"

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/runtime/units"
@@ -36,6 +33,14 @@ type Field = struct {
 func Lines(pairs ...any) (v View) {
 	for i := 0; i < len(pairs); i += 2 {
 		v = append(v, Field{"", fmt.Sprint(pairs[i]), pairs[i+1]})
+	}
+	return v
+}
+
+// Object is a view in JSON: keys and values in turn.
+func Object(pairs ...any) (v View) {
+	for i := 0; i < len(pairs); i += 2 {
+		v = append(v, Field{fmt.Sprint(pairs[i]), "", pairs[i+1]})
 	}
 	return v
 }
@@ -131,10 +136,10 @@ func JSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// Print prints a view, as JSON or as lines.
-func Print(cmd *cobra.Command, json bool, v View) error {
+// Print prints a value as JSON, or the view of it as lines.
+func Print(cmd *cobra.Command, json bool, value any, v View) error {
 	if json {
-		return JSON(cmd.OutOrStdout(), v)
+		return JSON(cmd.OutOrStdout(), value)
 	}
 	return v.Lines(cmd.OutOrStdout(), ScreenOf(cmd))
 }
@@ -179,36 +184,12 @@ type Size int64
 
 func (s Size) String() string { return units.FormatSize(int64(s)) }
 
-// Count is a number that lines leave out if it is zero.
-type Count int64
-
-func (n Count) String() string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(int64(n), 10)
-}
-
 // Head is the beginning of a text longer than most bytes, with its size.
 func Head(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
-}
-
-// IsTerminal reports whether a stream is a terminal.
-func IsTerminal(stream any) bool { return terminalOf(stream) != nil }
-
-// terminalOf returns the terminal that a stream is, nil if it is none.
-func terminalOf(stream any) *os.File {
-	if of, ok := stream.(*frame); ok {
-		stream = of.out
-	}
-	if f, ok := stream.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		return f
-	}
-	return nil
 }
 
 // IsText reports whether data is text without control characters other than line breaks and tabs.
@@ -227,3 +208,32 @@ func (p Pairs) String() string {
 	}
 	return strings.Join(words, " ")
 }
+
+// Rate is how many tasks a second were done.
+func Rate(tasks int, took time.Duration) float64 {
+	return float64(tasks) / max(took, time.Microsecond).Seconds()
+}
+
+// Shorten keeps the head and the tail of a text longer than most bytes, with a mark between them.
+func Shorten(text string, most int, mark string) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most/2], "") + mark + strings.ToValidUTF8(text[len(text)-most/2:], "")
+}
+
+// OneLine makes untrusted text one line without control characters.
+func OneLine(text string) string { return Escape(strings.Join(strings.Fields(text), " ")) }
+
+// Escape replaces control characters and bytes that are not UTF-8: no task may control a terminal. A tab becomes four
+// blanks.
+func Escape(text string) string {
+	quoted := fmt.Sprintf("%q", text)
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "    ").Replace(quoted[1 : len(quoted)-1])
+}
+
+// DigestPrefix begins a digest.
+const DigestPrefix = "sha256:"
+
+// Digest is a digest for people: its first twelve digits.
+func Digest(digest string) string { return digest[:min(len(DigestPrefix)+12, len(digest))] }

@@ -1,15 +1,20 @@
 package tenant
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"net"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -18,18 +23,12 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-// clientGroup is a group of client commands.
-func clientGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
-	cmd := cli.Group(use, short, commands...)
-	connect.Flags(cmd)
-	serverFlags(cmd)
-	return cmd
-}
 
 // list prints a list for people or as JSON. To people it also says where it found nothing, and, unless they named a
 // tenant, which others there are.
@@ -91,25 +90,43 @@ func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 // shownBytes bounds a value on a terminal.
 const shownBytes = 2000
 
-// clientRun is a command that needs a client.
-type clientRun = func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error
-
-// printing completes a command that prints something, as -o says.
-func printing(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
-	cmd.RunE = withClient(env, option.Output(cmd), run)
-	return cmd
+// bytesView is a value: text, or base64 if that is none. People see the beginning of a long text, and the size of
+// other values.
+func bytesView(key string, text *string, data []byte) show.View {
+	switch {
+	case text != nil:
+		return show.View{{key, "", *text}, {"", key, show.Head(*text, shownBytes)}}
+	case data != nil:
+		return show.View{{key + "_base64", "", data}, {"", key, fmt.Sprintf("(%d bytes)", len(data))}}
+	}
+	return nil
 }
 
-// withClient wraps a command that needs a client. output is nil for a command without -o.
-func withClient(env cli.Environment, output *option.Format, run clientRun) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		client, err := dial(cmd, env, queue.Config{})
+// moment is a time in seconds in a view, nil if there is none.
+func moment(seconds float64) any { return show.Moment(admin.Moment(seconds)) }
+
+// clientRun is what a command does with a client. json says that -o asks for JSON.
+type clientRun = func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error
+
+// connecting completes a command that needs a client, after it has checked its arguments (PreRunE).
+func connecting(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, err := dial(cmd, env)
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		return run(cmd, client, args, output.JSON())
+		return run(cmd, client, args, false)
 	}
+	return cmd
+}
+
+// printing is connecting for a command that prints something, as -o says.
+func printing(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
+	output := option.Output(cmd)
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		return run(cmd, client, args, output.JSON())
+	})
 }
 
 // errSeen ends --watch: nothing will change any more.
@@ -142,17 +159,106 @@ func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Co
 	})
 }
 
-// bytesView is a value: text, or base64 if that is none. People see the beginning of a long text, and the size of
-// other values.
-func bytesView(key string, text *string, data []byte) show.View {
-	switch {
-	case text != nil:
-		return show.View{{key, "", *text}, {"", key, show.Head(*text, shownBytes)}}
-	case data != nil:
-		return show.View{{key + "_base64", "", data}, {"", key, fmt.Sprintf("(%d bytes)", len(data))}}
+// clientFlags adds what commands take that work over Redis and by the API of a server.
+func clientFlags(commands ...*cobra.Command) []*cobra.Command {
+	for _, cmd := range commands {
+		connect.Flags(cmd)
+		f := cmd.PersistentFlags()
+		option.Text(f, new(string), "URL", "server", "`URL` of the API of `quern serve --admin` or `quern admin`, in the place of --redis: https://HOST:PORT, with ?ca=FILE&cert=FILE&key=FILE as needed")
+		option.Text(f, new(string), "TOKEN", "token", "`TOKEN` for --server; others on this machine can see it here: better set QUERN_TOKEN, or use --token-file")
+		f.String("token-file", "", "`FILE` with the token for --server")
 	}
-	return nil
+	return commands
 }
 
-// moment is a time in seconds in a view, nil if there is none.
-func moment(seconds float64) any { return show.Moment(admin.Moment(seconds)) }
+// direct is a tenant on a connection of its own.
+type direct struct {
+	*admin.Direct
+	rdb redis.UniversalClient
+}
+
+func (d direct) Close() error { return errors.Join(d.Direct.Close(), d.rdb.Close()) }
+
+// dial connects a client command to the tenant of its flag.
+func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
+	tenant, err := connect.Tenant(cmd)
+	if err != nil {
+		return nil, err
+	}
+	config := queue.Config{Tenant: tenant, Headers: func(context.Context) map[string]string { return traceOf(env) }}
+	if flag := cmd.Flag("replicas"); flag != nil {
+		config.Replicas, _ = strconv.Atoi(flag.Value.String())
+	}
+	if flag := cmd.Flag("server"); flag != nil && (flag.Value.String() != "" || flag.Changed) {
+		return connectServer(cmd, config)
+	}
+	rdb, err := connect.Redis(cmd, env, queue.Connect)
+	if err != nil {
+		return nil, err
+	}
+	c, err := queue.NewFromRedis(rdb, config)
+	if err != nil {
+		_ = rdb.Close()
+		return nil, err
+	}
+	return direct{admin.NewDirect(c, kv.New(rdb, config.Tenant)), rdb}, nil
+}
+
+// connectServer connects to the tenant by the API of --server.
+func connectServer(cmd *cobra.Command, config queue.Config) (admin.Tenant, error) {
+	flag := cmd.Flag("server")
+	for _, name := range []string{"redis", "redis-file"} {
+		if other := cmd.Flag(name); other.Value.String() != "" || other.Changed {
+			return nil, cli.Usagef("both %s and %s are set: leave one of them out", cli.Origin(flag), cli.Origin(other))
+		}
+	}
+	if config.Replicas > 0 {
+		return nil, cli.Usagef("--replicas with %s: the API does not wait for replicas: use --redis, or leave --replicas out", cli.Origin(flag))
+	}
+	token, err := tokenOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(flag.Value.String(), token, config.Tenant)
+	if err != nil {
+		return nil, cli.Usagef("%s: %w", cli.Origin(flag), cli.TrimInvalid(err))
+	}
+	c.Trace = config.Headers(cmd.Context())
+	c.Withheld = func(t *admin.Task) {
+		cli.Note(cmd, "the token may not see what producers and handlers wrote of task %s: parameters of %d bytes, a result of %d bytes, headers, message and errors", t.ID, t.ParametersSize, t.ResultSize)
+	}
+	if u, err := url.Parse(c.Address()); err == nil && u.Scheme == "http" && token != "" && !isLoopback(u.Hostname()) {
+		cli.Note(cmd, "the token crosses the network to %s unencrypted: use https://", u.Host)
+	}
+	return c, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// tokenOf is the token of the settings, "" if there is none.
+func tokenOf(cmd *cobra.Command) (string, error) {
+	flag, file := cmd.Flag("token"), cmd.Flag("token-file")
+	token, err := flag.Value.String(), error(nil)
+	switch path := file.Value.String(); {
+	case flag.Changed && token == "" || file.Changed && path == "":
+		return "", cli.Usagef("--token or --token-file is empty: give it a value, or leave it out")
+	case path != "" && token != "":
+		return "", cli.Usagef("both %s and %s are set: leave one of them out", cli.Origin(flag), cli.Origin(file))
+	case path != "":
+		flag = file
+		token, err = connect.ReadSetting(cli.Origin(file), path, "the token")
+	}
+	if strings.ContainsAny(token, " \r\n\t") {
+		err = cli.Usagef("%s: the token has a space or a line break in it: give the token alone", cli.Origin(flag))
+	}
+	return token, err
+}
+
+// traceOf is the trace in the environment (TRACEPARENT, TRACESTATE), which CI systems and shells set. What a command
+// enqueues and publishes belongs to it, unless it has its own. An invalid trace is ignored.
+func traceOf(env cli.Environment) map[string]string {
+	return queue.InheritTrace(map[string]string{queue.HeaderTraceparent: env.Get("TRACEPARENT"), queue.HeaderTracestate: env.Get("TRACESTATE")}, nil)
+}

@@ -5,32 +5,35 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/host/admin"
 )
 
 // Commands are the commands of a tenant.
 func Commands(env cli.Environment) []*cobra.Command {
-	return []*cobra.Command{
+	return clientFlags(
 		newEnqueue(env), newDoctor(env), newTop(env), newAudit(env),
-		clientGroup("task", "Show tasks, wait for them, cancel, retry and delete them",
+		cli.Group("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
-		clientGroup("queue", "Show queues, pause, limit and purge them",
+		cli.Group("queue", "Show queues, pause, limit and purge them",
 			newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env)),
-		clientGroup("topic", "List topics and publish to them",
+		cli.Group("topic", "List topics and publish to them",
 			newTopicLs(env), newTopicShow(env), newTopicPublish(env)),
-		clientGroup("subscription", "Subscribe queues and webhooks to topics, pause and delete subscriptions",
+		cli.Group("subscription", "Subscribe queues and webhooks to topics, pause and delete subscriptions",
 			newSubscriptionCreate(env), newSubscriptionLs(env), newSubscriptionShow(env), newSubscriptionUpdate(env),
 			newSubscriptionPause(env), newSubscriptionResume(env), newSubscriptionDelete(env), newSubscriptionDeliveries(env), newSubscriptionReplay(env)),
-		clientGroup("publication", "Show what was published and what became of it", newPublicationLs(env), newPublicationShow(env)),
-		clientGroup("schedule", "Make recurring tasks, show, pause, run and delete them",
-			newScheduleCreate(env), newScheduleLs(env), newScheduleShow(env), newSchedulePause(env), newScheduleResume(env), newScheduleRun(env),
+		cli.Group("publication", "Show what was published and what became of it", newPublicationLs(env), newPublicationShow(env)),
+		cli.Group("schedule", "Make recurring tasks, show, pause, run and delete them",
+			newScheduleCreate(env), newScheduleLs(env), newScheduleShow(env), newScheduleRun(env),
+			newScheduleAct(env, "pause", "Let no tick of a schedule fire", admin.Tenant.PauseSchedule),
+			newScheduleAct(env, "resume", "End a pause; its ticks never come", admin.Tenant.ResumeSchedule),
 			newScheduleDelete(env), newScheduleSync(env)),
-		clientGroup("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
+		cli.Group("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
 			newNodeLs(env), newNodeDrain(env), newNodeReclaim(env)),
-		clientGroup("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
-	}
+		cli.Group("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
+	)
 }
 
 // PluginCommands are the commands of `quern plugin` about the plugins that live hosts serve.
 func PluginCommands(env cli.Environment) []*cobra.Command {
-	return []*cobra.Command{newPluginLs(env), newPluginRelease(env)}
+	return clientFlags(newPluginLs(env), newPluginRelease(env))
 }

@@ -74,7 +74,7 @@ func candidates(cmd *cobra.Command, env cli.Environment, word string) ([]string,
 	if !ok || cli.ApplySettings(cmd, env) != nil || cmd.Flag("tenant") == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, err := dial(cmd, env, queue.Config{})
+	client, err := dial(cmd, env)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
@@ -67,35 +66,29 @@ func newEnqueue(env cli.Environment) *cobra.Command {
 			"  jq -c '{parameters: .}' orders.jsonl | quern enqueue orders --file -",
 		Args: cli.Arguments(1, 2),
 	}
-	connect.Flags(cmd)
-	serverFlags(cmd)
 	o.flags(cmd.Flags())
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.complete(cmd.Flags()); err != nil {
 			return err
 		}
 		if o.file != "" && len(args) > 1 {
 			return cli.Usagef("both --file and parameters: the file's lines have them, leave the parameters out")
 		}
-		if output.JSON() && o.wait {
+		if o.wait && cmd.Flag("output").Value.String() == "json" {
 			return cli.Usagef("both --wait and -o json: --wait prints the result's bytes and nothing else; use `quern task show ID -o json` for the rest")
 		}
-		client, err := dial(cmd, env, queue.Config{Replicas: o.replicas})
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		if o.file != "" {
-			err := o.enqueueFile(cmd, client, args[0], output.JSON())
-			if err == nil {
-				warnUnserved(cmd, client, args[0])
-			}
-			return err
-		}
-		return o.run(cmd, client, args, output.JSON())
+		return nil
 	}
-	return cmd
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		if o.file == "" {
+			return o.run(cmd, client, args, json)
+		}
+		err := o.enqueueFile(cmd, client, args[0], json)
+		if err == nil {
+			warnUnserved(cmd, client, args[0])
+		}
+		return err
+	})
 }
 
 func (o *enqueueOptions) flags(f *pflag.FlagSet) {
@@ -131,12 +124,20 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 // sameParameters is the value of --unique without a key.
 const sameParameters = "true"
 
-// complete checks the flags and completes the task's options.
-func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
-	for _, name := range []string{"id", "parent", "traceparent", "file", "then"} { // a script's variable may not be set
+// refuseEmpty refuses flags that were given without a value: a script's variable may not be set.
+func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return cli.Usagef("--%s is empty: give it a value, or leave it out", name)
 		}
+	}
+	return nil
+}
+
+// complete checks the flags and completes the task's options.
+func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
+	if err := refuseEmpty(flags, "id", "parent", "traceparent", "file", "then"); err != nil {
+		return err
 	}
 	unique := flags.Changed("unique") || o.unique != ""
 	switch {
@@ -255,9 +256,22 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name st
 			return cli.Refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", cli.ShellWord(id))
 		})
 	}
-	v := show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"queue", "", name}, {"existed", "", receipt.Existed}}
+	v := show.Object("id", id, "tenant", client.Tenant(), "queue", name, "existed", receipt.Existed)
 	if err := show.Line(cmd, json, v, id); err != nil {
 		return fmt.Errorf("task %s is enqueued, but its ID could not be written: %w", id, err)
 	}
 	return nil
+}
+
+// retryFlags add the flags of a retry policy.
+func retryFlags(f *pflag.FlagSet, retry *queue.Retry, noJitter *bool) {
+	option.Attempts(f, &retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
+	option.Choice(f, &retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential", "linear")
+	option.Lasting(f, &retry.Base, "backoff-base", "the first delay, which grows")
+	option.Lasting(f, &retry.Min, "backoff-min", "shortest delay before a retry")
+	option.Lasting(f, &retry.Max, "backoff-max", "longest delay before a retry")
+	f.BoolVar(noJitter, "no-jitter", false, "do not shorten the delay at random")
+	option.Lasting(f, &retry.MaxAge, "max-age", "begin no attempt later than this after it was due: then it fails as expired")
+	option.Count(f, &retry.MaxReschedules, "max-reschedules", "how often it may reschedule itself")
+	cli.NotSettings(f, "max-attempts")
 }

@@ -52,15 +52,12 @@ func newKVLs(env cli.Environment) *cobra.Command {
 }
 
 func newKVGet(env cli.Environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "get BUCKET KEY", Short: "Print the bytes of a value", Args: cli.Arguments(2, 2),
-		RunE: withClient(env, nil, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			value, err := client.Value(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
+	cmd := &cobra.Command{Use: "get BUCKET KEY", Short: "Print the bytes of a value", Args: cli.Arguments(2, 2)}
+	return connecting(env, cmd, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		value, err := client.Value(cmd.Context(), args[0], args[1])
+		if err == nil {
 			_, err = cmd.OutOrStdout().Write(value)
-			return err
-		})),
-	}
+		}
+		return err
+	}))
 }

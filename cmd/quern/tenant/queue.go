@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -19,6 +17,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // queueRow is a queue as `queue ls` and `queue show` print it for people.
@@ -78,37 +77,32 @@ func newQueueShow(env cli.Environment) *cobra.Command {
 }
 
 func newQueuePause(env cli.Environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on",
-		Args: cli.Arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
-				return err
-			}
-			if err := warnUnknown(cmd, client, args[0]); err != nil {
-				return err
-			}
-			nodes, err := client.Nodes(cmd.Context())
-			for _, node := range nodes {
-				if node.Kind == listen.KindPython && slices.Contains(node.Queues, args[0]) {
-					cli.Note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
-				}
-			}
+	cmd := &cobra.Command{Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on", Args: cli.Arguments(1, 1)}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
 			return err
-		}),
-	}
+		}
+		if err := warnUnknown(cmd, client, args[0]); err != nil {
+			return err
+		}
+		nodes, err := client.Nodes(cmd.Context())
+		for _, node := range nodes {
+			if node.Kind == listen.KindPython && slices.Contains(node.Queues, args[0]) {
+				cli.Note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
+			}
+		}
+		return err
+	})
 }
 
 func newQueueResume(env cli.Environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "resume QUEUE", Short: "End a pause", Args: cli.Arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			if err := client.Queue(args[0]).Resume(cmd.Context()); err != nil {
-				return err
-			}
-			return warnUnknown(cmd, client, args[0])
-		}),
-	}
+	cmd := &cobra.Command{Use: "resume QUEUE", Short: "End a pause", Args: cli.Arguments(1, 1)}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		if err := client.Queue(args[0]).Resume(cmd.Context()); err != nil {
+			return err
+		}
+		return warnUnknown(cmd, client, args[0])
+	})
 }
 
 func newQueueLimit(env cli.Environment) *cobra.Command {
@@ -118,34 +112,32 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 			"it, enqueueing is refused. Tasks that wait already stay, and retries are not limited.",
 		Args: cli.Arguments(1, 2),
 	}
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		limit := int64(0)
+	limit := int64(0)
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if len(args) == 2 && args[1] != noLimit {
-			var err error
 			if limit, err = option.ParseNumber[int64](1, math.MaxInt64, option.CountRule+", or "+noLimit)(args[1]); err != nil {
 				return cli.Usagef("limit %q: %w", args[1], err)
 			}
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
-			if len(args) == 2 {
-				if err := client.Queue(args[0]).SetLimit(cmd.Context(), limit); err != nil {
-					return err
-				}
-				return warnUnknown(cmd, client, args[0])
-			}
-			if err := needKnown(cmd.Context(), client, args[0]); err != nil {
-				return err
-			}
-			limit, err := client.Queue(args[0]).Limit(cmd.Context())
-			if err != nil {
-				return err
-			}
-			v := show.View{{"tenant", "", client.Tenant()}, {"queue", "", args[0]}, {"limit", "", show.Given(limit)}}
-			return show.Line(cmd, json, v, limitWord(limit))
-		})(cmd, args)
+		return nil
 	}
-	return cmd
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		if len(args) == 2 {
+			if err := client.Queue(args[0]).SetLimit(cmd.Context(), limit); err != nil {
+				return err
+			}
+			return warnUnknown(cmd, client, args[0])
+		}
+		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
+			return err
+		}
+		limit, err := client.Queue(args[0]).Limit(cmd.Context())
+		if err != nil {
+			return err
+		}
+		v := show.Object("tenant", client.Tenant(), "queue", args[0], "limit", show.Given(limit))
+		return show.Line(cmd, json, v, limitWord(limit))
+	})
 }
 
 func newQueuePurge(env cli.Environment) *cobra.Command {
@@ -166,8 +158,7 @@ func newQueuePurge(env cli.Environment) *cobra.Command {
 	f.BoolVar(&o.Everything, "all", false, "all finished tasks")
 	f.BoolVar(&o.Foreign, "foreign", false, "also tasks that other clients than Quern's enqueued")
 	cli.NotSettings(f, "keep")
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		chosen := o.OlderThan > 0 || o.Keep > 0
 		switch {
 		case !chosen && !o.Everything:
@@ -175,22 +166,22 @@ func newQueuePurge(env cli.Environment) *cobra.Command {
 		case chosen && o.Everything:
 			return cli.Usagef("--all beside --older-than or --keep: leave one of them out")
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
-			if err := needKnown(cmd.Context(), client, args[0]); err != nil {
-				return err
-			}
-			purged, err := client.Queue(args[0]).Purge(cmd.Context(), o)
-			if err != nil && purged > 0 {
-				err = fmt.Errorf("%d tasks are deleted, then: %w", purged, err)
-			}
-			if err != nil {
-				return err
-			}
-			v := show.View{{"tenant", "", client.Tenant()}, {"queue", "", args[0]}, {"purged", "", purged}}
-			return show.Line(cmd, json, v, strconv.Itoa(purged))
-		})(cmd, args)
+		return nil
 	}
-	return cmd
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
+			return err
+		}
+		purged, err := client.Queue(args[0]).Purge(cmd.Context(), o)
+		if err != nil && purged > 0 {
+			err = fmt.Errorf("%d tasks are deleted, then: %w", purged, err)
+		}
+		if err != nil {
+			return err
+		}
+		v := show.Object("tenant", client.Tenant(), "queue", args[0], "purged", purged)
+		return show.Line(cmd, json, v, strconv.Itoa(purged))
+	})
 }
 
 // warnUnknown warns of a queue that nobody has used yet: its name may be misspelled.

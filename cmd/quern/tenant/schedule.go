@@ -90,10 +90,7 @@ func showSchedule(cmd *cobra.Command, client admin.Tenant, id string, json bool)
 	if err != nil {
 		return err
 	}
-	if json {
-		return show.JSON(cmd.OutOrStdout(), s)
-	}
-	return show.Print(cmd, false, scheduleView(&s))
+	return show.Print(cmd, json, s, scheduleView(&s))
 }
 
 func newScheduleCreate(env cli.Environment) *cobra.Command {
@@ -126,8 +123,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 	option.Lasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
 	option.Pairs(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
 	cli.NotSettings(f, "max-attempts")
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
 		s.ID = args[0]
 		if s.Queue == "" || s.Cron == "" {
 			return cli.Usagef("schedule %s: give --queue QUEUE and --cron EXPRESSION, such as --cron '30 6 * * *'", show.Shorten(s.ID, 100, "…"))
@@ -138,54 +134,41 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 		if _, err := cron.Parse(s.Cron, s.Timezone); err != nil {
 			return cli.WrongUsage(err)
 		}
-		var err error
 		if parameters != "" {
-			if s.Parameters, err = cli.ReadParameters([]string{parameters}, cmd, cli.MaxParameters); err != nil {
-				return err
-			}
+			s.Parameters, err = cli.ReadParameters([]string{parameters}, cmd, cli.MaxParameters)
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
-			put, err := client.PutSchedule(cmd.Context(), s, false)
-			if err != nil {
-				return err
-			}
-			if json {
-				return showSchedule(cmd, client, s.ID, true)
-			}
-			stored, err := client.Schedule(cmd.Context(), s.ID)
-			if err != nil {
-				return err
-			}
-			line := fmt.Sprintf("%s: %s", s.ID, put)
-			if next := ticksOf(&stored, 1); next != "" {
-				line += ", next " + next
-			}
-			if err := show.Line(cmd, false, nil, line); err != nil {
-				return err
-			}
-			warnUnserved(cmd, client, s.Queue)
-			return nil
-		})(cmd, args)
+		return err
 	}
-	return cmd
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+		put, err := client.PutSchedule(cmd.Context(), s, false)
+		if err != nil {
+			return err
+		}
+		if json {
+			return showSchedule(cmd, client, s.ID, true)
+		}
+		stored, err := client.Schedule(cmd.Context(), s.ID)
+		if err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%s: %s", s.ID, put)
+		if next := ticksOf(&stored, 1); next != "" {
+			line += ", next " + next
+		}
+		if err := show.Line(cmd, false, nil, line); err != nil {
+			return err
+		}
+		warnUnserved(cmd, client, s.Queue)
+		return nil
+	})
 }
 
 // newScheduleAct makes a command that changes a schedule.
 func newScheduleAct(env cli.Environment, use, short string, do func(client admin.Tenant, ctx context.Context, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			return do(client, cmd.Context(), args[0])
-		}),
-	}
-}
-
-func newSchedulePause(env cli.Environment) *cobra.Command {
-	return newScheduleAct(env, "pause", "Let no tick of a schedule fire", admin.Tenant.PauseSchedule)
-}
-
-func newScheduleResume(env cli.Environment) *cobra.Command {
-	return newScheduleAct(env, "resume", "End a pause; its ticks never come", admin.Tenant.ResumeSchedule)
+	cmd := &cobra.Command{Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1)}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		return do(client, cmd.Context(), args[0])
+	})
 }
 
 func newScheduleDelete(env cli.Environment) *cobra.Command {
@@ -208,7 +191,7 @@ func newScheduleRun(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return show.Line(cmd, json, show.View{{"id", "", id}, {"tenant", "", client.Tenant()}, {"schedule", "", args[0]}}, id)
+		return show.Line(cmd, json, show.Object("id", id, "tenant", client.Tenant(), "schedule", args[0]), id)
 	})
 }
 
@@ -224,34 +207,34 @@ func newScheduleSync(env cli.Environment) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&owner, "owner", owner, "whose schedules these are: one name for each file")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		all, err := readSchedules(cmd, args[0])
-		if err != nil {
+	var all []queue.Schedule
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
+		if all, err = readSchedules(cmd, args[0]); err != nil {
 			return err
 		}
 		if err := manifest.CheckWord(owner); err != nil || owner == queue.ScheduleByHand {
 			return cli.Usagef("--owner %q: use a word other than %s", owner, queue.ScheduleByHand)
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
-			sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
-			if err != nil {
-				return err
-			}
-			warnUnservedSchedules(cmd, client, all, append(sync.New, sync.Changed...))
-			var rows []show.View
-			for _, part := range []struct {
-				what string
-				ids  []string
-			}{{"new", sync.New}, {"changed", sync.Changed}, {"same", sync.Same}, {"deleted", sync.Deleted}} {
-				for _, id := range part.ids {
-					rows = append(rows, show.View{{"id", "schedule", id}, {"end", "end", part.what}})
-				}
-			}
-			return show.Table(cmd, json, rows, "SCHEDULE END", rows)
-		})(cmd, args)
+		return nil
 	}
-	return cmd
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+		sync, err := client.SyncSchedules(cmd.Context(), owner, all, dry)
+		if err != nil {
+			return err
+		}
+		warnUnservedSchedules(cmd, client, all, append(sync.New, sync.Changed...))
+		var rows []show.View
+		add := func(ids []string, end string) {
+			for _, id := range ids {
+				rows = append(rows, show.View{{"id", "schedule", id}, {"end", "end", end}})
+			}
+		}
+		add(sync.New, "new")
+		add(sync.Changed, "changed")
+		add(sync.Same, "same")
+		add(sync.Deleted, "deleted")
+		return show.Table(cmd, json, rows, "SCHEDULE END", rows)
+	})
 }
 
 // mostWarned is how many queues of a file are looked at.

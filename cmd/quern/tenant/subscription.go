@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +18,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -71,7 +74,7 @@ func attemptsWord(most int) any {
 	if most == queue.Unlimited {
 		return option.Unlimited
 	}
-	return show.Count(most)
+	return show.Given(most)
 }
 
 // subscriptionFlags are the flags of `subscription create` and `subscription update`.
@@ -117,7 +120,7 @@ func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	option.Choice(f, &o.hook.Method, "method", "of the webhook: POST (default), PUT or PATCH", "POST", "PUT", "PATCH")
 	option.Pairs(f, &o.hook.Headers, "header", "a header of the webhook, `NAME=VALUE`; may be given several times")
 	option.Pairs(f, &o.hook.SecretHeaders, "secret-header", "a header of the webhook whose value is a secret of the hosts, `NAME=SECRET`; may be given several times")
-	option.Choice(f, &o.hook.Body, "body", "of the webhook: the payload as it was published (default), or a cloudevent", string(queue.WebhookPayload), string(queue.WebhookCloudEvent))
+	option.Choice(f, &o.hook.Body, "body", "of the webhook: the payload as it was published (default), or a cloudevent", queue.WebhookPayload, queue.WebhookCloudEvent)
 	f.StringArrayVar(&o.hook.Secrets, "secret", nil, "`NAME` of a secret of the hosts that signs the webhook's requests by Standard Webhooks; several while a secret is changed")
 	f.IntSliceVar(&o.expect, "expect", nil, "statuses of the webhook that mean success, `N,N` (default 200 to 299)")
 	f.BoolVar(&o.hook.Final, "final", false, "a status of 4xx, except 408, 410 and 429, fails the delivery for good (default: it is tried again)")
@@ -218,9 +221,9 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(1, 1),
 	}
 	o.add(cmd.Flags())
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s := queue.Subscription{ID: args[0]}
+	var s queue.Subscription
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		s.ID = args[0]
 		if err := o.apply(cmd.Flags(), &s); err != nil {
 			return err
 		}
@@ -230,30 +233,21 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		case s.Queue == "" && s.Webhook == nil:
 			return cli.Usagef("subscription %q: it needs --queue or --url", s.ID)
 		}
-		return withClient(env, output, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
-			made, err := client.Subscribe(cmd.Context(), s)
-			if errors.Is(err, queue.ErrExists) {
-				return cli.Refusedf("subscription %q exists: see `quern subscription show %s`, or change it by `quern subscription update %s`", s.ID, cli.ShellWord(s.ID), cli.ShellWord(s.ID))
-			}
-			if err != nil {
-				return err
-			}
-			if made.Webhook == nil {
-				warnUnserved(cmd, client, made.Queue)
-			}
-			return showSubscription(cmd, json, &made)
-		})(cmd, args)
+		return nil
 	}
-	return cmd
-}
-
-// showSubscription prints a subscription that was made or changed: its ID, or all of it as JSON.
-func showSubscription(cmd *cobra.Command, json bool, s *queue.Subscription) error {
-	if json {
-		return show.JSON(cmd.OutOrStdout(), s)
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), s.ID)
-	return err
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+		made, err := client.Subscribe(cmd.Context(), s)
+		if errors.Is(err, queue.ErrExists) {
+			return cli.Refusedf("subscription %q exists: see `quern subscription show %s`, or change it by `quern subscription update %s`", s.ID, cli.ShellWord(s.ID), cli.ShellWord(s.ID))
+		}
+		if err != nil {
+			return err
+		}
+		if made.Webhook == nil {
+			warnUnserved(cmd, client, made.Queue)
+		}
+		return show.Line(cmd, json, made, made.ID)
+	})
 }
 
 func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
@@ -272,7 +266,7 @@ func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showSubscription(cmd, json, &s)
+		return show.Line(cmd, json, s, s.ID)
 	})
 }
 
@@ -285,10 +279,7 @@ func newSubscriptionLs(env cli.Environment) *cobra.Command {
 			return err // else damaged ones do not hide the others
 		}
 		all = slices.DeleteFunc(all, func(s queue.Subscription) bool { return *topic != "" && !s.OfTopic(*topic) })
-		if shown := list(cmd, client, json, all, subscriptionHeading, show.Rows(all, subscriptionView)); shown != nil {
-			return shown
-		}
-		return err
+		return cmp.Or(list(cmd, client, json, all, subscriptionHeading, show.Rows(all, subscriptionView)), err)
 	})
 }
 
@@ -299,10 +290,7 @@ func newSubscriptionShow(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if json {
-			return show.JSON(cmd.OutOrStdout(), s)
-		}
-		return show.Print(cmd, json, subscriptionLines(&s))
+		return show.Print(cmd, json, s, subscriptionLines(&s))
 	})
 }
 
@@ -313,19 +301,16 @@ func newSubscriptionPause(env cli.Environment) *cobra.Command {
 			"its queue instead: `quern queue pause QUEUE`.",
 	}
 	reason := cmd.Flags().String("reason", "", "why, for others")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		return activate(cmd, client, args[0], false, *reason)
 	})
-	return cmd
 }
 
 func newSubscriptionResume(env cli.Environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "resume SUBSCRIPTION", Short: "End the pause of a subscription", Args: cli.Arguments(1, 1),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			return activate(cmd, client, args[0], true, "")
-		}),
-	}
+	cmd := &cobra.Command{Use: "resume SUBSCRIPTION", Short: "End the pause of a subscription", Args: cli.Arguments(1, 1)}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		return activate(cmd, client, args[0], true, "")
+	})
 }
 
 func activate(cmd *cobra.Command, client admin.Tenant, id string, active bool, reason string) error {
@@ -337,18 +322,64 @@ func activate(cmd *cobra.Command, client admin.Tenant, id string, active bool, r
 }
 
 func newSubscriptionDelete(env cli.Environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay", Args: cli.Arguments(1, 1000),
-		RunE: withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-			errs := taskErrors{cmd: cmd}
-			for _, id := range args {
-				err := client.Unsubscribe(cmd.Context(), id)
-				errs.add(err)
-				if queue.IsUnavailable(err) || cmd.Context().Err() != nil {
-					break
-				}
-			}
-			return errs.last
-		}),
+	cmd := &cobra.Command{Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay", Args: cli.Arguments(1, 1000)}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		errs := &idErrors{cmd: cmd}
+		errs.each(args, func(id string) error { return client.Unsubscribe(cmd.Context(), id) })
+		return errs.last
+	})
+}
+
+func newSubscriptionDeliveries(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "deliveries SUBSCRIPTION", Short: "List what was delivered to a webhook, newest first",
+		Long: "Lists the deliveries of a webhook with their attempts and what the server answered. They are the tasks of its\n" +
+			"queue: `quern task show ID` has all of one, and `quern task retry ID` delivers a failed one again.",
+		Args: cli.Arguments(1, 1),
 	}
+	var status queue.Status
+	limit := 100
+	option.Choice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started", "complete", "failed")
+	option.Number(cmd.Flags(), &limit, "limit", "most deliveries to list", 1, 1000, "use 1 to 1000")
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		deliveries, err := client.Deliveries(cmd.Context(), args[0], status, limit)
+		if err != nil {
+			return err
+		}
+		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", show.Rows(deliveries, func(d *admin.Delivery) show.View {
+			return show.Row(d.ID, d.Status, d.Attempts, show.Given(d.Answer), moment(d.Created), d.Error)
+		}))
+	})
+}
+
+func newSubscriptionReplay(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "replay SUBSCRIPTION --since TIME", Short: "Deliver again what was published since a time, and print the IDs of the tasks",
+		Long: "Delivers to one subscription, again or for the first time, what matches it of all publications since a time, the\n" +
+			"oldest first. --since takes a time, or a duration before now.",
+		Args: cli.Arguments(1, 1),
+	}
+	since := ""
+	cmd.Flags().StringVar(&since, "since", "", "`TIME` such as 2026-01-31T12:00:00Z, or how long ago, such as 2h")
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		now, err := client.Clock(cmd.Context())
+		if err != nil {
+			return err
+		}
+		from, err := time.Parse(time.RFC3339, since)
+		if ago, failed := units.ParseDuration(since); failed == nil && ago > 0 {
+			from, err = now.Add(-ago), nil
+		}
+		if err != nil {
+			return cli.Usagef("--since %q: use a time like 2026-01-31T12:00:00Z, or how long ago, such as 2h", since)
+		}
+		done, err := client.Replay(cmd.Context(), args[0], from, false)
+		for _, task := range done.Tasks {
+			fmt.Fprintln(cmd.OutOrStdout(), task)
+		}
+		if !done.Until.IsZero() {
+			cli.Note(cmd, "there are more: go on with `quern subscription replay %s --since %s`", cli.ShellWord(args[0]), done.Until.UTC().Format(time.RFC3339Nano))
+		}
+		return err
+	})
 }

@@ -2,12 +2,18 @@ package tenant
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/option"
@@ -15,6 +21,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 func newTaskShow(env cli.Environment) *cobra.Command {
@@ -35,7 +42,11 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 			return err
 		}
 		if *tree {
-			return showTree(cmd, client, task.ID, json)
+			tree, err := client.Tree(cmd.Context(), task.ID, manage.TreeOptions{})
+			if err != nil {
+				return err
+			}
+			return show.Line(cmd, json, tree, strings.TrimSuffix(treeText(tree, "", ""), "\n"))
 		}
 		shown := struct {
 			*admin.Task
@@ -48,11 +59,7 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 			}
 			v = append(v, dependenciesView(task.After.Of, slices.Clone(shown.Dependencies))...)
 		}
-		if json {
-			err = show.JSON(cmd.OutOrStdout(), shown)
-		} else {
-			err = show.Print(cmd, false, v)
-		}
+		err = show.Print(cmd, json, shown, v)
 		if task.Status.Finished() {
 			err = cmp.Or(err, errSeen)
 		}
@@ -74,11 +81,7 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(0, 1),
 	}
 	f := cmd.Flags()
-	var statuses []string
-	for _, status := range queue.Statuses() {
-		statuses = append(statuses, string(status))
-	}
-	option.Choice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", statuses...)
+	option.Choice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", queue.Statuses()...)
 	filter.flags(f, "were enqueued")
 	option.Number(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	option.Number(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
@@ -126,7 +129,7 @@ func newTaskWait(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: cli.Arguments(1, 1)}
 	var timeout time.Duration
 	option.Duration(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
-	cmd.RunE = withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		id := args[0]
 		if beginning.MatchString(id) {
 			task, err := findTask(cmd.Context(), client, id)
@@ -137,5 +140,136 @@ func newTaskWait(env cli.Environment) *cobra.Command {
 		}
 		return waitFor(cmd, client, id, timeout)
 	})
-	return cmd
+}
+
+// leastPrefix is how many characters of an ID can stand for it.
+const leastPrefix = 8
+
+// generated matches an ID that Quern made, and beginning the first part of one. IDs of users must be given whole:
+// order-100 may be a whole ID although there is an order-1000.
+var (
+	generated = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{28}|(dead|once|pub)-[0-9a-f]{40})$`)
+	beginning = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{0,27}|(dead|once|pub)-[0-9a-f]{3,39})$`)
+)
+
+// findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
+func findTask(ctx context.Context, client admin.Tenant, id string) (*admin.Task, error) {
+	task, err := client.Task(ctx, id)
+	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
+		return task, err
+	}
+	ids, failed := client.FindTasks(ctx, id, 4)
+	ids = slices.DeleteFunc(ids, func(id string) bool { return !generated.MatchString(id) })
+	switch {
+	case errors.Is(failed, queue.ErrInvalid):
+		return nil, fmt.Errorf("%w; there are too many tasks to look for one that begins so", err)
+	case failed != nil:
+		return nil, failed
+	case len(ids) == 0:
+		return nil, err
+	case len(ids) > 1:
+		return nil, cli.Refusedf("several tasks begin with %s: %s: give more of the ID", id, strings.Join(ids, ", "))
+	}
+	return client.Task(ctx, ids[0])
+}
+
+// findListener completes the beginning of a listener's ID if it is unique. worker-1 does not begin worker-10~1f4e,
+// whose name ends at the ~. Any other ID stays as it is.
+func findListener(ctx context.Context, client admin.Tenant, id string) (string, error) {
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, node := range nodes {
+		switch {
+		case node.Listener == id:
+			return id, nil
+		case len(id) >= leastPrefix && strings.HasPrefix(node.Listener, id) && (strings.Contains(id, "~") || strings.HasPrefix(node.Listener, id+"~")):
+			found = append(found, node.Listener)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return id, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", cli.Refusedf("several listeners begin with %s: %s: give more of the ID", id, firstOf(found))
+}
+
+// taskFilter are the flags that select tasks by what they are.
+type taskFilter struct {
+	selects   admin.Filter
+	labels    map[string]string
+	olderThan time.Duration
+	newerThan time.Duration
+}
+
+// flags adds the filter's flags, and returns their names. The age of a task counts from what since names.
+func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
+	option.Choice(f, &t.selects.Reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", queue.Reasons()...)
+	f.StringVar(&t.selects.Key, "key", "", "only those with this key")
+	option.Pairs(f, &t.labels, "label", "only those with this label, `NAME=VALUE`; may be given several times")
+	f.StringVar(&t.selects.Plugin, "plugin", "", "only those that the plugin `NAME` ran")
+	f.StringVar(&t.selects.Node, "node", "", "only those that this `LISTENER` ran, or one whose ID begins so")
+	f.StringVar(&t.selects.Error, "error", "", "only those whose error has this `TEXT`, in upper or lower case")
+	option.Lasting(f, &t.olderThan, "older-than", "only those that "+since+" longer ago than this")
+	option.Lasting(f, &t.newerThan, "newer-than", "only those that "+since+" less long ago than this")
+	return []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
+}
+
+// filter returns the filter of the flags in a queue, and the bounds of a task's age in seconds of Redis's clock; 0 for
+// none.
+func (t *taskFilter) filter(ctx context.Context, client admin.Tenant, queue string) (f admin.Filter, since, until float64, err error) {
+	f = t.selects
+	f.Queue = queue
+	for name, value := range t.labels {
+		f.Label = append(f.Label, name+"="+value)
+	}
+	if t.olderThan == 0 && t.newerThan == 0 {
+		return f, 0, 0, nil
+	}
+	now, err := client.Clock(ctx)
+	bound := func(age time.Duration) float64 {
+		if age == 0 {
+			return 0
+		}
+		return max(float64(now.Add(-age).UnixMicro())/1e6, 1e-6)
+	}
+	return f, bound(t.newerThan), bound(t.olderThan), err
+}
+
+// newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
+func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter, offset, limit int) ([]admin.Task, error) {
+	if len(queues) == 1 {
+		f.Queue = queues[0]
+		return client.List(ctx, &f, offset, limit)
+	}
+	most := offset + limit
+	if most > 1000 {
+		return nil, cli.Usagef("--offset and --limit together are %d: use up to 1000, or name a queue", most)
+	}
+	var all []admin.Task
+	var damaged error
+	for _, f.Queue = range queues {
+		tasks, err := client.List(ctx, &f, 0, most)
+		switch {
+		case queue.IsUnavailable(err) || errors.Is(err, queue.ErrInvalid):
+			return nil, err
+		case err != nil && damaged == nil:
+			damaged = err
+		}
+		if all = append(all, tasks...); len(all) > 8*most {
+			all = newestFirst(all)[:most] // there may be thousands of queues
+		}
+	}
+	all = newestFirst(all)
+	from := min(offset, len(all))
+	return all[from:min(from+limit, len(all))], damaged
+}
+
+func newestFirst(tasks []admin.Task) []admin.Task {
+	slices.SortStableFunc(tasks, func(a, b admin.Task) int { return cmp.Compare(b.Created, a.Created) })
+	return tasks
 }

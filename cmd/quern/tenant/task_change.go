@@ -19,17 +19,14 @@ import (
 // mostIDs is how many tasks one command line may name.
 const mostIDs = 1000
 
-// taskAction changes one task.
-type taskAction func(context.Context, admin.Tenant, *admin.Task) error
-
-// taskErrors collects the errors of several tasks. It prints each but the last, which the command returns: an error of
-// one task does not stop the others.
-type taskErrors struct {
+// idErrors collects the errors of several IDs. It prints each but the last, which the command returns: an error of one
+// does not stop the others.
+type idErrors struct {
 	cmd  *cobra.Command
 	last error
 }
 
-func (e *taskErrors) add(err error) {
+func (e *idErrors) add(err error) {
 	if err == nil {
 		return
 	}
@@ -39,47 +36,52 @@ func (e *taskErrors) add(err error) {
 	e.last = err
 }
 
-// withTasks wraps a command that changes the tasks of its arguments, until Redis is away. If an ID is invalid, it
-// changes none. after, unless it is nil, is called when each task was changed.
-func withTasks(env cli.Environment, do taskAction, after func(*taskErrors, admin.Tenant)) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, ids []string) error {
-		for _, id := range ids {
-			if err := queue.ValidID(id); err != nil {
-				return err
-			}
+// each calls do with each ID, until Redis is away.
+func (e *idErrors) each(ids []string, do func(id string) error) {
+	for _, id := range ids {
+		err := do(id)
+		e.add(err)
+		if queue.IsUnavailable(err) || e.cmd.Context().Err() != nil {
+			return
 		}
-		return withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
-			ctx, errs := cmd.Context(), &taskErrors{cmd: cmd}
-			for _, id := range ids {
-				task, err := findTask(ctx, client, id) // to learn its queue
-				if err == nil {
-					err = do(ctx, client, task)
-				}
-				errs.add(err)
-				if queue.IsUnavailable(err) || ctx.Err() != nil {
-					break
-				}
-			}
-			if after != nil {
-				after(errs, client)
-			}
-			return errs.last
-		})(cmd, ids)
 	}
 }
 
+// checkIDs refuses a command with an invalid ID before it changes any task.
+func checkIDs(_ *cobra.Command, ids []string) error {
+	for _, id := range ids {
+		if err := queue.ValidID(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachTask calls do with the task of each ID, until Redis is away.
+func eachTask(cmd *cobra.Command, client admin.Tenant, ids []string, do func(*admin.Task) error) *idErrors {
+	errs := &idErrors{cmd: cmd}
+	errs.each(ids, func(id string) error {
+		task, err := findTask(cmd.Context(), client, id) // to learn its queue
+		if err != nil {
+			return err
+		}
+		return do(task)
+	})
+	return errs
+}
+
 func newTaskDelete(env cli.Environment) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs),
-		RunE: withTasks(env, func(ctx context.Context, client admin.Tenant, task *admin.Task) error {
-			err := client.Queue(task.Queue).Delete(ctx, task.ID)
+	cmd := &cobra.Command{Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs), PreRunE: checkIDs}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
+		return eachTask(cmd, client, ids, func(task *admin.Task) error {
+			err := client.Queue(task.Queue).Delete(cmd.Context(), task.ID)
 			if errors.Is(err, queue.ErrStatus) {
 				return cli.Refusedf("task %s is %s: only complete and failed tasks can be deleted; cancel it first with `quern task cancel %s`",
 					task.ID, task.Status, cli.ShellWord(task.ID))
 			}
 			return err
-		}, nil),
-	}
+		}).last
+	})
 }
 
 func newTaskCancel(env cli.Environment) *cobra.Command {
@@ -96,35 +98,37 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 	noWait := cmd.Flags().Bool("no-wait", false, "do not wait until running tasks have ended")
 	var timeout time.Duration
 	option.Duration(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait for each at most (default without end)")
-	var running []string
-	run := withTasks(env, func(ctx context.Context, client admin.Tenant, task *admin.Task) error {
-		if *dependents || *flow {
-			stopped, err := cancelFlow(cmd, client, task.ID, *flow)
-			if !*noWait {
-				running = append(running, stopped...)
-			}
-			return err
-		}
-		done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
-		if errors.Is(err, queue.ErrStatus) {
-			return notCancelled(ctx, client, task)
-		}
-		if err == nil && !done && !*noWait {
-			running = append(running, task.ID)
-		}
-		return err
-	}, func(errs *taskErrors, client admin.Tenant) {
-		for _, id := range running {
-			errs.add(awaitCancelled(cmd.Context(), client, id, timeout))
-		}
-	})
-	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, ids []string) error {
 		if *noWait && cmd.Flags().Changed("wait-timeout") {
 			return cli.Usagef("both --no-wait and --wait-timeout: give one of them")
 		}
-		return run(cmd, ids)
+		return checkIDs(cmd, ids)
 	}
-	return cmd
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
+		ctx, running := cmd.Context(), []string(nil)
+		errs := eachTask(cmd, client, ids, func(task *admin.Task) error {
+			if *dependents || *flow {
+				stopped, err := cancelFlow(cmd, client, task.ID, *flow)
+				running = append(running, stopped...)
+				return err
+			}
+			done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
+			if errors.Is(err, queue.ErrStatus) {
+				return notCancelled(ctx, client, task)
+			}
+			if err == nil && !done {
+				running = append(running, task.ID)
+			}
+			return err
+		})
+		if *noWait {
+			return errs.last
+		}
+		for _, id := range running {
+			errs.add(awaitCancelled(ctx, client, id, timeout))
+		}
+		return errs.last
+	})
 }
 
 // cancelFlow cancels a task and those connected with it, prints how many, and returns those that are being stopped.
@@ -195,35 +199,36 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
 	filters := append(o.flags(f, "failed"), "limit", "queue")
 	option.Count(f, &o.limit, "limit", "most tasks to retry, the oldest ones (default all)")
-	named := withTasks(env, func(ctx context.Context, client admin.Tenant, task *admin.Task) error {
-		retried, err := client.Retry(ctx, task.ID)
-		switch {
-		case errors.Is(err, queue.ErrUnique):
-			return notUnique(err)
-		case errors.Is(err, queue.ErrStatus) && retried != nil && retried.Status == queue.Failed:
-			return cli.Refusedf("%w", err)
-		case errors.Is(err, queue.ErrStatus) && retried != nil: // else the server says so
-			return cli.Refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
-		}
-		if err == nil && retried.ID != task.ID {
-			cli.Note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID, retried.ID, retried.Queue)
-		}
-		return err
-	}, nil)
-	selected := withClient(env, nil, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error { return o.retry(cmd, client) })
-	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, ids []string) error {
 		filter := slices.IndexFunc(filters, f.Changed)
 		switch {
 		case len(ids) > 0 && filter >= 0:
 			return cli.Usagef("both tasks and --%s: name tasks, or select them with --queue", filters[filter])
-		case len(ids) > 0:
-			return named(cmd, ids)
-		case o.queue == "":
+		case len(ids) == 0 && o.queue == "":
 			return cli.Usagef("neither tasks nor a queue: use `quern task retry ID...`, or --queue QUEUE for the failed tasks of one")
 		}
-		return selected(cmd, nil)
+		return checkIDs(cmd, ids)
 	}
-	return cmd
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
+		if len(ids) == 0 {
+			return o.retry(cmd, client)
+		}
+		return eachTask(cmd, client, ids, func(task *admin.Task) error {
+			retried, err := client.Retry(cmd.Context(), task.ID)
+			switch {
+			case errors.Is(err, queue.ErrUnique):
+				return notUnique(err)
+			case errors.Is(err, queue.ErrStatus) && retried != nil && retried.Status == queue.Failed:
+				return cli.Refusedf("%w", err)
+			case errors.Is(err, queue.ErrStatus) && retried != nil: // else the server says so
+				return cli.Refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
+			}
+			if err == nil && retried.ID != task.ID {
+				cli.Note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID, retried.ID, retried.Queue)
+			}
+			return err
+		}).last
+	})
 }
 
 // notUnique adds the remedy to the error of a task that is not unique.
@@ -238,7 +243,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 	if err != nil {
 		return err
 	}
-	retried, errs := 0, &taskErrors{cmd: cmd}
+	retried, errs := 0, &idErrors{cmd: cmd}
 	for _, id := range ids {
 		task, err := client.Retry(cmd.Context(), id)
 		switch {
@@ -310,4 +315,31 @@ func waitingLetters(ctx context.Context, client admin.Tenant, f admin.Filter) (i
 		}
 	}
 	return ids, nil
+}
+
+func newTaskAwait(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "await ID [DEPENDENCY...]", Short: "Add tasks to those that an open task waits for, and close it",
+		Long: "Makes an open task, of `quern enqueue --open` or --then, wait for more tasks. --close ends that: it runs\n" +
+			"when those that it waits for have ended as its --when says. Both may be repeated.",
+		Example: "  quern enqueue report --open --id report-7\n" +
+			"  quern task await report-7 import-1 import-2 --close",
+		Args: cli.Arguments(1, 1+mostIDs),
+	}
+	closes := cmd.Flags().Bool("close", false, "it waits for no more than these")
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		if len(args) == 1 && !*closes {
+			return cli.Usagef("neither tasks nor --close: name tasks that %s is to wait for, or close it", args[0])
+		}
+		task, err := findTask(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
+		}
+		q := client.Queue(task.Queue)
+		err = q.Await(cmd.Context(), task.ID, args[1:]...)
+		if err == nil && *closes {
+			err = q.Close(cmd.Context(), task.ID)
+		}
+		return err
+	})
 }

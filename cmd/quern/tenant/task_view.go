@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
@@ -36,10 +36,9 @@ func taskView(t *admin.Task) show.View {
 		bytesView("parameters", t.Parameters, t.ParametersBase64),
 		bytesView("result", t.Result, t.ResultBase64),
 		failureView(t),
-		attemptsView(t),
 		show.Lines(
-			"crashes", show.Count(t.Crashes), "reschedules", show.Count(t.Reschedules),
-			"rejects", show.Count(t.Rejects), "run", show.Count(t.Run), "node", show.Given(t.Node),
+			"attempts", show.Given(t.Attempts), "max attempts", attemptsWord(t.MaxAttempts), "crashes", show.Given(t.Crashes), "reschedules", show.Given(t.Reschedules),
+			"rejects", show.Given(t.Rejects), "run", show.Given(t.Run), "node", show.Given(t.Node),
 			"pid", show.Given(t.PID), "created", moment(t.Created), "eta", moment(t.ETA),
 			"reserved", moment(t.ReservedAt), "started", moment(t.StartedAt),
 			"finished", moment(t.FinishedAt), "retried", moment(t.RetriedAt),
@@ -97,15 +96,6 @@ func failureView(t *admin.Task) show.View {
 		v = append(v, show.Field{"", "last error", failure(*t.LastError)})
 	}
 	return v
-}
-
-// attemptsView has the number of attempts so far and at most.
-func attemptsView(t *admin.Task) show.View {
-	text := show.Given(t.MaxAttempts)
-	if t.MaxAttempts == queue.Unlimited {
-		text = option.Unlimited
-	}
-	return show.Lines("attempts", show.Count(t.Attempts), "max attempts", text)
 }
 
 // retryView is a retry policy, without the attempts.
@@ -185,4 +175,38 @@ func age(seconds float64) string {
 	default:
 		return show.Age(d)
 	}
+}
+
+// treeText has a line for each task of a tree. stem begins the task's own line, trunk the lines below it.
+func treeText(node *admin.TreeNode, stem, trunk string) string {
+	line := stem + node.ID
+	if t := node.Task; t == nil {
+		line += "  deleted"
+	} else {
+		line += fmt.Sprintf("  %s  %s", t.Queue, statusText(t))
+		if t.Reason != "" {
+			line += fmt.Sprintf(" (%s)", t.Reason)
+		}
+		if t.After != nil && t.After.Blocked {
+			line += fmt.Sprintf(", %d of %d ended", t.After.Ended, t.After.Of)
+		}
+	}
+	if node.Again {
+		line += "  again"
+	}
+	text := show.Escape(line) + "\n"
+	for i, child := range node.Children {
+		branch, rest := "├─ ", "│  "
+		if i == len(node.Children)-1 && node.Left == 0 {
+			branch, rest = "└─ ", "   "
+		}
+		if child.Dependent {
+			branch = strings.Replace(branch, "─ ", "▶ ", 1)
+		}
+		text += treeText(child, trunk+branch, trunk+rest)
+	}
+	if node.Left > 0 {
+		text += fmt.Sprintf("%s└─ %d more: `quern task show %s --tree`\n", trunk, node.Left, cli.ShellWord(node.ID))
+	}
+	return text
 }

@@ -45,28 +45,29 @@ func newTopicShow(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if json {
-			return show.JSON(cmd.OutOrStdout(), topic)
-		}
 		views := make([]show.View, len(topic.List))
 		for i := range topic.List {
 			s, err := topic.List[i].Subscription()
-			if err != nil {
+			if err != nil && !json {
 				return err
 			}
 			views[i] = subscriptionView(&s)
 		}
-		if err := show.Print(cmd, false, topicView(&topic)); err != nil || len(views) == 0 {
-			return err
-		}
-		fmt.Fprintln(cmd.OutOrStdout())
-		return show.Table(cmd, false, views, subscriptionHeading, views)
+		return printWith(cmd, json, topic, topicView(&topic), subscriptionHeading, views)
 	})
+}
+
+// printWith prints a value as JSON, or the view of it and a table of what belongs to it.
+func printWith(cmd *cobra.Command, json bool, value any, v show.View, heading string, rows []show.View) error {
+	if err := show.Print(cmd, json, value, v); err != nil || json || len(rows) == 0 {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout())
+	return show.Table(cmd, false, rows, heading, rows)
 }
 
 func newTopicPublish(env cli.Environment) *cobra.Command {
 	var o queue.PublishOptions
-	var replicas int
 	cmd := &cobra.Command{
 		Use:   "publish TOPIC [PAYLOAD|-]",
 		Short: "Publish to a topic: a task for each subscriber; print the publication's ID",
@@ -82,17 +83,9 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 	option.Pairs(f, &o.Attributes, "attribute", "a CloudEvents attribute, `NAME=VALUE`, for filters and handlers; up to 24 times")
 	f.StringVar(&o.Parent, "parent", "", "`ID` of the task that this comes from")
 	f.StringVar(&o.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name")
-	option.Count(f, &replicas, "replicas", "how many of Redis's replicas must have it (default none)")
-	output := option.Output(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if flag := f.Lookup("id"); flag.Changed && o.ID == "" { // a script's variable may not be set
-			return cli.Usagef("--id is empty: give it a value, or leave it out")
-		}
-		client, err := dial(cmd, env, queue.Config{Replicas: replicas})
-		if err != nil {
-			return err
-		}
-		defer client.Close()
+	option.Count(f, new(int), "replicas", "how many of Redis's replicas must have it (default none)")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return refuseEmpty(f, "id") }
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		payload, err := cli.ReadParameters(args[1:], cmd, cli.MaxParameters)
 		if err != nil {
 			return err
@@ -117,17 +110,12 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		if published.Damaged > 0 {
 			cli.Note(cmd, "%d subscriptions cannot be read, and got no task: see `quern doctor`", published.Damaged)
 		}
-		v := show.View{
-			{"id", "", published.ID},
-			{"tenant", "", client.Tenant()},
-			{"topic", "", args[0]},
-			{"existed", "", published.Existed},
-			{"subscribers", "", published.Subscribers},
-			{"damaged", "", show.Given(published.Damaged)},
-		}
-		return show.Line(cmd, output.JSON(), v, published.ID)
-	}
-	return cmd
+		v := show.Object(
+			"id", published.ID, "tenant", client.Tenant(), "topic", args[0], "existed", published.Existed,
+			"subscribers", published.Subscribers, "damaged", show.Given(published.Damaged),
+		)
+		return show.Line(cmd, json, v, published.ID)
+	})
 }
 
 // publicationView is a publication as people see it.
@@ -164,9 +152,6 @@ func newPublicationShow(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if json {
-			return show.JSON(cmd.OutOrStdout(), p)
-		}
 		v := append(publicationView(&p), show.Lines(
 			"attributes", show.Pairs(p.Attributes), "parent", p.Parent, "traceparent", p.Traceparent,
 		)...)
@@ -176,17 +161,8 @@ func newPublicationShow(env cli.Environment) *cobra.Command {
 			summary = append(summary, show.Field{"", status, show.Given(p.Summary[status])})
 		}
 		v = append(v, show.Field{"", "summary", summary})
-		views := make([]show.View, len(p.List))
-		for i, t := range p.List {
-			views[i] = show.Lines(
-				"subscription", t.Subscription, "task", t.ID, "queue", show.Given(t.Queue),
-				"status", t.Status, "reason", show.Given(t.Reason),
-			)
-		}
-		if err := show.Print(cmd, false, v); err != nil || len(views) == 0 {
-			return err
-		}
-		fmt.Fprintln(cmd.OutOrStdout())
-		return show.Table(cmd, false, views, "SUBSCRIPTION TASK QUEUE STATUS REASON", views)
+		return printWith(cmd, json, p, v, "SUBSCRIPTION TASK QUEUE STATUS REASON", show.Rows(p.List, func(t *admin.PublishedTask) show.View {
+			return show.Row(t.Subscription, t.ID, show.Given(t.Queue), t.Status, show.Given(t.Reason))
+		}))
 	})
 }

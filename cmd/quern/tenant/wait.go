@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // outageInterval is how often a waiting command checks Redis.
@@ -46,14 +47,7 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 // showWait shows a task's progress on a terminal, until ctx ends.
 func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Progress) {
 	defer line.Clear()
-	ticker := time.NewTicker(show.ProgressInterval)
-	defer ticker.Stop()
-	for begun := time.Now(); line.Shows(); {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for begun := time.Now(); line.Shows() && periodic.Sleep(ctx, show.ProgressInterval); {
 		task, err := client.Summary(ctx, id)
 		if err != nil {
 			continue // the wait itself tells of an outage
@@ -113,15 +107,7 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 // awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when
 // ctx ends.
 func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
-	ticker := time.NewTicker(min(outage, outageInterval))
-	defer ticker.Stop()
-	there := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for there := time.Now(); periodic.Sleep(ctx, min(outage, outageInterval)); {
 		_, err := client.Clock(ctx)
 		switch {
 		case err == nil:
@@ -130,6 +116,7 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 			return err
 		}
 	}
+	return nil
 }
 
 // interruptibly runs run. On Ctrl-C it prints the error of interrupted, then ends the process by SIGINT, so that
@@ -215,7 +202,7 @@ func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string
 	}
 	for _, line := range lines {
 		if json {
-			err = show.JSON(w, show.View{{"number", "", line.Number}, {"time", "", moment(line.Time)}, {"line", "", line.Text}})
+			err = show.JSON(w, show.Object("number", line.Number, "time", moment(line.Time), "line", line.Text))
 		} else {
 			_, err = fmt.Fprintln(w, show.Escape(line.Text))
 		}

@@ -12,13 +12,13 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Config says how a screen looks.
 type Config struct {
-	Title string        // whose tasks these are
 	Every time.Duration // how long after a look the next one is
 	Plain bool          // without colors
 	Input io.Reader     // the terminal
@@ -28,9 +28,9 @@ type Config struct {
 // lookTimeout bounds one read.
 const lookTimeout = 10 * time.Second
 
-// Run shows the screen until somebody leaves it, or ctx ends.
-func Run(ctx context.Context, source Source, config Config) error {
-	m := &model{ctx: ctx, source: source, config: config, orders: make(map[View]order)}
+// Run shows the screen of a tenant until somebody leaves it, or ctx ends.
+func Run(ctx context.Context, tenant admin.Tenant, config Config) error {
+	m := &model{ctx: ctx, source: &source{client: tenant}, config: config, orders: make(map[View]order)}
 	m.orders[Queues] = order{by: 1, descending: true}
 	m.orders[Running] = order{by: 2, descending: true}
 	m.orders[Failures] = order{by: 2}
@@ -48,21 +48,10 @@ type order struct {
 	descending bool
 }
 
-// place is what the screen shows: a view, and in it a queue and a status, or a task.
-type place struct {
-	view   View
-	queue  string
-	status queue.Status
-	task   string
-	filter string // what lines have that are shown
-	row    string // the key of the row that is chosen
-	index  int    // where that was: when it is gone, the one there is chosen
-}
-
 // model is the screen. Update changes it; View changes only the first visible line.
 type model struct {
 	ctx    context.Context //nolint:containedctx // of the program: commands of bubbletea get none
-	source Source
+	source *source
 	config Config
 
 	width, height int
@@ -111,10 +100,10 @@ func (m *model) read() tea.Cmd {
 	return func() tea.Msg {
 		defer cancel()
 		if at.view == inTask {
-			task, err := m.source.Task(ctx, at.task, task)
+			task, err := m.source.task(ctx, at.task, task)
 			return looked{number: number, task: task, err: err}
 		}
-		look, err := m.source.Look(ctx, Want{View: at.view, Queue: at.queue, Status: at.status, Before: last})
+		look, err := m.source.look(ctx, at, last)
 		return looked{number: number, look: look, err: err}
 	}
 }
@@ -187,10 +176,10 @@ func (m *model) act(a action) tea.Cmd {
 		var err error
 		outcome := "task " + a.task + " waits in its queue again"
 		if a.verb == "retry" {
-			err = m.source.Retry(ctx, a.task)
+			_, err = m.source.client.Retry(ctx, a.task)
 		} else {
 			var ended bool
-			if ended, err = m.source.Cancel(ctx, a.queue, a.task); ended {
+			if ended, err = m.source.client.Queue(a.queue).Cancel(ctx, a.task); ended {
 				outcome = "task " + a.task + " is cancelled"
 			} else {
 				outcome = "its host is told to stop task " + a.task
@@ -228,7 +217,7 @@ func (m *model) table() table {
 	if m.last != nil {
 		switch m.at.view {
 		case Queues:
-			t = queuesTable(m.last, rates(m.before, m.last))
+			t = queuesTable(m.before, m.last)
 		case Running:
 			t = runningTable(m.last)
 		case Failures:
@@ -295,7 +284,7 @@ func (m *model) heading() string {
 	default:
 		state = m.seen.Format("15:04:05")
 	}
-	return m.paint("quern top", "1") + "  " + clean(m.config.Title) + "  " + state + m.wrong()
+	return m.paint("quern top", "1") + "  " + clean(m.source.client.Tenant()+" at "+m.source.client.Address()) + "  " + state + m.wrong()
 }
 
 // wrong is the doctor's worst finding, and how many others there are; notes do not count.

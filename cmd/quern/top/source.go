@@ -1,28 +1,20 @@
 // Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which
-// change as it is looked at. What it shows comes from a Source, whose texts may be anybody's: they reach the terminal
-// without control characters.
+// change as it is looked at. Texts of a tenant may be anybody's: they reach the terminal without control characters.
 package top
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
 )
-
-// Source reads a tenant, and changes its tasks. Each read is bounded, however many queues and tasks there are.
-type Source interface {
-	// Look reads what a view shows.
-	Look(ctx context.Context, want Want) (*Look, error)
-	// Task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first.
-	Task(ctx context.Context, id string, before *Task) (*Task, error)
-	// Cancel cancels a task, and reports whether it has ended: a running task is only asked to.
-	Cancel(ctx context.Context, queue, id string) (done bool, err error)
-	// Retry makes a failed task wait in its queue again.
-	Retry(ctx context.Context, id string) error
-}
 
 // View is what the screen shows.
 type View int
@@ -37,13 +29,15 @@ const (
 	inTask
 )
 
-// Want is what to read: View, or the tasks of a status ("" for any) in a queue if it is named. Before is the last look,
-// nil for none.
-type Want struct {
-	View   View
-	Queue  string
-	Status queue.Status
-	Before *Look
+// place is what the screen shows: a view, and in it a queue and a status, or a task.
+type place struct {
+	view   View
+	queue  string
+	status queue.Status
+	task   string
+	filter string // what lines have that are shown
+	row    string // the key of the row that is chosen
+	index  int    // where that was: when it is gone, the one there is chosen
 }
 
 // Look is what was read at a time by Redis's clock.
@@ -62,4 +56,127 @@ type Task struct {
 	*admin.Task
 	Clock time.Time
 	Log   []admin.LogLine
+}
+
+// What one look reads at most.
+const (
+	mostQueues     = 500
+	mostTasks      = 200
+	mostTaskQueues = 20 // from which tasks are read
+	mostHosts      = 200
+	mostLog        = 500
+)
+
+// source reads a tenant. Each read is bounded, however many queues and tasks there are.
+type source struct {
+	client admin.Tenant
+
+	mu       sync.Mutex // guards what follows, and is held while the doctor looks
+	examined time.Time
+	wrong    []doctor.Finding
+}
+
+// examineEvery is how old the doctor's findings may be.
+const examineEvery = 10 * time.Second
+
+// examine stores the doctor's findings, none if it has no permission.
+func (s *source) examine(ctx context.Context) []doctor.Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.examined) > examineEvery {
+		s.wrong, _ = s.client.Findings(ctx, s.client.Tenant())
+		s.examined = time.Now()
+	}
+	return s.wrong
+}
+
+// look reads what a place shows; before is the last look, nil for none.
+func (s *source) look(ctx context.Context, at place, before *Look) (look *Look, err error) {
+	look = &Look{}
+	if look.Clock, err = s.client.Clock(ctx); err != nil {
+		return nil, err
+	}
+	look.Wrong = s.examine(ctx)
+	switch {
+	case at.queue != "":
+		look.Tasks, err = s.client.List(ctx, &admin.Filter{Queue: at.queue, Status: string(at.status)}, 0, mostTasks)
+		if len(look.Tasks) > 0 && errors.Is(err, queue.ErrDamaged) {
+			err = nil
+		}
+		return look, err
+	case at.view == Hosts:
+		look.Hosts, err = s.client.Leased(ctx, mostHosts+1)
+		look.All = int64(len(look.Hosts))
+		look.Hosts = look.Hosts[:min(len(look.Hosts), mostHosts)]
+		return look, err
+	}
+	if look.Queues, look.All, err = s.client.BusiestQueues(ctx, mostQueues); err != nil {
+		return nil, err
+	}
+	switch at.view {
+	case Running:
+		err = s.tasks(ctx, look, queue.Started, nil)
+	case Failures:
+		known := make(map[string]int64)
+		if before != nil {
+			for _, q := range before.Queues {
+				known[q.Queue] = q.Totals["failed"]
+			}
+		}
+		err = s.tasks(ctx, look, queue.Failed, known)
+	}
+	return look, err
+}
+
+// tasks reads tasks of a status from the queues with the most of them, beginning with queues whose totals grew.
+func (s *source) tasks(ctx context.Context, look *Look, status queue.Status, before map[string]int64) error {
+	weights := make(map[string]int64, len(look.Queues))
+	var names []string
+	look.All = 0
+	for _, q := range look.Queues {
+		n := q.Depth(status)
+		if n == 0 || q.Err != nil {
+			continue
+		}
+		look.All += n
+		names, weights[q.Queue] = append(names, q.Queue), n
+		if old, known := before[q.Queue]; known && q.Totals[string(status)] > old {
+			weights[q.Queue] = math.MaxInt32 + q.Totals[string(status)] - old
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
+	names = names[:min(len(names), mostTaskQueues)]
+	for _, name := range names {
+		some, err := s.client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, 0, mostTasks/len(names))
+		if err != nil && !errors.Is(err, queue.ErrDamaged) {
+			return err
+		}
+		look.Tasks = append(look.Tasks, some...)
+	}
+	return nil
+}
+
+// task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first. Parameters and result may
+// be large, and do not change as long as the status does not.
+func (s *source) task(ctx context.Context, id string, before *Task) (*Task, error) {
+	clock, err := s.client.Clock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	task, err := s.client.Summary(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case before != nil && before.Status == task.Status && before.Run == task.Run:
+		task.Parameters, task.ParametersBase64, task.Result, task.ResultBase64 = before.Parameters, before.ParametersBase64, before.Result, before.ResultBase64
+	default:
+		if task, err = s.client.Task(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	lines, err := s.client.Log(ctx, id, 0)
+	if err != nil && !errors.Is(err, admin.ErrForbidden) { // the token may not see it
+		return nil, err
+	}
+	return &Task{Task: task, Clock: clock, Log: lines[max(0, len(lines)-mostLog):]}, nil
 }

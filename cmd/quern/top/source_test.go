@@ -1,16 +1,23 @@
-package tenant
+package top
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
-	"github.com/quern-project/quern/cmd/quern/top"
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	os.Exit(queuetest.Main(m))
+}
 
 // A look reads no more of a tenant with many queues and tasks.
 func TestTopIsBounded(t *testing.T) {
@@ -22,7 +29,7 @@ func TestTopIsBounded(t *testing.T) {
 	client := admin.NewDirect(c, nil)
 	defer client.Close()
 	specs := make([]queue.Spec, 300)
-	for i := range topQueues + 20 {
+	for i := range mostQueues + 20 {
 		of := specs[:1]
 		if i == 0 { // of those with equally many listeners, Redis has this one last
 			of = specs
@@ -31,23 +38,23 @@ func TestTopIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &topSource{client: client}
-	for range topHosts + 10 {
+	s := &source{client: client}
+	for range mostHosts + 10 {
 		if err := listen.New(client.Client).Join(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if look, err := s.Look(t.Context(), top.Want{View: top.Hosts}); err != nil || len(look.Hosts) != topHosts || look.All != topHosts+1 {
+	if look, err := s.look(t.Context(), place{view: Hosts}, nil); err != nil || len(look.Hosts) != mostHosts || look.All != mostHosts+1 {
 		t.Errorf("%d of %d hosts, %v", len(look.Hosts), look.All, err)
 	}
-	look, err := s.Look(t.Context(), top.Want{})
-	if err != nil || len(look.Queues) != topQueues || look.All != topQueues+20 {
+	look, err := s.look(t.Context(), place{}, nil)
+	if err != nil || len(look.Queues) != mostQueues || look.All != mostQueues+20 {
 		t.Errorf("%d of %d queues, %v", len(look.Queues), look.All, err)
 	}
 	if !slices.ContainsFunc(look.Queues, func(q admin.Queue) bool { return q.Queue == "q0" && q.Pending == 300 }) {
 		t.Error("the queue with the most pending tasks is not shown")
 	}
-	if look, err := s.Look(t.Context(), top.Want{Queue: "q0"}); err != nil || len(look.Tasks) != topTasks {
+	if look, err := s.look(t.Context(), place{queue: "q0"}, nil); err != nil || len(look.Tasks) != mostTasks {
 		t.Errorf("%d tasks, %v", len(look.Tasks), err)
 	}
 }
