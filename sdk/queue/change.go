@@ -131,7 +131,7 @@ func outcome(change Change, id string, answer any, err error) error {
 	if other, state, _ := strings.Cut(strings.TrimPrefix(text, "dependency "), " "); state == "gone" {
 		return refusal(fmt.Sprintf("task %s waits for task %s, which does not exist any more: enqueue both anew", id, other))
 	} else if state != "" {
-		return refusal(fmt.Sprintf("task %s waits for task %s, which failed: retry that one, and this one waits again", id, other))
+		return refusal(fmt.Sprintf("task %[1]s waits for task %[2]s, which failed: retry task %[2]s, and task %[1]s waits again", id, other))
 	}
 	return refusal(fmt.Sprintf("task %s is %s: %s", id, text, changeable[change]))
 }

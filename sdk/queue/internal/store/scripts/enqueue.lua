@@ -20,7 +20,7 @@ local function full(limit) -- rare
   end
   local is = stock(queue)
   if new > 0 and is + new > limit then
-    return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', queue, is, limit))
+    return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', queue, is, limit))
   end
 end
 

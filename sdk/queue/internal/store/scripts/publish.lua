@@ -52,7 +52,7 @@ if not h[1] then
     if limit then
       local is = stock(name)
       if is + queues[name].new > limit then
-        return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', name, is, limit))
+        return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', name, is, limit))
       end
     end
   end
