@@ -96,7 +96,7 @@ func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, erro
 			texts[found[i]] = found[i+1]
 		}
 		if size > 2*maxSubscriptions || len(texts) > 2*MaxSubscriptions { // HSCAN may return a field twice
-			return nil, fmt.Errorf("key %s has more than %d fields or %d bytes, which is %w: delete what was written there by hand",
+			return nil, fmt.Errorf("key %s has more than %d fields or %d bytes, which is %w: delete the fields that were written by hand",
 				key, MaxSubscriptions, maxSubscriptions, ErrTooLarge)
 		}
 		if cursor = next; cursor == 0 {

@@ -103,7 +103,7 @@ func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
 		}
 		if len(counts) > 2*store.TallyFields {
-			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", m.store.Keys.Hour(hour), len(counts), queue.ErrTooLarge)
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete the fields that were written by hand", m.store.Keys.Hour(hour), len(counts), queue.ErrTooLarge)
 		}
 		for field, n := range counts {
 			what, version, _ := strings.Cut(field, " ")
