@@ -34,11 +34,11 @@ const (
 // calls that come during a write go together with the next write. There is no timer.
 //
 //	idle ── a call ──▶ its caller writes it ── nothing waits ──▶ idle
-//	                            │ others came meanwhile            ▲
+//	                            │ more calls came meanwhile        ▲
 //	                            ▼                                  │
-//	                  a goroutine writes theirs ── nothing waits ──┘
+//	                  a goroutine writes them ──── nothing waits ──┘
 //	                            ▲ │
-//	                            └─┘ what came meanwhile
+//	                            └─┘ more calls came meanwhile
 //
 // A second goroutine writes at the same time when secondTasks wait.
 //

@@ -89,7 +89,7 @@ func (q *Queue) Await(ctx context.Context, id string, after ...string) error {
 }
 
 // Close closes an open task: no more dependencies can be added. The task runs as soon as its dependencies fulfil its
-// When, which may be at once. Closing it again does nothing. The errors are those of Await.
+// When, which may be at once. Closing it again does nothing. The errors are the same as for Await.
 func (q *Queue) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
 func (q *Queue) await(ctx context.Context, id string, after []string, closes bool) error {

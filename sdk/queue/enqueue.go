@@ -197,7 +197,7 @@ func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 }
 
 // rename replaces dependencies that were not enqueued, because another task has their uniqueness, by that other task.
-// receipts are those of the first specs.
+// receipts has the receipts of the first specs.
 func rename(specs []Spec, receipts []Receipt) {
 	names := make(map[string]string)
 	for i, receipt := range receipts {

@@ -23,7 +23,7 @@ type Task struct {
 	Status     Status
 	Parameters []byte
 	Result     []byte // only when complete
-	Error      string // only when failed; JSON, or what a Python processor wrote
+	Error      string // only when failed; a Failure as JSON, or the plain text of a Python processor
 	Reason     Reason
 	LastError  string
 

@@ -17,8 +17,8 @@ import (
 const (
 	// MaxJobItems is the most tasks of one job.
 	MaxJobItems = 100_000
-	// JobClaim is how long a claim on a job lasts after its last renewal: so long a dead process keeps others from the
-	// job.
+	// JobClaim is how long a claim on a job lasts after its last renewal: for so long a dead process keeps others from
+	// the job.
 	JobClaim = 15 * time.Second
 
 	// jobText bounds, in bytes, a job's error and the reason that is kept with one task's end. Longer texts are cut.

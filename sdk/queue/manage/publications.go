@@ -75,7 +75,7 @@ func (m *Manager) Publications(ctx context.Context, topic string, offset, limit 
 	var all []*queue.Publication
 	for i, cmd := range cmds {
 		hash := store.HashOf(publicationFields, cmd.Val())
-		if hash["topic"] == topic { // else it was purged meanwhile
+		if hash["topic"] == topic { // otherwise it was purged meanwhile
 			all = append(all, queue.ParsePublication(ids[i], hash))
 		}
 	}

@@ -99,7 +99,7 @@ func (m *Manager) CountQueues(ctx context.Context) (int64, error) {
 	return n, store.Wrap("count queues in "+m.store.Keys.Queues(), err)
 }
 
-// readStats reads what look.lua returns.
+// readStats parses the reply of look.lua for one queue.
 func readStats(reply any) Stats {
 	s := Stats{Depth: make(map[queue.Status]int64, 6), Totals: make(map[string]int64)}
 	v := store.ValuesOf(reply)

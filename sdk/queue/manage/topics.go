@@ -27,7 +27,7 @@ const maxTopics = 10_000
 // that have only subscriptions follow.
 func (m *Manager) Topics(ctx context.Context) ([]Topic, error) {
 	subscriptions, err := m.client.Subscriptions(ctx)
-	if subscriptions == nil && err != nil { // else damaged ones hide no topic
+	if subscriptions == nil && err != nil { // if only some are damaged, the others are listed
 		return nil, err
 	}
 	fleet := listen.NewFleet(m.client)
@@ -79,7 +79,7 @@ func (m *Manager) Topic(ctx context.Context, name string) (Topic, error) {
 		return Topic{}, err
 	}
 	subscriptions, err := m.client.Subscriptions(ctx)
-	if subscriptions == nil && err != nil { // else damaged ones hide no topic
+	if subscriptions == nil && err != nil { // if only some are damaged, the others are listed
 		return Topic{}, err
 	}
 	counts, err := listen.NewFleet(m.client).TopicCounts(ctx, []string{name})

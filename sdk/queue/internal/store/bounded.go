@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// The bounds of what a bounded connection reads. They are far above the replies to Quern's own commands. Only payloads
+// The bounds of replies on a bounded connection. They are far above the replies to Quern's own commands. Only payloads
 // may be larger: see Store.PayloadReader.
 const (
 	MaxValue   = 2 << 20  // bytes of one value
