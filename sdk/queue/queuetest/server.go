@@ -100,8 +100,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Exit is Main for a TestMain that does nothing else. It ends the process, with an error if a goroutine still runs. The
-// functions of after are called first, to end what the tests have shared.
+// Exit is Main for a TestMain that does nothing else. After the tests it calls the functions of after, which end what
+// the tests have shared, and ends the process: with an error if a test failed or a goroutine still runs.
 func Exit(m *testing.M, after ...func()) {
 	code := Main(m)
 	for _, end := range after {
