@@ -175,7 +175,7 @@ func TestChildrenRefused(t *testing.T) {
 		"Name":    {"c1many.\x7f", "-01", "use 1 to 128 printable"},
 		"Many":    {"c*born", "-11", "a task may enqueue 256 tasks: raise capabilities.enqueue.tasks"},
 		"Pattern": {"c1many.x", "", ""},
-		"Webhook": {"c1webhook.hook", "-01", `queue "webhook.hook": those that begin with webhook. take only what is published`},
+		"Webhook": {"c1webhook.hook", "-01", `queue "webhook.hook": queues that begin with webhook. accept only publications`},
 		"Posing":  {`c1born {"id":"` + queue.PublishedID("p", "hook") + `"}`, "-01", "only publications and dead letters have such IDs"},
 	} {
 		task := n.wait(n.enqueue("breeding", tt.input))

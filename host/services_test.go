@@ -216,17 +216,17 @@ get nothing: kv get counts/k: not found
 increment: 40 <nil>
 increment: 42 <nil>
 set: <nil> <nil>
-increment a text: kv increment counts/k: it has another value
+increment a text: kv increment counts/k: the present value is not the expected one
 get: value <nil>
 get nothing in it: 0 <nil>
-swap: value kv swap counts/k: it has another value
+swap: value kv swap counts/k: the present value is not the expected one
 swap:  <nil>
-swap: new kv swap counts/k: it has another value
-swap: true kv swap counts/absent: it has another value
+swap: new kv swap counts/k: the present value is not the expected one
+swap: true kv swap counts/absent: the present value is not the expected one
 swap: true <nil>
 list: [absent k n short] <nil>
 list: [n] <nil>
-list none: kv list counts/*: the host cannot make sense of it
+list none: kv list counts/*: an argument is invalid
 delete: true <nil>
 delete: false <nil>
 quota: kv set small/k: there is no room for more
@@ -234,7 +234,7 @@ read only: kv set seen/k: denied: the task's log says by whom, and what to add
 checkpoint: false <nil>
 save: <nil> save checkpoint: it is larger than the plugin's limit
 checkpoint: step 1 true <nil>
-log: <nil> the host cannot make sense of it the host cannot make sense of it
+log: <nil> an argument is invalid an argument is invalid
 task:  p k true false
 `
 	if string(task.Result) != want {

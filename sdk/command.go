@@ -40,7 +40,8 @@ func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func
 	return exitComplete
 }
 
-// newTask reads the task's description from the environment. A handler run by hand, without it, is on its first attempt.
+// newTask reads the task's description from the environment. If a handler is run by hand, there is none, and its
+// Attempt is 1.
 func newTask(input []byte, getenv func(string) string) *Task {
 	return &Task{
 		ID:          getenv("TASK_ID"),
@@ -53,7 +54,7 @@ func newTask(input []byte, getenv func(string) string) *Task {
 	}
 }
 
-// positive reads a number from 1 up, or returns the default.
+// positive parses a number of at least 1. For any other text it returns the default.
 func positive(s string, otherwise int) int {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 {
 		return n
@@ -61,8 +62,8 @@ func positive(s string, otherwise int) int {
 	return otherwise
 }
 
-// report writes the error, and after it the delay for the host, as the last lines of the task's log, and returns the
-// error's exit status. A failure to write has nowhere to go.
+// report writes the error, and after it the delay for the host, as the last lines of the task's log. It returns the
+// error's exit status. If the write fails, that cannot be reported anywhere.
 func report(stderr io.Writer, doing string, err error) int {
 	text := doing + err.Error() + "\n"
 	status, delay := judge(err)

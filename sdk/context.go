@@ -9,12 +9,13 @@ import (
 // askEvery is how often the host is asked while the handler waits.
 const askEvery = 100 * time.Millisecond
 
-// taskContext is the context of a handler. It asks the host whenever it is read, and after the first call of Done also
-// by a timer, which runs while the handler waits. An unused context has no timer and nothing on the heap.
+// taskContext is the context of a handler. Each call of Err or Done asks the host whether the task is cancelled. After
+// the first call of Done, a timer asks too while the handler waits. An unused context has no timer and nothing on the
+// heap.
 type taskContext struct {
 	mu       sync.Mutex
-	open     context.Context    //nolint:containedctx // part of this context. Guarded by mu until it is set
-	cancel   context.CancelFunc // of open, guarded like it
+	open     context.Context    //nolint:containedctx // implements this context. Guarded by mu until it is set
+	cancel   context.CancelFunc // cancels open; guarded like open
 	timer    *time.Timer        // nil until the first Done; guarded by mu
 	finished bool               // the handler has returned; guarded by mu
 }
@@ -22,7 +23,7 @@ type taskContext struct {
 // Deadline returns the task's deadline.
 func (c *taskContext) Deadline() (time.Time, bool) { return deadline() }
 
-// Value returns only values that package context uses itself.
+// Value returns only the values that package context uses internally.
 func (c *taskContext) Value(key any) any {
 	c.mu.Lock()
 	open := c.open
@@ -33,10 +34,10 @@ func (c *taskContext) Value(key any) any {
 	return open.Value(key)
 }
 
-// Err asks the host.
+// Err asks the host whether the task is cancelled.
 func (c *taskContext) Err() error { return c.look().Err() }
 
-// Done asks the host now, and by the timer while the handler waits.
+// Done asks the host whether the task is cancelled, now and by the timer while the handler waits.
 func (c *taskContext) Done() <-chan struct{} {
 	open := c.look()
 	c.mu.Lock()
@@ -57,8 +58,8 @@ func (c *taskContext) ask() {
 	c.mu.Unlock()
 }
 
-// look asks the host, and returns the context that ends with its answer. It does not hold the lock meanwhile, because a
-// host of sdktest may end the goroutine.
+// look asks the host, and cancels open if the task is cancelled. It returns open. It does not hold the lock while it
+// asks, because a host of sdktest may end the goroutine.
 func (c *taskContext) look() context.Context {
 	c.mu.Lock()
 	open := c.open
@@ -84,18 +85,18 @@ func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 		c.open, c.cancel = context.WithCancel(context.Background())
 	}
 	if c.finished {
-		c.cancel() // nothing depends on it yet
+		c.cancel() // under the lock: no context is derived from it yet
 	}
 	return c.open
 }
 
-// finish ends the context when its handler returns. Else the timer of the warm call would be part of the snapshot.
+// finish ends the context when its handler returns. Otherwise the timer of the warm call would be part of the snapshot.
 func (c *taskContext) finish() {
 	c.mu.Lock()
 	c.finished = true
 	cancel, timer := c.cancel, c.timer
 	c.mu.Unlock()
-	// Without the lock: ending derived contexts may call this one again.
+	// Without the lock, because derived contexts that end may call this one.
 	if cancel != nil {
 		cancel()
 	}

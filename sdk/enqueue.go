@@ -11,52 +11,55 @@ import (
 
 // EnqueueOptions are the options of a new task. Unset options have the defaults of any task.
 type EnqueueOptions struct {
-	// ID is the new task's ID; "" lets the host make one. If a task with that ID exists, nothing is enqueued: an ID
-	// derived from the parent's keeps a second attempt from enqueueing a second child.
+	// ID is the new task's ID; "" lets the host make one. If a task with this ID exists, nothing is enqueued. So an ID
+	// derived from the parent's ID keeps a second attempt from enqueueing a second child.
 	ID string
 	// Key is the caller's name for the subject of the task.
 	Key string
-	// Labels are the caller's, for looking up tasks.
+	// Labels are the caller's own labels, for finding tasks.
 	Labels map[string]string
-	// Headers go with the task apart from its parameters, by names in lower case: at most 32 of 8 KiB, of printable text. Without
-	// a traceparent it inherits that of this task, and its tracestate.
+	// Headers are stored with the task, apart from its parameters. Their names are in lower case, their values
+	// printable text; at most 32 with 8 KiB in all. Without a traceparent, the new task inherits traceparent and
+	// tracestate of this task.
 	Headers map[string]string
-	// Priority is 0 to 100; nil for the default. Higher priorities come first.
+	// Priority is 0 to 100; nil means the default. Tasks of higher priority come first.
 	Priority *int
-	// Delay is how long the task waits, At when it is due. Set one at most. Both are rounded up to milliseconds.
+	// Delay is how long the task waits, At is when it is due. Set at most one. Both are rounded up to milliseconds.
 	Delay time.Duration
 	At    time.Time
-	// MaxAttempts bounds the attempts; 0 for the manifest's number.
+	// MaxAttempts bounds the attempts; 0 means the manifest's number.
 	MaxAttempts int
-	// Timeout bounds each attempt, rounded up to milliseconds; 0 for the manifest's.
+	// Timeout bounds each attempt, rounded up to milliseconds; 0 means the manifest's.
 	Timeout time.Duration
-	// Unique prevents a second task of the same kind; nil does not. With after: call, Enqueue then returns the ID of
-	// the first task; else it returns the ID of a new task that will not be created.
+	// Unique prevents a second task of the same kind; nil allows it. If there is a first task, Enqueue returns its ID
+	// with after: call in the manifest; otherwise it returns the ID of a new task that will not be created.
 	Unique *Unique
-	// After are the IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others. With one of them
-	// and no body, its body is that one's result. When is what must become of them: "complete" (all, the default), "ended"
-	// (all, however), "any" (one is complete), or "failed" (one has failed).
+	// After are the IDs of tasks that the new task waits for: siblings that were enqueued before with an ID of their
+	// choice, or any other tasks. If there is one and the new task has no parameters, it gets that task's result as its
+	// parameters. When is the condition under which the new task runs: "complete" (all are complete; the default),
+	// "ended" (all are complete or failed), "any" (one is complete), or "failed" (one has failed).
 	After []string
 	When  string
 }
 
 // Unique defines which tasks of a queue are the same, and for how long.
 type Unique struct {
-	// Key is what they have in common; "" for the parameters.
+	// Key is the same for tasks that are the same; "" compares their parameters.
 	Key string
-	// For is how long there is no second task, from a second up, counted from when the first is enqueued; 0 for until
-	// the first is finished.
+	// For is how long a second task is refused, at least a second, counted from the first task's enqueue; 0 means until
+	// the first task is finished.
 	For time.Duration
 }
 
-// Enqueue enqueues a task of the same tenant and returns its ID. The manifest must grant it. Options may be nil.
+// Enqueue enqueues a task of the same tenant and returns its ID. The manifest must grant the queue. options may be nil.
 //
 // The new task is created when this one completes, together with its result: a task that fails enqueues nothing. With
 // after: call in the manifest, it is created at once.
 //
 // Errors: [ErrInvalid] for an invalid queue name or option; [ErrDenied] if the queue is not granted; [ErrTooBig] if
-// result and parameters together exceed the plugin's output limit; [ErrLimit] after the manifest's number of tasks (256,
-// or 16 MiB of them), or in a too long chain of parents; with after: call also [ErrQuota] and [ErrUnavailable].
+// result and parameters together exceed the plugin's output limit; [ErrLimit] if the task enqueues more than the
+// manifest's number of tasks (default 256) or 16 MiB of tasks, or if the chain of parents is too long. With after: call
+// also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
 	id, err = services().Enqueue(queue, parameters, options)
 	return id, asking(err, "enqueue to ", "", queue)
@@ -64,27 +67,27 @@ func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id strin
 
 // PublishOptions are the options of a publication.
 type PublishOptions struct {
-	// ID is the publication's ID; "" lets the host make one. If a publication of that ID is kept, nothing is published: an ID
-	// derived from the task's keeps a second attempt from publishing twice.
+	// ID is the publication's ID; "" lets the host make one. If a publication with this ID exists, nothing is
+	// published. So an ID derived from the task's ID keeps a second attempt from publishing twice.
 	ID string
-	// Attributes are CloudEvents attributes, such as type and source, and any others, such as tenant: subscriptions filter by
-	// them, and their tasks have them as headers that begin with ce-. Names are of a-z and 0-9.
+	// Attributes are CloudEvents attributes, such as type and source, or any others, such as tenant. Subscriptions
+	// filter by them, and they become headers of the tasks, with the prefix ce-. Their names consist of a-z and 0-9.
 	Attributes map[string]string
 }
 
-// Publish publishes to a topic of the same tenant and returns the publication's ID: each subscription that matches gets a task
-// with the payload. The manifest must grant it. Options may be nil.
+// Publish publishes to a topic of the same tenant and returns the publication's ID. Each subscription that matches gets
+// a task with the payload. The manifest must grant the topic. options may be nil.
 //
-// It is published when this task completes, together with its result: a task that fails publishes nothing. With after: call
-// in the manifest, it is published at once.
+// The publication is published when this task completes, together with its result: a task that fails publishes nothing.
+// With after: call in the manifest, it is published at once.
 //
-// Errors are those of [Enqueue], about a topic.
+// The errors are the same as for [Enqueue], with the topic instead of the queue.
 func Publish(topic string, payload []byte, options *PublishOptions) (id string, err error) {
 	id, err = services().Publish(topic, payload, options)
 	return id, asking(err, "publish to ", "", topic)
 }
 
-// json returns a publication's options, with its topic, as quern_v1 takes them.
+// json returns the options and the topic of a publication as the JSON object that quern_v1 takes.
 func (o *PublishOptions) json(topic string) string {
 	to := appendJSON(appendName([]byte{'{'}, "topic"), topic)
 	if o != nil {
@@ -94,7 +97,7 @@ func (o *PublishOptions) json(topic string) string {
 	return string(append(to, '}'))
 }
 
-// json returns the options as quern_v1 takes them, without unset ones.
+// json returns the options that are set as the JSON object that quern_v1 takes.
 func (o *EnqueueOptions) json() string {
 	if o == nil {
 		return ""
@@ -161,7 +164,7 @@ func appendTexts(to []byte, name string, texts map[string]string) []byte {
 	return append(to, '}')
 }
 
-// appendMilliseconds rounds up. The host refuses negative durations.
+// appendMilliseconds appends a duration, rounded up. The host refuses a negative one.
 func appendMilliseconds(to []byte, name string, d time.Duration) []byte {
 	if d == 0 {
 		return to

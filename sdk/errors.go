@@ -13,7 +13,7 @@ type FatalError struct {
 // RetryError marks an error that may go away; see [Retry] and [RetryAfter].
 type RetryError struct {
 	Err   error         // never nil when made by Retry or RetryAfter
-	After time.Duration // delay of the next attempt; 0 for the retry policy's
+	After time.Duration // delay of the next attempt; 0 means the retry policy's delay
 }
 
 // Fatal wraps err so that the task fails for good, because its input is wrong. Fatal(nil) is nil.
@@ -56,7 +56,7 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// outcome is an error with an exit status and a delay for the host, 0 for the retry policy's.
+// outcome is an error with an exit status, and a delay of the next attempt; 0 means the retry policy's delay.
 type outcome interface {
 	error
 	outcome() (status int, delay time.Duration)

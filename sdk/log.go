@@ -17,17 +17,17 @@ const (
 	Error
 )
 
-// maxFields bounds names and values as JSON, in bytes.
+// maxFields bounds the names and values of a log line, written as JSON, in bytes.
 const maxFields = 3 << 10
 
-// Log writes one line to the task's log: the text, which the host cuts to 64 KiB, then names and values. [ErrTooBig] if
-// names and values are longer than 3 KiB; [ErrInvalid] for a name without a value. In a command, on the developer's
-// machine, and while a module starts, the line goes to standard error.
+// Log writes one line to the task's log: the text, which the host cuts to 64 KiB, then names and values. It returns
+// [ErrTooBig] if names and values are longer than 3 KiB, and [ErrInvalid] for a name without a value. In a command, on
+// the developer's machine, and while a module starts, the line goes to standard error.
 func Log(level Level, text string, namesAndValues ...string) error {
 	if len(namesAndValues)%2 != 0 {
 		return ErrInvalid
 	}
-	var fields []byte // a JSON object, without encoding/json, which would be most of a small plugin
+	var fields []byte // a JSON object. Package encoding/json would be most of the size of a small plugin
 	if len(namesAndValues) > 0 {
 		fields = append(fields, '{')
 		for i := 0; i < len(namesAndValues); i += 2 {
@@ -38,7 +38,7 @@ func Log(level Level, text string, namesAndValues ...string) error {
 	return logLine(level, text, string(fields))
 }
 
-// writeLine is Log without a host. It writes the line that the host would log.
+// writeLine writes the line that a host would log to standard error.
 func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	switch {
 	case len(fields) > maxFields:
@@ -48,7 +48,7 @@ func writeLine(stderr io.Writer, level Level, text, fields string) error {
 	}
 	line := [...]string{"trace: ", "debug: ", "", "warning: ", "error: "}[level] + text
 	if strings.HasPrefix(line, "quern:") {
-		line = " " + line // a line that starts so is a command's message to its host
+		line = " " + line // without the space, the host would take the line for a command's message to it
 	}
 	if fields != "" {
 		line += " " + fields

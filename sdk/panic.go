@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// panicError is a handler's panic as an error.
+// panicError is the error for a handler's panic.
 type panicError string
 
 func (e panicError) Error() string               { return "panic: " + string(e) }
@@ -18,7 +18,8 @@ func (panicError) outcome() (int, time.Duration) { return exitPanic, 0 }
 // maxStack bounds the stack in the log, in bytes.
 const maxStack = 8 << 10
 
-// attempt calls the handler, and turns a panic into an error, logged as Go does. Its result is discarded.
+// attempt calls the handler. It turns a panic into an error, and logs it with its stack as Go does; there is no result
+// then.
 func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (result []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -31,8 +32,8 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 	return handler(ctx, task)
 }
 
-// textOf describes a panic's value as Go would, or by its type if that is unknown here, or if the value panics. Packages
-// fmt and reflect would know more, but would be a tenth of a small plugin.
+// textOf describes a panic's value as Go would. It returns the value's type if it does not know the type, or if the
+// value's own method panics. Packages fmt and reflect would know more types, but would be a tenth of a small plugin.
 func textOf(p any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -72,7 +73,7 @@ func textOf(p any) (text string) {
 	return typeOf(p)
 }
 
-// unlike is a type that nobody panics with.
+// unlike is a type that no panic's value has.
 type unlike struct{}
 
 // typeOf returns the name of a value's type, taken from the runtime's error for a failed assertion: "interface

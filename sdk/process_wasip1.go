@@ -20,14 +20,14 @@ func getenv(name string) string {
 
 func exit(status int) { syscall.Exit(status) }
 
-// descriptor is an open file.
+// descriptor is the file descriptor of an open file.
 type descriptor int
 
 func (d descriptor) Read(p []byte) (int, error) {
 	for {
 		n, err := syscall.Read(int(d), p)
 		switch {
-		case again(err):
+		case mayRepeat(err):
 		case err != nil:
 			return 0, err
 		case n == 0 && len(p) > 0:
@@ -38,12 +38,12 @@ func (d descriptor) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes all of p, or returns why it could not.
+// Write writes all of p, or returns an error.
 func (d descriptor) Write(p []byte) (written int, err error) {
 	for written < len(p) {
 		n, err := syscall.Write(int(d), p[written:])
 		switch {
-		case again(err):
+		case mayRepeat(err):
 		case err != nil:
 			return written, err
 		case n == 0:
@@ -55,11 +55,13 @@ func (d descriptor) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// notReady is the pause, for other goroutines, before a nonblocking descriptor that is not ready is tried again.
+// notReady is the pause before a nonblocking descriptor that was not ready is tried again. Other goroutines run
+// meanwhile.
 const notReady = time.Millisecond
 
-// again reports whether to repeat the call.
-func again(err error) bool {
+// mayRepeat reports whether to repeat a call that returned err. Before it returns true for EAGAIN, it waits for
+// notReady.
+func mayRepeat(err error) bool {
 	if errors.Is(err, syscall.EAGAIN) {
 		<-time.After(notReady)
 		return true

@@ -3,39 +3,41 @@ package sdk
 import "unsafe"
 
 // Go's runtime draws the random numbers of math/rand, math/rand/v2, hash/maphash and maps from one ChaCha8 generator,
-// seeded when the module starts. All tasks would draw the same numbers from the snapshot. Go has no function to reseed
-// it: it is searched for in memory when the module starts, and gets a new seed in each task.
+// which is seeded when the module starts. Every task starts from the same snapshot, and so would draw the same numbers.
+// Go has no function to reseed the generator. So this file searches for it in memory when the module starts, and each
+// task seeds it anew.
 //
-// A candidate must hold the last number drawn, and with a known seed the runtime must draw the first number of that
-// seed. If none does, because another Go version keeps it elsewhere, the generator is left alone.
+// A candidate must contain the last number drawn. Then it gets a known seed, and the runtime must draw the first number
+// of that seed. If there is no such candidate, because another Go version keeps the generator elsewhere, nothing is
+// reseeded.
 
 // generator is the runtime's generator; nil if it was not found.
 var generator = findGenerator()
 
-// chacha8 is internal/chacha8rand.State.
+// chacha8 has the layout of internal/chacha8rand.State.
 type chacha8 struct {
 	buf  [32]uint64
 	seed [4]uint64
-	i, n uint32 // the next and the end in buf
-	c    uint32 // the block number of buf, which holds 4 blocks
+	i, n uint32 // index of the next number in buf, and of the end
+	c    uint32 // the block number of buf, which has 4 blocks
 }
 
-// spent sets a seed, in a state where the next number is the seed's first.
-func (s *chacha8) spent(seed [4]uint64) {
+// setSeed sets a seed and empties buf, so that the next number is the first one of the seed.
+func (s *chacha8) setSeed(seed [4]uint64) {
 	s.seed = seed
 	s.i, s.n = 0, 0
-	s.c = ^uint32(3) // 4 below 0
+	s.c = ^uint32(3) // 4 below 0: refilling buf adds 4
 }
 
 // firstOfNothing is the first number of seed 0.
 const firstOfNothing = 0xac8a366dce7e87d9
 
 const (
-	descriptorWords = 16   // of a goroutine's descriptor; the 7th points to its thread's
-	searchedBytes   = 2048 // searched after each pointer
+	descriptorWords = 16   // words of a goroutine's descriptor that are searched; the 7th points to the thread's
+	searchedBytes   = 2048 // bytes that are searched behind each pointer
 )
 
-// currentG returns the descriptor of this goroutine, memoryPages the size of memory in 64 KiB.
+// currentG returns the descriptor of this goroutine. memoryPages returns the size of memory in pages of 64 KiB.
 func currentG() *[descriptorWords]unsafe.Pointer
 func memoryPages() int32
 
@@ -46,7 +48,8 @@ func runtimeRand() uint64
 //go:noescape
 func random(p *byte, n uint32) int32
 
-// findGenerator reads words as pointers that may be none; nothing that it calls shows them to the garbage collector.
+// findGenerator searches behind each word of the descriptor that may be a pointer. Some words are no pointers: nothing
+// that it calls may show them to the garbage collector.
 func findGenerator() *chacha8 {
 	drawn := runtimeRand()
 	end := uintptr(memoryPages())<<16 - searchedBytes - unsafe.Sizeof(chacha8{})
@@ -63,15 +66,15 @@ func findGenerator() *chacha8 {
 	return nil
 }
 
-// holds reports whether drawn was the last number.
+// holds reports whether drawn was the last number drawn from here.
 func (s *chacha8) holds(drawn uint64) bool {
 	return 0 < s.i && s.i <= s.n && s.n <= uint32(len(s.buf)) && s.buf[s.i-1] == drawn
 }
 
-// proves reports whether the runtime draws from here, and restores the state.
+// proves reports whether the runtime draws its numbers from here. It restores the state.
 func (s *chacha8) proves() bool {
 	was := *s
-	s.spent([4]uint64{})
+	s.setSeed([4]uint64{})
 	ok := runtimeRand() == firstOfNothing
 	*s = was
 	return ok
@@ -81,6 +84,6 @@ func (s *chacha8) proves() bool {
 func reseed() {
 	var seed [4]uint64
 	if generator != nil && random((*byte)(unsafe.Pointer(&seed)), uint32(unsafe.Sizeof(seed))) >= 0 {
-		generator.spent(seed)
+		generator.setSeed(seed)
 	}
 }

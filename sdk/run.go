@@ -2,7 +2,7 @@ package sdk
 
 import "github.com/quern-project/quern/sdk/internal/guest"
 
-// exportName is the export that Quern calls.
+// exportName is the name of the export that Quern calls.
 const exportName = "quern_handle"
 
 // Run runs the handler on the current task and returns the result of the export quern_handle:
@@ -13,10 +13,10 @@ const exportName = "quern_handle"
 // See the package comment. A panic of the handler becomes an error, with its stack in the task's log; a panic in
 // another goroutine ends the call at once.
 //
-// Outside of WebAssembly, Run reads its task like [Handle].
+// Outside of WebAssembly, Run reads its task like [Handle] does.
 func Run(handler Handler) int32 { return runHandler(handler) }
 
-// Fields of task_text and task_number.
+// Numbers of the fields for task_text and task_number.
 const (
 	textID = iota
 	textQueue
@@ -34,7 +34,7 @@ const (
 	numberDeadline    = 2
 )
 
-// describedTask is the task as the host describes it.
+// describedTask makes the Task from the host's description.
 func describedTask(id string, input []byte) Task {
 	return Task{
 		ID:          id,
@@ -47,7 +47,7 @@ func describedTask(id string, input []byte) Task {
 	}
 }
 
-// settler takes the outcome of a task.
+// settler reports the outcome of a task to the host.
 type settler interface {
 	Output(result []byte) error
 	Fail(text string)

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// Imports of a handler. A negative answer is an errno.
+// The functions that every handler imports. A negative answer is the number of a HostError.
 
 //go:wasmimport quern_v1 input_size
 func inputSize() int32
@@ -36,16 +36,17 @@ func taskText(field uint32) int32
 //go:noescape
 func taskNumber(field uint32, number *int64) int32
 
-// own is static memory for the task's description and a small input. On the heap they would touch more pages to reset,
-// which costs more than all else in Run. The warm call may keep what it takes, so nothing is handed out twice.
+// own is static memory for the task's description and a small input. On the heap, they would touch more pages, and
+// resetting these would cost more than everything else in Run. The warm call may keep the memory that it got: no part
+// is handed out twice.
 var own struct {
 	task     Task
 	ctx      taskContext
 	given    bool                                         // task and ctx are in use
-	warming  bool                                         // there is no task
+	warming  bool                                         // this is the warm call, without a task
 	log      func(level Level, text, fields string) error // nil before Run
 	progress func(fraction float64, message string)       // nil before Run
-	used     int                                          // bytes of room
+	used     int                                          // bytes of room in use
 	room     [8 << 10]byte
 }
 
@@ -54,15 +55,15 @@ func runHandler(handler Handler) int32 {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNoHost):
-		// Run was called while the module starts. This text becomes the error of its tasks.
+		// Run was called while the module starts. The panic's text becomes the error of its tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
 	default:
 		return fail(host{}, "read the task's input: ", err)
 	}
 	reseed()
 	own.log, own.progress = sayLine, sayProgress
-	id, told := text(textID)
-	own.warming = !told
+	id, isTask := text(textID)
+	own.warming = !isTask
 	task, ctx := &own.task, &own.ctx
 	if own.given {
 		task, ctx = new(Task), new(taskContext)
@@ -74,12 +75,12 @@ func runHandler(handler Handler) int32 {
 	return settle(host{}, result, err)
 }
 
-// host is the settler of a guest.
+// host is the settler that calls quern_v1.
 type host struct{}
 
 func (host) Output(result []byte) error {
 	if len(result) == 0 {
-		return nil // saves a call of the host
+		return nil // without a call of the host, to save time
 	}
 	return answered(outputWrite(unsafe.SliceData(result), uint32(len(result))))
 }
@@ -98,7 +99,8 @@ func take(n int) []byte {
 	return b
 }
 
-// smallInput is how much is read without asking for the size first, in bytes: that saves a call of the host.
+// smallInput is how many bytes are read before the size of the input is known. For a small input, this saves a call of
+// the host.
 const smallInput = 2 << 10
 
 func readInput() ([]byte, error) {
@@ -108,7 +110,7 @@ func readInput() ([]byte, error) {
 	case n < 0:
 		return nil, HostError(n)
 	case n < most:
-		return take(int(n)), nil // already read into room
+		return take(int(n)), nil // inputRead has filled this part of room
 	}
 	input := take(int(max(0, inputSize())))
 	for rest := input; len(rest) > 0; {
@@ -124,15 +126,15 @@ func readInput() ([]byte, error) {
 	return input, nil
 }
 
-// text asks for the task's description. There is none while the host warms the module.
-func text(field uint32) (value string, told bool) {
+// text asks the host for a text of the task's description. In a warm call there is no task, and ok is false.
+func text(field uint32) (value string, ok bool) {
 	size := taskText(field)
 	if size <= 0 {
 		return "", size == 0
 	}
 	b := take(int(size))
 	n := guest.ResultRead(0, unsafe.SliceData(b), uint32(len(b)))
-	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // b is not written again
+	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // no copy: nothing writes to b again
 }
 
 // misplaced reports whether the export of a handler is on the stack.

@@ -1,5 +1,5 @@
-// Package sdk is the SDK for Quern plugins in Go. It needs nothing but the standard library, and little of that, because
-// its size is part of the plugin's size.
+// Package sdk is the SDK for Quern plugins in Go. It imports only the standard library, and little of that, because its
+// size is part of the plugin's size.
 //
 // A plugin is a main package with one handler:
 //
@@ -11,7 +11,7 @@
 //		return bytes.ToUpper(task.Input), nil
 //	}
 //
-// built by
+// It is built by
 //
 //	GOOS=wasip1 GOARCH=wasm go build -o shout.wasm .
 //
@@ -19,12 +19,12 @@
 //
 // # Outcome of a task
 //
-// The handler's error decides it:
+// The handler's error decides the outcome:
 //
 //	returned error   exit status   the task
 //	nil              0             completes with the returned bytes as its result
 //	Retry(err)       75            is tried again later, as often as its retry policy says
-//	RetryAfter(…)    75            the same, after the handler's delay
+//	RetryAfter(…)    75            the same, after the given delay
 //	Fatal(err)       65            fails for good: another attempt would end the same
 //	any other        1             fails, and is tried again if its retry policy says so
 //	a panic          2             the same, with the panic as its error
@@ -34,9 +34,9 @@
 //
 // # Handlers
 //
-// A command pays for its start with every task: Go's own, and that of each imported package. A handler is a module that
-// starts once; every task starts from a snapshot of its memory, which takes microseconds instead of milliseconds. To turn a
-// command into a handler, add
+// For every task, a command starts anew: Go's runtime, and each imported package. A handler is a module that starts
+// once. Every task then starts from a snapshot of its memory, which takes microseconds instead of milliseconds. To turn
+// a command into a handler, add
 //
 //	//go:wasmexport quern_handle
 //	func Handle() int32 { return sdk.Run(shout) }
@@ -45,37 +45,37 @@
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o shout.wasm .
 //
-// The function shout and the meaning of its errors do not change. Keep main for go run; Quern does not call it. Built
-// without -buildmode=c-shared, the module is neither kind.
+// The function shout and the meaning of its errors do not change. Keep main for go run; Quern does not call it. Without
+// -buildmode=c-shared, the module is neither a command nor a handler.
 //
-// Package variables and init functions run at the start: parse templates, compile expressions and load tables there. What
-// they leave in memory is in every task; what a task leaves is gone before the next one. With the key warm in its manifest,
-// a handler is also called once before the snapshot, with the manifest's input and a Task without other values, so that
-// caches which fill with use are full, too.
+// Package variables and init functions run when the module starts: parse templates, compile expressions and load tables
+// there. Every task has what they leave in memory. What a task leaves in memory is gone before the next one. If the
+// manifest has the key warm, the handler is also called once before the snapshot, with the manifest's input and an
+// otherwise empty Task: this fills caches that fill with use.
 //
-// Mind the consequences of a snapshot. (Quern takes them on Linux. Elsewhere every task has a start of its own, and none of
-// this applies.)
+// Mind the consequences of a snapshot. (Quern takes snapshots on Linux. Elsewhere the module starts anew for every
+// task, and none of this applies.)
 //
-//   - Random numbers do not repeat: before each task, Run seeds the generator of Go's runtime from the host. It provides the
-//     numbers of math/rand and math/rand/v2 without a source of one's own, the seeds of hash/maphash, and the order of map
-//     elements. crypto/rand asks the host each time. What is drawn or seeded at the start is the same in every task: a
-//     rand.Rand, a maphash.Seed, an ID, and the order in which select checks ready channels. Go has no function to seed that
-//     generator. Run knows where Go 1.26 keeps it, and verifies that at the start; in a Go version that keeps it elsewhere it
-//     is not seeded anew.
+//   - Random numbers do not repeat: before each task, Run seeds the generator of Go's runtime with random bytes of the
+//     host. The generator provides the numbers of math/rand and math/rand/v2 (except for a source of your own), the
+//     seeds of hash/maphash, and the order of map elements. crypto/rand asks the host each time. Whatever is drawn or
+//     seeded when the module starts is the same in every task: a rand.Rand, a maphash.Seed, an ID, and the order in
+//     which select checks ready channels. Go has no function to seed its generator. Run knows where Go 1.26 keeps it,
+//     and verifies that when the module starts. If another Go version keeps it elsewhere, it is not seeded anew.
 //   - A file is open only during the call that opened it: read files whole in init, or open them in the task.
-//   - A goroutine started in init is in each task as it was then. It runs only while the handler waits, and never between
-//     tasks.
-//   - A time.Time of the start may be hours old in a task, and timers count from then.
-//   - Output at the start is in no task's log. If the start panics or exits, every task fails with that error.
-//   - Standard input is empty, and standard output goes to the log like standard error. The variables TASK_ID and so on are
-//     not set: use the Task.
+//   - A goroutine started in init begins each task in the state of the snapshot. It runs only while the handler waits,
+//     and never between tasks.
+//   - A time.Time taken in init may be hours old in a task, and timers started in init count from then.
+//   - Output of init is in no task's log. If init panics or exits, every task fails with that error.
+//   - Standard input is empty, and standard output goes to the log like standard error. The variables TASK_ID and so
+//     on are not set: use the Task.
 //
 // # Services
 //
 // A handler may use services of its host; a command may not. The manifest must grant most of them:
 //
 //	function                                    manifest                 for
-//	Config                                      config                   settings, also at the start
+//	Config                                      config                   settings, also in init
 //	Secret                                      capabilities.secrets     secrets of the tenant
 //	Bucket.Get, Set, Delete, Increment, …       capabilities.kv          a key-value store of the tenant
 //	Enqueue                                     capabilities.enqueue     another task, created with this one's result
@@ -85,13 +85,13 @@
 //	Log, Progress                                                        also in a command, as lines of standard error
 //	Task.Deadline, Cancelled, PreviousError, …                           more of the task
 //
-// Their errors are [HostError] values, to be compared by errors.Is.
+// Their errors are [HostError] values: compare them with errors.Is.
 //
 // # Packages
 //
-// Package fetch sends HTTP requests. Package typed makes a handler of a function whose input and result are Go values, read
-// and written as JSON. Both link encoding/json, unlike this package. Package sdktest runs a handler in go test, with
-// services that the test sets.
+// Package fetch sends HTTP requests. Package typed makes a handler of a function whose input and result are Go values,
+// encoded as JSON. Both import encoding/json, which this package does not. Package sdktest runs a handler in go test,
+// with services that the test sets.
 //
 // # Without Quern
 //
@@ -102,13 +102,14 @@ package sdk
 
 import "context"
 
-// Handler turns a task's input into its result. A nil result is an empty one.
+// Handler turns a task's input into its result. A nil result is an empty result.
 //
-// A handler is called once in each process or snapshot, so what it leaves in memory is gone before the next task.
+// A handler is called once in each process, or once from each copy of the snapshot: what it leaves in memory is gone
+// before the next task.
 //
 // The context has the task's deadline, at which the host ends the task without notice. It also ends when the host is
 // about to end: a handler that then returns sdk.Retry(ctx.Err()) is run again elsewhere, and this attempt does not
-// count. The host does not interrupt a handler to tell it:
+// count. The host does not interrupt a handler when the context ends:
 //
 //   - ctx.Err and ctx.Done ask the host, which takes less than a microsecond.
 //   - After the first call of Done, or of a function of package context that calls it, the host is asked ten times a
@@ -138,9 +139,9 @@ type Task struct {
 	// Attempt counts from 1, and is 1 if the host does not provide it.
 	Attempt int
 
-	// MaxAttempts bounds the attempts; 0 without a bound, or if the host does not provide it.
+	// MaxAttempts bounds the attempts; 0 if there is no bound, or the host does not provide it.
 	MaxAttempts int
 
-	// Input is what was enqueued, byte for byte. The handler may keep and change it.
+	// Input has the parameters that were enqueued, byte for byte. The handler may keep and change it.
 	Input []byte
 }

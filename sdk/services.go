@@ -8,49 +8,49 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// The functions below ask the host by quern_v1, in modules built as handlers. The plugin's manifest must grant most of
-// them: without its grant a function returns [ErrDenied]. A command that imports any is refused when it is loaded. On the
-// developer's machine, and while the module starts, all of them except [Config] return [ErrNoHost].
+// The functions below call the host by quern_v1, in modules built as handlers. The plugin's manifest must grant most of
+// them: a function that is not granted returns [ErrDenied]. A command that imports one is refused when it is loaded. On
+// the developer's machine, and while the module starts, all of them except [Config] return [ErrNoHost].
 
-// Errors of the host, to be compared by errors.Is.
+// Errors of the host. Compare them with errors.Is.
 const (
 	ErrInvalid     = HostError(-1)  // invalid argument; see the task's log
-	ErrDenied      = HostError(-3)  // by the manifest, the host's grants or its networks; see the task's log
+	ErrDenied      = HostError(-3)  // denied by the manifest, the host's grants or its networks; see the task's log
 	ErrNotFound    = HostError(-4)  // no such name
 	ErrTooBig      = HostError(-5)  // larger than its limit
 	ErrQuota       = HostError(-6)  // quota exhausted
-	ErrConflict    = HostError(-7)  // not the value that the handler expects
-	ErrLost        = HostError(-8)  // another host has the task: further work is in vain
+	ErrConflict    = HostError(-7)  // the present value is not the expected one
+	ErrLost        = HostError(-8)  // another host has the task: stop, the result of this run is discarded
 	ErrUnavailable = HostError(-9)  // the service is unavailable: try later
 	ErrNoHost      = HostError(-10) // no task, or no host
 	ErrLimit       = HostError(-11) // too many
 )
 
-// HostError is an answer of the host.
+// HostError is an error with which the host answered a call.
 type HostError int32
 
 func (e HostError) Error() string {
 	if n := -int(e); 0 <= n && n < len(hostErrors) && hostErrors[n] != "" {
 		return hostErrors[n]
 	}
-	return "the host's answer means nothing to this SDK"
+	return "the host gave an unknown answer"
 }
 
-// hostErrors are the texts of the errors, by their number without its sign.
+// hostErrors are the texts of the errors, by the absolute value of their number.
 var hostErrors = [...]string{
-	-ErrInvalid:     "the host cannot make sense of it",
+	-ErrInvalid:     "an argument is invalid",
 	-ErrDenied:      "denied: the task's log says by whom, and what to add", // the manifest, the host's grants, or its networks
 	-ErrNotFound:    "not found",
 	-ErrTooBig:      "it is larger than the plugin's limit",
 	-ErrQuota:       "there is no room for more",
-	-ErrConflict:    "it has another value",
-	-ErrLost:        "the task is another host's by now",
-	-ErrUnavailable: "what is behind the host's service is away",
+	-ErrConflict:    "the present value is not the expected one",
+	-ErrLost:        "another host has taken over the task",
+	-ErrUnavailable: "the service is unavailable: try later",
 	-ErrNoHost:      "there is no task, or no host",
-	-ErrLimit:       "that many are not allowed",
+	-ErrLimit:       "too many, or too deep",
 }
 
-// callError is an error of the host with what was asked.
+// callError is an error of the host, with a description of the call.
 type callError struct {
 	asked string
 	err   error
@@ -59,7 +59,7 @@ type callError struct {
 func (e *callError) Error() string { return e.asked + ": " + e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// asking adds to an error what was asked: the call, and the name in its place.
+// asking adds to an error the call, and the name that was asked for: CALL PLACE/NAME, or CALL NAME without a place.
 func asking(err error, call, place, name string) error {
 	if err == nil {
 		return nil
@@ -87,13 +87,13 @@ func appendJSON(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// SaveCheckpoint saves at most 1 MiB for the task's next run, replaces the last checkpoint, and returns once Redis has
-// it, so that it survives the host. Stop on [ErrLost].
+// SaveCheckpoint saves at most 1 MiB for the task's next run, in place of the last checkpoint. It returns once Redis
+// has the checkpoint, so that it survives the host. On [ErrLost], stop: another host has the task.
 func SaveCheckpoint(value []byte) error {
 	return asking(services().SaveCheckpoint(value), "save checkpoint", "", "")
 }
 
-// Checkpoint returns the last saved checkpoint, of this run or an earlier one; false if there is none.
+// Checkpoint returns the last saved checkpoint, of this run or an earlier one; ok is false if there is none.
 func Checkpoint() (value []byte, ok bool, err error) {
 	value, err = services().Checkpoint()
 	if errors.Is(err, ErrNotFound) {
@@ -102,11 +102,12 @@ func Checkpoint() (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// Config returns a value of the manifest's section config; false if there is none. It also works in init functions.
+// Config returns a value of the manifest's section config; ok is false if there is none. It also works in init
+// functions.
 func Config(name string) (value string, ok bool) { return services().Config(name) }
 
-// Secret returns a secret, which the manifest must grant. [ErrNotFound] if the tenant has none of that name. Call it
-// within the task, and do not write the secret anywhere.
+// Secret returns a secret, which the manifest must grant. It returns [ErrNotFound] if the tenant has no secret of this
+// name. Call it within the task, and do not write the secret anywhere.
 func Secret(name string) ([]byte, error) {
 	value, err := services().Secret(name)
 	return value, asking(err, "secret ", "", name)
@@ -116,7 +117,7 @@ func Secret(name string) ([]byte, error) {
 // without control characters, values at most 512 KiB.
 type Bucket string
 
-// Get returns the value of a key; [ErrNotFound] if there is none.
+// Get returns the value of a key, or [ErrNotFound] if there is none.
 func (b Bucket) Get(key string) ([]byte, error) {
 	value, err := services().Get(string(b), key)
 	return value, b.asking(err, "get", key)
@@ -126,8 +127,8 @@ func (b Bucket) asking(err error, verb, key string) error {
 	return asking(err, "kv "+verb+" ", string(b), key)
 }
 
-// Set sets a value that lasts for ttl, rounded up to milliseconds, or forever if ttl is 0. [ErrInvalid] if ttl is
-// negative, such as time.Until of a past moment; [ErrQuota] if the bucket would exceed its quota.
+// Set sets a value that lasts for ttl, rounded up to milliseconds, or forever if ttl is 0. It returns [ErrInvalid] if
+// ttl is negative (such as time.Until of a time in the past), and [ErrQuota] if the bucket would exceed its quota.
 func (b Bucket) Set(key string, value []byte, ttl time.Duration) error {
 	return b.asking(services().Set(string(b), key, value, guest.Milliseconds(ttl)), "set", key)
 }
@@ -138,26 +139,28 @@ func (b Bucket) Delete(key string) (bool, error) {
 	return was, b.asking(err, "delete", key)
 }
 
-// Increment adds to a decimal number, 0 if there is none, and returns the sum. [ErrConflict] for any other value.
+// Increment adds delta to a value that is a decimal number (a missing value counts as 0), and returns the sum. It
+// returns [ErrConflict] if the value is no decimal number.
 func (b Bucket) Increment(key string, delta int64) (int64, error) {
 	sum, err := services().Increment(string(b), key, delta)
 	return sum, b.asking(err, "increment", key)
 }
 
-// Swap sets a value if the present one equals old, or if old is nil and there is none. Else it returns [ErrConflict]
-// and the present value, nil if there is none. Otherwise it is like Set.
+// Swap sets a value, like Set, if the present value equals old, or if old is nil and there is no value. If not, it
+// returns [ErrConflict] and the present value, or nil if there is none.
 func (b Bucket) Swap(key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
 	present, err = services().Swap(string(b), key, old, value, guest.Milliseconds(ttl))
 	return present, b.asking(err, "swap", key)
 }
 
-// List returns at most limit (1 to 1000) keys that begin with prefix and come after the key after, in byte order.
+// List returns up to limit (1 to 1000) keys that begin with prefix and follow the key `after`, in byte order.
 func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
 	keys, err := services().List(string(b), prefix, after, limit)
 	return keys, b.asking(err, "list", prefix+"*")
 }
 
-// PreviousError returns the error of the attempt before; "" in the first one. A host that died ended no attempt.
+// PreviousError returns the error of the previous attempt, or "" in the first attempt. A run during which the host died
+// does not count as an attempt.
 func (t *Task) PreviousError() string { return services().TaskText(textPreviousError) }
 
 // Parent returns the ID of the task that enqueued this one, or "".
@@ -166,10 +169,11 @@ func (t *Task) Parent() string { return services().TaskText(textParent) }
 // Key returns the key with which the task was enqueued, or "".
 func (t *Task) Key() string { return services().TaskText(textKey) }
 
-// Traceparent returns the task's trace as the W3C header of that name, or "". Pass it on in the handler's requests.
+// Traceparent returns the task's trace as the value of the W3C header traceparent, or "". Pass it on in the handler's
+// requests.
 func (t *Task) Traceparent() string { return services().TaskText(textTraceparent) }
 
-// Headers returns the headers with which the task was enqueued, by names in lower case, traceparent among them.
+// Headers returns the headers with which the task was enqueued, with traceparent, by names in lower case.
 func (t *Task) Headers() map[string]string {
 	headers := make(map[string]string)
 	for line := range strings.Lines(services().TaskText(textHeaders)) {
@@ -179,10 +183,10 @@ func (t *Task) Headers() map[string]string {
 	return headers
 }
 
-// Dependency is a task that another one waited for.
+// Dependency is a task that this task waited for.
 type Dependency struct {
 	ID string
-	// End is complete, failed, gone (deleted), open (it could not be waited for), or waiting while it goes on.
+	// End is complete, failed, gone (it was deleted), open (it could not be waited for), or waiting (it has not ended).
 	End string
 }
 
@@ -190,7 +194,7 @@ type Dependency struct {
 func (t *Task) Dependencies() (all []Dependency, err error) {
 	text, err := services().Dependencies()
 	if errors.Is(err, ErrNoHost) {
-		return nil, nil // like all that is said of a task
+		return nil, nil // without a host, a task's description is empty
 	}
 	for line := range strings.Lines(text) {
 		id, end, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -199,15 +203,17 @@ func (t *Task) Dependencies() (all []Dependency, err error) {
 	return all, asking(err, "dependencies", "", "")
 }
 
-// ResultOf returns the result of a task that this one waited for. [ErrNotFound] if it has none, because it is not complete or is
-// deleted; [ErrInvalid] if this task did not wait for it; [ErrTooBig] above 16 MiB; [ErrUnavailable].
+// ResultOf returns the result of a task that this one waited for. It returns [ErrNotFound] if there is none, because
+// that task is not complete or was deleted; [ErrInvalid] if this task did not wait for it; [ErrTooBig] if the result is
+// larger than 16 MiB; [ErrUnavailable] if Redis is away.
 func (t *Task) ResultOf(id string) ([]byte, error) {
 	result, err := services().DependencyResult(id)
 	return result, asking(err, "result of ", "", id)
 }
 
-// Deadline returns when the task is ended; false if never.
+// Deadline returns the time at which the host ends the task; false if there is none.
 func (t *Task) Deadline() (time.Time, bool) { return deadline() }
 
-// Cancelled reports whether the host is about to end, as the handler's context does: a task that ends now need not run again.
+// Cancelled reports whether the host is about to end, as the handler's context does. A task that completes now need not
+// run again.
 func (t *Task) Cancelled() bool { return services().Cancelled() }

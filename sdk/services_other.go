@@ -4,7 +4,7 @@ package sdk
 
 import "github.com/quern-project/quern/sdk/internal/native"
 
-// services is the host of sdktest, or noHost.
+// services returns the host of sdktest, or noHost.
 func services() native.Host {
 	if h := native.Current(); h != nil {
 		return h
@@ -16,9 +16,9 @@ func logLine(level Level, text, fields string) error {
 	return writeLine(services(), level, text, fields)
 }
 
-// noHost answers the services outside of a test. A handler runs like a command then.
+// noHost answers calls of the services outside of a test, where a handler runs like a command.
 type noHost struct {
-	native.Host // nil: Run needs more of a host, and has one
+	native.Host // nil: only Run calls the other methods, and only with a host
 }
 
 func (noHost) TaskText(uint32) string       { return "" }

@@ -7,8 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// Further imports of quern_v1. A string is two parameters, address and length. Go imports only the functions that a
-// module calls.
+// The functions of quern_v1 that only some handlers import: Go imports only the functions that a module calls. A string
+// is passed as two parameters, address and length.
 
 //go:wasmimport quern_v1 result_size
 func resultSize() int32
@@ -71,7 +71,7 @@ func dependencyResult(id string) int32
 //go:noescape
 func progress(fraction float64, message string) int32
 
-// answered returns the error of an answer.
+// answered converts an answer to an error; nil unless it is negative.
 func answered(answer int32) error {
 	if answer < 0 {
 		return HostError(answer)
@@ -79,18 +79,20 @@ func answered(answer int32) error {
 	return nil
 }
 
-// slot returns the slot's contents after a call that answered their length.
+// slot returns the contents of the slot after a call whose answer is their length.
 func slot(answer int32) ([]byte, error) {
 	b, errno := guest.Slot(answer)
 	return b, answered(errno)
 }
 
-// guestServices are the functions of quern_v1. They are never an interface's, for Go to import only what is called.
+// guestServices has the functions of quern_v1 as methods. It is not used as an interface, because then Go would import
+// the functions that are never called too.
 type guestServices struct{}
 
 func services() guestServices { return guestServices{} }
 
-// logLine and Progress call functions that Run sets: a command must not import these, and Go does not import what nobody calls.
+// logLine and Progress call the host by functions that Run sets. A command does not call Run. So Go does not import
+// these functions into a command, which must not import them.
 func logLine(level Level, text, fields string) error {
 	if own.log == nil {
 		return writeLine(stderr(), level, text, fields)

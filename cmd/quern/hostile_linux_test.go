@@ -68,7 +68,7 @@ func TestHostileTenant(t *testing.T) {
 		return strings.Contains(body, `quern_tenant_up{tenant="evil"} 0`) && strings.Contains(body, `quern_tenant_up{tenant="good"} 1`)
 	}
 	eventually(t, "the tenant is not up", down)
-	host.stderr.await(t, regexp.MustCompile(`\[ERROR\] .*tenant=evil .*key evil_\w+, which is larger than anything that Quern writes: delete`))
+	host.stderr.await(t, regexp.MustCompile(`\[ERROR\] .*tenant=evil .*key evil_\w+ has .*, which is larger than anything that Quern writes: delete`))
 	for i := range 10 {
 		good.must("enqueue", "echo", strconv.Itoa(i), "--wait", "--tenant", "good")
 	}

@@ -120,7 +120,7 @@ func TestSend(t *testing.T) {
 		"NoPayload": {`{"url": "https://example.com", "event": "e"}`, nil, sdktest.Fatal, `a webhook is {"url"`},
 		"BadURL":    {input, sdk.ErrInvalid, sdktest.Fatal, "send the webhook: POST https://example.com/hook: "},
 		"Denied":    {input, sdk.ErrDenied, sdktest.Failed, "denied: the task's log says by whom"},
-		"Away":      {input, sdk.ErrUnavailable, sdktest.Failed, "is away"},
+		"Away":      {input, sdk.ErrUnavailable, sdktest.Failed, "is unavailable"},
 	} {
 		h.HTTP = func(fetch.Request) (*fetch.Response, error) { return nil, tt.err }
 		if r := h.Run(handler, sdktest.Task{ID: name, Input: []byte(tt.input)}); r.Outcome != tt.outcome || !strings.Contains(r.Err.Error(), tt.want) {
@@ -335,7 +335,7 @@ func (f *fleet) failures(t *testing.T) {
 		"Redirect": {"shared", f.receiver.URL + "/moved", 0, "the receiver answered 307, a redirect", ""},
 		"Wrong":    {"shared", f.receiver.URL + "/wrong", 0, "the receiver answered 400", ""},
 		"Down":     {"shared", f.receiver.URL + "/down", 2, "the receiver answered 500", ""},
-		"NoAnswer": {"shared", f.receiver.URL + "/gone", 2, "what is behind the host's service is away", ""},
+		"NoAnswer": {"shared", f.receiver.URL + "/gone", 2, "the service is unavailable", ""},
 		"BadURL":   {"shared", f.receiver.URL + "/ok/\x00", 0, "send the webhook", ""},
 		"OtherKey": {"other", f.receiver.URL + "/other-key", 0, "the receiver answered 401", ""},
 		"NoKey":    {"none", f.receiver.URL + "/no-key", 1, "secret signing_key: not found", ""},

@@ -1,3 +1,3 @@
-// Package conformance tests that Quern's SDKs mean the same: guests in several languages behave as behaviors.yaml says,
-// on a real host with a real Redis. README.md says what a new language needs.
+// Package conformance tests that Quern's SDKs behave the same. Guests in several languages must behave as
+// behaviors.yaml says, on a real host with a real Redis. README.md explains what a new language needs.
 package conformance

@@ -67,7 +67,7 @@ func TestBoundedReplies(t *testing.T) {
 				},
 			} {
 				err := call()
-				if !errors.Is(err, queue.ErrTooLarge) || !strings.Contains(err.Error(), " of key "+key+",") || queue.IsUnavailable(err) {
+				if !errors.Is(err, queue.ErrTooLarge) || !strings.Contains(err.Error(), " of key "+key+" has ") || queue.IsUnavailable(err) {
 					t.Errorf("%s: %v", key, err)
 				}
 			}

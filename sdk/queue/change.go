@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Change is what operators do to tasks.
+// Change is an action of operators on a task.
 type Change string
 
 // The changes of Queue.Cancel, Client.Retry and Queue.Delete.
@@ -25,10 +25,12 @@ const (
 	ChangeDelete Change = "delete"
 )
 
-// Changed is what became of a task that was to be changed.
+// Changed is the result of a Change of one task.
 type Changed struct {
-	Task     *Task // as it was read before; of the retry of a dead letter the task that the letter stands for, while that exists
-	Stopping bool  // who runs it is told to stop, soon: Wait tells when
+	// Task is the task as it was read before the change. If a dead letter was retried, Task is the task that the letter
+	// stands for, if that still exists.
+	Task     *Task
+	Stopping bool // the task runs, and its host or worker was asked to stop it: Wait returns when it has ended
 	Err      error
 }
 
@@ -38,34 +40,37 @@ func (c *Client) Change(ctx context.Context, change Change, id string) (changed 
 	if err != nil {
 		return Changed{Err: err}
 	}
-	return c.changeAll(ctx, change, []*Task{task}, anyhow)[0]
+	return c.changeAll(ctx, change, []*Task{task}, anyState)[0]
 }
 
-// ChangeAll makes the same change to many tasks, each as Summary or a list read it: ErrChanged for one that is not like that any more,
-// which it leaves alone. It takes a few round trips.
+// ChangeAll makes the same change to many tasks, which Summary or a list has read. If a task has changed since then, it
+// is left alone, and its error is ErrChanged. The call takes a few round trips.
 func (c *Client) ChangeAll(ctx context.Context, change Change, tasks []*Task) []Changed {
-	return c.changeAll(ctx, change, tasks, (*Task).as)
+	return c.changeAll(ctx, change, tasks, readState)
 }
 
-func (c *Client) changeAll(ctx context.Context, change Change, tasks []*Task, as func(*Task) string) []Changed {
+func (c *Client) changeAll(ctx context.Context, change Change, tasks []*Task, stateOf func(*Task) string) []Changed {
 	list := make([]Changed, len(tasks))
 	for i, task := range tasks {
 		list[i].Task = task
 	}
 	if change == ChangeRetry {
-		c.retryAll(ctx, list, as)
+		c.retryAll(ctx, list, stateOf)
 	} else {
-		c.each(ctx, change, list, as)
+		c.each(ctx, change, list, stateOf)
 	}
 	return list
 }
 
-// as is the state of a task that was read, as scripts compare it; anyhow lets them change it in any state.
-func (t *Task) as() string { return t.state }
-func anyhow(*Task) string  { return "" }
+// readState and anyState return the state that a task must still be in for a script to change it: the state in which it
+// was read, or any.
+func readState(t *Task) string { return t.state }
+func anyState(*Task) string    { return "" }
 
-// each runs the script of a change for each task of a list, in a state, that has no error yet.
-func (c *Client) each(ctx context.Context, change Change, list []Changed, as func(*Task) string, options ...any) {
+// each runs the script of a change for every task of the list that has no error yet. The script changes a task only if
+// it is in the state that stateOf returns. If dependents of a task have yet to learn that it ended, each tells them
+// first and repeats the script.
+func (c *Client) each(ctx context.Context, change Change, list []Changed, stateOf func(*Task) string, options ...any) {
 	var open []*Changed
 	for i := range list {
 		one := &list[i]
@@ -79,7 +84,7 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 	for len(open) > 0 {
 		calls := make([]store.Call, len(open))
 		for i, one := range open {
-			calls[i] = store.NewCall(string(change), c.store.Keys.Task(one.Task.ID), append([]any{c.store.Clock, one.Task.Queue, one.Task.ID, as(one.Task)}, options...)...)
+			calls[i] = store.NewCall(string(change), c.store.Keys.Task(one.Task.ID), append([]any{c.store.Clock, one.Task.Queue, one.Task.ID, stateOf(one.Task)}, options...)...)
 		}
 		var telling []*Changed
 		for i, reply := range c.store.EvalAll(ctx, calls) {
@@ -103,7 +108,8 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, as fun
 	}
 }
 
-// outcome is the error of a change that Redis answered so.
+// outcome returns the error of a change by the script's answer: nil if the task is changed, or its host was asked to
+// stop it.
 func outcome(change Change, id string, answer any, err error) error {
 	text, _ := store.Answered(err)
 	if unique, ok := strings.CutPrefix(text, "UNIQUE "); ok {
@@ -125,64 +131,68 @@ func outcome(change Change, id string, answer any, err error) error {
 	if other, state, _ := strings.Cut(strings.TrimPrefix(text, "dependency "), " "); state == "gone" {
 		return refusal(fmt.Sprintf("task %s waits for task %s, which does not exist any more: enqueue both anew", id, other))
 	} else if state != "" {
-		return refusal(fmt.Sprintf("task %s waits for task %s, which failed: retry that one, and this one waits again", id, other))
+		return refusal(fmt.Sprintf("task %[1]s waits for task %[2]s, which failed: retry task %[2]s, and task %[1]s waits again", id, other))
 	}
 	return refusal(fmt.Sprintf("task %s is %s: %s", id, text, changeable[change]))
 }
 
-// changeable says which tasks a change takes.
+// changeable explains which tasks each change can be made to.
 var changeable = map[Change]string{
 	ChangeCancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
 	ChangeRetry:  "only failed tasks can be retried",
 	ChangeDelete: "only complete and failed tasks can be deleted",
 }
 
-// refusal is an ErrStatus in its own words.
+// refusal is an ErrStatus with its own text.
 type refusal string
 
 func (r refusal) Error() string        { return string(r) }
 func (r refusal) Is(target error) bool { return target == ErrStatus }
 
-// Cancel ends a task for good, with the reason cancelled. A task that waits (pending or scheduled) has failed when Cancel
-// returns done. One that a Quern host or a worker of package worker runs is stopped there, soon: Wait tells when. ErrStatus if
-// the task is finished, or a Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
+// Cancel ends a task for good, with ReasonCancelled. If the task waits (pending or scheduled), it has failed when
+// Cancel returns, and done is true. If a Quern host or a worker of package worker runs it, done is false: the task is
+// stopped there soon, and Wait returns when it has ended. The error is ErrStatus if the task is finished, or if a
+// Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
 func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 	one := q.change(ctx, ChangeCancel, id)
 	return one.Err == nil && !one.Stopping, one.Err
 }
 
-// Retry makes a task that failed for good wait again, and counts its attempts, crashes and age anew. Its dead letters stay. ErrStatus if
-// it has not failed, and ErrUnique, which is one, if another task has its uniqueness by now; ErrNoTask if the queue has no such task.
+// Retry makes a task that failed for good wait again. Its attempts, crashes and age are counted from zero. Its dead
+// letters stay. The error is ErrStatus if the task has not failed; ErrUnique, which is also an ErrStatus, if another
+// task has its uniqueness now; ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	return q.change(ctx, ChangeRetry, id).Err
 }
 
-// Delete removes a finished task with log and history. Tasks that wait for it are told of its end first, and get its result if that is
-// to be their parameters. ErrStatus if it is not finished, ErrNoTask if the queue has none.
+// Delete removes a finished task with its log and history. Before that, the tasks that wait for it learn that it has
+// ended, and get its result if it is to be their parameters. The error is ErrStatus if the task is not finished,
+// ErrNoTask if the queue has no such task.
 func (q *Queue) Delete(ctx context.Context, id string) error {
 	return q.change(ctx, ChangeDelete, id).Err
 }
 
-// change runs the script of a change for a task of this queue.
+// change runs the script of a change for a task of this queue, whatever its state.
 func (q *Queue) change(ctx context.Context, change Change, id string) Changed {
 	list := []Changed{{Task: &Task{ID: id, Queue: q.name}}}
-	q.client.each(ctx, change, list, anyhow)
+	q.client.each(ctx, change, list, anyState)
 	return list[0]
 }
 
-// Retry is Queue.Retry as an operator means it. Of a dead letter it retries the failed task that the letter stands for, while that
-// exists; and it deletes the letters of the task that wait or failed, since nobody needs to handle them any more: ErrLetterStays if it
-// cannot, although the task is retried. It returns the task that it retried or refused to retry, as Summary read it before.
+// Retry is Queue.Retry for operators. For a dead letter, it retries the failed task that the letter stands for, if that
+// still exists. It also deletes the task's dead letters that wait or have failed: nobody needs to handle them any more.
+// The error is ErrLetterStays if the task is retried but a letter could not be deleted. Retry returns the task that it
+// retried or refused to retry, as Summary read it before.
 func (c *Client) Retry(ctx context.Context, id string) (*Task, error) {
 	one := c.Change(ctx, ChangeRetry, id)
 	return one.Task, one.Err
 }
 
-func (c *Client) retryAll(ctx context.Context, list []Changed, as func(*Task) string) {
+func (c *Client) retryAll(ctx context.Context, list []Changed, stateOf func(*Task) string) {
 	origins, err := c.origins(ctx, list)
 	var letters [][]string
 	if err == nil {
-		letters, err = c.letters(ctx, list) // while the tasks still tell them
+		letters, err = c.letters(ctx, list) // before the retry: it removes dead_id
 	}
 	if err != nil {
 		for i := range list {
@@ -191,15 +201,16 @@ func (c *Client) retryAll(ctx context.Context, list []Changed, as func(*Task) st
 		return
 	}
 	c.each(ctx, ChangeRetry, list, func(t *Task) string {
-		if origins[t] { // which may have changed since its letter was read
+		if origins[t] { // the caller has read its letter, not this task: it may have changed
 			return ""
 		}
-		return as(t)
+		return stateOf(t)
 	})
 	c.clear(ctx, list, letters)
 }
 
-// origins puts into the places of dead letters the tasks for which they stand, while these exist.
+// origins replaces each dead letter in the list by the failed task that it stands for, if that exists. It returns the
+// set of these tasks.
 func (c *Client) origins(ctx context.Context, list []Changed) (origins map[*Task]bool, err error) {
 	var ids []string
 	for _, one := range list {
@@ -222,7 +233,8 @@ func (c *Client) origins(ctx context.Context, list []Changed) (origins map[*Task
 // maxLetters is the length of the longest chain of dead letters.
 const maxLetters = 5
 
-// letters lists the dead letters of tasks. Each names the one that was made when it failed itself.
+// letters lists the dead letters of each task. Letters form a chain: the field dead_id of a letter names the letter
+// that was made when this letter failed.
 func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]string, err error) {
 	letters = make([][]string, len(list))
 	var buried []int
@@ -259,14 +271,14 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 		}
 	}
 	for i := range letters {
-		if last[i] != "" && !slices.Contains(letters[i], last[i]) { // one between them is deleted
+		if last[i] != "" && !slices.Contains(letters[i], last[i]) { // a letter between them was deleted
 			letters[i] = append(letters[i], last[i])
 		}
 	}
 	return letters, err
 }
 
-// clear deletes the dead letters of the tasks that were retried, unless they run or were handled.
+// clear deletes the dead letters of the retried tasks, except letters that run or are complete.
 func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) {
 	of := make(map[string]int)
 	var ids []string
@@ -292,12 +304,13 @@ func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) 
 			waiting = append(waiting, one)
 		}
 	}
-	c.each(ctx, ChangeCancel, waiting, anyhow, "1")
+	c.each(ctx, ChangeCancel, waiting, anyState, "1")
 	failed = append(failed, waiting...)
-	c.each(ctx, ChangeDelete, failed, anyhow) // those that were cancelled
+	c.each(ctx, ChangeDelete, failed, anyState) // without the ones that could not be cancelled
 	for _, one := range failed {
 		i := of[one.Task.ID]
-		if one.Err != nil && list[i].Err == nil && !errors.Is(one.Err, ErrStatus) && !errors.Is(one.Err, ErrNoTask) { // changed by somebody else
+		// ErrStatus and ErrNoTask: somebody else has changed the letter meanwhile.
+		if one.Err != nil && list[i].Err == nil && !errors.Is(one.Err, ErrStatus) && !errors.Is(one.Err, ErrNoTask) {
 			list[i].Err = fmt.Errorf("task %s is retried, but %w: %w", list[i].Task.ID, ErrLetterStays, one.Err)
 		}
 	}

@@ -111,7 +111,7 @@ func TestRetryOfADependent(t *testing.T) {
 					t.Errorf("%v, want that a %s", err, words)
 				}
 			}
-			refused("failed: retry that one")
+			refused("failed: retry task ")
 			if err := q.Delete(w.ctx, "a"); err != nil {
 				t.Fatal(err)
 			}

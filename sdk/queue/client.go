@@ -16,15 +16,17 @@ import (
 // Config of a Client; the zero value works.
 type Config struct {
 	Tenant string // the prefix of every key (default "blueque"): see ValidTenant
-	// Name begins the IDs of the client's listeners, so that people recognize them after each start (default: the hostname).
+	// Name is the first part of the IDs of the client's listeners: people recognize them by it after a restart
+	// (default: the hostname).
 	Name  string
 	Lease time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
-	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0), and ReplicaTimeout how
-	// long to wait for them (default and at most 1 s).
+	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0). ReplicaTimeout is
+	// how long Enqueue waits for them (default and at most 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
-	// Headers are those of the tasks of an Enqueue, from its context; those of their Options come first (default: none). A
-	// Publish takes traceparent and tracestate alone. It passes on the trace of the context's span, if it has one:
+	// Headers returns headers for the tasks of an Enqueue, from its context (default: none). Headers in a task's
+	// Options take precedence. Publish uses only traceparent and tracestate. This function passes on the trace of the
+	// context's span:
 	//
 	//	Headers: func(ctx context.Context) map[string]string {
 	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
@@ -34,7 +36,7 @@ type Config struct {
 	Headers func(ctx context.Context) map[string]string
 }
 
-// DefaultLease is the Lease of the zero Config.
+// DefaultLease is the default of Config.Lease.
 const DefaultLease = 10 * time.Second
 
 func (c Config) withDefaults() Config {
@@ -79,9 +81,10 @@ func New(rawURL string, config Config) (*Client, error) {
 	return c, nil
 }
 
-// NewFromRedis uses a connection that the caller owns, and closes after the client; several clients may share it. It should
-// obey deadlines (ContextTimeoutEnabled), or a call to a Redis that hangs lasts for the connection's read time-out, and not
-// repeat commands (MaxRetries: -1): a repeated reserve leaves tasks that nobody works on until the lists are next compared.
+// NewFromRedis uses a connection that the caller owns and closes after the client. Several clients may share it. The
+// connection should obey deadlines (ContextTimeoutEnabled): otherwise a call to a Redis that hangs lasts for the
+// connection's read time-out. It should not repeat commands (MaxRetries: -1): a repeated reserve leaves tasks reserved
+// that nobody works on, until the listener next compares its list with Redis.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -95,7 +98,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	return c, nil
 }
 
-// In is a client of another tenant on the same connection. The caller closes it.
+// In returns a client of another tenant on the same connection. The caller closes it.
 func (c *Client) In(tenant string) (*Client, error) {
 	config := c.config
 	config.Tenant = tenant
@@ -114,13 +117,13 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Tenant is the prefix of the client's keys.
+// Tenant returns the prefix of the client's keys.
 func (c *Client) Tenant() string { return c.config.Tenant }
 
-// Clock is Redis's time, by which leases, delays and ages are measured.
+// Clock reads Redis's time, by which leases, delays and ages are measured.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.Time(ctx) }
 
-// Store is for the packages beside this one: the tenant's keys and the scripts that change them.
+// Store gives the other packages of this folder access to the tenant's keys and scripts.
 func (c *Client) Store() *store.Store { return c.store }
 
 // Queues lists the tenant's queues with the number of listeners of each, by name.

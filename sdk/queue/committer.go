@@ -14,30 +14,31 @@ import (
 )
 
 const (
-	// blockBytes bounds what one script call writes, beside blockTasks.
+	// blockBytes bounds the bytes of one script call, and of one round trip, unless a single task is larger.
 	blockBytes = 4 << 20
-	// writeTasks bounds what one round trip writes; blockBytes bounds its bytes as well, unless a single task is larger.
+	// writeTasks bounds the tasks of one round trip.
 	writeTasks = 20 * store.BlockTasks
-	// sharedBytes bounds a call that shares a round trip, as does a block: no small call waits for a large one to be sent.
+	// sharedBytes bounds an Enqueue that shares a round trip; it also has fewer than store.BlockTasks tasks. So no
+	// small call waits until a large one is sent.
 	sharedBytes = 256 << 10
 )
 
-// maxWrites is how many round trips are under way at a time, the second one only when secondTasks wait: so the client works while
-// Redis does, and few callers still share one script call.
+// maxWrites is the most round trips at a time. The second one begins only when secondTasks tasks wait. So the client
+// prepares a write while Redis executes another, and a few concurrent callers still share one script call.
 const (
 	maxWrites   = 2
 	secondTasks = 4
 )
 
-// committer writes what the callers of a client enqueue. Concurrent calls share round trips (group commit): what comes while a
-// write is under way goes with the next one. There is no timer.
+// committer writes the tasks that the callers of a client enqueue. Concurrent calls share round trips (group commit):
+// calls that come during a write go together with the next write. There is no timer.
 //
 //	idle ── a call ──▶ its caller writes it ── nothing waits ──▶ idle
-//	                            │ others came meanwhile            ▲
+//	                            │ more calls came meanwhile        ▲
 //	                            ▼                                  │
-//	                  a goroutine writes theirs ── nothing waits ──┘
+//	                  a goroutine writes them ──── nothing waits ──┘
 //	                            ▲ │
-//	                            └─┘ what came meanwhile
+//	                            └─┘ more calls came meanwhile
 //
 // A second goroutine writes at the same time when secondTasks wait.
 //
@@ -46,37 +47,37 @@ const (
 type committer struct {
 	client *Client
 
-	mu      sync.Mutex // guards what follows
-	waiting []*commit  // in the order in which they came
-	tasks   int        // of those that wait
-	writes  int        // how many write, callers and goroutines
+	mu      sync.Mutex // guards the following fields
+	waiting []*commit  // oldest first
+	tasks   int        // number of tasks in waiting
+	writes  int        // number of callers and goroutines that are writing
 }
 
-// commit is the blocks of one call.
+// commit is one call's blocks.
 type commit struct {
-	blocks      []*taskBlock // the caller's again when done is closed
-	tasks, size int          // of all blocks
-	deadline    time.Time    // the caller's; zero for none
+	blocks      []*taskBlock // the caller may read them after done is closed
+	tasks, size int          // sums over all blocks
+	deadline    time.Time    // of the caller's context; zero for none
 	done        chan struct{}
 }
 
-// taskBlock is tasks of one queue that are written together or not at all.
+// taskBlock is a group of tasks of one queue that are written together or not at all.
 type taskBlock struct {
 	queue string
-	args  []any // of the tasks, as batch.lua takes them
+	args  []any // arguments of the tasks, as batch.lua takes them
 	tasks int
 	size  int // bytes: see Spec.Size
-	// weight is how much work it is for Redis: 1 is a task without dependencies.
+	// weight is the work that the block is for Redis; a task without dependencies weighs 1.
 	weight int
 
 	answers  []string // of enqueue.lua, one for each task
-	replicas int      // how many have them, or in waited why that is not known
-	waited   error
+	replicas int      // how many replicas have the tasks
+	waited   error    // why the number of replicas is not known
 	err      error
 }
 
-// write writes blocks, in this order, each of which then has its answers or its error. After an error of write itself, that of
-// ctx, the blocks may be written or not, and must not be read.
+// write writes blocks, in this order. Afterwards each block has its answers or its error. write itself returns only the
+// error of ctx: then the blocks may be written or not, and the caller must not read them.
 func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -102,7 +103,8 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	}
 }
 
-// begin tells whether the caller is to write, because nobody else does. Otherwise the commit waits.
+// begin reports whether the caller is to write its commit itself, because no write is under way. Otherwise the commit
+// waits for the next write.
 func (c *committer) begin(ctx context.Context, mine *commit) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +122,8 @@ func (c *committer) begin(ctx context.Context, mine *commit) bool {
 	return false
 }
 
-// end follows the write of a caller, also one that panics. A goroutine writes what came meanwhile.
+// end follows a caller's write, even if that panicked. If commits have come meanwhile, it starts a goroutine that
+// writes them.
 func (c *committer) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +143,7 @@ func (c *committer) withdraw(mine *commit) {
 	}
 }
 
-// run writes until nothing waits. What it writes is of many callers, so it has no caller's context.
+// run writes commits until none waits. They are of many callers, so it uses no caller's context.
 func (c *committer) run() {
 	ctx := context.Background()
 	for commits := c.take(); len(commits) > 0; commits = c.take() {
@@ -148,11 +151,11 @@ func (c *committer) run() {
 		for _, commit := range commits {
 			close(commit.done)
 		}
-		goruntime.Gosched() // whoever has its answer may be back with another task, which goes with the next write
+		goruntime.Gosched() // lets callers that have their answers enqueue more tasks for the next write
 	}
 }
 
-// take takes what the next write carries, or ends a writing if nothing waits.
+// take removes from waiting the commits that the next write carries. If none waits, it counts this writer out.
 func (c *committer) take() []*commit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,8 +175,9 @@ func (c *committer) take() []*commit {
 	return commits
 }
 
-// writeAll writes commits in one round trip, with as few script calls as may be. If a script call of several blocks is refused (queue
-// full, missing dependency), each block is written again by itself: some of them may pass.
+// writeAll writes commits in one round trip, with as few script calls as possible. If Redis refuses a script call of
+// several blocks (queue full, missing dependency), it sends each block again in a call of its own: some may be
+// accepted.
 func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	var blocks []*taskBlock
 	var latest time.Time
@@ -190,20 +194,20 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 		ctx, cancel = context.WithDeadline(ctx, latest)
 		defer cancel()
 	}
-	var again [][]*taskBlock
+	var single [][]*taskBlock
 	groups := grouped(blocks)
 	c.send(ctx, groups)
 	for _, group := range groups {
 		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") || redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
-			again = append(again, slices.Collect(slices.Chunk(group, 1))...)
+			single = append(single, slices.Collect(slices.Chunk(group, 1))...)
 		}
 	}
-	if len(again) > 0 {
-		c.send(ctx, again)
+	if len(single) > 0 {
+		c.send(ctx, single)
 	}
 }
 
-// grouped joins the blocks of each queue that fit into one script call, in their order.
+// grouped puts blocks of the same queue together, as many as fit into one script call, in their order.
 func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 	if len(blocks) == 1 {
 		return [][]*taskBlock{blocks}
@@ -222,7 +226,7 @@ func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 	return groups
 }
 
-// send writes groups, each in one script call, and gives the blocks their answers.
+// send writes each group in one script call, and stores the answers in its blocks.
 func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
 	calls := make([]store.Call, len(groups))
 	for i, group := range groups {

@@ -14,29 +14,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// When is what must become of its dependencies before a task runs.
+// When is the condition on its dependencies under which a task runs.
 type When string
 
-// A task that can never run any more fails with ReasonDependency, at once.
+// When the condition cannot come true any more, the task fails at once with ReasonDependency; with WhenFailed, it is
+// complete at once, without a run.
 const (
-	WhenComplete When = "complete" // all are complete; it fails when one has failed. The default
-	WhenEnded    When = "ended"    // all have ended, however
-	WhenAny      When = "any"      // one is complete; it fails when all have failed
-	WhenFailed   When = "failed"   // one has failed; if all are complete it is too, without having run
+	WhenComplete When = "complete" // the task runs when all dependencies are complete; the default
+	WhenEnded    When = "ended"    // the task runs when all dependencies have ended, complete or failed
+	WhenAny      When = "any"      // the task runs when one dependency is complete
+	WhenFailed   When = "failed"   // the task runs when one dependency has failed
 )
 
 var whens = []When{WhenComplete, WhenEnded, WhenAny, WhenFailed}
 
-// MaxDependencies is how many tasks one task may wait for.
+// MaxDependencies is the most tasks that one task may wait for.
 const MaxDependencies = 10_000
 
 const (
-	// inlineDependencies is the most dependencies of a task that are written with it, and blockDependencies those of one script.
+	// inlineDependencies is the most dependencies that are written in one call with their task. More than that are
+	// added later, by calls with up to blockDependencies each.
 	inlineDependencies = 32
 	blockDependencies  = 100
 )
 
-// After is how far the dependencies of a task are: the tasks that it waits for, or waited for.
+// After is the progress of a task's dependencies: the tasks that it waits for, or waited for.
 type After struct {
 	When    When `json:"when" enum:"complete,ended,any,failed" doc:"What must become of them."`
 	Open    bool `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
@@ -46,7 +48,7 @@ type After struct {
 	Failed  int  `json:"failed" doc:"Of those that ended: they failed, were cancelled or expired, or are gone."`
 }
 
-// parseAfter reads the field after; nil if there is none, or it is damaged.
+// parseAfter reads the field `after` of a task's hash. It returns nil if the field is missing or damaged.
 func parseAfter(text string) *After {
 	words := strings.Fields(text)
 	if len(words) != 5 {
@@ -59,7 +61,7 @@ func parseAfter(text string) *After {
 	return a
 }
 
-// validate checks the options' dependencies.
+// validateAfter checks the options' dependencies.
 func (o *Options) validateAfter() error {
 	switch {
 	case o.When != "" && !slices.Contains(whens, o.When):
@@ -79,15 +81,15 @@ func (o *Options) validateAfter() error {
 	return nil
 }
 
-// Await adds dependencies to an open task, up to MaxDependencies in all: those that ended already count at once. It may be
-// repeated: what the task waits for already is not added again. ErrDependency if one does not exist, ErrStatus if the task is not
-// open (any more), ErrNoTask if the queue has no such task.
+// Await adds dependencies to an open task, up to MaxDependencies in all. Dependencies that have ended already count at
+// once. The call may be repeated: no dependency is added twice. The error is ErrDependency if one does not exist,
+// ErrStatus if the task is not open (any more), ErrNoTask if the queue has no such task.
 func (q *Queue) Await(ctx context.Context, id string, after ...string) error {
 	return q.await(ctx, id, after, false)
 }
 
-// Close ends the dependencies of an open task: it runs when they have ended as it asks, which may be now. Closing it again does
-// nothing. The errors are those of Await.
+// Close closes an open task: no more dependencies can be added. The task runs as soon as its dependencies fulfil its
+// When, which may be at once. Closing it again does nothing. The errors are the same as for Await.
 func (q *Queue) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
 func (q *Queue) await(ctx context.Context, id string, after []string, closes bool) error {
@@ -109,7 +111,7 @@ func (q *Queue) await(ctx context.Context, id string, after []string, closes boo
 	return nil
 }
 
-// dependencyError makes a script's refusal ErrDependency.
+// dependencyError turns a script's error reply DEPENDENCY into ErrDependency.
 func dependencyError(err error) error {
 	var refusal redis.Error
 	if errors.As(err, &refusal) {

@@ -339,7 +339,7 @@ func TestRetryOfADependency(t *testing.T) {
 		w.run(t, node, "b", "", &queue.Failure{})
 		w.is(t, map[string]string{"c": "failed dependency", "d": "failed dependency", "e": "pending"})
 		for _, id := range []string{"c", "d"} {
-			if err := q.Retry(w.ctx, id); !errors.Is(err, queue.ErrStatus) || !strings.Contains(err.Error(), "retry that one") {
+			if err := q.Retry(w.ctx, id); !errors.Is(err, queue.ErrStatus) || !strings.Contains(err.Error(), "retry task ") {
 				t.Errorf("retry of %s: %v", id, err)
 			}
 		}

@@ -1,5 +1,6 @@
-// Package queue is the Redis protocol of Quern's task queues and its Go client, shared with Blueque, a Python task queue for very
-// long running tasks. Only its folder knows the protocol's keys, which PROTOCOL.md lists with what bounds each.
+// Package queue is the Go client of Quern's task queues in Redis. The protocol is shared with Blueque, a Python task
+// queue for very long running tasks. Only this folder knows the protocol's keys. PROTOCOL.md lists them, with the bound
+// of each.
 //
 //	client, err := queue.New("redis://127.0.0.1:6379/0", queue.Config{})
 //	id, err := client.Queue("thumbnails").Enqueue(ctx, photo, queue.Options{})
@@ -27,16 +28,16 @@
 //	    │                └─────────── retry by hand ──────────────────┘
 //	    └─ retry, reschedule, reject; reclaim after two crashes ── (reserved, started)
 //
-// A task that waits, pending or scheduled, fails when it is cancelled or expires. A task that runs is settled: it is complete,
-// fails or waits again; a cancelled one does not wait again.
+// A task that waits, pending or scheduled, fails when it is cancelled or expires. A task that runs is settled: it
+// completes, fails or waits again. A cancelled task does not wait again.
 //
-// Every arrow is one Lua script (internal/store/scripts), atomic in Redis, which also wakes listeners and waiters. Redis's clock decides
-// all times.
+// Every arrow is one Lua script (internal/store/scripts), atomic in Redis. The scripts also wake listeners and waiters.
+// All times are by Redis's clock.
 //
 // # Failure
 //
-// Redis away, full, loading or read-only: the call fails with an error for which IsUnavailable is true, nothing was half done, and the
-// same call may be repeated. Wait goes on by itself.
+// If Redis is away, full, loading or read-only, a call fails with an error for which IsUnavailable is true. Nothing is
+// half done, and the same call may be repeated. Wait goes on by itself.
 //
-// A script leaves or sets aside a key that is missing or of the wrong type: it never blocks the tasks behind it.
+// If a key is missing or has the wrong type, a script passes over it: a damaged task never blocks the tasks behind it.
 package queue

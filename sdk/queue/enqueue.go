@@ -30,50 +30,54 @@ const (
 
 // Options of a task; the zero value is a task to run now.
 type Options struct {
-	// ID is the task's ID (default: a new UUID). If it exists nothing is written: an Enqueue without an answer may be repeated.
+	// ID is the task's ID (default: a new UUID). If a task of this ID exists, nothing is written: so an Enqueue whose
+	// answer was lost may be repeated.
 	ID string
-	// Delay is how long the task waits, by Redis's clock, or else At when it is due (default: now). A time in the past is now.
+	// Delay is how long the task waits, by Redis's clock. Instead of Delay, At may name the time at which it is due.
+	// Default: now, also for a time in the past.
 	Delay  time.Duration
 	At     time.Time
-	Key    string            // the caller's own name for what the task is about
-	Labels map[string]string // the caller's own, for finding tasks
+	Key    string            // the caller's name for the subject of the task, for finding tasks
+	Labels map[string]string // the caller's own labels, for finding tasks
 	// Parent is the ID of the task that enqueued this one, and Depth the length of the chain of parents (default 0).
 	Parent      string
 	Depth       int
-	Traceparent string // the trace of the task, in the form of the W3C's header of that name
-	// Headers go with the task apart from its parameters, by names in lower case: at most MaxHeaders of MaxHeaderBytes, of
-	// printable text. One named traceparent is Traceparent.
+	Traceparent string // the trace of the task, written like the W3C header traceparent
+	// Headers are stored with the task, apart from its parameters. Their names are in lower case, their values
+	// printable text; at most MaxHeaders with MaxHeaderBytes in all. A header named traceparent sets Traceparent.
 	Headers map[string]string
-	// Retry is when and how often the task is tried again; the plugin's manifest sets what it leaves out.
+	// Retry is when and how often the task is tried again. The plugin's manifest sets the fields that are zero here.
 	Retry    Retry
 	Timeout  time.Duration // bounds each attempt (default: the manifest's)
 	Deadline time.Time     // when the task expires, or is stopped if it runs (default: none)
 	Unique   *Unique       // refuses a second task like this one (default: none is refused)
-	// After are the IDs of tasks that this one waits for, its dependencies, at most MaxDependencies: it is blocked until they have
-	// ended as When asks (default WhenComplete), and those that have ended already count. Its Delay or At, if later, comes on
-	// top, and its MaxAge counts from then. They must exist, or come before it in the same call; if one of these
-	// is not enqueued, because another task has its uniqueness, it waits for that one. With one dependency, and no
-	// parameters of its own, its parameters are that one's result.
+	// After are the IDs of the task's dependencies: tasks that it waits for, at most MaxDependencies. The task is
+	// blocked until they have ended as When asks (default WhenComplete); dependencies that ended before count too. If
+	// Delay or At is later, the task waits until that time too. Only then its MaxAge begins to count. The dependencies
+	// must exist, or come before the task in the same call. If one in the same call is not enqueued, because another
+	// task has its uniqueness, the task waits for that other task. If the task has one dependency and no parameters, it
+	// gets the dependency's result as its parameters.
 	After []string
 	When  When
-	// Open lets Await add dependencies until Close: the task is blocked so long.
+	// Open lets Await add dependencies. The task stays blocked until Queue.Close.
 	Open bool
-	// Dead is the queue of the task's dead letter if it fails for good (default: what the plugin's manifest names).
+	// Dead is the queue of the task's dead letter if it fails for good (default: the queue that the plugin's manifest
+	// names).
 	Dead string
-	// Priority is 0 to 100 (default: DefaultPriority); higher ones of the queue are reserved first. Python listeners see only
-	// tasks of the default priority.
+	// Priority is 0 to 100 (default: DefaultPriority). Tasks of higher priority are reserved first. Python listeners
+	// see only tasks of the default priority.
 	Priority *int
 }
 
-// Unique makes tasks of a queue the same if they have the same key, or the same parameters.
+// Unique refuses a task while the queue has another one with the same key, or with the same parameters.
 type Unique struct {
 	Key string // the caller's name for the task (default: its parameters)
-	// For is how long no second task is enqueued, counted from when the first one was, even if that is finished earlier.
-	// Default 0: until the first one is finished, for 90 days at most.
+	// For is how long a second task is refused, counted from the first task's enqueue, even if the first task finishes
+	// earlier. Default 0: until the first task is finished, but at most 90 days.
 	For time.Duration
 }
 
-// hash is the name of the uniqueness in Redis.
+// hash returns the name of the uniqueness in Redis.
 func (u *Unique) hash(queue string, parameters []byte) string {
 	sum := sha256.New()
 	if u.Key != "" {
@@ -93,7 +97,8 @@ type Spec struct {
 	Options
 }
 
-// Size is how many bytes a task brings to Redis, about: those of its parameters, key, labels, headers and dependencies.
+// Size returns about how many bytes the task takes in Redis: the sum for its parameters, key, labels, headers and
+// dependencies.
 func (s *Spec) Size() int {
 	size := len(s.Parameters) + s.metadata() + headerBytes(s.Headers)
 	for _, id := range s.After {
@@ -102,17 +107,19 @@ func (s *Spec) Size() int {
 	return size
 }
 
-// Receipt is what became of one Spec.
+// Receipt is the result of enqueueing one Spec.
 type Receipt struct {
 	ID string
-	// Existed: nothing was enqueued, because a task of that ID existed, or ID is the task that has the uniqueness.
+	// Existed: nothing was enqueued. A task of the given ID existed; or another task has the uniqueness, and ID is that
+	// task.
 	Existed bool
-	// Taken: what existed is something else, a task of another queue or with other parameters, or no task.
+	// Taken: the ID is used for something else: a task of another queue or with other parameters, or a key that is no
+	// task.
 	Taken bool
 }
 
-// Enqueue puts a task into the queue and returns its ID, also with an error: enqueueing that ID again is safe. Concurrent calls
-// of one client share round trips: use one client for all producers of a process.
+// Enqueue puts a task into the queue and returns its ID. It returns the ID with an error too: enqueueing that ID again
+// is safe. Concurrent calls of one client share round trips: use one client for all producers of a process.
 func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options) (string, error) {
 	receipts, err := q.EnqueueMany(ctx, []Spec{{Parameters: parameters, Options: options}})
 	if len(receipts) == 0 {
@@ -121,10 +128,10 @@ func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options)
 	return receipts[0].ID, err
 }
 
-// EnqueueMany enqueues tasks in the order given, in blocks of up to 48 tasks or 4 MiB that are written together or not at all,
-// and several blocks in a round trip. After an error the receipts have every ID, so that enqueueing the same specs with these
-// IDs again doubles none. ErrQueueFull: a block would pass the queue's limit; smaller ones behind it may be enqueued.
-// NotReplicatedError: all are enqueued, but fewer replicas answered than Config.Replicas.
+// EnqueueMany enqueues tasks in the order given. It writes blocks of up to 48 tasks or 4 MiB, each together or not at
+// all, and several blocks in a round trip. After an error, the receipts have the IDs of all tasks: enqueueing the same
+// specs with these IDs makes no task twice. ErrQueueFull: a block would exceed the queue's limit; smaller blocks after
+// it may be enqueued. NotReplicatedError: all tasks are enqueued, but fewer replicas answered than Config.Replicas.
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if err := ValidTarget(q.name); err != nil {
 		return nil, err
@@ -137,7 +144,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	return q.enqueue(ctx, specs)
 }
 
-// enqueue is EnqueueMany, in a queue that may be reserved.
+// enqueue is EnqueueMany without the checks of the queue's name and of reserved names.
 func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if headers := q.client.config.Headers; headers != nil {
 		specs = inheriting(headers(ctx), specs)
@@ -154,7 +161,7 @@ func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 			receipts[i].ID = NewID()
 		}
 	}
-	if err := q.there(ctx, specs, receipts); err != nil {
+	if err := q.checkLater(ctx, specs, receipts); err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
 	}
 	wanted := q.client.config.Replicas
@@ -189,7 +196,8 @@ func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	return receipts, nil
 }
 
-// rename makes specs wait for the tasks that have the uniqueness of those they were to wait for, the first ones, which have receipts.
+// rename replaces dependencies that were not enqueued, because another task has their uniqueness, by that other task.
+// receipts has the receipts of the first specs.
 func rename(specs []Spec, receipts []Receipt) {
 	names := make(map[string]string)
 	for i, receipt := range receipts {
@@ -201,14 +209,14 @@ func rename(specs []Spec, receipts []Receipt) {
 		return
 	}
 	for i := range specs {
-		specs[i].After = slices.Clone(specs[i].After) // the caller's
+		specs[i].After = slices.Clone(specs[i].After) // the slice belongs to the caller
 		for j, id := range specs[i].After {
 			specs[i].After[j] = cmp.Or(names[id], id)
 		}
 	}
 }
 
-// blocks are the blocks of the first specs, as many as one write carries.
+// blocks makes blocks of the first specs, as many as one write carries.
 func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 	var b *taskBlock
 	total := 0
@@ -224,13 +232,13 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 		b.args = specs[i].Arguments(b.args, receipts[i].ID, q.name, false)
 		b.tasks, b.size, b.weight = b.tasks+1, b.size+size, b.weight+weight
 		if specs[i].later() {
-			break // what follows may wait for it
+			break // a later spec may wait for this task, which gets its dependencies after this write
 		}
 	}
 	return blocks
 }
 
-// weight is how much of a block a task takes: a dependency takes as many commands as half a task.
+// weight is the task's share of a block: a dependency takes half as many commands as a task.
 func (s *Spec) weight() int {
 	if s.later() {
 		return 1
@@ -238,14 +246,14 @@ func (s *Spec) weight() int {
 	return 1 + len(s.After)/2
 }
 
-// later tells whether the dependencies are added when the task exists.
+// later reports whether the dependencies are so many that later calls add them to the task.
 func (s *Spec) later() bool { return len(s.After) > inlineDependencies }
 
-// there checks the dependencies of tasks that get them in later calls: each must exist or come earlier among the specs. Otherwise the
-// task would exist with only some of them. Tasks that exist already are not checked.
-func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) error {
+// checkLater checks the dependencies that later calls add: each must exist or come earlier among the specs. Otherwise
+// the task would exist with only some of its dependencies. It does not check a task that exists already.
+func (q *Queue) checkLater(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	before := make(map[string]bool, len(specs))
-	var ids, of []string // what must exist, and the task that needs it; and tasks that need nothing if they exist themselves
+	var ids, of []string // a dependency and its task; a pair of equal IDs asks whether the task itself exists
 	for i := range specs {
 		if specs[i].later() {
 			ids, of = append(ids, receipts[i].ID), append(of, receipts[i].ID)
@@ -274,15 +282,15 @@ func (q *Queue) there(ctx context.Context, specs []Spec, receipts []Receipt) err
 	return err
 }
 
-// awaitMany adds the dependencies of a task that was written without them: the last one, if any. One that existed before and is
-// closed has its own.
+// awaitMany adds the dependencies to the last task, if it was written without them. A task that existed before and is
+// closed keeps the dependencies that it has.
 func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	last := len(specs) - 1
 	if last < 0 || !specs[last].later() {
 		return nil
 	}
 	if receipts[last].Existed && receipts[last].ID != specs[last].ID {
-		return nil // another task has its uniqueness, and its own dependencies
+		return nil // another task has its uniqueness: nothing was enqueued
 	}
 	err := q.await(ctx, receipts[last].ID, specs[last].After, !specs[last].Open)
 	if receipts[last].Existed && errors.Is(err, ErrStatus) {
@@ -291,7 +299,7 @@ func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt)
 	return err
 }
 
-// read puts the answers of a block into its receipts, or returns its error.
+// read writes a block's answers into its receipts, or returns the block's error.
 func (b *taskBlock) read(receipts []Receipt) error {
 	switch {
 	case b.err == nil:
@@ -315,19 +323,20 @@ func (b *taskBlock) read(receipts []Receipt) error {
 	return nil
 }
 
-// Arguments adds those of one task as batch.lua takes them: the fields of its hash are UTF-8 text. Unless inline, it is open if it
-// gets its dependencies later.
+// Arguments appends the arguments of one task, as batch.lua takes them. All fields of the task's hash are UTF-8 text.
+// If the task has many dependencies and inline is not set, the arguments make it open instead, and later calls add the
+// dependencies.
 func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	text, companion := store.EncodeValue(s.Parameters)
 	eta := store.Seconds(s.At)
 	if s.Delay > 0 {
 		eta = "+" + strconv.FormatFloat(s.Delay.Seconds(), 'f', 6, 64)
 	}
-	var priority string // none for the default, whose tasks wait in Blueque's own list
+	var priority string // "" for the default priority, whose tasks wait in Blueque's own list
 	if s.Priority != nil && *s.Priority != DefaultPriority {
 		priority = strconv.Itoa(*s.Priority)
 	}
-	var hash, life, whole string // of the uniqueness: its name, its seconds, and again if it outlives the task
+	var hash, life, whole string // of the uniqueness: its name and its seconds; whole: these if it outlives the task
 	if u := s.Unique; u != nil {
 		hash = u.hash(queue, s.Parameters)
 		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, store.UniqueLife).Seconds()), 'f', 0, 64)
@@ -372,7 +381,7 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	return args
 }
 
-// ValidateTarget refuses names that are reserved.
+// ValidateTarget refuses a reserved task ID, and a reserved dead-letter queue.
 func (o *Options) ValidateTarget() error {
 	if o.ID != "" {
 		if err := validNewID(o.ID); err != nil {
@@ -385,7 +394,7 @@ func (o *Options) ValidateTarget() error {
 	return nil
 }
 
-// Validate refuses options with which no task can be enqueued.
+// Validate refuses invalid options, except reserved names: see ValidateTarget.
 func (o *Options) Validate() error {
 	if err := cmp.Or(o.Retry.validate(), o.validateAfter()); err != nil {
 		return err
@@ -412,7 +421,7 @@ func (o *Options) Validate() error {
 	case o.Traceparent != "" && store.TraceID(o.Traceparent) == "":
 		return invalidTraceparent(o.Traceparent)
 	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
-		return fmt.Errorf("%w: key %q or parent %q: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
+		return fmt.Errorf("%w: key %q or parent %q is not UTF-8: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
 	case !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At):
 		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid, o.Deadline.Format(time.RFC3339))
 	case o.metadata() > maxMetadata:
@@ -420,13 +429,13 @@ func (o *Options) Validate() error {
 	}
 	for name, value := range o.Labels {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return fmt.Errorf("%w: label %q=%q: use UTF-8 text", ErrInvalid, name, value)
+			return fmt.Errorf("%w: label %q=%q is not UTF-8: use UTF-8 text", ErrInvalid, name, value)
 		}
 	}
 	return o.validateHeaders()
 }
 
-// metadata is how many bytes key, parent and labels have.
+// metadata returns the number of bytes of key, parent and labels.
 func (o *Options) metadata() int {
 	size := len(o.Key) + len(o.Parent)
 	for name, value := range o.Labels {

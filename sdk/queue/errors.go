@@ -5,34 +5,36 @@ import (
 	"fmt"
 )
 
-// What callers may test for with errors.Is.
+// Errors that callers may test for with errors.Is.
 var (
-	ErrChanged   = errors.New("it has changed since it was read") // and stays as it is
+	ErrChanged   = errors.New("it has changed since it was read") // the call changed nothing
 	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
-	// ErrManyQueues refuses a queue that does not exist yet: see Manager.SetMaxQueues in package manage.
+	// ErrManyQueues: the call would make a new queue, but the tenant has as many as it may have: see
+	// listen.Fleet.SetMaxQueues.
 	ErrManyQueues = errors.New("too many queues")
-	// ErrDependency: a task cannot wait for one that does not exist, or still takes dependencies itself. Nothing was enqueued.
+	// ErrDependency: a task that was to be waited for does not exist, or is open. Nothing was enqueued.
 	ErrDependency     = errors.New("unusable dependency")
 	ErrExists         = errors.New("exists already")
 	ErrNoTopic        = errors.New("no such topic")
 	ErrNoSubscription = errors.New("no such subscription")
-	// ErrUnsubscribe is what the function of a ChangeSubscription returns to delete the subscription.
+	// ErrUnsubscribe: the function passed to ChangeSubscription returns it to delete the subscription.
 	ErrUnsubscribe   = errors.New("delete the subscription")
-	ErrNoPublication = errors.New("no such publication") // (any more)
+	ErrNoPublication = errors.New("no such publication") // it never existed, or was deleted
 
 	// ErrLetterStays: the task is retried, but one of its dead letters could not be deleted.
 	ErrLetterStays = errors.New("one of its dead letters stays")
-	// ErrNotReplicated is what a NotReplicatedError is.
+	// ErrNotReplicated matches every NotReplicatedError.
 	ErrNotReplicated = errors.New("not on enough replicas")
 )
 
-// NotReplicatedError lists tasks that are enqueued, but not known to be on as many replicas as asked: they will run unless
-// Redis fails over to a replica without them. Enqueueing these IDs again doubles none, and asks the replicas once more.
+// NotReplicatedError lists tasks that are enqueued, but not known to be on as many replicas as Config.Replicas. They
+// will run, unless Redis fails over to a replica without them. Enqueueing the same IDs again makes no task twice, and
+// asks the replicas once more.
 type NotReplicatedError struct {
 	IDs         []string
 	Wanted, Got int
-	Err         error // why the number of replicas is not known; nil if it is
+	Err         error // why the number of replicas is not known; nil if it is known
 }
 
 // Unwrap makes errors.Is find ErrNotReplicated and Err.

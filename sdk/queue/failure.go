@@ -8,28 +8,28 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Reason is the finer cause of a failure.
+// Reason is the kind of a failure.
 type Reason string
 
-// The reasons a task fails for.
+// The reasons for which a task fails.
 const (
-	ReasonError     Reason = "error"     // the handler said so
+	ReasonError     Reason = "error"     // the handler returned an error
 	ReasonTrap      Reason = "trap"      // the WebAssembly program crashed
-	ReasonTimeout   Reason = "timeout"   // its time was over
-	ReasonCPU       Reason = "cpu"       // its computing budget was over
-	ReasonMemory    Reason = "memory"    // it asked for more memory than it may have
-	ReasonOutput    Reason = "output"    // its result or log was longer than it may be
-	ReasonCrashed   Reason = "crashed"   // its host died too often
-	ReasonExhausted Reason = "exhausted" // its attempts are used up
-	ReasonExpired   Reason = "expired"   // it waited for too long, or its deadline is over
-	ReasonCancelled Reason = "cancelled" // somebody cancelled it
-	ReasonRejected  Reason = "rejected"  // no host would have it
-	// ReasonDependency: it never ran, because a task that it waited for failed.
+	ReasonTimeout   Reason = "timeout"   // the attempt took longer than its timeout
+	ReasonCPU       Reason = "cpu"       // the attempt used up its computing budget
+	ReasonMemory    Reason = "memory"    // the handler asked for more memory than its limit
+	ReasonOutput    Reason = "output"    // the result or the log was longer than its limit
+	ReasonCrashed   Reason = "crashed"   // the host died while the task ran, too often
+	ReasonExhausted Reason = "exhausted" // all attempts or reschedules are used up
+	ReasonExpired   Reason = "expired"   // the task waited past its maximum age or deadline
+	ReasonCancelled Reason = "cancelled" // somebody cancelled the task
+	ReasonRejected  Reason = "rejected"  // listeners rejected the task too often
+	// ReasonDependency: the task never ran, because its dependencies did not end as its When asks.
 	ReasonDependency Reason = "dependency"
 )
 
-// maxFailureText bounds each text of a Failure that is stored, in bytes. What hosts and queues say before a handler's error in
-// the message comes on top.
+// maxFailureText bounds each stored text of a Failure, in bytes. The message may be maxFailureHead longer: hosts and
+// queues write text before the handler's error.
 const (
 	maxFailureText = 4 << 10
 	maxFailureHead = 512
@@ -44,17 +44,17 @@ const (
 	maxFrameText = 256
 )
 
-// Failure is why a task failed, stored as JSON in the task's hash.
+// Failure describes why a task failed. It is stored as JSON in the task's hash.
 type Failure struct {
 	Reason    Reason   `json:"reason"`
 	Message   string   `json:"message"`             // for people; its first line says what happened
-	ExitCode  *int     `json:"exit_code,omitempty"` // what the handler exited with
-	Limit     string   `json:"limit,omitempty"`     // the limit that was passed: its name and value
-	Stderr    string   `json:"stderr,omitempty"`    // the end of what it wrote to stderr
+	ExitCode  *int     `json:"exit_code,omitempty"` // the handler's exit code
+	Limit     string   `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
+	Stderr    string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
 	Backtrace []string `json:"backtrace,omitempty"` // of a trap, innermost function first
 }
 
-// Headline is the first line of the message, or its beginning.
+// Headline returns the first line of the message, cut to maxHeadline bytes. It ends in … if the message goes on.
 func (f *Failure) Headline() string {
 	first, _, more := strings.Cut(f.Message, "\n")
 	if cut := store.Head(first, maxHeadline); more || len(cut) < len(first) {
@@ -63,16 +63,16 @@ func (f *Failure) Headline() string {
 	return first
 }
 
-// reasons are all that a task may fail for: counters and metrics are kept by them.
+// reasons are all reasons of this package. Counters and metrics have one value for each.
 var reasons = []Reason{
 	ReasonError, ReasonTrap, ReasonTimeout, ReasonCPU, ReasonMemory, ReasonOutput, ReasonCrashed, ReasonExhausted,
 	ReasonExpired, ReasonCancelled, ReasonRejected, ReasonDependency,
 }
 
-// Reasons are all that a task may fail for.
+// Reasons lists all reasons for which a task may fail.
 func Reasons() []Reason { return slices.Clone(reasons) }
 
-// Why is the failure's reason, ReasonError for one that is none of the package's.
+// Why returns the failure's reason, or ReasonError if the reason is none of this package.
 func (f *Failure) Why() Reason {
 	if slices.Contains(reasons, f.Reason) {
 		return f.Reason
@@ -90,11 +90,12 @@ func (f *Failure) Encode() []byte {
 	for _, frame := range f.Backtrace[:min(len(f.Backtrace), maxFrames)] {
 		bounded.Backtrace = append(bounded.Backtrace, store.Head(store.ValidText(frame), maxFrameText))
 	}
-	text, _ := json.Marshal(bounded) // texts and numbers always can be
+	text, _ := json.Marshal(bounded) // texts and numbers can always be encoded
 	return text
 }
 
-// ParseFailure reads an error field; what a Python processor wrote becomes the message of a ReasonError.
+// ParseFailure reads the field `error` of a task's hash. The plain text of a Python processor becomes the message of a
+// failure with ReasonError.
 func ParseFailure(text string) Failure {
 	var f Failure
 	if err := json.Unmarshal([]byte(text), &f); err != nil || f.Reason == "" {

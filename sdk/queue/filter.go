@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Filter is what a publication must be like. All that it names must match.
+// Filter chooses publications. All of its patterns and values must match.
 type Filter struct {
-	// Attributes are patterns with at most one * for any text, by the attribute's name. A publication without the attribute does
-	// not match.
+	// Attributes are patterns for attributes, by the attribute's name. A pattern may contain one *, for any text. A
+	// publication without the attribute does not match.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Data are JSON values, by the JSON pointer (RFC 6901) to what must equal them in the payload. A payload that is not JSON in
-	// UTF-8 does not match, and neither does a number of more than 16 KiB.
+	// Data are JSON values by JSON pointer (RFC 6901). In the payload, each pointer must lead to an equal value. A
+	// payload that is not JSON in UTF-8 does not match, and neither does a number of more than 16 KiB.
 	Data map[string]any `json:"data,omitempty"`
 }
 
@@ -38,15 +38,17 @@ func (f *Filter) validate() error {
 	return nil
 }
 
-// Matches tells whether a publication of this topic, these attributes and this payload gets a task, if the subscription is active.
+// Matches reports whether a publication with this topic, these attributes and this payload matches the subscription,
+// active or not.
 func (s *Subscription) Matches(topic string, attributes map[string]string, payload []byte) bool {
 	return s.matches(newEvent(topic, attributes, payload, s))
 }
 
-// OfTopic tells whether the subscription's topic is this one, or a pattern that it matches.
+// OfTopic reports whether the subscription's topic is the given one, or is a pattern that matches it.
 func (s *Subscription) OfTopic(topic string) bool { return matches(s.Topic, topic) }
 
-// event is what filters look at. The payload is walked at most once for the filters of all subscriptions that may match.
+// event is a publication as filters see it. Its payload is parsed at most once, for the filters of all subscriptions
+// that may match.
 type event struct {
 	topic      string
 	attributes map[string]string
@@ -55,7 +57,7 @@ type event struct {
 	isJSON     bool
 }
 
-// newEvent is the event for filters of these subscriptions.
+// newEvent makes the event for the filters of the given subscriptions.
 func newEvent(topic string, attributes map[string]string, payload []byte, of ...*Subscription) *event {
 	e := &event{topic: topic, attributes: attributes, payload: payload}
 	for _, s := range of {
@@ -69,7 +71,7 @@ func newEvent(topic string, attributes map[string]string, payload []byte, of ...
 	return e
 }
 
-// mayMatch tells whether all matches but the data.
+// mayMatch reports whether topic and attributes match; it does not look at the data.
 func (s *Subscription) mayMatch(e *event) bool {
 	if !s.OfTopic(e.topic) {
 		return false
@@ -95,7 +97,7 @@ func (s *Subscription) matches(e *event) bool {
 	return true
 }
 
-// matches tells whether a text is what a pattern names: the pattern itself, or with any text in the place of its *.
+// matches reports whether a text matches a pattern, in which one * stands for any text.
 func matches(pattern, text string) bool {
 	before, after, wild := strings.Cut(pattern, "*")
 	if !wild {
@@ -105,12 +107,14 @@ func matches(pattern, text string) bool {
 }
 
 const (
-	// maxAttributes is the most attributes of a publication, attributeBytes what all of them may have together.
+	// maxAttributes is the most attributes of a publication, and attributeBytes the most bytes of all their names and
+	// values.
 	maxAttributes  = 24
 	attributeBytes = 6 << 10
 )
 
-// validAttribute checks an attribute's name by CloudEvents' rule, and that its value can be a header's.
+// validAttribute checks an attribute's name by the rule of CloudEvents, and that its value may be the value of a
+// header.
 func validAttribute(name, value string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {
 		return fmt.Errorf("%w: attribute %q: use 1 to 64 of a-z 0-9", ErrInvalid, name)

@@ -13,22 +13,23 @@ import (
 )
 
 const (
-	// MaxHeaders is the most headers of a task beside traceparent, which it may inherit.
+	// MaxHeaders is the most headers of a task, without traceparent, which the task may inherit.
 	MaxHeaders = 32
-	// MaxHeaderBytes is the most bytes of the names and values of these together.
+	// MaxHeaderBytes is the most bytes of all their names and values together.
 	MaxHeaderBytes = 8 << 10
 )
 
-// The headers of W3C Trace Context. The first is a field of its own in Redis, because children inherit it.
+// The headers of W3C Trace Context. Redis keeps traceparent in a field of its own, because children inherit it.
 const (
 	HeaderTraceparent = "traceparent"
 	HeaderTracestate  = "tracestate"
 )
 
-// headerSigns are the characters of a header's name: those of HTTP's tokens (RFC 9110 §5.6.2) without capital letters.
+// headerSigns are the characters of a header's name: the characters of HTTP tokens (RFC 9110 §5.6.2) without capital
+// letters.
 const headerSigns = "abcdefghijklmnopqrstuvwxyz0123456789-_.!#$%&'*+^`|~"
 
-// ValidHeader returns nil for a header that a task may have, or an ErrInvalid that says what is wrong with it.
+// ValidHeader checks a header of a task. It returns an ErrInvalid that explains what is wrong.
 func ValidHeader(name, value string) error {
 	switch {
 	case name == "" || strings.Trim(name, headerSigns) != "":
@@ -48,9 +49,9 @@ func invalidTraceparent(text string) error {
 	return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, text)
 }
 
-// validateHeaders checks number, size, names and values, and that there is one traceparent.
+// validateHeaders checks number, size, names and values of the headers, and that no header contradicts Traceparent.
 func (o *Options) validateHeaders() error {
-	if n := len(others(o.Headers)); n > MaxHeaders {
+	if n := len(withoutTraceparent(o.Headers)); n > MaxHeaders {
 		return fmt.Errorf("%w: %d headers: use at most %d beside traceparent", ErrInvalid, n, MaxHeaders)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
@@ -58,7 +59,7 @@ func (o *Options) validateHeaders() error {
 			return err
 		}
 	}
-	size := headerBytes(others(o.Headers))
+	size := headerBytes(withoutTraceparent(o.Headers))
 	trace, ok := o.Headers[HeaderTraceparent]
 	switch {
 	case size > MaxHeaderBytes:
@@ -69,7 +70,7 @@ func (o *Options) validateHeaders() error {
 	return nil
 }
 
-// headerBytes is how many bytes names and values have.
+// headerBytes returns the number of bytes of all names and values.
 func headerBytes(headers map[string]string) (size int) {
 	for name, value := range headers {
 		size += len(name) + len(value)
@@ -77,8 +78,8 @@ func headerBytes(headers map[string]string) (size int) {
 	return size
 }
 
-// others are the headers without traceparent, which is a field of its own.
-func others(headers map[string]string) map[string]string {
+// withoutTraceparent returns the headers without traceparent, which Redis keeps in a field of its own.
+func withoutTraceparent(headers map[string]string) map[string]string {
 	if _, ok := headers[HeaderTraceparent]; ok {
 		headers = maps.Clone(headers)
 		delete(headers, HeaderTraceparent)
@@ -86,15 +87,16 @@ func others(headers map[string]string) map[string]string {
 	return headers
 }
 
-// fit tells whether a task may have as many headers.
+// fit reports whether the headers are within MaxHeaders and MaxHeaderBytes.
 func fit(headers map[string]string) bool {
-	headers = others(headers)
+	headers = withoutTraceparent(headers)
 	return len(headers) <= MaxHeaders && headerBytes(headers) <= MaxHeaderBytes
 }
 
-// InheritTrace returns the headers of a task with a trace that it inherits, unless they name their own: traceparent together with
-// tracestate, which belongs to it. from may be of anybody: without a valid traceparent it has no trace, and a tracestate that is
-// invalid, or that does not fit beside the others, is left out. It changes neither map.
+// InheritTrace returns headers with the trace of `from`: traceparent, together with its tracestate. If headers has a
+// traceparent, it returns them unchanged. `from` may come from anybody: without a valid traceparent it has no trace,
+// and a tracestate that is invalid, or too long beside the other headers, is left out. InheritTrace changes neither
+// map.
 func InheritTrace(from, headers map[string]string) map[string]string {
 	trace, state := from[HeaderTraceparent], from[HeaderTracestate]
 	if _, own := headers[HeaderTraceparent]; own || store.TraceID(trace) == "" {
@@ -109,7 +111,7 @@ func InheritTrace(from, headers map[string]string) map[string]string {
 	return all
 }
 
-// inheriting returns copies of specs that have these headers as well, unless they have their own.
+// inheriting returns copies of specs with these headers added. A spec's own headers take precedence.
 func inheriting(headers map[string]string, specs []Spec) []Spec {
 	if len(headers) == 0 {
 		return specs
@@ -128,16 +130,16 @@ func inheriting(headers map[string]string, specs []Spec) []Spec {
 	return specs
 }
 
-// encodeHeaders is the field of the hash, "" without headers.
+// encodeHeaders encodes the headers for the field `headers` of a task's hash; "" if there are none.
 func encodeHeaders(headers map[string]string) string {
-	if headers = others(headers); len(headers) == 0 {
+	if headers = withoutTraceparent(headers); len(headers) == 0 {
 		return ""
 	}
 	text, _ := json.Marshal(headers) // a map of strings always can be
 	return string(text)
 }
 
-// ParseHeaders reads the headers of a task, nil if it has none. Damaged ones are left out, and all if they
+// ParseHeaders reads the headers of a task; nil if it has none. It leaves out invalid headers, and all headers if they
 // are more than a task may have.
 func ParseHeaders(text, traceparent string) (headers map[string]string) {
 	if text != "" {

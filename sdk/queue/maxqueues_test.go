@@ -36,7 +36,7 @@ func TestMaxQueues(t *testing.T) {
 			"Change":       second(w.ChangeSubscription(w.ctx, "hook", func(s *queue.Subscription) error { s.Webhook, s.Queue = nil, "new"; return nil })),
 			"Schedule":     second(w.PutSchedule(w.ctx, queue.Schedule{ID: "s", Queue: "new", Cron: "@daily"}, false)),
 		} {
-			if !errors.Is(err, queue.ErrManyQueues) || !strings.Contains(err.Error(), "may have 3 queues: use one of them, or raise --max-queues") {
+			if !errors.Is(err, queue.ErrManyQueues) || !strings.Contains(err.Error(), "may have 3 queues: use an existing queue, or raise --max-queues") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// onceLife is for how long EnqueueOnce remembers an ID, also when its task is deleted earlier.
+// onceLife is how long EnqueueOnce remembers an ID, even if the task is deleted earlier.
 const onceLife = 24 * time.Hour
 
-// OnceID is the ID of a task that a producer's own words name, such as the source and ID of an event: the same words in the same
-// queue of a tenant give the same ID.
+// OnceID makes a task ID of a producer's own words, such as the source and ID of an event. The same words give the same
+// ID in the same queue of a tenant.
 func (q *Queue) OnceID(words ...string) string {
 	sum := sha256.New()
 	for _, word := range append([]string{q.client.Tenant(), q.name}, words...) {
@@ -28,13 +28,13 @@ func (q *Queue) OnceID(words ...string) string {
 	return "once-" + hex.EncodeToString(sum.Sum(nil)[:20])
 }
 
-// EnqueueOnce is EnqueueMany for specs that all have IDs; ErrInvalid otherwise. It enqueues none that it enqueued within onceLife, or of which the task
-// exists; the receipt has Taken if that one had other parameters. It may be repeated; two at the same time double nothing as long as
-// the task exists.
+// EnqueueOnce is EnqueueMany for specs with IDs; if one has none, the error is ErrInvalid. It skips a spec whose ID it
+// has enqueued within onceLife, or whose task exists. The receipt has Taken if that task had other parameters. The call
+// may be repeated. Two concurrent calls make no task twice as long as the task exists.
 func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	c := q.client
 	for _, s := range specs {
-		if err := ValidID(s.ID); err != nil { // all without one would be the same task
+		if err := ValidID(s.ID); err != nil { // all specs without an ID would share one mark
 			return nil, err
 		}
 	}
@@ -46,7 +46,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	}
 	receipts := make([]Receipt, len(specs))
 	var fresh []Spec
-	var at []int // their places in specs
+	var at []int // indices of fresh in specs
 	for i, spec := range specs {
 		mark, err := seen[i].Result() // empty: from an earlier version
 		switch {
@@ -59,7 +59,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 		receipts[i] = Receipt{ID: spec.ID, Existed: true, Taken: mark != "" && mark != onceMark(spec.Parameters)}
 	}
 	written, err := q.EnqueueMany(ctx, fresh)
-	var marked []Spec // what has another body is not the one to remember
+	var marked []Spec // the fresh specs to remember: not those whose ID is taken
 	for i, receipt := range written {
 		if receipts[at[i]] = receipt; !receipt.Taken {
 			marked = append(marked, fresh[i])
@@ -68,24 +68,24 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	if err != nil {
 		return receipts, err
 	}
-	// After the tasks: if the mark came first and nothing followed, the task would be lost.
+	// The marks come after the tasks: if the process died after setting a mark, its task would be lost.
 	_, err = store.Pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
 		return p.Set(ctx, c.store.Keys.Once(s.ID), onceMark(s.Parameters), onceLife)
 	})
 	return receipts, store.Wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
 
-// EnqueueRequest is EnqueueOnce for all the tasks of a request, of which what is the content and id the ID. It returns false, and
-// enqueues nothing, if the ID is that of a request with another content: one that was enqueued within onceLife, or is being enqueued,
-// or one with other parameters whose tasks exist. The ID of a request that is refused is free again; if it is not known what became of
-// the request, because Redis did not answer, it may be repeated.
+// EnqueueRequest is EnqueueOnce for all tasks of a request; `what` is the request's content. It enqueues nothing and
+// returns same = false if the ID belongs to a request with other content: a request that was enqueued within onceLife
+// or is being enqueued, or one whose tasks exist with other parameters. If the request is refused, its ID is free
+// again. If Redis did not answer, it is not known whether the request was enqueued, and it may be repeated.
 func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, specs []Spec) (receipts []Receipt, same bool, err error) {
 	r := onceRequest{q.client.store, id, onceMark(what)}
 	word, known, err := r.begin(ctx, specs)
 	if err != nil || word == "other" {
 		return nil, false, err
 	}
-	if len(known) > 0 { // first: another request must not bring further ones
+	if len(known) > 0 { // first: if one of these is taken, the request must enqueue no other task
 		receipts, err = q.EnqueueOnce(ctx, known)
 	}
 	isTaken := func(r Receipt) bool { return r.Taken }
@@ -108,19 +108,19 @@ func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, spec
 		_, lost := r.tell(ended, "done", nil)
 		err = cmp.Or(err, lost)
 	case replied || !IsUnavailable(err) && ctx.Err() == nil:
-		_, _ = r.tell(ended, "refused", specs) // else the ID is free when it expires
+		_, _ = r.tell(ended, "refused", specs) // if this fails, the ID is free when its key expires
 	}
 	return receipts, !taken, err
 }
 
-// onceRequest is a request that once.lua notes.
+// onceRequest is a request that once.lua keeps track of.
 type onceRequest struct {
 	store    *store.Store
 	id, mark string
 }
 
-// begin notes that the request is under way. word is other, done or begun; known are those of its tasks that are known although the
-// request is not.
+// begin records that the request is under way. word is other, done or begun: see once.lua. known are specs whose task
+// or mark exists, although Redis does not know the request.
 func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, known []Spec, err error) {
 	answer, err := r.tell(ctx, "begin", specs)
 	if err != nil || len(answer) == 0 {
@@ -144,7 +144,7 @@ func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]an
 	return words, store.Wrap("remember request "+r.id, err)
 }
 
-// onceMark tells parameters from others.
+// onceMark returns a digest of parameters.
 func onceMark(parameters []byte) string {
 	sum := sha256.Sum256(parameters)
 	return hex.EncodeToString(sum[:16])

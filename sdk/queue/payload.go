@@ -8,11 +8,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Payloads are the parameters and results of tasks and the payloads of publications, which may be larger than any other value. Their
-// size is asked before they are read.
+// Payloads are the parameters and results of tasks, and the payloads of publications. They may be larger than any other
+// value, so the methods of this file ask for the size before they read one.
 
-// Parameters reads only the parameters of a task, of at most this many bytes: ErrNoTask if there is none; ErrTooLarge, and nothing is
-// read, if there are more. Those of a dead letter are the failed task's.
+// Parameters reads the parameters of a task, up to `most` bytes. A dead letter has the parameters of the failed task.
+// The error is ErrNoTask if there is no such task. If the parameters are larger, nothing is read, and the error is
+// ErrTooLarge.
 func (c *Client) Parameters(ctx context.Context, id string, most int64) ([]byte, error) {
 	value, found, err := c.store.ReadPayload(ctx, id, "parameters", most)
 	if found || err != nil {
@@ -27,11 +28,11 @@ func (c *Client) Parameters(ctx context.Context, id string, most int64) ([]byte,
 	if err == nil && exists == 0 {
 		return nil, fmt.Errorf("task %s: %w", id, ErrNoTask)
 	}
-	return nil, store.Wrap("read parameters of task "+id, err) // nil: a task without parameters, written by hand
+	return nil, store.Wrap("read parameters of task "+id, err) // no error: a task written by hand may have none
 }
 
-// Result reads the result of a task alone: ErrNoTask if it has none, because it is not complete or is deleted. If there are more than
-// this many bytes, nothing is read: ErrInvalid.
+// Result reads the result of a task, up to `most` bytes. The error is ErrNoTask if there is none, because the task is
+// not complete or was deleted. If the result is larger, nothing is read, and the error is ErrTooLarge.
 func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -43,13 +44,13 @@ func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, err
 	return value, err
 }
 
-// Publication reads a publication: ErrNoPublication if it is not kept (any more).
+// Publication reads a publication. The error is ErrNoPublication if it does not exist (any more).
 func (c *Client) Publication(ctx context.Context, id string) (*Publication, error) {
 	return c.PublicationWithin(ctx, id, math.MaxInt64)
 }
 
-// PublicationWithin is Publication for a caller that has room for a payload of this many bytes: ErrTooLarge, and nothing is read, if
-// there are more.
+// PublicationWithin is Publication for a payload of up to `most` bytes. If it is larger, nothing is read, and the error
+// is ErrTooLarge.
 func (c *Client) PublicationWithin(ctx context.Context, id string, most int64) (*Publication, error) {
 	if err := ValidPublication(id); err != nil {
 		return nil, err

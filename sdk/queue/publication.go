@@ -9,26 +9,25 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PublicationState is where a publication stands.
+// PublicationState is the state of a publication.
 type PublicationState string
 
-// The life of a publication: accepted with the completion of the task that published it, subscribers chosen but not all with a
-// task yet, and then one of the others.
+// The states of a publication, in this order; the last two are final.
 const (
-	PublicationAccepted   PublicationState = "accepted"
-	PublicationUnfinished PublicationState = "publishing"
-	PublicationDone       PublicationState = "published"
-	PublicationDropped    PublicationState = "dropped" // nobody subscribed to it
+	PublicationAccepted   PublicationState = "accepted"   // by a task that is complete; no subscribers are chosen yet
+	PublicationUnfinished PublicationState = "publishing" // subscribers are chosen, but not all have their task
+	PublicationDone       PublicationState = "published"  // all subscribers have their task
+	PublicationDropped    PublicationState = "dropped"    // no subscription matched
 )
 
-// IsJSON reports whether a content type is that of JSON: any of the subtype json, or that ends with +json; and none, as in CloudEvents
-// (JSON Event Format 1.0.2, section 3.1).
+// IsJSON reports whether a content type is JSON: its subtype is json or ends with +json, or it is empty, which
+// CloudEvents take as JSON (JSON Event Format 1.0.2, section 3.1).
 func IsJSON(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return contentType == "" || err == nil && (strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json"))
 }
 
-// Publication is what was published to a topic.
+// Publication is a message that was published to a topic.
 type Publication struct {
 	ID, Topic   string
 	State       PublicationState
@@ -39,14 +38,14 @@ type Publication struct {
 	Depth       int    // as in Options
 	Traceparent string
 	Tracestate  string
-	// Subscribers is how many subscriptions matched, Tasks how many of them have got their task, and Refused those that get none:
-	// they were deleted meanwhile, or their queue takes none.
+	// Subscribers is the number of subscriptions that matched. Tasks is how many of them have their task. Refused is
+	// how many get none, because the subscription was deleted meanwhile, or its queue accepts no tasks.
 	Subscribers, Tasks, Refused int
 
-	turns int // how many have had their turn: Tasks and Refused
+	turns int // Tasks + Refused
 }
 
-// ParsePublication reads the fields of a hash. What is damaged stays zero.
+// ParsePublication reads the fields of a hash. A damaged field stays zero.
 func ParsePublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: store.ParseSeconds(hash["created"]),
@@ -54,7 +53,7 @@ func ParsePublication(id string, hash map[string]string) *Publication {
 		Subscribers: int(store.AsInt(hash["subscribers"])), Refused: int(store.AsInt(hash["refused"])), turns: int(store.AsInt(hash["tasks"])),
 	}
 	p.Tasks = max(0, p.turns-p.Refused)
-	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged ones are none
+	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // if they are damaged, there are none
 	switch {
 	case hash["subscribers"] == "":
 		p.State = PublicationAccepted

@@ -20,36 +20,36 @@ const (
 	// publishTasks and publishBytes bound the tasks and payloads that one script call of a publication writes.
 	publishTasks = 1000
 	publishBytes = 4 << 20
-	// publishTries is how often the subscriptions may change while subscribers are chosen.
+	// publishTries is how often subscribers are chosen again because the subscriptions have changed.
 	publishTries = 100
 )
 
-// The headers of a task that a publication made; its attributes are headers too, with this prefix.
+// The headers of a task that a publication made.
 const (
 	HeaderTopic        = "quern-topic"
 	HeaderPublication  = "quern-publication"
 	HeaderSubscription = "quern-subscription"
 	HeaderSubscribed   = "quern-subscribed" // see Subscription.Edition
-	HeaderAttribute    = "ce-"
+	HeaderAttribute    = "ce-"              // prefix of the headers that carry the publication's attributes
 )
 
 // PublishOptions of a publication; the zero value works.
 type PublishOptions struct {
-	// ID is the publication's ID (default: a new UUID). If one of that ID is kept nothing is published: a Publish without an
-	// answer may be repeated.
+	// ID is the publication's ID (default: a new UUID). If a publication of this ID exists, nothing is published: so a
+	// Publish whose answer was lost may be repeated.
 	ID string
-	// Attributes are what filters look at, and what the tasks have as headers: CloudEvents attributes, such as type and source,
-	// and any others, such as tenant and group. 24 at most, of 6 KiB together; a value may be empty.
+	// Attributes are matched by filters, and become headers of the tasks. They are CloudEvents attributes, such as type
+	// and source, or any others, such as tenant and group. At most 24, with 6 KiB together; a value may be empty.
 	Attributes map[string]string
-	// Parent, Depth and Traceparent are those of the tasks, as in Options; so is Tracestate, their header of that name, which is left
-	// out if it is invalid or there is no traceparent.
+	// Parent, Depth and Traceparent are set in the tasks, as in Options. Tracestate becomes the tasks' header
+	// tracestate; it is left out if it is invalid or there is no traceparent.
 	Parent      string
 	Depth       int
 	Traceparent string
 	Tracestate  string
 }
 
-// validate refuses what could not be published.
+// validate refuses invalid options.
 func (o *PublishOptions) validate(topic string) error {
 	if err := cmp.Or(ValidTopic(topic), validAttributes(o.Attributes)); err != nil {
 		return err
@@ -63,32 +63,34 @@ func (o *PublishOptions) validate(topic string) error {
 	return tasks.Validate()
 }
 
-// Validate refuses a publication that could not be published.
+// Validate refuses an invalid publication.
 func (p *Publication) Validate() error {
 	o := PublishOptions{ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent}
 	return errors.Join(validName("publication", p.ID), o.validate(p.Topic))
 }
 
-// Published is what became of a Publish.
+// Published is the result of Publish.
 type Published struct {
 	ID string
-	// Existed: nothing was published, because a publication of that ID is kept.
+	// Existed: nothing was published, because a publication of this ID exists.
 	Existed bool
-	// Taken: what existed has another payload or other attributes.
+	// Taken: the existing publication has another payload or other attributes.
 	Taken bool
-	// Subscribers is how many subscriptions matched when it was published: 0 means that it is dropped. Each has its task.
+	// Subscribers is the number of subscriptions that matched at the time of publishing. If it is 0, the publication is
+	// dropped.
 	Subscribers int
-	// Damaged is how many subscriptions could not be read then, and have no task: see the error of Subscriptions.
+	// Damaged is the number of subscriptions that could not be read at that time, and got no task: see the error of
+	// Subscriptions.
 	Damaged int
 }
 
-// Publish makes one task for each active subscription that the publication matches, and keeps the publication with the list of
-// them. Up to 1,000 tasks and 4 MiB of payloads come into being together or not at all; the others of a larger publication
-// follow, and come into being even if the caller dies: a host, or the next Publish of the same ID, goes on. The ID is
-// returned also with an error: publishing it again doubles nothing.
+// Publish makes one task for each active subscription that the publication matches. It stores the publication with the
+// list of its subscriptions. Up to 1,000 tasks with 4 MiB of payloads are made together or not at all. The other tasks
+// of a larger publication follow, even if the caller dies: a host, or the next Publish of the same ID, makes them.
+// Publish returns the ID with an error too: publishing again with this ID makes no task twice.
 //
-// ErrQueueFull or ErrDamaged, nothing is published: a subscriber's queue is full, or takes no tasks. NotReplicatedError: it is
-// published, but fewer replicas answered than Config.Replicas.
+// With ErrQueueFull or ErrDamaged, nothing is published: a subscriber's queue is full, or accepts no tasks. With a
+// NotReplicatedError, the publication is published, but fewer replicas answered than Config.Replicas.
 func (c *Client) Publish(ctx context.Context, topic string, payload []byte, options PublishOptions) (Published, error) {
 	if err := options.validate(topic); err != nil {
 		return Published{}, err
@@ -106,7 +108,8 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, opti
 	return published, store.Wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
 }
 
-// Republish goes on with a publication whose tasks are not all enqueued; ErrNoPublication if it is not kept (any more).
+// Republish makes the missing tasks of a publication. The error is ErrNoPublication if the publication does not exist
+// (any more).
 func (c *Client) Republish(ctx context.Context, id string) error {
 	p, err := c.Publication(ctx, id)
 	if err == nil && p.State != PublicationDone && p.State != PublicationDropped {
@@ -115,7 +118,7 @@ func (c *Client) Republish(ctx context.Context, id string) error {
 	return store.Wrap("go on with publication "+id, err)
 }
 
-// publish writes a publication, or goes on with one, until each of its subscribers has a task.
+// publish stores a publication, or continues an existing one, until each of its subscribers has a task or is refused.
 func (c *Client) publish(ctx context.Context, p *Publication) (Published, error) {
 	out := Published{ID: p.ID}
 	var lacking error
@@ -139,22 +142,22 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 		if answer.word != "accepted" && answer.turns >= answer.subscribers {
 			return out, lacking
 		}
-		if p, err = c.Publication(ctx, p.ID); err != nil { // also what others have done meanwhile
+		if p, err = c.Publication(ctx, p.ID); err != nil { // other processes may have made tasks meanwhile
 			return out, err
 		}
 	}
 }
 
-// publishAnswer is that of publish.lua.
+// publishAnswer is the answer of publish.lua.
 type publishAnswer struct {
 	word, topic        string
 	subscribers, turns int
-	other              bool // what is kept has another payload or other attributes
-	damaged            int  // subscriptions, when the subscribers were chosen
+	other              bool // the existing publication has another payload or other attributes
+	damaged            int  // number of damaged subscriptions when the subscribers were chosen
 }
 
-// publishBlock runs publish.lua for the next subscribers. While they are not chosen it chooses them anew until they are those of
-// the present subscriptions.
+// publishBlock runs publish.lua for the next subscribers. If it chooses the subscribers and the subscriptions have
+// changed by then, it reads them and chooses again.
 func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswer, error) {
 	for range publishTries {
 		chosen, generation, err := c.choose(ctx, p)
@@ -172,16 +175,16 @@ func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswe
 	return publishAnswer{}, fmt.Errorf("the subscriptions changed %d times meanwhile: try again", publishTries)
 }
 
-// chosen are the subscribers of a publication that get their tasks in one call, and how many there are before and in all.
+// chosen are the subscribers of a publication, and the ones among them that get their tasks in the next call.
 type chosen struct {
-	all     []string // their IDs, if they were chosen now
-	before  int      // -1: all were chosen now
-	total   int
-	damaged int             // subscriptions, if they were chosen now
-	next    []*Subscription // nil: deleted meanwhile
+	all     []string        // IDs of all subscribers, if they were chosen now
+	before  int             // number of subscribers before next; -1: the subscribers were chosen now
+	total   int             // number of all subscribers
+	damaged int             // number of damaged subscriptions, if the subscribers were chosen now
+	next    []*Subscription // a nil entry: the subscription was deleted meanwhile
 }
 
-// choose chooses the subscribers, or reads those that are next of a publication that has some.
+// choose chooses the subscribers of a publication. If they are chosen already, it reads the next ones.
 func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, error) {
 	most := max(1, min(publishTasks, publishBytes/(len(p.Payload)+1)))
 	all, generation, damaged, err := c.cachedSubscriptions(ctx)
@@ -226,7 +229,7 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 	return out, generation, err
 }
 
-// publishCall is the call of publish.lua for these subscribers.
+// publishCall makes the call of publish.lua for these subscribers.
 func (c *Client) publishCall(p *Publication, to chosen, generation string) store.Call {
 	text, companion := store.EncodeValue(p.Payload)
 	marker := store.Optional(companion != nil, text)
@@ -280,7 +283,8 @@ func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (pu
 	return a, nil
 }
 
-// Arguments adds those of the publication, as batch.lua takes them; the payload only if it is not kept yet.
+// Arguments appends the arguments of the publication, as batch.lua takes them. payload is set if the payload is not
+// stored yet.
 func (p *Publication) Arguments(args []any, payload bool) []any {
 	var attributes []byte
 	if len(p.Attributes) > 0 {
@@ -304,7 +308,7 @@ func (p *Publication) Arguments(args []any, payload bool) []any {
 	return args
 }
 
-// spec is the task of a publication for one subscription, without the payload.
+// spec makes the task of a publication for one subscription, without the payload.
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
@@ -317,8 +321,9 @@ func (p *Publication) spec(s *Subscription) Spec {
 	return spec
 }
 
-// Edition tells subscriptions apart that have the same ID one after the other: the second in which it was made, and a digest of its
-// webhook's URL. What waits for one is for a later one only if either is the same.
+// Edition distinguishes subscriptions that have the same ID one after the other. It consists of the time at which the
+// subscription was made and a digest of its webhook's URL. A delivery that waits from an earlier subscription is sent
+// for a later one of this ID only if one of the two is the same.
 func (s *Subscription) Edition() string {
 	if s.Webhook == nil {
 		return store.Seconds(s.CreatedAt)
@@ -326,20 +331,21 @@ func (s *Subscription) Edition() string {
 	return store.Seconds(s.CreatedAt) + " " + definition(s.Webhook.URL)
 }
 
-// PublishedID is the ID of the task that a publication makes for a subscription.
+// PublishedID returns the ID of the task that a publication makes for a subscription.
 func PublishedID(publication, subscription string) string {
 	sum := sha1.Sum([]byte(publication + " " + subscription)) //nolint:gosec // a name, no secret
 	return "pub-" + hex.EncodeToString(sum[:])
 }
 
-// DeliveryID is the ID by which a receiver knows a delivery: that of the publication's first task for the subscription, whichever of
-// its tasks delivers it. False if the task is none that Publish or Replay made for this subscription, such as one for an earlier
-// subscription of its ID with another URL. No producer can choose such an ID.
+// DeliveryID returns the ID by which a receiver recognizes repeated deliveries: the ID of the publication's first task
+// for the subscription, whichever of its tasks is delivered. It returns false if neither Publish nor Replay made the
+// task for this subscription; for example, if it was made for an earlier subscription of the same ID with another URL.
+// No producer can choose such an ID.
 func (s *Subscription) DeliveryID(task string, headers map[string]string) (string, bool) {
 	if headers[HeaderSubscription] != s.ID {
 		return "", false
 	}
-	if edition, ok := headers[HeaderSubscribed]; ok { // older versions do not say it
+	if edition, ok := headers[HeaderSubscribed]; ok { // tasks of older versions have no such header
 		made, to, _ := strings.Cut(edition, " ")
 		if madeNow, toNow, _ := strings.Cut(s.Edition(), " "); (made != madeNow || s.CreatedAt.IsZero()) && to != toNow {
 			return "", false
@@ -349,7 +355,7 @@ func (s *Subscription) DeliveryID(task string, headers map[string]string) (strin
 	return id, task == id || strings.HasPrefix(task, id+"-")
 }
 
-// Redeliver enqueues the payload of a publication once more for a subscription, as a task of its own, and returns the task's ID.
+// Redeliver makes another task of a publication for a subscription, and returns the task's ID.
 func (c *Client) Redeliver(ctx context.Context, p *Publication, s *Subscription) (string, error) {
 	spec := p.spec(s)
 	spec.ID, spec.Parameters = spec.ID+"-"+NewID(), p.Payload // see DeliveryID

@@ -17,24 +17,25 @@ type Queue struct {
 	name   string
 }
 
-// Queue names a queue; its methods refuse an invalid name.
+// Queue returns the queue with this name. It does not check the name: the queue's methods return an error if it is
+// invalid.
 func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
 
-// Client is the client that named the queue.
+// Client returns the client that made the Queue.
 func (q *Queue) Client() *Client { return q.client }
 
-// Name is the queue's name.
+// Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Pause stops listeners, except Python's, from reserving tasks of the queue; what runs goes on.
+// Pause stops listeners, except Python's, from reserving tasks of the queue. Running tasks go on.
 func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	return store.Wrap("pause queue "+q.name, q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
+	return store.Wrap(fmt.Sprintf("pause queue %q", q.name), q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
 }
 
-// Resume ends a pause, and what Hold began, and wakes the listeners.
+// Resume ends a Pause and a Hold, and wakes the listeners.
 func (q *Queue) Resume(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -45,9 +46,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		return store.Wrap("resume queue "+q.name, err)
+		return store.Wrap(fmt.Sprintf("resume queue %q", q.name), err)
 	}
-	// If this is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
+	// If this message is lost, or forbidden by an ACL, the listeners' poll finds the tasks.
 	_ = q.client.store.RDB.Publish(ctx, q.client.store.Keys.Channel(q.name), "").Err()
 	return nil
 }
@@ -62,37 +63,39 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	}
 	limits := q.client.store.Keys.Limits()
 	if limit == 0 {
-		return store.Wrap("lift limit of queue "+q.name, q.client.store.RDB.HDel(ctx, limits, q.name).Err())
+		return store.Wrap(fmt.Sprintf("lift limit of queue %q", q.name), q.client.store.RDB.HDel(ctx, limits, q.name).Err())
 	}
-	return store.Wrap("limit queue "+q.name, q.client.store.RDB.HSet(ctx, limits, q.name, limit).Err())
+	return store.Wrap(fmt.Sprintf("limit queue %q", q.name), q.client.store.RDB.HSet(ctx, limits, q.name, limit).Err())
 }
 
-// manyQueues is a script's error MANYQUEUES.
+// manyQueues turns a script's error reply MANYQUEUES into ErrManyQueues.
 func manyQueues(err error) error {
 	text, _ := store.Answered(err)
-	return fmt.Errorf("%w: %s: use one of them, or raise --max-queues of the hosts; one with nothing left is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
+	return fmt.Errorf("%w: %s: use an existing queue, or raise --max-queues of the hosts; an empty queue is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
 }
 
-// Limit is how many tasks may wait in the queue; 0: there is no bound.
+// Limit reads how many tasks may wait in the queue; 0 means that there is no bound.
 func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	limit, err := q.client.store.RDB.HGet(ctx, q.client.store.Keys.Limits(), q.name).Result()
 	if store.IsNil(err) {
 		return 0, nil
 	}
-	return store.AsInt(limit), store.Wrap("read limit of queue "+q.name, err)
+	return store.AsInt(limit), store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
 }
 
-// Hold keeps listeners, except Python's, from reserving tasks of the queue for some time, because the server to which they go asked
-// for that; what runs goes on. A longer hold stays. Resume ends it, and so does another URL of the webhook.
+// Hold stops listeners, except Python's, from reserving tasks of the queue for some time, because the webhook's server
+// asked for a pause. Running tasks go on. A hold never shortens an earlier one. Resume ends it, and so does a change of
+// the webhook's URL.
 func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
 	_, err := q.client.store.Eval(ctx, store.NewCall("hold", q.client.store.Keys.Stats(q.name), q.client.store.Clock, wait.Seconds()))
-	return store.Wrap("hold queue "+q.name, err)
+	return store.Wrap(fmt.Sprintf("hold queue %q", q.name), err)
 }
 
-// HasListener tells whether a listener serves the queue: one of Quern with a lease, or one of Python, which has none.
+// HasListener reports whether a listener serves the queue: a Quern listener whose lease runs, or a Python listener,
+// which has no lease.
 func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return false, err
@@ -100,14 +103,14 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	c := q.client
 	listeners, err := c.store.RDB.SMembers(ctx, c.store.Keys.Listeners(q.name)).Result()
 	if err != nil || len(listeners) == 0 {
-		return false, store.Wrap("list listeners of "+q.name, err)
+		return false, store.Wrap(fmt.Sprintf("list listeners of %q", q.name), err)
 	}
 	now, err := c.Clock(ctx)
 	if err != nil {
 		return false, err
 	}
 	ends, err := store.Pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // which a producer may ask
+		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // a command that a producer's ACL allows
 	})
 	for i, listener := range listeners[:len(ends)] {
 		end, failed := ends[i].Result()

@@ -11,10 +11,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Unlimited as Retry.MaxAttempts tries until the task is done, expires or is cancelled.
+// Unlimited, as Retry.MaxAttempts, sets no bound: the task is tried until it is complete, expires or is cancelled.
 const Unlimited = -1
 
-// Backoff is how the delay before a retry grows.
+// Backoff is the way in which the delay before a retry grows.
 type Backoff string
 
 // Exponential doubles the delay with each attempt, Linear adds the base each time.
@@ -23,7 +23,7 @@ const (
 	Linear      Backoff = "linear"
 )
 
-// The defaults and bounds of a policy.
+// The defaults of a retry policy, and the most attempts that it may have.
 const (
 	defaultBase        = time.Second
 	defaultLeast       = time.Second
@@ -32,29 +32,33 @@ const (
 	mostAttempts       = 1_000_000
 )
 
-// Retry is how often, and after which delays, a failed task is tried again. A zero field is not set: a task's own policy comes
-// first, then its plugin's manifest, then the host's configuration. By default a task has one attempt, as in Blueque.
+// Retry is a policy: how often, and after which delays, a failed task is tried again. A zero field is not set. A field
+// is taken from the task's own policy, else from its plugin's manifest, else from the host's configuration. By default
+// a task has one attempt, as in Blueque.
 //
 // Delays before the second, third, ... attempt, without jitter, with a base of 1 s:
 //
 //	exponential  1 s, 2 s, 4 s, 8 s, 16 s, ... base × 2ⁿ, at most Max
 //	linear       1 s, 2 s, 3 s, 4 s, 5 s, ... base × n, at most Max
 type Retry struct {
-	// MaxAttempts is after how many attempts the task has failed for good (default 1, or Unlimited if MaxAge is set).
+	// MaxAttempts is the number of attempts; when all have failed, the task has failed for good (default 1, or
+	// Unlimited if MaxAge is set).
 	MaxAttempts int
-	// Backoff is how the delay grows (default Exponential), from Base (1 s), at least Min (1 s), at most Max (12 h).
+	// Backoff is how the delay grows (default Exponential). It begins with Base (default 1 s), and is at least Min
+	// (default 1 s) and at most Max (default 12 h).
 	Backoff        Backoff
 	Base, Min, Max time.Duration
-	// Jitter shortens the delay by a random part of up to its half, for tasks that failed together (default true).
+	// Jitter shortens the delay by a random part of up to half of it, so that tasks that failed together are not
+	// retried together (default true).
 	Jitter *bool
-	// MaxAge is how long after its eta, or else its creation, a task may begin an attempt; then it fails as expired, also
-	// while its queue is paused or nobody serves it.
+	// MaxAge is how long after its eta, or else its creation, a task may begin an attempt. Later it fails with
+	// ReasonExpired, even while its queue is paused or has no listener.
 	MaxAge time.Duration
-	// MaxReschedules is how often a handler may put its task off (default 1,000).
+	// MaxReschedules is how often a handler may put off its task (default 1,000).
 	MaxReschedules int
 }
 
-// WithDefaults fills what is not set from another policy.
+// WithDefaults returns the policy with its zero fields set from another policy.
 func (r Retry) WithDefaults(other Retry) Retry {
 	if r.MaxAttempts == 0 && r.MaxAge == 0 {
 		r.MaxAttempts = other.MaxAttempts
@@ -69,7 +73,7 @@ func (r Retry) WithDefaults(other Retry) Retry {
 	return r
 }
 
-// Attempts is how many attempts there may be, Unlimited for no bound.
+// Attempts returns the most attempts, or Unlimited.
 func (r Retry) Attempts() int {
 	switch {
 	case r.MaxAttempts != 0:
@@ -80,18 +84,18 @@ func (r Retry) Attempts() int {
 	return 1
 }
 
-// AttemptsLeft tells whether another attempt may follow that many.
+// AttemptsLeft reports whether another attempt may follow after the given number of attempts.
 func (r Retry) AttemptsLeft(attempts int) bool {
 	most := r.Attempts()
 	return most == Unlimited || attempts < most
 }
 
-// Reschedules is how often the task may be put off.
+// Reschedules returns how often the task may be put off.
 func (r Retry) Reschedules() int {
 	return cmp.Or(r.MaxReschedules, defaultReschedules)
 }
 
-// Least is the shortest delay: that of a reschedule that names none.
+// Least returns the shortest delay. A reschedule that names no delay waits this long.
 func (r Retry) Least() time.Duration {
 	if r.Min == 0 {
 		return min(defaultLeast, r.most())
@@ -106,7 +110,7 @@ func (r Retry) most() time.Duration {
 	return r.Max
 }
 
-// Delay is how long to wait after the nth attempt (from 1), without jitter.
+// Delay returns how long to wait after the nth attempt (counted from 1), without jitter.
 func (r Retry) Delay(n int) time.Duration {
 	factor := float64(max(n, 1))
 	if r.Backoff != Linear {
@@ -150,7 +154,8 @@ func (r Retry) validate() error {
 	return nil
 }
 
-// retryText is a policy in a task's hash, in seconds, without the attempts and the age, which have fields of their own.
+// retryText is a policy as JSON in a task's hash, with durations in seconds. MaxAttempts and MaxAge have fields of
+// their own in the hash.
 type retryText struct {
 	Backoff        Backoff `json:"backoff,omitempty"`
 	Base           float64 `json:"base,omitempty"`
@@ -168,11 +173,11 @@ func (r Retry) encode() string {
 	if t == (retryText{}) {
 		return ""
 	}
-	text, _ := json.Marshal(t) // numbers and a word always can be
+	text, _ := json.Marshal(t) // numbers and a word can always be encoded
 	return string(text)
 }
 
-// ParseRetry reads a policy from a hash; a damaged one sets nothing.
+// ParseRetry reads a policy from fields of a hash. It returns the zero policy if a field is damaged.
 func ParseRetry(text, maxAttempts, maxAge string) Retry {
 	var t retryText
 	if text != "" && json.Unmarshal([]byte(text), &t) != nil {

@@ -24,52 +24,53 @@ import (
 const (
 	// MaxSchedules is the most schedules of a tenant.
 	MaxSchedules = 10_000
-	// maxScheduleParameters bounds the parameters of a schedule, in bytes, and maxScheduleCron its expression.
+	// maxScheduleParameters bounds the parameters of a schedule, maxScheduleCron its cron expression and its time zone,
+	// in bytes.
 	maxScheduleParameters = 64 << 10
 	maxScheduleCron       = 256
-	// MaxMissed is the most missed ticks that a schedule makes up for at once.
+	// MaxMissed is the most missed ticks that a schedule fires at once.
 	MaxMissed = 1000
 )
 
-// What callers of schedules may test for.
+// Errors of schedules that callers may test for with errors.Is.
 var (
 	ErrNoSchedule    = errors.New("no such schedule")
-	ErrOwned         = errors.New("it has another owner")                          // nothing was written
-	ErrOvertaken     = errors.New("another list of this owner has come meanwhile") // which is the one that counts
+	ErrOwned         = errors.New("it has another owner")                                       // nothing was written
+	ErrOvertaken     = errors.New("another sync of this owner's schedules has begun meanwhile") // that sync decides
 	ErrManySchedules = fmt.Errorf("the tenant has %d schedules, which is the most", MaxSchedules)
 )
 
-// Missed is what becomes of ticks that came while no host was there to fire them.
+// Missed chooses which missed ticks a schedule fires: ticks that came while no host was there.
 type Missed string
 
-// MissedSkip fires none of them, MissedOne the last, MissedAll the last MaxMissed.
+// MissedSkip fires no missed tick, MissedOne the last one, MissedAll the last Schedule.MaxMissed.
 const (
 	MissedSkip Missed = "skip"
 	MissedOne  Missed = "one"
 	MissedAll  Missed = "all"
 )
 
-// Overlap is what becomes of a tick that comes while the task of the one before has not finished.
+// Overlap chooses what to do with a tick that comes while the task of the tick before has not finished.
 type Overlap string
 
-// OverlapAllow fires it, OverlapSkip passes over it, and OverlapQueue lets it wait for that task. Of ticks that come while one
-// waits, those are fired that Missed would: the last one, or with MissedAll the last MaxMissed.
+// OverlapAllow fires the tick, OverlapSkip skips it, and OverlapQueue lets it wait for that task. If more ticks come
+// while one waits, Missed decides which of them are fired: the last one, or with MissedAll the last Schedule.MaxMissed.
 const (
 	OverlapAllow Overlap = "allow"
 	OverlapSkip  Overlap = "skip"
 	OverlapQueue Overlap = "queue"
 )
 
-// ScheduleByHand is the Owner of a schedule that a person or a program made by itself.
+// ScheduleByHand is the Owner of a schedule that a person or a program made, not a manifest.
 const ScheduleByHand = "hand"
 
-// pluginOwner begins the owner of a schedule that the manifest of a plugin has.
+// pluginOwner is the prefix of the Owner of schedules in a plugin's manifest.
 const pluginOwner = "plugin "
 
-// OwnedByPlugin is the Owner of the schedules of a plugin's manifest.
+// OwnedByPlugin returns the Owner of the schedules in a plugin's manifest.
 func OwnedByPlugin(plugin string) string { return pluginOwner + plugin }
 
-// PluginOwner is the plugin that owns the schedule; "" if none does.
+// PluginOwner returns the plugin that owns the schedule, or "" if no plugin does.
 func (s *Schedule) PluginOwner() string {
 	plugin, owned := strings.CutPrefix(s.Owner, pluginOwner)
 	if !owned {
@@ -78,50 +79,52 @@ func (s *Schedule) PluginOwner() string {
 	return plugin
 }
 
-// Same tells whether another schedule has the same ID, owner and definition.
+// Same reports whether another schedule has the same ID, owner and definition.
 func (s *Schedule) Same(other *Schedule) bool {
 	a, b := s.WithDefaults(), other.WithDefaults()
 	return a.ID == b.ID && a.Owner == b.Owner && a.Definition() == b.Definition()
 }
 
-// Schedule is a recurring task: at each tick of its cron expression one task is enqueued, whose ID is ID@SECOND with the tick.
-// This package stores it; hosts compute its ticks, and check the expression before it is stored.
+// Schedule is a recurring task: at each tick of its cron expression one task is enqueued, with the ID "SCHEDULE@SECOND"
+// for the tick's second. This package only stores schedules. Hosts compute the ticks, and check the expression before
+// it is stored.
 type Schedule struct {
 	ID       string // 1 to 100 letters, digits, ".", "_" and "-"
 	Owner    string // who may change it (default ScheduleByHand)
 	Queue    string
 	Cron     string // an expression with five or six fields, a word such as @daily, or @every and a duration
 	Timezone string // a name such as Europe/Berlin (default UTC)
-	// Parameters of each task, at most 64 KiB. Of Options a schedule has Labels, Retry, Timeout and Priority; the Key of its
-	// tasks is its ID.
+	// Parameters of each task, at most 64 KiB. The Options may set only Labels, Retry, Timeout and Priority. The Key of
+	// the tasks is the schedule's ID.
 	Parameters []byte
 	Options    Options
 	Missed     Missed        // (default MissedOne)
-	MaxMissed  int           // of MissedAll (default 100, at most MaxMissed)
-	Window     time.Duration // ticks missed longer ago are never fired (default: none is too old)
+	MaxMissed  int           // the most missed ticks that MissedAll fires (default 100, at most the constant MaxMissed)
+	Window     time.Duration // ticks missed longer ago are never fired (default: no tick is too old)
 	Overlap    Overlap       // (default OverlapAllow)
 
 	ScheduleState
 }
 
-// ScheduleState is what Redis and hosts keep of a schedule. All times are Redis's.
+// ScheduleState is the state of a schedule, which Redis and hosts keep. All times are Redis's.
 type ScheduleState struct {
-	Paused           time.Time // since when; zero: it is not
+	Paused           time.Time // when the schedule was paused; zero if it is not paused
 	Created, Updated time.Time
-	Since            time.Time // from when its ticks count: its creation, another expression, or the end of a pause
-	Next             time.Time // its next tick; zero until a host has looked
+	Since            time.Time // earlier ticks do not count: when it was made or resumed, or its expression changed
+	Next             time.Time // the next tick; zero until a host has computed it
 	Last             time.Time // the last tick that was fired
-	LastID           string    // and its task
-	Fired            int64     // ticks with a task
-	Skipped          int64     // ticks passed over because the task before had not finished
-	MissedTicks      int64     // ticks passed over because no host was there
-	// Absent is since when no host serves the plugin that owns it: its ticks do not come meanwhile. Zero: one does, or no plugin
-	// owns it.
+	LastID           string    // the task of that tick
+	Fired            int64     // number of ticks that made a task
+	Skipped          int64     // number of ticks skipped because the task before had not finished
+	MissedTicks      int64     // number of ticks that came while no host was there, and were not fired
+	// Absent is the time since which no host serves the plugin that owns the schedule: its ticks are not fired. It is
+	// zero if a host serves the plugin, or no plugin owns the schedule.
 	Absent time.Time
-	// Waits is the tick that waits for the task before, or for room in the queue: it has not been missed. Zero: none does.
+	// Waits is a tick that waits for the task before, or for room in the queue; it does not count as missed. Zero if
+	// none waits.
 	Waits time.Time
 
-	// Revision, and Stored, which is Next as Redis has it: a Tick proves by both that no other host was faster.
+	// Revision and Stored (Next as Redis has it) let a Tick prove that no other host has ended the same tick.
 	Revision, Stored string
 }
 
@@ -135,7 +138,7 @@ func ValidSchedule(id string) error {
 	return nil
 }
 
-// WithDefaults is the schedule as PutSchedule stores it.
+// WithDefaults returns the schedule with its defaults, as PutSchedule stores it.
 func (s Schedule) WithDefaults() Schedule {
 	s.Owner = cmp.Or(s.Owner, ScheduleByHand)
 	s.Missed = cmp.Or(s.Missed, MissedOne)
@@ -146,7 +149,8 @@ func (s Schedule) WithDefaults() Schedule {
 	return s
 }
 
-// Validate checks all but the expression and the time zone, which hosts and the command line can read.
+// Validate checks everything but the meaning of the cron expression and the time zone, which hosts and the command line
+// check.
 func (s Schedule) Validate() error {
 	s = s.WithDefaults()
 	o := s.Options
@@ -170,15 +174,15 @@ func (s Schedule) Validate() error {
 	case !slices.Contains([]Overlap{OverlapAllow, OverlapSkip, OverlapQueue}, s.Overlap):
 		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)
 	case o.metadata() > maxMetadata || !reflect.DeepEqual(rest, Options{}):
-		return fmt.Errorf("%w: schedule %s: its tasks have labels, a retry policy, a timeout and a priority, and no other options", ErrInvalid, s.ID)
+		return fmt.Errorf("%w: schedule %s: unsupported options of its tasks: use only labels (of at most %d bytes), a retry policy, a timeout and a priority", ErrInvalid, s.ID, maxMetadata)
 	}
 	return store.Wrap("schedule "+s.ID, o.Validate())
 }
 
-// scheduleTask is the task of a schedule in its hash.
+// scheduleTask is the JSON text of a schedule's task, in the field `task` of the schedule's hash.
 type scheduleTask struct {
 	Parameters       string            `json:"parameters,omitempty"`
-	ParametersBase64 []byte            `json:"parameters_base64,omitempty"` // instead, if they are not UTF-8
+	ParametersBase64 []byte            `json:"parameters_base64,omitempty"` // for parameters that are not UTF-8
 	Labels           map[string]string `json:"labels,omitempty"`
 	Priority         *int              `json:"priority,omitempty"`
 	Timeout          float64           `json:"timeout,omitempty"`
@@ -187,7 +191,7 @@ type scheduleTask struct {
 	Retry            json.RawMessage   `json:"retry,omitempty"`
 }
 
-// fields are the definition as the hash has it.
+// fields returns the definition as fields of the schedule's hash.
 func (s *Schedule) fields() []any {
 	o := s.Options
 	task := scheduleTask{
@@ -199,12 +203,12 @@ func (s *Schedule) fields() []any {
 	if task.Parameters = string(s.Parameters); !utf8.Valid(s.Parameters) {
 		task.Parameters, task.ParametersBase64 = "", s.Parameters
 	}
-	text, _ := json.Marshal(task) // it always can be
+	text, _ := json.Marshal(task) // it can always be encoded
 	return store.AppendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text), "missed", string(s.Missed),
 		"max_missed", store.Optional(s.MaxMissed > 0, strconv.Itoa(s.MaxMissed)), "window", store.DurationText(s.Window), "overlap", string(s.Overlap))
 }
 
-// newSchedule reads a hash. What is damaged stays zero.
+// newSchedule reads a schedule's hash. A damaged field stays zero.
 func newSchedule(id string, hash map[string]string) *Schedule {
 	var task scheduleTask
 	_ = json.Unmarshal([]byte(hash["task"]), &task)
@@ -228,24 +232,25 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 	return s
 }
 
-// Put is what became of a schedule or subscription that was to be stored.
+// Put is the result of storing a schedule or subscription.
 type Put string
 
-// What a Put may be. PutKept: it exists with another definition, and was to be stored only if it was missing.
+// The results of storing.
 const (
 	PutNew     Put = "new"
 	PutChanged Put = "changed"
-	PutSame    Put = "same"
-	PutKept    Put = "kept"
+	PutSame    Put = "same" // it exists with the same definition
+	PutKept    Put = "kept" // it exists with another definition, and was to be stored only if missing
 )
 
-// PutSchedule stores a schedule, or changes the one of its ID, which hosts follow within a second; its state stays, unless the
-// expression or the time zone changes. ErrOwned if it has another owner. missing stores it only if there is none.
+// PutSchedule stores a schedule, or changes the existing one of its ID. Hosts follow a change within a second. The
+// schedule's state stays, unless the expression or the time zone changes. With missing, PutSchedule does not change an
+// existing schedule. The error is ErrOwned if it has another owner.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (Put, error) {
 	return c.putSchedule(ctx, "", s, missing)
 }
 
-// putSchedule is PutSchedule, for the sync of this token.
+// putSchedule is PutSchedule as a part of the sync with this token, or of none if it is "".
 func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missing bool) (Put, error) {
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
@@ -255,7 +260,7 @@ func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missi
 	return Put(answer), err
 }
 
-// PauseSchedule stops the ticks of a schedule, and ResumeSchedule lets them go on: those of the pause never come.
+// PauseSchedule stops the ticks of a schedule until ResumeSchedule. The ticks of that time are never fired.
 func (c *Client) PauseSchedule(ctx context.Context, id string) error {
 	_, err := c.schedule(ctx, "", id, "", "pause")
 	return err
@@ -267,13 +272,13 @@ func (c *Client) ResumeSchedule(ctx context.Context, id string) error {
 	return err
 }
 
-// DeleteSchedule deletes a schedule of this owner, "" for any; its tasks stay.
+// DeleteSchedule deletes a schedule of this owner; owner "" means any owner. The schedule's tasks stay.
 func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
 	_, err := c.schedule(ctx, "", id, owner, "delete")
 	return err
 }
 
-// schedule runs schedule.lua. If sync is not "", it is the token of the sync of the owner's list that this is part of.
+// schedule runs schedule.lua. sync is the token of the SyncSchedules that the call is a part of, or "".
 func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, args ...any) (string, error) {
 	if err := ValidSchedule(id); err != nil {
 		return "", err
@@ -312,11 +317,11 @@ func (c *Client) Schedule(ctx context.Context, id string) (*Schedule, error) {
 	return found[0], nil
 }
 
-// scheduleBytes bounds what one call reads of schedules, unless a single one is larger: parameters are written as JSON, which may make
-// them six times as long.
+// scheduleBytes bounds the schedules that one call reads, in bytes, unless a single one is larger. Parameters are
+// stored as JSON, in which they may be six times as long.
 const scheduleBytes = 4 << 20
 
-// scheduleBlock is how many of these schedules one call reads: at least one.
+// scheduleBlock returns the first of these schedules, as many as one call reads: at least one.
 func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
 	sizes, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
 		return p.HStrLen(ctx, c.store.Keys.Schedule(id), "task")
@@ -346,24 +351,25 @@ func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, 
 	return found, store.Wrap("read schedules", err)
 }
 
-// Spec is the task of a tick.
+// Spec makes the task of a tick; id is the task's ID.
 func (s *Schedule) Spec(id string) *Spec {
 	spec := &Spec{Parameters: s.Parameters, Options: s.Options}
 	spec.ID, spec.Key = id, s.ID
 	return spec
 }
 
-// syncTime is how long a sync of schedules may take.
+// syncTime is the longest time that a sync of schedules may take.
 const syncTime = time.Hour
 
-// ScheduleSync is what SyncSchedules did, by ID.
+// ScheduleSync is the result of SyncSchedules: the IDs of the schedules by what was done to them.
 type ScheduleSync struct {
 	New, Changed, Same, Deleted []string
 }
 
-// SyncSchedules makes these the only schedules of an owner: it stores them and deletes the owner's others. None is touched if
-// one is invalid. After another error some may be done; the same call completes them. Of two calls at the same time the one that
-// begins last makes the list; the other one ends with ErrOvertaken. dry changes nothing.
+// SyncSchedules makes `all` the only schedules of an owner: it stores them, and deletes the owner's other schedules. If
+// one is invalid, nothing is changed. After another error, some may be stored or deleted, and the same call completes
+// the rest. Of two concurrent calls, the one that begins last decides; the other one ends with ErrOvertaken. With dry,
+// nothing is changed.
 func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule, dry bool) (ScheduleSync, error) {
 	var sync ScheduleSync
 	listed := make(map[string]bool, len(all))
@@ -378,17 +384,19 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 		listed[all[i].ID] = true
 	}
 	token := NewID()
-	if !dry { // before the schedules are read: what others have stored by then is deleted below, and they store nothing more
+	// The token is set before the schedules are read. From then on, other syncs of the owner store nothing more, and
+	// what they have stored before is among the schedules that are read and deleted below.
+	if !dry {
 		if err := c.store.RDB.Set(ctx, c.store.Keys.Duty("sync_"+owner), token, syncTime).Err(); err != nil {
 			return sync, store.Wrap("begin the sync of schedules", err)
 		}
 	}
-	are, err := c.ScheduleHeads(ctx)
+	stored, err := c.ScheduleHeads(ctx)
 	if err != nil {
 		return sync, err
 	}
-	existing := make(map[string]*Schedule, len(are))
-	for _, s := range are {
+	existing := make(map[string]*Schedule, len(stored))
+	for _, s := range stored {
 		if existing[s.ID] = s; listed[s.ID] && s.Owner != owner {
 			return sync, fmt.Errorf("schedule %s: %w: %s", s.ID, ErrOwned, s.Owner)
 		}
@@ -407,7 +415,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 		to := map[Put]*[]string{PutNew: &sync.New, PutChanged: &sync.Changed, PutSame: &sync.Same}[put]
 		*to = append(*to, s.ID)
 	}
-	for _, s := range are {
+	for _, s := range stored {
 		if s.Owner != owner || listed[s.ID] {
 			continue
 		}
@@ -421,7 +429,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 	return sync, nil
 }
 
-// compare tells what storing a schedule would do.
+// compare returns the result that storing a schedule would have.
 func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 	old, err := c.Schedule(ctx, s.ID)
 	switch {
@@ -435,8 +443,8 @@ func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 	return PutChanged, nil
 }
 
-// ReadSchedules reads schedules of these IDs, as far as they exist: those of the first read IDs, at least one, and fewer than all if
-// they are large.
+// ReadSchedules reads the schedules of the first IDs: at least one, and fewer than all if the schedules are large. read
+// is the number of IDs that it read; schedules that do not exist are left out.
 func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Schedule, read int, err error) {
 	ids, err = c.scheduleBlock(ctx, ids)
 	if err == nil {
@@ -445,14 +453,14 @@ func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Sche
 	return found, len(ids), err
 }
 
-// Definition is a digest of what a manifest says of a schedule.
+// Definition returns a digest of everything in the schedule that a manifest can set.
 func (s *Schedule) Definition() string {
 	d := s.WithDefaults()
 	return definition(d.fields()...)
 }
 
 func definition(parts ...any) string {
-	text, _ := json.Marshal(parts) // of texts
+	text, _ := json.Marshal(parts) // texts can always be encoded
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }

@@ -8,22 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// selection finds what JSON pointers (RFC 6901) name in a JSON text. It walks the text once for all pointers and builds no value
-// of it: what is found are parts of the text. So a text of some megabytes takes no more memory than its own.
+// selection finds the values that JSON pointers (RFC 6901) lead to in a JSON text. It walks the text once for all
+// pointers. It decodes nothing: the values are slices of the text. So even a text of some megabytes takes little memory
+// beside itself.
 type selection struct {
 	root  pointed
 	named map[string]*pointed // by pointer
-	steps uint64              // values that were begun so far
+	steps uint64              // number of values begun so far
 }
 
-// pointed is a place that a pointer names or passes.
+// pointed is a place in the text to which a pointer leads, or through which it passes.
 type pointed struct {
-	around  *pointed // nil: it is the root
-	value   []byte   // what stands there
-	began   uint64   // the step at which value began; 0: there is nothing
-	within  uint64   // the step at which the value around it began
+	around  *pointed // the place around this one; nil for the root
+	value   []byte   // the JSON value at this place
+	began   uint64   // the step at which value began; 0: there is no value
+	within  uint64   // the step at which the value around this one began
 	members map[string]*pointed
-	entries map[int]*pointed // of a list; those of members whose names are indices
+	entries map[int]*pointed // the members whose names are indices, for a list
 	longest int              // bytes of the longest name in members
 }
 
@@ -57,7 +58,7 @@ func (s *selection) add(pointer string) {
 	s.named[pointer] = at
 }
 
-// segments are the names in a pointer.
+// segments splits a pointer into its names, unescaped.
 func segments(pointer string) []string {
 	if pointer == "" {
 		return nil
@@ -69,12 +70,12 @@ func segments(pointer string) []string {
 	return names
 }
 
-// read walks a text; false if it is not JSON in UTF-8.
+// read walks a text. It returns false if the text is not JSON in UTF-8.
 func (s *selection) read(text []byte) bool {
 	if !utf8.Valid(text) || !json.Valid(text) {
 		return false
 	}
-	var compact bytes.Buffer // without spaces: what compares values need not pass over megabytes of them
+	var compact bytes.Buffer // the text without spaces, so that comparing values never skips megabytes of spaces
 	compact.Grow(len(text))
 	if json.Compact(&compact, text) != nil {
 		return false
@@ -83,18 +84,21 @@ func (s *selection) read(text []byte) bool {
 	return true
 }
 
-// at is what a pointer names in the text, nil if there is nothing. The pointer was added before the text was read.
+// at returns the value that a pointer leads to in the text; nil if there is none. The pointer must have been added
+// before the text was read.
 func (s *selection) at(pointer string) []byte {
 	found := s.named[pointer]
 	for at := found; at.around != nil; at = at.around {
-		if at.began == 0 || at.within != at.around.began { // or of a member that another one of the same name replaced
+		// No value, or a value inside a member that was replaced by a later member of the same name.
+		if at.began == 0 || at.within != at.around.began {
 			return nil
 		}
 	}
 	return found.value
 }
 
-// take takes the value at i for a place, and returns where it ends. within is the step at which the value around it began.
+// take stores the value at text[i:] in a place and returns the index of its end. within is the step at which the value
+// around it began. If at is nil, it only skips the value.
 func (s *selection) take(at *pointed, within uint64, text []byte, i int) (end int) {
 	if at == nil {
 		return skip(text, i)
@@ -122,7 +126,7 @@ func (s *selection) take(at *pointed, within uint64, text []byte, i int) (end in
 	return end
 }
 
-// member is the place below one of the name in quotes; nil for none.
+// member returns the place of the member whose name is quoted; nil if no pointer leads there.
 func (p *pointed) member(quoted []byte) *pointed {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return p.members[string(quoted[1:len(quoted)-1])]
@@ -133,14 +137,15 @@ func (p *pointed) member(quoted []byte) *pointed {
 	return p.members[unquote(quoted)]
 }
 
-// unquote is the text of a valid JSON string.
+// unquote decodes a valid JSON string.
 func unquote(quoted []byte) (text string) {
 	_ = json.Unmarshal(quoted, &text) // it is valid
 	return text
 }
 
-// eachMember calls visit for each member of an object at i of compact JSON, with its name in quotes and where its value begins;
-// visit returns where that ends. It returns where the object ends.
+// eachMember calls visit for each member of the object at text[i:], which is compact JSON. visit gets the member's
+// quoted name and the index at which its value begins, and returns the index at which the value ends. eachMember
+// returns the index of the object's end.
 func eachMember(text []byte, i int, visit func(name []byte, value int) (end int)) (end int) {
 	for i++; text[i] != '}'; {
 		if text[i] == ',' {
@@ -152,7 +157,7 @@ func eachMember(text []byte, i int, visit func(name []byte, value int) (end int)
 	return i + 1
 }
 
-// eachEntry is eachMember for a list.
+// eachEntry does the same for the entries of a list.
 func eachEntry(text []byte, i int, visit func(value int) (end int)) (end int) {
 	for i++; text[i] != ']'; {
 		if text[i] == ',' {
@@ -163,7 +168,7 @@ func eachEntry(text []byte, i int, visit func(value int) (end int)) (end int) {
 	return i + 1
 }
 
-// skip returns where the value ends that begins at i of compact JSON.
+// skip returns the index at which the value at text[i:], which is compact JSON, ends.
 func skip(text []byte, i int) (end int) {
 	depth := 0
 	for ; i < len(text); i++ {
@@ -193,11 +198,12 @@ func skip(text []byte, i int) (end int) {
 	return i
 }
 
-// longestEqual is the longest text that can equal what a subscription has: all of it written as \u0000, and some longer numbers.
+// longestEqual bounds the texts that are compared with a value of a subscription. A text may be longer than an equal
+// value: each of its characters may be written as \u0000, and its numbers with more digits.
 const longestEqual = 8 * maxSubscription
 
-// equalJSON tells whether a value in compact JSON equals one that was decoded. Numbers are equal if their values are: 1, 1.0 and
-// 1e0. A text that is many times as long as any subscription is not looked at.
+// equalJSON reports whether a value in compact JSON equals a decoded one. Numbers are equal if their values are: 1, 1.0
+// and 1e0. A text longer than longestEqual equals nothing.
 func equalJSON(text []byte, want any) bool {
 	if len(text) > longestEqual {
 		return false
@@ -228,7 +234,7 @@ func equalObject(text []byte, want map[string]any) bool {
 			name := unquote(quoted)
 			if wanted, is := want[name]; is {
 				end := skip(text, value)
-				found[name] = equalJSON(text[value:end], wanted) // the last one of a name counts
+				found[name] = equalJSON(text[value:end], wanted) // of several members of one name the last counts
 				return end
 			}
 		}
@@ -259,7 +265,7 @@ func equalList(text []byte, want []any) bool {
 	return equal && n == len(want)
 }
 
-// equalNumber compares the digits of two numbers, which no float has to hold.
+// equalNumber compares numbers by their decimal digits, exactly, without a conversion to float64.
 func equalNumber(text []byte, want any) bool {
 	var other string
 	switch want := want.(type) {
@@ -285,7 +291,8 @@ func equalNumber(text []byte, want any) bool {
 	return isNumber && alsoNumber && a == b || string(text) == other
 }
 
-// whole tells whether a number is written with digits alone, as no other number of its value is.
+// whole reports whether a number is an integer written with digits only. Two such numbers are equal only if their texts
+// are.
 func whole(number string) bool { return number != "-0" && !strings.ContainsAny(number, ".eE") }
 
 // decimal is the value of a number: 0.DIGITS × 10^exponent, without zeros at both ends of the digits.
@@ -311,6 +318,6 @@ func parseDecimal(text string) (d decimal, ok bool) {
 	if digits == "" {
 		return decimal{}, true
 	}
-	zeros := len(whole) + len(fraction) - len(digits) // that were cut off
+	zeros := len(whole) + len(fraction) - len(digits) // number of leading zeros
 	return decimal{negative, strings.TrimRight(digits, "0"), len(whole) - zeros + power}, true
 }

@@ -1,9 +1,9 @@
 package queue
 
-// Status is where a task stands; the six are Blueque's.
+// Status is the state of a task. Blueque has the same six.
 type Status string
 
-// The life of a task: scheduled → pending → reserved → started → complete or failed.
+// A task goes scheduled → pending → reserved → started → complete or failed.
 const (
 	Scheduled Status = "scheduled"
 	Pending   Status = "pending"
@@ -13,8 +13,8 @@ const (
 	Failed    Status = "failed"
 )
 
-// Statuses are all of them, in the order of a task's life.
+// Statuses lists all statuses, in the order of a task's life.
 func Statuses() []Status { return []Status{Scheduled, Pending, Reserved, Started, Complete, Failed} }
 
-// Finished tells whether a task of this status will not change by itself any more.
+// Finished reports whether the status is complete or failed: such a task does not change by itself any more.
 func (s Status) Finished() bool { return s == Complete || s == Failed }

@@ -11,31 +11,35 @@ import (
 // private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its context's deadline.
 func Connect(rawURL string) (redis.UniversalClient, error) { return store.Connect(rawURL) }
 
-// ConnectBounded is Connect for a program that others make read what they wrote, such as a host of several tenants: what Redis answers is
-// refused with ErrTooLarge before it takes memory if it is larger than anything that Quern writes.
+// ConnectBounded is Connect for a program that reads what others have written, such as a host of several tenants. If a
+// reply of Redis is larger than anything that Quern writes, the call fails with ErrTooLarge before the reply takes
+// memory.
 func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 	return store.ConnectBounded(rawURL)
 }
 
-// Redact shows a URL of Redis or of a proxy with xxxxx for every password, or for all of one that cannot be read.
+// Redact returns a URL of Redis or of a proxy with xxxxx instead of every password. If the URL cannot be parsed, all of
+// it is replaced.
 func Redact(rawURL string) string { return store.Redact(rawURL) }
 
-// IsUnavailable reports whether Redis cannot be reached, or refuses for now, so that the same call may succeed later.
+// IsUnavailable reports whether Redis could not be reached, or refuses commands for now: the same call may succeed
+// later.
 func IsUnavailable(err error) bool { return store.IsUnavailable(err) }
 
-// Errors of arguments, of Redis's answers, and of tasks that are not as the caller thinks.
+// Errors of arguments, of Redis's replies, and of tasks in an unexpected state.
 var (
-	ErrNoTask  = store.ErrNoTask  // (any more)
+	ErrNoTask  = store.ErrNoTask  // the task never existed, or was deleted
 	ErrLost    = store.ErrLost    // another listener or run holds the task: nothing was written
-	ErrInvalid = store.ErrInvalid // an argument; the text names what is accepted
-	ErrStatus  = store.ErrStatus  // not possible in the task's status
-	ErrDamaged = store.ErrDamaged // a key of the queue is of another type: the queue takes no tasks
-	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of another type. It
-	// keeps its parameters and history, and can be retried by hand.
+	ErrInvalid = store.ErrInvalid // an argument is invalid; the text names what is accepted
+	ErrStatus  = store.ErrStatus  // the call is not possible in the task's status
+	ErrDamaged = store.ErrDamaged // a key of the queue has the wrong type: the queue accepts no tasks
+	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue has the
+	// wrong type, or the tenant has too many queues. The task keeps its parameters and history, and can be retried by
+	// hand.
 	ErrNoLetter = store.ErrNoLetter
-	// ErrCancelled is the cause with which a handler's context ends when its task is cancelled, and the answer to a retry of such a
-	// task: it has failed for good.
+	// ErrCancelled is the cause of a handler's context when its task is cancelled. A requeue of a cancelled task
+	// returns it too: the task has failed for good.
 	ErrCancelled = store.ErrCancelled
-	// ErrTooLarge: a value is larger than anything that Quern writes, or than its reader has room for.
+	// ErrTooLarge: a value is larger than anything that Quern writes, or than the caller has room for.
 	ErrTooLarge = store.ErrTooLarge
 )

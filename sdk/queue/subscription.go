@@ -21,69 +21,75 @@ import (
 const (
 	// MaxSubscriptions is the most subscriptions of a tenant.
 	MaxSubscriptions = 10_000
-	// maxSubscription bounds a subscription as JSON, in bytes, and maxFilter the attributes and pointers of its filter.
+	// maxSubscription bounds a subscription as JSON, in bytes. maxFilter is the most attributes and pointers of its
+	// filter together.
 	maxSubscription = 16 << 10
 	maxFilter       = 32
-	// maxSigners is how many secrets may sign a delivery while they are changed.
+	// maxSigners is the most secrets that sign a delivery. Usually it is one, and two while the secret is replaced.
 	maxSigners = 4
-	// DefaultWebhookTimeout is how long a delivery waits for the response.
+	// DefaultWebhookTimeout is how long a delivery waits for the response by default.
 	DefaultWebhookTimeout = 20 * time.Second
-	// MaxWebhookTimeout is the longest that one may.
+	// MaxWebhookTimeout is the longest Timeout of a webhook.
 	MaxWebhookTimeout = 10 * time.Minute
-	// WebhookSecrets begins the names of the secrets that a webhook may name: else whoever makes subscriptions could have the
-	// secrets of handlers sent anywhere.
+	// WebhookSecrets is the prefix of the secrets that a webhook may use. Without it, whoever makes subscriptions could
+	// have the secrets of handlers sent anywhere.
 	WebhookSecrets = "webhook."
-	// ReasonGone is the Reason of a webhook that is switched off because its server says that it is gone.
+	// ReasonGone is the Reason of a webhook that is switched off because its server answered that it is gone.
 	ReasonGone = "the server answered 410 Gone"
 )
 
-// Subscription makes a task of each publication that it matches: in a queue, for a handler, or as the delivery of a webhook.
+// Subscription makes a task of each publication that it matches: in a handler's queue, or as the delivery of a webhook.
 type Subscription struct {
 	ID    string // 1 to 128 bytes from 0x21 to 0x7e
 	Topic string // a topic, or a pattern with one * for any text
-	// Filter is what a publication must be like (zero: all of the topic).
+	// Filter chooses publications of the topic (default: all).
 	Filter Filter
-	// Queue is where the tasks go. That of a webhook follows from its ID: "webhook." and the ID, or the SHA-1 of a long one.
+	// Queue gets the tasks. A webhook's queue has a fixed name: "webhook." and the subscription's ID, or the SHA-1 of a
+	// long ID.
 	Queue   string
 	Webhook *Webhook // nil: a handler runs the tasks
-	// Retry, Timeout and Priority are those of the tasks, as in Options. The plugin's manifest sets what they leave out.
+	// Retry, Timeout and Priority are set in the tasks, as in Options. The plugin's manifest sets the fields that are
+	// zero here.
 	Retry    Retry
 	Timeout  time.Duration
 	Priority *int
-	// Dead is the queue of their dead letters (default: what the plugin's manifest names).
+	// Dead is the queue of the tasks' dead letters (default: the queue that the plugin's manifest names).
 	Dead string
-	// Active: it gets tasks. Reason says why not, if somebody or something said so: ReasonGone stops the tasks that wait, too.
+	// Active: publications make tasks for the subscription. If it is not active, Reason may say why. With ReasonGone,
+	// the tasks that wait are not delivered either.
 	Active bool
 	Reason string
-	// Plugin is the plugin whose manifest declares it; "" if a person or program made it.
+	// Plugin is the plugin whose manifest declares the subscription; "" if a person or program made it.
 	Plugin string
-	// Absent is since when no live host has that plugin; zero while one has.
+	// Absent is the time since which no live host has that plugin; zero while a host has it.
 	Absent    time.Time
 	CreatedAt time.Time // by Redis's clock
 	UpdatedAt time.Time
 
-	text string // as it was read from Redis, for a change that others do not overwrite
+	text string // the text in Redis when it was read: a change is refused if it differs by then
 }
 
-// Webhook is how a subscription's publications are delivered to an URL.
+// Webhook describes how a subscription's publications are delivered to a URL.
 type Webhook struct {
 	URL    string // http or https, without user and password
 	Method string // POST (default), PUT or PATCH
-	// Headers are sent with each delivery; SecretHeaders likewise, with the values of these secrets of the host.
+	// Headers are sent with each delivery. So are SecretHeaders; their values here are names of secrets of the host,
+	// which it replaces by the secrets.
 	Headers       map[string]string
 	SecretHeaders map[string]string
 	Timeout       time.Duration // for the whole response (default 20 s)
 	Body          WebhookBody   // default WebhookPayload
-	// Secrets name the secrets of the host that sign each delivery, all of them; more than one while a secret is changed. None:
-	// deliveries are not signed.
+	// Secrets name the host's secrets that sign each delivery. Each signs; there is more than one while a secret is
+	// replaced. Without any, deliveries are not signed.
 	Secrets []string
 	// Expect are the statuses that mean success (default: 200 to 299).
 	Expect []int
-	// Final: a status from 400 to 499, except 408, 410 and 429, fails the delivery for good. Default: it is tried again.
+	// Final: a status from 400 to 499, except 408, 410 and 429, fails the delivery for good. Default: the delivery is
+	// tried again.
 	Final bool
 }
 
-// WebhookBody is what a delivery's request contains.
+// WebhookBody chooses the body of a delivery's request.
 type WebhookBody string
 
 // The payload as it was published, or a CloudEvent in JSON (structured mode).
@@ -92,8 +98,8 @@ const (
 	WebhookCloudEvent WebhookBody = "cloudevent"
 )
 
-// subscriptionText is a subscription as Redis has it, in JSON; times and durations in seconds. Options and the command line's
-// -o json have the same names.
+// subscriptionText is a subscription as JSON, as Redis stores it; times and durations are in seconds. The API and the
+// command line's -o json use the same names.
 type subscriptionText struct {
 	ID          string       `json:"id"`
 	Topic       string       `json:"topic"`
@@ -113,7 +119,7 @@ type subscriptionText struct {
 	UpdatedAt   json.Number  `json:"updated_at,omitempty"`
 }
 
-// retryJSON is a policy without the attempts, with the names of -o json.
+// retryJSON is a policy without MaxAttempts, with the names of -o json.
 type retryJSON struct {
 	Backoff        Backoff `json:"backoff,omitempty"`
 	Base           float64 `json:"base_seconds,omitempty"`
@@ -136,7 +142,7 @@ type webhookText struct {
 	Final         bool              `json:"final,omitempty"`
 }
 
-// MarshalJSON writes the subscription as Redis and the API have it.
+// MarshalJSON encodes the subscription as Redis and the API have it.
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
@@ -159,7 +165,8 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It passes over members that it does not know: a newer version may write them.
+// UnmarshalJSON reads what MarshalJSON writes. It ignores members that it does not know: a newer version may have
+// written them.
 func (s *Subscription) UnmarshalJSON(text []byte) error {
 	var t subscriptionText
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -191,10 +198,10 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// PluginSubscriptionID is the ID of a subscription that a plugin's manifest declares.
+// PluginSubscriptionID returns the ID of a subscription that a plugin's manifest declares.
 func PluginSubscriptionID(plugin, topic string) string { return shortened("", plugin+"/"+topic) }
 
-// withDefaults fills what follows from the rest.
+// withDefaults returns the subscription with the defaults of a webhook's fields, and a webhook's queue.
 func (s Subscription) withDefaults() Subscription {
 	if s.Webhook != nil {
 		w := *s.Webhook
@@ -207,7 +214,7 @@ func (s Subscription) withDefaults() Subscription {
 	return s
 }
 
-// validate refuses a subscription that could not work, and says what would be right.
+// validate refuses a subscription with an invalid field, and says what is valid.
 func (s *Subscription) validate() error {
 	if err := validName("subscription", s.ID); err != nil {
 		return err
@@ -216,25 +223,25 @@ func (s *Subscription) validate() error {
 	if err == nil && s.Webhook != nil {
 		err = s.Webhook.validate()
 	}
-	if err != nil { // whose first word is ErrInvalid's
+	if err != nil { // its text begins with ErrInvalid's, which is not to occur twice
 		return fmt.Errorf("%w: subscription %s: %s", ErrInvalid, s.ID, strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
 	}
 	return nil
 }
 
-// validateTasks checks what the subscription says of its tasks.
+// validateTasks checks the fields that are set in the subscription's tasks.
 func (s *Subscription) validateTasks() error {
 	switch {
 	case s.Queue == "":
-		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or an URL", ErrInvalid)
+		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or a URL", ErrInvalid)
 	case s.Webhook == nil && ReservedQueue(s.Queue):
-		return fmt.Errorf("%w: queue %q: those that begin with %s are for webhooks: name another, or an URL", ErrInvalid, s.Queue, WebhookQueues)
-	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // two webhooks of one queue would get each other's
+		return fmt.Errorf("%w: queue %q: queues that begin with %s are for webhooks: name another queue, or a URL", ErrInvalid, s.Queue, WebhookQueues)
+	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // with one queue, webhooks would share tasks
 		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue, shortened(WebhookQueues, s.ID))
 	case s.Dead != "" && s.Dead == s.Queue:
 		return fmt.Errorf("%w: its dead letters would go to its own queue %q: name another", ErrInvalid, s.Dead)
 	case !utf8.ValidString(s.Reason) || len(s.Reason) > 1<<10:
-		return fmt.Errorf("%w: reason: use UTF-8 text of at most 1 KiB", ErrInvalid)
+		return fmt.Errorf("%w: reason is not UTF-8, or longer than 1 KiB: use UTF-8 text of at most 1 KiB", ErrInvalid)
 	}
 	if s.Dead != "" {
 		if err := ValidQueue(s.Dead); err != nil {
@@ -245,7 +252,7 @@ func (s *Subscription) validateTasks() error {
 	return errors.Join(ValidQueue(s.Queue), tasks.Validate())
 }
 
-// options are those that all of its tasks have.
+// options returns the options of the subscription's tasks.
 func (s *Subscription) options() Options {
 	return Options{Retry: s.Retry, Timeout: s.Timeout, Priority: s.Priority, Dead: s.Dead}
 }
@@ -272,7 +279,7 @@ func (w *Webhook) validate() error {
 	}
 	for _, name := range slices.AppendSeq(slices.Clone(w.Secrets), maps.Values(w.SecretHeaders)) {
 		if !validWebhookSecret.MatchString(name) {
-			return fmt.Errorf("%w: secret %q: those of webhooks have names that begin with %s, and then 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
+			return fmt.Errorf("%w: secret %q: the name of a webhook's secret is %s and then 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
 		}
 	}
 	for name, value := range w.Headers {
@@ -288,12 +295,12 @@ func (w *Webhook) validate() error {
 	return w.validateHeaders()
 }
 
-// unsent are headers that the sender sets, and those by which a server would see another request than it is. The host refuses to
-// send them.
+// unsent matches headers that a webhook may not set, because the sender sets them, or because with them a server would
+// take the request for a different one. The host refuses to send them.
 var unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
 	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
 
-// validateHeaders refuses headers that are there twice, whatever their capitals, and those that are not sent.
+// validateHeaders refuses a header that is listed twice, in any case of letters, or that unsent matches.
 func (w *Webhook) validateHeaders() error {
 	seen := make(map[string]bool)
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(w.Headers)), slices.Sorted(maps.Keys(w.SecretHeaders))) {
@@ -306,8 +313,9 @@ func (w *Webhook) validateHeaders() error {
 	return nil
 }
 
-// forbidden is an error if the webhook has a port that no server can have, or headers of a trace, which each delivery has of its own,
-// or if dead letters would go to a queue of webhooks. It is no part of validate: what was stored so can still be read, delivered, paused and switched off.
+// forbidden refuses a port that no server can have, headers of a trace (each delivery has its own), and a webhook's
+// queue for dead letters. It is not a part of validate: subscriptions that were stored with these can still be read,
+// delivered, paused and switched off.
 func (s *Subscription) forbidden() error {
 	if s.Dead != "" && ValidTarget(s.Dead) != nil {
 		return fmt.Errorf("subscription %s: dead letters: %w", s.ID, ValidTarget(s.Dead))
@@ -328,7 +336,7 @@ func (s *Subscription) forbidden() error {
 	return nil
 }
 
-// Origin is scheme, host and port of the URL.
+// Origin returns scheme, host and port of the URL.
 func (w *Webhook) Origin() string {
 	to, err := url.Parse(w.URL)
 	if err != nil {
@@ -337,7 +345,7 @@ func (w *Webhook) Origin() string {
 	return to.Scheme + "://" + to.Host
 }
 
-// validToken tells whether a text may be the name of an HTTP header.
+// validToken reports whether a text may be the name of an HTTP header.
 func validToken(name string) bool {
 	return name != "" && len(name) <= 128 && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
@@ -359,8 +367,8 @@ func validPattern(what, pattern string) error {
 	return validName(what, pattern)
 }
 
-// Definition is a digest of what a manifest says of a subscription.
+// Definition returns a digest of everything in the subscription that a manifest can set.
 func (s *Subscription) Definition() string {
-	filter, _ := json.Marshal(s.Filter) // as text, because one may have been read from Redis
+	filter, _ := json.Marshal(s.Filter) // as text: filters from Redis and from manifests have values of different types
 	return definition(s.Topic, s.Queue, string(filter))
 }

@@ -15,17 +15,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// subscribers is what a client knows of the tenant's subscriptions. Each change of any of them gives them another generation.
+// subscribers is a client's cache of the tenant's subscriptions. Redis changes their generation when any of them
+// changes.
 type subscribers struct {
-	mu         sync.Mutex // guards what follows
-	known      bool
+	mu         sync.Mutex // guards the following fields
+	known      bool       // the subscriptions have been read
 	generation string
 	all        []Subscription // by ID; never changed in place
-	damaged    []string       // IDs of those that cannot be read
+	damaged    []string       // IDs of subscriptions that cannot be read
 }
 
-// Subscriptions lists the tenant's subscriptions, by ID. It reads them only if they have changed since this client last did. The
-// error names damaged ones; the others are listed all the same.
+// Subscriptions lists the tenant's subscriptions, by ID. It reads them only if they have changed since this client last
+// read them. If some are damaged, the error names them, and the others are listed all the same.
 func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 	all, _, damaged, err := c.readSubscriptions(ctx)
 	if err == nil && len(damaged) > 0 {
@@ -34,9 +35,11 @@ func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 	return slices.Clone(all), err
 }
 
-// readSubscriptions is what Subscriptions lists, with their generation.
+// readSubscriptions returns all readable subscriptions with their generation, and the IDs of the damaged ones. It reads
+// them if the generation has changed.
 func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
-	// The generation comes first: what changes before the subscriptions are read makes them look older than they are.
+	// The generation is read first. If the subscriptions change before they are read, they count as older than they
+	// are, and are just read once more.
 	generation, err = c.store.RDB.Get(ctx, c.store.Keys.Generation()).Result()
 	if store.IsNil(err) {
 		generation, err = "0", nil
@@ -76,7 +79,7 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 // maxSubscriptions bounds the texts of all subscriptions of a tenant together, in bytes: each host keeps them in memory.
 const maxSubscriptions = 32 << 20
 
-// subscriptionTexts reads all subscriptions, by ID. What changes meanwhile gives them another generation.
+// subscriptionTexts reads the texts of all subscriptions, by ID. A change during the read changes the generation.
 func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, error) {
 	key := c.store.Keys.Subscriptions()
 	if _, is := c.store.RDB.(store.Bounded); !is {
@@ -92,8 +95,8 @@ func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, erro
 			size += len(found[i]) + len(found[i+1])
 			texts[found[i]] = found[i+1]
 		}
-		if size > 2*maxSubscriptions || len(texts) > 2*MaxSubscriptions { // HSCAN may repeat some
-			return nil, fmt.Errorf("key %s has more than %d fields or %d bytes, which is %w: delete what was written there by hand",
+		if size > 2*maxSubscriptions || len(texts) > 2*MaxSubscriptions { // HSCAN may return a field twice
+			return nil, fmt.Errorf("key %s has more than %d fields or %d bytes, which is %w: delete the fields that were written by hand",
 				key, MaxSubscriptions, maxSubscriptions, ErrTooLarge)
 		}
 		if cursor = next; cursor == 0 {
@@ -102,7 +105,7 @@ func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, erro
 	}
 }
 
-// cachedSubscriptions is what this client read last, or reads now if it has read none.
+// cachedSubscriptions returns the subscriptions that this client read last. It reads them if it has not read any.
 func (c *Client) cachedSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
 	s := &c.subscribers
 	s.mu.Lock()
@@ -117,15 +120,15 @@ func (c *Client) cachedSubscriptions(ctx context.Context) (all []Subscription, g
 func parseSubscription(id, text string) (Subscription, error) {
 	var s Subscription
 	err := json.Unmarshal([]byte(text), &s)
-	s = s.withDefaults() // who writes one by hand need not know them
+	s = s.withDefaults() // a subscription written by hand may lack them
 	s.text = text
 	if err == nil && s.ID != id {
-		err = fmt.Errorf("%w: subscription %q says that it is %q", ErrInvalid, id, s.ID)
+		err = fmt.Errorf("%w: the text of subscription %q has another ID: %q", ErrInvalid, id, s.ID)
 	}
 	return s, cmp.Or(err, s.validate())
 }
 
-// Subscription reads one: ErrNoSubscription if there is none.
+// Subscription reads a subscription. The error is ErrNoSubscription if there is none of this ID.
 func (c *Client) Subscription(ctx context.Context, id string) (Subscription, error) {
 	text, err := c.store.RDB.HGet(ctx, c.store.Keys.Subscriptions(), id).Result()
 	if store.IsNil(err) {
@@ -137,8 +140,8 @@ func (c *Client) Subscription(ctx context.Context, id string) (Subscription, err
 	return parseSubscription(id, text)
 }
 
-// Subscribe makes a subscription, which is active at once, and returns it with its defaults: ErrExists if there is one of this
-// ID, ErrInvalid if it is not right or the tenant has MaxSubscriptions.
+// Subscribe makes a subscription, which is active at once, and returns it with its defaults. The error is ErrExists if
+// there is a subscription of this ID, ErrInvalid if a field is invalid or the tenant has MaxSubscriptions.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
 	s.Active, s.Reason, s.CreatedAt, s.text = true, "", time.Time{}, ""
 	if err := s.forbidden(); err != nil {
@@ -151,8 +154,9 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 	return s, err
 }
 
-// ChangeSubscription changes a subscription by a function, and returns it: ErrNoSubscription if there is none. If somebody else
-// changes it meanwhile, the function gets it as it is then. Its ID stays. If the function returns ErrUnsubscribe, it is deleted.
+// ChangeSubscription changes a subscription by a function and returns the result. If somebody else changes the
+// subscription meanwhile, the function is called again with the new one. It cannot change the ID. If it returns
+// ErrUnsubscribe, the subscription is deleted. The error is ErrNoSubscription if there is none of this ID.
 func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(s *Subscription) error) (Subscription, error) {
 	for {
 		s, err := c.Subscription(ctx, id)
@@ -182,7 +186,8 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(
 // Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	for {
-		text, err := c.store.RDB.HGet(ctx, c.store.Keys.Subscriptions(), id).Result() // it may be damaged
+		// The text is not parsed: a damaged subscription can be deleted too.
+		text, err := c.store.RDB.HGet(ctx, c.store.Keys.Subscriptions(), id).Result()
 		if store.IsNil(err) {
 			return fmt.Errorf("subscription %s: %w", id, ErrNoSubscription)
 		}
@@ -195,10 +200,11 @@ func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	}
 }
 
-// errChanged is the answer of a change to what others have changed.
+// errChanged: the subscription is not as the caller has read it, because somebody else has changed it.
 var errChanged = errors.New("changed meanwhile")
 
-// writeSubscription writes a subscription with its defaults in the place of what was read.
+// writeSubscription writes a subscription with its defaults. It returns errChanged if Redis does not have s.text (""
+// for none) any more.
 func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	*s = s.withDefaults()
 	if err := s.validate(); err != nil {
@@ -215,16 +221,18 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	}
 	queue, most := s.Queue, 0
 	old, _ := parseSubscription(s.ID, s.text)
-	released := store.Optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue) // another server has asked for no pause
-	if old.Queue == s.Queue || s.Plugin != "" {                                                                       // one of a plugin is served
+	// A hold of the queue was asked for by the old URL's server: a new URL ends it.
+	released := store.Optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue)
+	if old.Queue == s.Queue || s.Plugin != "" { // a host serves the queue of a plugin, so that it exists
 		queue = ""
 	} else if most, err = c.store.MaxQueues(ctx); err != nil {
 		return err
 	}
-	// Reading them anew for each one would take as long as all others; but some that this client knows may be deleted.
+	// The limits are checked against the cached subscriptions, because reading all of them for each one that is written
+	// would take long. Only if the cached ones exceed a limit are all read: some may be deleted by now.
 	reads := []func(context.Context) ([]Subscription, string, []string, error){c.cachedSubscriptions, c.readSubscriptions}
 	if most > 0 {
-		reads = reads[1:] // of which there are few
+		reads = reads[1:] // few subscriptions make a new queue
 	}
 	size, queues := 0, map[string]bool{}
 	for _, read := range reads {
@@ -243,12 +251,13 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 			break
 		}
 	}
-	if most > 0 && len(queues) > most { // of empty ones the list of queues knows nothing after a while
-		return fmt.Errorf("subscription %s: %w: those of the tenant have %d, and it may have %d queues: use one of them, or raise --max-queues of the hosts",
+	// Redis's list of queues forgets empty ones after a while. So the queues of subscriptions are counted here.
+	if most > 0 && len(queues) > most {
+		return fmt.Errorf("subscription %s: %w: the tenant's subscriptions would use %d queues, and it may have %d: use an existing queue, or raise --max-queues of the hosts",
 			s.ID, ErrManyQueues, len(queues), most)
 	}
 	if size > maxSubscriptions {
-		return fmt.Errorf("%w: with subscription %s those of the tenant have %d bytes: at most %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)
+		return fmt.Errorf("%w: with subscription %s the tenant's subscriptions have %d bytes, but may have %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)
 	}
 	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue, released); err == nil {
 		s.text = string(text)

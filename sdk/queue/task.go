@@ -16,61 +16,61 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Task is a task as it stood when it was read. Fields that the hash does not have are zero.
+// Task is a task as it was when it was read. Fields that are missing in its hash are zero.
 type Task struct {
 	ID         string
 	Queue      string
 	Status     Status
 	Parameters []byte
 	Result     []byte // only when complete
-	Error      string // only when failed; JSON, or what a Python processor wrote
+	Error      string // only when failed; a Failure as JSON, or the plain text of a Python processor
 	Reason     Reason
 	LastError  string
 
-	Node string // the listener that holds or held it
-	PID  int    // its process
-	Run  int64  // how many times it was reserved; a part of its Claim
-	Born string // tells it from others of its ID: see listen.Claim
+	Node string // the listener that holds it, or held it last
+	PID  int    // process ID of that listener
+	Run  int64  // number of times it was reserved; a part of its listen.Claim
+	Born string // distinguishes the task from earlier ones with the same ID: see listen.Claim
 
-	Attempts    int // finished tries that count
+	Attempts    int // number of finished attempts; crashes, rejects and reschedules do not count
 	MaxAttempts int // 0: not set, Unlimited: no bound
-	Crashes     int // runs that ended with their host
+	Crashes     int // number of runs during which the host died
 	Reschedules int
 	Rejects     int
 	Priority    int           // 0 to 100, DefaultPriority unless the producer set it
-	After       *After        // the tasks that it waits for; nil: none
-	Retry       Retry         // what the task itself sets of its policy
+	After       *After        // its dependencies; nil if it has none
+	Retry       Retry         // the policy's fields that the task itself sets
 	Timeout     time.Duration // of one attempt; 0: not set
 
 	Created    time.Time
 	Updated    time.Time
 	ETA        time.Time
-	Deadline   time.Time // by when it must be done; zero: not set
+	Deadline   time.Time // when it must be complete; zero: not set
 	Expires    time.Time // when it fails if it still waits; zero: never
-	RetriedAt  time.Time // when somebody retried it by hand
+	RetriedAt  time.Time // when somebody last retried it by hand
 	ReservedAt time.Time
 	StartedAt  time.Time
 	FinishedAt time.Time
 
 	Plugin  string // the plugin that ran it
-	Digest  string // of that plugin: "sha256:" and 64 hex digits
-	Version string // of that plugin, if its manifest gives it a name
+	Digest  string // the digest of that plugin: "sha256:" and 64 hex digits
+	Version string // the name of that plugin's version, if its manifest gives one
 
 	Progress    float64 // 0 to 1
 	Message     string
 	Key         string
 	Labels      map[string]string
 	Parent      string
-	Depth       int               // how many there are in the chain of its parents
-	Traceparent string            // the trace that it belongs to, in the form of the W3C's header; "" if none
-	Headers     map[string]string // by names in lower case, traceparent among them; nil if it has none
-	LiveID      string            // the failed task of a dead letter, which shares its parameters and history
-	// DeadID is the dead letter of a failed task, and Handled the one that was handled well.
+	Depth       int               // length of the chain of its parents
+	Traceparent string            // the trace that it belongs to, written like the W3C header traceparent; "" if none
+	Headers     map[string]string // by names in lower case, with traceparent; nil if it has none
+	LiveID      string            // in a dead letter: the failed task, whose parameters and history the letter shares
+	// DeadID is the ID of the task's dead letter. Handled is the ID of its dead letter that is complete.
 	DeadID, Handled string
-	Dead            string // the queue of its dead letter, which its producer named
-	DeadError       string // why a failed task has no dead letter, though its plugin names a queue for them
+	Dead            string // the queue of its dead letter, if its producer named one
+	DeadError       string // why the failed task has no dead letter, although a queue for it is named
 	CancelAsked     bool   // the task runs and is to be stopped
-	CheckpointSize  int64  // bytes of its checkpoint, until it is complete
+	CheckpointSize  int64  // bytes of its checkpoint, until the task is complete
 	state           string // from store.StateOf
 }
 
@@ -81,10 +81,10 @@ func fullDigest(text string) string {
 	return store.DigestPrefix + text
 }
 
-// DefaultPriority is that of a task whose producer set none.
+// DefaultPriority is the priority of a task whose producer set none.
 const DefaultPriority = 50
 
-// newTask reads the fields of a hash. A field that is damaged or missing stays zero: a task enqueued by hand is valid.
+// newTask reads a task's hash. A damaged or missing field stays zero: a task enqueued by hand may lack fields.
 func newTask(id string, hash map[string]string) *Task {
 	number := func(field string) int { return int(store.AsInt(hash[field])) }
 	moment := func(field string) time.Time { return store.ParseSeconds(hash[field]) }
@@ -112,13 +112,13 @@ func newTask(id string, hash map[string]string) *Task {
 		t.FinishedAt = t.Updated
 	}
 	if t.Status == Complete && t.Run > 0 {
-		t.Attempts = max(1, t.Attempts) // a first attempt is not written
+		t.Attempts = max(1, t.Attempts) // for a task that completes in its first attempt, Redis stores no count
 	}
 	if p, err := strconv.Atoi(hash["priority"]); err == nil && p >= 0 && p <= 100 {
 		t.Priority = p
 	}
 	t.Progress, _ = strconv.ParseFloat(hash["progress"], 64)
-	_ = json.Unmarshal([]byte(hash["labels"]), &t.Labels) // damaged labels are no labels
+	_ = json.Unmarshal([]byte(hash["labels"]), &t.Labels) // damaged labels are left out
 	if text, ok := hash["parameters"]; ok {
 		t.Parameters = []byte(text)
 	}
@@ -128,7 +128,7 @@ func newTask(id string, hash map[string]string) *Task {
 	return t
 }
 
-// Task reads a task: ErrNoTask if there is none.
+// Task reads a task. The error is ErrNoTask if there is none of this ID.
 func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -166,7 +166,8 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	return task, nil
 }
 
-// Failure reads the task's error. What a Python processor wrote becomes the message of a plain one.
+// Failure decodes Error. The plain text of a Python processor becomes the message of a failure with ReasonError, or
+// with the task's Reason if it has one.
 func (t *Task) Failure() Failure {
 	f := ParseFailure(t.Error)
 	if f.Message == t.Error && t.Reason != "" {
@@ -175,11 +176,12 @@ func (t *Task) Failure() Failure {
 	return f
 }
 
-// Wait blocks until the task is finished and returns it; ErrNoTask if it does not exist or is deleted meanwhile. While Redis is
-// away it goes on trying until ctx ends; it fails when the client is closed. All waits of a client share one subscription.
+// Wait blocks until the task is finished, and returns it. The error is ErrNoTask if the task does not exist or is
+// deleted meanwhile. While Redis is away, Wait keeps trying until ctx ends. It fails when the client is closed. All
+// waits of a client share one connection for Pub/Sub.
 func (c *Client) Wait(ctx context.Context, id string) (*Task, error) { return c.wait(ctx, id, c.Task) }
 
-// WaitSummary is Wait, and returns the task without its parameters and result.
+// WaitSummary is Wait, but returns the task without its parameters and result.
 func (c *Client) WaitSummary(ctx context.Context, id string) (*Task, error) {
 	return c.wait(ctx, id, c.Summary)
 }
@@ -206,11 +208,11 @@ func (c *Client) wait(ctx context.Context, id string, read func(context.Context,
 		})
 		if ctx.Err() == nil && (err != nil || task.Status.Finished()) {
 			return task, err
-		} // else it was just retried by hand
+		} // otherwise somebody has just retried the task by hand: wait again
 	}
 }
 
-// Summary reads a task without its parameters and result: ErrNoTask if there is none.
+// Summary reads a task without its parameters and result. The error is ErrNoTask if there is none of this ID.
 func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -226,18 +228,19 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	return newTask(id, hash), nil
 }
 
-// summaries reads all of these tasks, without those that are gone.
+// summaries reads all of these tasks, except the ones that do not exist any more.
 func (c *Client) summaries(ctx context.Context, ids []string) ([]*Task, error) {
 	tasks, _, _, err := c.Summaries(ctx, "", "", ids, 0)
 	return tasks, err
 }
 
-// summaryBlock is how many tasks are read at a time if their bytes are bounded: those of one with the longest texts are some 250 KB.
+// summaryBlock is how many tasks Summaries reads at a time if bytes are bounded. A summary has up to some 250 KB.
 const summaryBlock = 32
 
-// Summaries reads tasks without their parameters and results, up to the one with which they have this many bytes, 0 for any number.
-// It leaves out those that are gone or, if there is a status, have left it; queue and status are those of tasks whose hash, written
-// by hand, names none. passed is how many of the IDs it read, and size how many bytes they have.
+// Summaries reads tasks without their parameters and results. If most is above 0, it ends with the task that brings the
+// sum to `most` bytes. It leaves out tasks that do not exist any more and, if status is not "", tasks with another
+// status. A task written by hand without queue or status gets the given ones. passed is the number of IDs that were
+// read, size the sum of the tasks' bytes.
 func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
 	block := max(1, len(ids))
 	if most > 0 {
@@ -255,7 +258,7 @@ func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids
 			hash := store.HashOf(store.SummaryFields, cmd.Val())
 			for name, text := range hash {
 				if size += len(text); name == "key" || name == "message" || name == "error" || name == "last_error" {
-					size += 5 * controls(text) // as JSON
+					size += 5 * controls(text) // JSON writes a control character as \u00xx
 				}
 			}
 			if task := summary(some[i], hash, queue, status); task != nil {
@@ -279,7 +282,8 @@ func controls(text string) (n int) {
 	return n
 }
 
-// summary is a task of a queue's list; nil if it is gone or has left that status.
+// summary makes the Task of a hash that was found in a list of the queue. It returns nil if the task does not exist any
+// more, or has another status than the list's.
 func summary(id string, hash map[string]string, queue string, status Status) *Task {
 	if len(hash) == 0 {
 		return nil
@@ -289,7 +293,7 @@ func summary(id string, hash map[string]string, queue string, status Status) *Ta
 		task.Queue = queue
 	}
 	if task.Status == "" {
-		task.Status = status // that of its list: the task was written by hand
+		task.Status = status // the list's: the task was written by hand
 	}
 	if status != "" && task.Status != status {
 		return nil

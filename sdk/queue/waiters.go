@@ -15,20 +15,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hosts announce complete tasks for noteFor after a waiter noted that it waits, which it does each noteEvery.
+// A waiter sets a key in Redis each noteEvery. The key lasts for noteFor, and while it exists, hosts announce tasks
+// that complete.
 const (
 	noteEvery = 5 * time.Second
 	noteFor   = 3 * noteEvery
 )
 
-// waiters are the callers of Wait of one client. While there is one, a goroutine owns their subscription and reads for all.
+// waiters are the callers of Wait of one client. While there is one, a goroutine owns their Pub/Sub connection and
+// reads tasks for all.
 type waiters struct {
 	store *store.Store
 
-	mu    sync.Mutex                     // guards what follows
-	byID  map[string]map[chan error]bool // by task; a channel gets nil when the task is finished, or why it never will be
-	dirty map[string]bool                // IDs to read now
-	end   func()                         // ends the goroutine and waits for that; nil while nobody waits
+	mu    sync.Mutex                     // guards the following fields
+	byID  map[string]map[chan error]bool // by task; a channel gets nil when the task is finished, or why Wait fails
+	dirty map[string]bool                // IDs of tasks to read now
+	end   func()                         // ends the goroutine and waits until it has ended; nil while nobody waits
 	wake  chan struct{}                  // has a token when dirty or byID has changed; never closed
 }
 
@@ -68,7 +70,7 @@ func (ws *waiters) remove(id string, ready chan error) {
 	end()
 }
 
-// mark has tasks read.
+// mark lets the goroutine read these tasks.
 func (ws *waiters) mark(ids ...string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -78,23 +80,24 @@ func (ws *waiters) mark(ids ...string) {
 	periodic.Notify(ws.wake)
 }
 
-// run reads the tasks that are announced and those that are new, and all of them at each poll, until ctx ends.
+// run reads tasks when they are announced and when a new caller waits for them, and all tasks at each poll, until ctx
+// ends.
 func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	pubsub := ws.store.RDB.Subscribe(ctx)
 	subscription := pubsub.ChannelWithSubscriptions()
 	messages := subscription
 	defer func() {
 		_ = pubsub.Close()
-		for range subscription { // or go-redis waits a minute to deliver what is left
+		for range subscription { // otherwise go-redis tries for a minute to deliver the remaining messages
 		}
 	}()
 	ticker, renewal := time.NewTicker(ws.store.Poll), time.NewTicker(noteEvery)
 	defer ticker.Stop()
 	defer renewal.Stop()
-	subscribed := make(map[string]bool) // true once Redis has confirmed it
+	subscribed := make(map[string]bool) // by task ID; true once Redis has confirmed the subscription
 	done := ws.store.Keys.Done("")
 	var pause periodic.Pause
-	var noted time.Time // when it was last noted that somebody waits
+	var noted time.Time // when the key was last set
 	for {
 		all := false
 		select {
@@ -106,9 +109,9 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 				ws.mark(strings.TrimPrefix(message.Channel, done))
 			case *redis.Subscription:
 				if id := strings.TrimPrefix(message.Channel, done); message.Kind == "subscribe" {
-					ws.mark(id) // what finished before was announced to nobody
+					ws.mark(id) // it may have finished before the subscription
 					confirmed, is := subscribed[id]
-					if confirmed { // again: perhaps by a server that has lost the note
+					if confirmed { // a second time: go-redis has reconnected, perhaps to a server without the key
 						noted = time.Time{}
 					}
 					if is {
@@ -119,19 +122,20 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			if ok {
 				continue
 			}
-			messages = nil // the client is closed: the next read fails, and answers all who wait
+			messages = nil // the client is closed: the next read fails, and its error answers all who wait
 			all = true
 		case <-ticker.C:
 			all = true
 		case <-renewal.C:
 		case <-wake:
 		}
-		// Subscribe, note it, then read, then wait: what finishes between the last two is announced.
+		// First subscribe, then set the key, then read, then wait for messages: a task that finishes after the read is
+		// announced.
 		ws.subscribe(ctx, pubsub, subscribed)
 		if time.Since(noted) >= noteEvery {
 			if err := ws.store.RDB.Set(ctx, ws.store.Keys.Waiters(), 1, noteFor).Err(); !IsUnavailable(err) {
 				noted = time.Now()
-			} // else it is tried again with the next read; while a replica or a full server refuses it, the poll finds what is complete
+			} // otherwise the next pass tries again; without the key, the poll finds complete tasks
 		}
 		if ws.read(ctx, all) == nil {
 			pause.Succeeded()
@@ -141,33 +145,33 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// subscribe follows byID. While Redis is away the subscription remembers its channels.
+// subscribe adds and removes subscriptions as byID has changed. While Redis is away, pubsub remembers its channels.
 func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscribed map[string]bool) {
-	var come, gone []string
+	var added, removed []string
 	ws.mu.Lock()
 	for id := range ws.byID {
 		if _, is := subscribed[id]; !is {
-			come = append(come, ws.store.Keys.Done(id))
+			added = append(added, ws.store.Keys.Done(id))
 			subscribed[id] = false
 		}
 	}
 	for id := range subscribed {
 		if ws.byID[id] == nil {
-			gone = append(gone, ws.store.Keys.Done(id))
+			removed = append(removed, ws.store.Keys.Done(id))
 			delete(subscribed, id)
 		}
 	}
 	ws.mu.Unlock()
-	if len(come) > 0 {
-		_ = pubsub.Subscribe(ctx, come...)
+	if len(added) > 0 {
+		_ = pubsub.Subscribe(ctx, added...)
 	}
-	if len(gone) > 0 {
-		_ = pubsub.Unsubscribe(ctx, gone...)
+	if len(removed) > 0 {
+		_ = pubsub.Unsubscribe(ctx, removed...)
 	}
 }
 
-// read reads the status of the dirty tasks, or of all, and answers those who wait for a finished or deleted one. An error means
-// that Redis is unavailable: they stay dirty.
+// read reads the status of the dirty tasks, or of all, and answers the callers whose task is finished or deleted. With
+// an error, Redis is unavailable, and the tasks stay dirty.
 func (ws *waiters) read(ctx context.Context, all bool) error {
 	ws.mu.Lock()
 	ids := slices.Collect(maps.Keys(ws.dirty))
@@ -206,7 +210,7 @@ func (ws *waiters) read(ctx context.Context, all bool) error {
 	return nil
 }
 
-// answer answers all who wait for a task.
+// answer sends err to all callers that wait for a task.
 func (ws *waiters) answer(id string, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -11,12 +11,13 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// JSON returns a handler that reads the task's input as JSON into an In, and writes f's Out as JSON. Both follow
-// encoding/json, except that <, > and & are not escaped in the result.
+// JSON returns a handler that decodes the task's input from JSON into an In, calls f, and encodes f's Out as JSON. Both
+// follow encoding/json, except that <, > and & are not escaped in the result.
 //
-// An input that is not JSON for an In is [sdk.Fatal], because another attempt would find the same. So is an empty one,
-// of a task enqueued without parameters (enqueue null or {} if the In needs nothing), and so is an Out that cannot be
-// written. The handler returns errors of f as they are.
+// The handler returns an [sdk.Fatal] error if the input cannot be decoded into an In, because another attempt would
+// find the same input. An empty input, of a task that was enqueued without parameters, cannot be decoded either:
+// enqueue null or {} if the In needs nothing. An Out that cannot be encoded is an [sdk.Fatal] error too. The handler
+// returns errors of f unchanged.
 func JSON[In, Out any](f func(ctx context.Context, task *sdk.Task, in In) (Out, error)) sdk.Handler {
 	return func(ctx context.Context, task *sdk.Task) ([]byte, error) {
 		if len(task.Input) == 0 {

@@ -1,5 +1,5 @@
-// Command go is the guest of the conformance kit in Go: it makes the calls that its input lists, one a line, and writes
-// what each was answered. README.md, one folder up, says how they are written.
+// Command go is the guest of the conformance kit in Go. It makes the calls that its input lists, one per line, and
+// writes the answer to each. README.md, one folder up, explains how calls are written.
 package main
 
 import (
@@ -23,16 +23,16 @@ func main() { sdk.Handle(handle) }
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(handle) }
 
-// guest is one task.
+// guest is the state of one task.
 type guest struct {
 	ctx    context.Context //nolint:containedctx // of the handler's call
 	task   *sdk.Task
 	output bytes.Buffer
 	ending error
-	ended  bool // by a call that ends, with ending
+	ended  bool // a call has ended the task, with the error ending
 }
 
-// calls are the calls by their verbs. The first word is the verb; there are always more than a call needs.
+// calls are the calls by verb. The first word is the verb; a call may use any of the 32 words, missing ones are "".
 var calls = map[string]func(g *guest, words []string){
 	"write": func(g *guest, w []string) { g.output.WriteString(text(w[1])) },
 	"end":   (*guest).end,
@@ -40,7 +40,7 @@ var calls = map[string]func(g *guest, words []string){
 		g.ending, g.ended = sdk.RetryAfter(errors.New(text(w[2])), time.Duration(number(w[1]))*time.Millisecond), true
 	},
 	"trap": func(*guest, []string) {
-		go func() { panic("trap") }() // one of the handler's own would be its error
+		go func() { panic("trap") }() // a panic in the handler's goroutine would become its error
 		select {}
 	},
 	"json": func(g *guest, _ []string) {
@@ -142,7 +142,7 @@ func (g *guest) number(w []string) {
 	g.tell(w[0], nil, strconv.Itoa(n))
 }
 
-// deadline is in minutes: the host's clock and Redis's differ.
+// deadline writes the deadline in minutes, because the host's clock and Redis's differ.
 func (g *guest) deadline(w []string) {
 	var minutes int64
 	if deadline, ok := g.ctx.Deadline(); ok {
@@ -174,7 +174,7 @@ func (g *guest) swap(w []string) {
 	}
 	present, err := sdk.Bucket(text(w[1])).Swap(text(w[2]), old, []byte(text(w[4])), time.Duration(number(w[5]))*time.Millisecond)
 	if err != nil && present != nil {
-		g.told(w[0], err, string(present))
+		g.writeAnswer(w[0], err, string(present))
 		return
 	}
 	g.tell(w[0], err)
@@ -299,7 +299,7 @@ func (g *guest) publish(w []string) {
 	g.tell(w[0], err, id)
 }
 
-// atStart are what the functions have answered before there was a task.
+// atStart has the answers of the functions before there was a task, by verb.
 var atStart = askAtStart()
 
 func askAtStart() map[string]error {
@@ -323,16 +323,16 @@ func askAtStart() map[string]error {
 
 func (g *guest) start(w []string) { g.tell(w[0], atStart[w[1]]) }
 
-// tell writes what a call was answered, with its data unless that is an error.
+// tell writes the answer to a call: its error, or its data.
 func (g *guest) tell(verb string, err error, data ...string) {
 	if err != nil {
 		data = nil
 	}
-	g.told(verb, err, data...)
+	g.writeAnswer(verb, err, data...)
 }
 
-// told writes all. What is longer than shown is written as its length.
-func (g *guest) told(verb string, err error, data ...string) {
+// writeAnswer writes the answer to a call: its error and its data. Data longer than shown is written as its length.
+func (g *guest) writeAnswer(verb string, err error, data ...string) {
 	const shown = 64
 	g.output.WriteString(verb + " " + nameOf(err))
 	for _, d := range data {
@@ -368,11 +368,11 @@ func truth(b bool) string {
 }
 
 func number(word string) int64 {
-	n, _ := strconv.ParseInt(word, 10, 64) // what is missing is 0
+	n, _ := strconv.ParseInt(word, 10, 64) // a missing word is 0
 	return n
 }
 
-// text is what a word stands for: %61 is a byte, a trailing *3 repeats all before it, and - alone is nothing.
+// text decodes a word: %61 is a byte, a trailing *3 repeats everything before it, and - alone is the empty text.
 func text(word string) string {
 	if word == "-" {
 		return ""
@@ -402,12 +402,12 @@ func handle(ctx context.Context, task *sdk.Task) ([]byte, error) {
 		words := make([]string, 32)
 		copy(words, strings.Split(strings.TrimSuffix(line, "\n"), " "))
 		switch words[0] {
-		case "on": // for one attempt alone
+		case "on": // the call is made only in this attempt
 			if number(words[1]) != int64(task.Attempt) {
 				continue
 			}
 			words = words[2:]
-		case "once": // for a run that finds no checkpoint, and leaves one
+		case "once": // the call is made only in a run that finds no checkpoint; it saves one
 			if _, ok, err := sdk.Checkpoint(); ok || err != nil || sdk.SaveCheckpoint([]byte("once")) != nil {
 				continue
 			}

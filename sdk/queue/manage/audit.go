@@ -14,20 +14,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// auditEntries is about how many entries the audit log of a tenant keeps.
+// auditEntries bounds a tenant's audit log, approximately.
 const auditEntries = 10_000
 
 var auditID = regexp.MustCompile(`^[0-9]{1,19}(-[0-9]{1,19})?$`)
 
 // AuditEntry is an action of a person or program on a tenant.
 type AuditEntry struct {
-	ID     string // set by Redis; in the order of time
+	ID     string // set by Redis; later entries have larger IDs
 	Time   time.Time
 	Who    string
 	Action string
 	On     string // a queue, task, listener, plugin or job
 	From   string // an address
-	Status int    // of the answer, as in HTTP
+	Status int    // HTTP status of the response
 	Detail string
 }
 
@@ -39,12 +39,12 @@ func (m *Manager) Audit(ctx context.Context, e AuditEntry) error {
 	return store.Wrap("write audit log "+m.store.Keys.Audit(), err)
 }
 
-// AuditLog reads up to limit entries before an ID, newest first; "" begins with the newest.
+// AuditLog reads up to limit entries that are older than the entry `before`, newest first; "" begins with the newest.
 func (m *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]AuditEntry, error) {
 	from := "+"
 	if before != "" {
 		if !auditID.MatchString(before) {
-			return nil, fmt.Errorf("%w: audit entry %q: use the ID of one, such as 1700000000000-0", queue.ErrInvalid, before)
+			return nil, fmt.Errorf("%w: audit entry %q is not an entry's ID: use one such as 1700000000000-0", queue.ErrInvalid, before)
 		}
 		from = "(" + before
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Dependencies reads the dependencies of a task, in the order in which they were named, without the first `from`: at most 1,000.
-// It has none if there is no such task.
+// Dependencies reads a page of a task's dependencies, in the order in which they were named. It skips the first `from`
+// of them and returns up to limit, at most 1,000. The page is empty if there is no such task.
 func (m *Manager) Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error) {
 	all, err := listen.NewFleet(m.client).AllDependencies(ctx, id)
 	from, limit = min(max(from, 0), len(all)), min(max(limit, 0), store.PageTasks)

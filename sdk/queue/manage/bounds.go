@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Limits are those of the tenant's queues that have one.
+// Limits reads how many tasks may wait in each of the tenant's queues, by name, without queues that have no limit.
 func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Limits()).Result()
 	limits := make(map[string]int64, len(read))
@@ -18,5 +18,5 @@ func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	return limits, store.Wrap("read limits in "+m.store.Keys.Limits(), err)
 }
 
-// MaxQueues is how many queues the tenant may have; 0: any number.
+// MaxQueues reads how many queues the tenant may have; 0 means any number.
 func (m *Manager) MaxQueues(ctx context.Context) (int, error) { return m.store.MaxQueues(ctx) }

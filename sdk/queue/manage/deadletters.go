@@ -10,8 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DeadLetters counts the waiting dead letters in the queue, pending or scheduled, and the failed tasks of it whose dead letter nobody
-// has handled: up to 10,000 of each status, from the newest (scheduled: from the next due).
+// DeadLetters counts the dead letters that wait in the queue, pending or scheduled, and the queue's failed tasks with a
+// dead letter that nobody has handled. It looks at up to 10,000 tasks of each status: the newest ones, or the scheduled
+// ones due next.
 func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
 	count := func(status queue.Status, has, without string) (n int64, err error) {
 		ids, err := q.ids(ctx, ListOptions{Status: status, Limit: 10_000})

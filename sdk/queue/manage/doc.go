@@ -1,5 +1,5 @@
-// Package manage is for operators of a tenant: it lists and finds tasks, counts queues, and changes many tasks in jobs. Package
-// host/admin is built on it; host/api/client has the same over the API of a host.
+// Package manage is for operators of a tenant: it lists and finds tasks, counts queues, and changes many tasks in jobs.
+// Package host/admin is built on it. Package host/api/client does the same through the API of a host.
 //
 //	manager := manage.New(client)
 //	tasks, err := manager.Queue("thumbnails").List(ctx, manage.ListOptions{Status: queue.Failed})

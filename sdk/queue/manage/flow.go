@@ -12,25 +12,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxFlow is how many tasks of a flow one call finds.
+// maxFlow is the most tasks of a flow that can be cancelled.
 const maxFlow = 100_000
 
-// FlowCancelled counts what a CancelFlow did.
+// FlowCancelled is the result of CancelFlow.
 type FlowCancelled struct {
-	Cancelled int      // waited, and have failed
-	Running   []string // are being stopped by their hosts
-	Finished  int      // had ended already
-	Python    []string // are held by Python listeners, which nobody can stop
+	Cancelled int      // tasks that waited and have failed now
+	Running   []string // IDs of running tasks, which their hosts are stopping
+	Finished  int      // tasks that had ended before
+	Python    []string // IDs of tasks that Python listeners hold: nobody can stop them
 }
 
-// CancelFlow cancels a task and all that wait for it, directly or not; if whole is set, everything that is connected. It begins with
-// those that are blocked, so that none of them starts meanwhile. It may be interrupted and repeated. queue.ErrNoTask if there is no such
-// task, queue.ErrInvalid if the flow has more than 100,000 tasks.
+// CancelFlow cancels a task and all tasks that wait for it, directly or not. If whole is set, it cancels all tasks that
+// are connected with it by dependencies. Blocked tasks are cancelled first, so that none of them starts meanwhile. The
+// call may be interrupted and repeated. The error is queue.ErrNoTask if there is no such task, and queue.ErrInvalid if
+// the flow has more than 100,000 tasks.
 func (m *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
 	if _, err := m.client.Summary(ctx, id); err != nil {
 		return done, err
 	}
-	for again := true; again; { // tasks may have come to wait meanwhile
+	for again := true; again; { // until a pass changes nothing: new tasks may have joined the flow meanwhile
 		ids, err := m.flow(ctx, id, whole)
 		if err != nil {
 			return done, err
@@ -55,13 +56,14 @@ func (m *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done F
 	return done, nil
 }
 
-// flowTask is what a cancel needs to know of a task.
+// flowTask is a task that is to be cancelled.
 type flowTask struct {
 	id, queue, state string
-	order            int // blocked ones come first, then those that wait, then those that run
+	order            int // 0: blocked, 1: scheduled or pending, 2: held by a listener; cancelled in this order
 }
 
-// unfinished are those of the tasks that have not ended, in the order in which they are cancelled.
+// unfinished reads the tasks of these IDs. It returns the ones that have not ended, in the order in which they are to
+// be cancelled, and counts the finished ones.
 func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
 	cmds, err := store.Pipelined(ctx, m.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, m.store.Keys.Task(id), "status", "queue", "after", "created", "run", "updated")
@@ -69,7 +71,7 @@ func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask
 	for i, cmd := range cmds {
 		hash := cmd.Val()
 		if len(hash) != 6 || hash[0] == nil && hash[1] == nil {
-			continue // it is gone
+			continue // the task is gone
 		}
 		status := queue.Status(store.AsString(hash[0]))
 		task := flowTask{
@@ -92,7 +94,8 @@ func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask
 	return left, finished, store.Wrap("read the tasks of a flow", err)
 }
 
-// cancelPage cancels tasks in one round trip; changed tells whether some were not any more as they were read, and are left alone.
+// cancelPage cancels tasks in one round trip and adds the results to done. It leaves a task alone that has changed
+// since it was read; changed reports whether there was one.
 func (m *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]store.Call, len(tasks))
 	for i, t := range tasks {
@@ -109,14 +112,15 @@ func (m *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCa
 			done.Running = append(done.Running, tasks[i].id)
 		case "python":
 			done.Python = append(done.Python, tasks[i].id)
-		default: // it has ended, or another one has its ID
+		default: // the task has ended, or another task has its ID now
 			changed = true
 		}
 	}
 	return changed, nil
 }
 
-// flow lists the IDs of a task and of all that wait for it, directly or not; if whole is set, of all that are connected.
+// flow lists the IDs of a task and of all tasks that wait for it, directly or not. If whole is set, it lists all tasks
+// that are connected with it by dependencies.
 func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, error) {
 	seen, all := map[string]bool{id: true}, []string{id}
 	add := func(id string) {
@@ -126,7 +130,7 @@ func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 	}
 	type place struct {
 		id   string
-		from int64 // in the list of its children and dependents
+		from int64 // where to go on in the list of the task's children and dependents
 	}
 	type near struct {
 		below *redis.StringSliceCmd
@@ -137,7 +141,7 @@ func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 		if len(all) > maxFlow {
 			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", queue.ErrInvalid, id, maxFlow)
 		}
-		page := rest // what is left of long lists, and what was found
+		page := rest // first the rests of long lists, then tasks whose lists were not read yet
 		for rest = nil; len(page) < 100 && read < len(all); read++ {
 			page = append(page, place{id: all[read]})
 		}
@@ -171,7 +175,7 @@ func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 		if err != nil {
 			return nil, store.Wrap("read the flow of task "+id, err)
 		}
-		for i, wait := range waits { // else it is only a child
+		for i, wait := range waits { // a child that does not wait is no part of the flow
 			if wait.Val() {
 				add(edges[i].id)
 			}

@@ -15,14 +15,14 @@ import (
 type Attempt struct {
 	Run            int64
 	Started, Ended time.Time
-	Node           string // the listener
+	Node           string // the listener that ran it
 	Plugin, Digest string
-	Version        string         // its name, if the manifest gives it one
-	Outcome        string         // a Requeue, crashed if its host died, complete, or failed
-	Failure        *queue.Failure // why it failed; nil if it did not, or its host died
+	Version        string         // the name of the plugin's version, if its manifest gives one
+	Outcome        string         // complete, failed, crashed (the host died), or one of listen.Requeue
+	Failure        *queue.Failure // nil if the run did not fail, or its host died
 }
 
-// keptAttempts is how many runs before the last one record in prelude.lua keeps.
+// keptAttempts is how many runs Redis keeps beside the last one: function record in prelude.lua drops older ones.
 const keptAttempts = 20
 
 // History reads the last runs of a task that have ended, at most 21, oldest first.
@@ -76,12 +76,12 @@ func parseAttempt(entry string) (Attempt, bool) {
 
 // LogLine is one line that a task's plugin wrote.
 type LogLine struct {
-	Number int64     // counts the lines of the task from 1, over all its runs
-	Time   time.Time // when Redis got the line, about a second after it was written at most
+	Number int64     // from 1, counted over all runs of the task
+	Time   time.Time // when Redis got the line, which is up to about a second after the plugin wrote it
 	Text   string
 }
 
-// Log reads the stored lines of a task's log with numbers above after.
+// Log reads the stored lines of a task's log whose numbers are above `after`.
 func (m *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err

@@ -17,20 +17,22 @@ import (
 const (
 	// MaxJobItems is the most tasks of one job.
 	MaxJobItems = 100_000
-	// JobClaim is how long a process that died counts as working on a job.
+	// JobClaim is how long a claim on a job lasts after its last renewal: for so long a dead process keeps others from
+	// the job.
 	JobClaim = 15 * time.Second
 
-	// jobText is the most bytes of one text of a job.
+	// jobText bounds, in bytes, a job's error and the reason that is kept with one task's end. Longer texts are cut.
 	jobText = 400
 )
 
-// ErrNoJob is the error of a job that does not exist, or not any more.
+// ErrNoJob: the job never existed, or was deleted.
 var ErrNoJob = errors.New("no such job")
 
-// JobState is where a job stands.
+// JobState is the state of a job.
 type JobState string
 
-// The life of a job: counting → counted → running → done, or stopped. It continues from stopped, or when its process died.
+// A job goes counting → counted → running → done. It may be stopped on the way, and started again. If the process that
+// works on it dies, another one can go on.
 const (
 	JobCounting JobState = "counting"
 	JobCounted  JobState = "counted"
@@ -39,56 +41,56 @@ const (
 	JobDone     JobState = "done"
 )
 
-// JobEnd is what became of one task of a job.
+// JobEnd is the result of a job's action on one task.
 type JobEnd string
 
-// The ends of a task: done, not any more as the job found it, refused for another reason, gone, or an error.
+// The results of an action on a task.
 const (
 	JobEndDone    JobEnd = "done"
-	JobEndChanged JobEnd = "changed"
-	JobEndRefused JobEnd = "refused"
-	JobEndGone    JobEnd = "gone"
-	JobEndFailed  JobEnd = "failed"
+	JobEndChanged JobEnd = "changed" // the task has changed since the job counted it, and was left alone
+	JobEndRefused JobEnd = "refused" // for another reason, such as the task's status
+	JobEndGone    JobEnd = "gone"    // the task does not exist any more
+	JobEndFailed  JobEnd = "failed"  // with an error
 )
 
-// Job is an action on many tasks. It is all in Redis; any process can work on it, one at a time.
+// Job is an action on many tasks. All of its state is in Redis: any process can work on it, but only one at a time.
 type Job struct {
 	ID      string
 	Action  string
-	Filter  string // as its maker wrote it
-	By      string
+	Filter  string // chooses the tasks, as the job's author wrote it
+	By      string // the job's author
 	State   JobState
-	Claimed bool   // a process works on it
-	Start   bool   // it is to run when its tasks are counted
-	Stop    bool   // it is to stop
-	More    bool   // more tasks matched than a job may have
-	Error   string // why it stopped by itself
+	Claimed bool   // a process works on the job
+	Start   bool   // the job is to run as soon as its tasks are counted
+	Stop    bool   // the job is to stop
+	More    bool   // more than MaxJobItems tasks matched; the job has only the first ones
+	Error   string // why the job stopped by itself
 	Created time.Time
-	Items   int64            // tasks
-	Ended   int64            // those of them that have their end, the first ones
-	Ends    map[JobEnd]int64 // how many ended how
+	Items   int64            // number of its tasks
+	Ended   int64            // number of its tasks that have a result: the first ones of the list
+	Ends    map[JobEnd]int64 // number of tasks by result
 }
 
-// JobItem is one task of a job; End is "" while it has none.
+// JobItem is one task of a job.
 type JobItem struct {
 	ID      string
-	Created time.Time // of the task that was counted; zero in a job of an older version
-	End     JobEnd
-	Text    string // why
+	Created time.Time // when the task was created; zero in a job of an older version
+	End     JobEnd    // "" while the job has not reached the task
+	Text    string    // the reason for End
 }
 
-// Of tells whether this task is the one that the job counted: another one may have its ID by now.
+// Of reports whether the given task is the one that the job counted. Another task may have got its ID since.
 func (i *JobItem) Of(task *queue.Task) bool {
 	return task.ID == i.ID && (i.Created.IsZero() || i.Created.Equal(task.Created))
 }
 
-// Jobs are a tenant's changes of many tasks, which go on when the process that works on one dies. It is safe for concurrent use.
+// Jobs reads, makes and works on the jobs of a tenant. It is safe for concurrent use.
 type Jobs struct {
 	client *queue.Client
 	store  *store.Store
 }
 
-// NewJobs are the jobs of the client's tenant.
+// NewJobs returns the Jobs of the client's tenant.
 func NewJobs(client *queue.Client) *Jobs { return &Jobs{client, client.Store()} }
 
 // New makes a job in the state counting.
@@ -113,7 +115,7 @@ func (j *Jobs) New(ctx context.Context, action, filter, by string) (*Job, error)
 	return j.Get(ctx, id)
 }
 
-// deleteOldest deletes the oldest jobs that are too many. A process that works on one stops.
+// deleteOldest keeps the newest store.JobCount jobs. A process that works on a deleted job stops.
 func (j *Jobs) deleteOldest(ctx context.Context) error {
 	old, err := j.store.RDB.LRange(ctx, j.store.Keys.Jobs(), store.JobCount, -1).Result()
 	if err != nil || len(old) == 0 {
@@ -129,7 +131,7 @@ func (j *Jobs) deleteOldest(ctx context.Context) error {
 	return err
 }
 
-// renewExpiry begins the life of a job anew.
+// renewExpiry lets Redis keep the job for another store.JobLife.
 func (j *Jobs) renewExpiry(ctx context.Context, p redis.Pipeliner, id string) {
 	for _, key := range []string{j.store.Keys.Job(id), j.store.Keys.JobItems(id), j.store.Keys.JobEnds(id), j.store.Keys.Jobs()} {
 		p.Expire(ctx, key, store.JobLife)
@@ -188,7 +190,7 @@ func (j *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 	return jobs, store.Wrap("read jobs", err)
 }
 
-// Items reads a page of a job's tasks, in the order in which it takes them.
+// Items reads a page of a job's tasks, in the order in which the job works on them.
 func (j *Jobs) Items(ctx context.Context, id string, offset, limit int64) ([]JobItem, error) {
 	var ids, ends *redis.StringSliceCmd
 	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -211,7 +213,8 @@ func (j *Jobs) Items(ctx context.Context, id string, offset, limit int64) ([]Job
 	return items, nil
 }
 
-// Start lets a job run when its tasks are counted, or go on; somebody must work on it.
+// Start marks a job to run once its tasks are counted, or to continue if it was stopped. A process that has called
+// WorkOn does the work.
 func (j *Jobs) Start(ctx context.Context, id string) error {
 	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, j.store.Keys.Job(id), "start", "1")
@@ -222,11 +225,11 @@ func (j *Jobs) Start(ctx context.Context, id string) error {
 	return store.Wrap("start job "+id, err)
 }
 
-// Stop stops a job after its present task.
+// Stop marks a job to stop: the process that works on it ends after the current task.
 func (j *Jobs) Stop(ctx context.Context, id string) error {
 	_, err := j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, j.store.Keys.Job(id), "stop", "1")
-		j.renewExpiry(ctx, p, id) // it may just have been forgotten
+		j.renewExpiry(ctx, p, id) // if the job was just deleted, HSET has made its key anew, without an expiry
 		return nil
 	})
 	return store.Wrap("stop job "+id, err)
@@ -234,20 +237,21 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 
 func jobDuty(id string) string { return "job_" + id }
 
-// ErrClaimLost is the error of a process that worked on a job for which another one may work by now: it changed nothing.
+// ErrClaimLost: the process does not hold the claim on the job any more, and another process may. The call changed
+// nothing.
 var ErrClaimLost = errors.New("the claim on the job is lost: start it again")
 
-// JobWork is the hold of one process on a job. Each of its writes proves in Redis that it still holds the job; a process that
-// lost it, because Redis was away for longer than the claim lasts, stops.
+// JobWork is the claim of one process on a job. Each write checks in Redis that the process still has the claim. A
+// process that has lost it, because Redis was away for longer than JobClaim, stops.
 type JobWork struct {
 	client  *queue.Client
 	node    *listen.Node
 	id      string
-	items   int // tasks that it has added
-	claimed time.Time
+	items   int       // number of tasks added by this process
+	claimed time.Time // when the claim was last renewed, by the process's own clock
 }
 
-// WorkOn claims a job; nil if another process works on it.
+// WorkOn claims a job for this process. It returns nil if another process works on the job.
 func (j *Jobs) WorkOn(ctx context.Context, id string) (*JobWork, error) {
 	w := &JobWork{client: j.client, node: listen.New(j.client), id: id, claimed: time.Now()}
 	mine, err := w.node.TakeDuty(ctx, jobDuty(id), JobClaim)
@@ -257,7 +261,8 @@ func (j *Jobs) WorkOn(ctx context.Context, id string) (*JobWork, error) {
 	return w, nil
 }
 
-// Keep renews the claim when it is due: ErrClaimLost if another process has it.
+// Keep renews the claim if a fifth of JobClaim has passed. It returns ErrClaimLost if the claim has expired or another
+// process has it.
 func (w *JobWork) Keep(ctx context.Context) error {
 	if time.Since(w.claimed) < JobClaim/5 {
 		return nil
@@ -273,11 +278,12 @@ func (w *JobWork) Keep(ctx context.Context) error {
 	return err
 }
 
-// claimRest is how long before the end of a claim a change must have been sent.
+// claimRest is how long before the end of the claim a process sends its last change.
 const claimRest = 2 * time.Second
 
-// Within is a context for one change of a job's task, after Keep. It ends before the claim may: a process that is held up for
-// longer sends nothing more, since another one may work on the job by then.
+// Within makes the context for the next changes to the job's tasks; call it right after Keep. The context ends
+// claimRest before the claim may end: a process that is held up for longer sends nothing more, because another process
+// may work on the job by then.
 func (w *JobWork) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, w.claimed.Add(JobClaim-claimRest))
 }
@@ -285,13 +291,13 @@ func (w *JobWork) Within(ctx context.Context) (context.Context, context.CancelFu
 // Leave gives up the claim.
 func (w *JobWork) Leave(ctx context.Context) error { return w.node.YieldDuty(ctx, jobDuty(w.id)) }
 
-// Stopped tells whether the job is to stop.
+// Stopped reports whether the job is to stop.
 func (w *JobWork) Stopped(ctx context.Context) (bool, error) {
 	stop, err := w.client.Store().RDB.HExists(ctx, w.client.Store().Keys.Job(w.id), "stop").Result()
 	return stop, store.Wrap("read job "+w.id, err)
 }
 
-// Add adds tasks, up to 1,000 at a time, to a job that is counting.
+// Add appends tasks, up to 1,000 at a time, to a job in state counting.
 func (w *JobWork) Add(ctx context.Context, items []JobItem) error {
 	if len(items) == 0 {
 		return nil
@@ -309,13 +315,13 @@ func (w *JobWork) Add(ctx context.Context, items []JobItem) error {
 	return err
 }
 
-// Forget removes all tasks of a job that is counting, to count anew.
+// Forget removes all tasks of a job in state counting, so that they can be counted again.
 func (w *JobWork) Forget(ctx context.Context) error {
 	w.items = 0
 	return w.write(ctx, "forget")
 }
 
-// End writes the ends of the next tasks, up to 1,000 at a time; before is how many have theirs.
+// End records the results of the next tasks, up to 1,000 at a time; before is the number of results already recorded.
 func (w *JobWork) End(ctx context.Context, before int64, items []JobItem) error {
 	if len(items) == 0 {
 		return nil
@@ -327,7 +333,7 @@ func (w *JobWork) End(ctx context.Context, before int64, items []JobItem) error 
 	return w.write(ctx, store.Named(ends, "end", before)...)
 }
 
-// Become writes the job's state, and what is wrong if it stops by itself.
+// Become records the job's state. more sets Job.More. problem is why the job stopped by itself, or "".
 func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem string) error {
 	return w.write(ctx, "become", string(state), store.Optional(more, "1"), store.Head(store.ValidText(problem), jobText))
 }

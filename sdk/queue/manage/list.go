@@ -20,23 +20,24 @@ import (
 
 // ListOptions choose a page of a queue's tasks.
 type ListOptions struct {
-	// Status lists tasks of this status only (default: all that went through a Quern client or host).
+	// Status lists only tasks of this status (default: all tasks that a Quern client enqueued or a host reserved).
 	Status queue.Status
-	// Key lists only tasks of this key, newest first whatever their status. Of more than 100,000 only those with the first IDs are found.
+	// Key lists only tasks of this key, newest first in every status. If it has more than 100,000 tasks, only those
+	// with the alphabetically first IDs are found.
 	Key string
 	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
 	// may repeat or miss tasks.
 	Offset int
 	// Limit is the most tasks to list (default 100, at most 1,000).
 	Limit int
-	// Bytes ends the page after the task with which its tasks have this many bytes (default: they may have any number).
+	// Bytes ends the page with the task that brings the page to this many bytes (default: no bound).
 	Bytes int
-	// Skip, if it is not nil, tells which tasks of the page are not read, and left out.
+	// Skip, if it is not nil, reports whether to leave out a task of the page without reading it.
 	Skip func(id string) bool
 }
 
-// List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. A task that
-// vanishes meanwhile is left out.
+// List reads a page of tasks, newest first (scheduled: next due first), without their parameters and results. It leaves
+// out tasks that were deleted meanwhile.
 func (q *Queue) List(ctx context.Context, options ListOptions) ([]*queue.Task, error) {
 	page, err := q.Page(ctx, options)
 	return page.Tasks, err
@@ -45,12 +46,14 @@ func (q *Queue) List(ctx context.Context, options ListOptions) ([]*queue.Task, e
 // TaskPage is a page of tasks for callers that read page after page.
 type TaskPage struct {
 	Tasks []*queue.Task
-	Read  int  // how many entries were looked at, those of vanished tasks too: of a key all that it has
-	Next  int  // the Offset of the next page
-	End   bool // there are no more
+	// Read is the number of index entries read, including entries of deleted tasks. With ListOptions.Key, these are all
+	// entries of the key.
+	Read int
+	Next int  // the Offset of the next page
+	End  bool // this is the last page
 }
 
-// Page is List, and tells what follows.
+// Page is List for callers that read page after page: it also returns where the next page begins.
 func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err error) {
 	if err := queue.ValidQueue(q.Name()); err != nil {
 		return page, err
@@ -87,11 +90,11 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 	return page, store.Wrap(fmt.Sprintf("list tasks of %q", q.Name()), err)
 }
 
-// foundIn is how many tasks FindTasks looks at.
+// foundIn is the most tasks that FindTasks looks at.
 const foundIn = 1_000_000
 
-// FindTasks lists the IDs of tasks that begin with a text, up to most: of those that a Quern client enqueued or a host reserved.
-// queue.ErrInvalid if the tenant has more than 1,000,000 tasks: that many are not searched.
+// FindTasks lists up to `most` task IDs that begin with prefix. It searches the tasks that a Quern client enqueued or a
+// host reserved. It gives up with queue.ErrInvalid after 1,000,000 tasks.
 func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
 	if err := queue.ValidID(prefix); err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids [
 		for cursor := uint64(0); ; {
 			found, next, err := m.store.RDB.ZScan(ctx, m.store.Keys.Index(name), cursor, pattern, block).Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
-				break // a damaged queue hides no task of others
+				break // a damaged queue does not hide the tasks of other queues
 			}
 			if err != nil {
 				return nil, store.Wrap("find tasks", err)
@@ -125,7 +128,7 @@ func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids [
 				break
 			}
 			if seen += block; seen > foundIn {
-				return nil, fmt.Errorf("%w: ID %s: no task has it, and there are too many to look for one that begins so: give the whole ID", queue.ErrInvalid, prefix)
+				return nil, fmt.Errorf("%w: no task has the ID %s, and the tenant has too many tasks to search for IDs that begin with it: give the whole ID", queue.ErrInvalid, prefix)
 			}
 		}
 	}
@@ -133,7 +136,7 @@ func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids [
 	return ids, nil
 }
 
-// globSigns writes what has a meaning in Redis's patterns as itself.
+// globSigns escapes the special characters of Redis's glob patterns.
 var globSigns = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 func pageOf[T any](all []T, o ListOptions) []T {
@@ -141,8 +144,8 @@ func pageOf[T any](all []T, o ListOptions) []T {
 	return all[from:min(from+o.Limit, len(all))]
 }
 
-// keyed lists the IDs of the tasks of a key, newest first, and tells how many it looked at. The index is in the order of the IDs, so
-// that all of it is read, up to 100,000.
+// keyed lists the IDs of the tasks of a key, newest first. read is the number of index entries that it looked at. The
+// index is sorted by ID, not by time, so keyed reads all of the key's entries, up to about 100,000.
 func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read int, err error) {
 	c := q.tenant.client
 	sum := sha1.Sum([]byte(store.ValidText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
@@ -194,7 +197,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", queue.ErrInvalid, o.Status)
 }
 
-// scheduledIDs pages through the tasks with a time, the next due first, and then through those that wait for others.
+// scheduledIDs pages through the tasks that have a time, next due first, and then through the blocked tasks.
 func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
 	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
 	ids, err := rdb.ZRange(ctx, k.Scheduled(q.Name()), from, to).Result()
@@ -211,7 +214,8 @@ func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, err
 	return ids, err
 }
 
-// pendingIDs pages through the lists of all priorities as if they were one: the lowest priority first, in it the newest.
+// pendingIDs pages through the lists of all priorities as if they were one list: lowest priority first, and newest task
+// first within a priority.
 func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
 	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
 	levels, err := rdb.SMembers(ctx, k.Priorities(q.Name())).Result()
@@ -243,11 +247,11 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 	return ids, nil
 }
 
-// defaultLevel is queue.DefaultPriority in the form of the set of priorities.
+// defaultLevel is queue.DefaultPriority, written as in the set of priorities.
 const defaultLevel = "050"
 
-// held lists the tasks of all listeners that the queue or the tenant knows: those started, by ID, or those not started, by
-// listener.
+// held lists the tasks that listeners hold. For status Started it lists the started ones, by ID; otherwise the ones
+// that have not started, by listener.
 func (q *Queue) held(ctx context.Context, status queue.Status) (ids []string, err error) {
 	c := q.tenant.client
 	running, err := c.Store().RDB.SMembers(ctx, c.Store().Keys.Started(q.Name())).Result()
@@ -256,7 +260,7 @@ func (q *Queue) held(ctx context.Context, status queue.Status) (ids []string, er
 	}
 	started := make(map[string]bool, len(running))
 	for _, entry := range running {
-		// "L PID ID", without other spaces.
+		// "LISTENER PID ID"; none of the three contains a space.
 		if parts := strings.SplitN(entry, " ", 3); len(parts) == 3 {
 			started[parts[2]] = true
 		}

@@ -5,23 +5,24 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Manager is what operators read and change of a tenant. It is safe for concurrent use.
+// Manager reads and changes a tenant for its operators. It is safe for concurrent use.
 type Manager struct {
 	client *queue.Client
 	store  *store.Store
 }
 
-// New manages the tenant of a client.
+// New returns the Manager of the client's tenant.
 func New(client *queue.Client) *Manager { return &Manager{client, client.Store()} }
 
-// Queue is a queue with what operators read and change of it.
+// Queue is a queue.Queue with the methods for operators.
 type Queue struct {
 	*queue.Queue
 	tenant *Manager
 }
 
-// Queue names a queue; its methods refuse an invalid name.
+// Queue returns the queue with this name. It does not check the name: the queue's methods return an error if it is
+// invalid.
 func (m *Manager) Queue(name string) *Queue { return &Queue{m.client.Queue(name), m} }
 
-// QueueOf manages a queue that a client named.
+// QueueOf returns the Queue for q, with a Manager of q's client.
 func QueueOf(q *queue.Queue) *Queue { return &Queue{q, New(q.Client())} }

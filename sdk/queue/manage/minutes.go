@@ -16,14 +16,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Minute is what hosts counted in one.
+// Minute has the tasks that hosts counted in one minute.
 type Minute struct {
 	Begin            time.Time
 	Complete, Failed int64
 	Waits            listen.Waits
 }
 
-// Minutes reads the last n minutes, 360 at most, of a queue or of all of them (""), oldest first; the last is the present one.
+// Minutes reads the counts of the last n minutes, at most 360, for one queue, or for all queues if name is "". The
+// oldest minute is first; the last one is the current minute.
 func (m *Manager) Minutes(ctx context.Context, name string, n int) ([]Minute, error) {
 	now, err := m.store.Now(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func (m *Manager) Minutes(ctx context.Context, name string, n int) ([]Minute, er
 	return minutes, store.Wrap("read counts by minute", err)
 }
 
-// Recent sums up what hosts counted of each of these queues in the last n minutes, without waits.
+// Recent returns one sum for each of the queues: the tasks that hosts counted in the last n minutes, without Waits.
 func (m *Manager) Recent(ctx context.Context, n int, queues ...string) ([]Minute, error) {
 	now, err := m.store.Now(ctx)
 	if err != nil || len(queues) == 0 {
@@ -81,13 +82,13 @@ func (m *Manager) Recent(ctx context.Context, n int, queues ...string) ([]Minute
 	return sums, store.Wrap("read counts by minute", err)
 }
 
-// VersionTally is what the tasks of a plugin's version ended as in this hour and the one before.
+// VersionTally counts the tasks of one version of a plugin that ended in this hour and the one before.
 type VersionTally struct {
-	Plugin, Digest, Version string // the name of the version may be ""
+	Plugin, Digest, Version string // Version is the version's name; it may be ""
 	Complete, Failed        int64
 }
 
-// Versions reads what the tasks of all versions ended as, by plugin.
+// Versions reads the tallies of all versions, by plugin.
 func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 	now, err := m.store.Now(ctx)
 	if err != nil {
@@ -102,7 +103,7 @@ func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
 		}
 		if len(counts) > 2*store.TallyFields {
-			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete what was written there by hand", m.store.Keys.Hour(hour), len(counts), queue.ErrTooLarge)
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete the fields that were written by hand", m.store.Keys.Hour(hour), len(counts), queue.ErrTooLarge)
 		}
 		for field, n := range counts {
 			what, version, _ := strings.Cut(field, " ")

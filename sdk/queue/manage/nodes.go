@@ -12,7 +12,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Drain tells a Quern listener to take nothing more, finish what it runs and end: listen.ErrNoNode if none of that ID lives.
+// Drain asks a Quern listener to reserve no more tasks, finish the running ones and leave. It returns listen.ErrNoNode
+// if no listener of that ID is alive.
 func (m *Manager) Drain(ctx context.Context, listener string) error {
 	answer, err := m.store.Eval(ctx, store.NewCall("drain", m.store.Keys.Nodes(), m.store.Clock, listener))
 	if err != nil {
@@ -24,14 +25,16 @@ func (m *Manager) Drain(ctx context.Context, listener string) error {
 	return nil
 }
 
-// EndQuarantine lets hosts run a version of a plugin again, and forgets the hosts that it killed.
+// EndQuarantine lets hosts run a version of a plugin again. It also deletes the list of hosts that the version has
+// crashed.
 func (m *Manager) EndQuarantine(ctx context.Context, plugin, digest string) error {
-	return store.Wrap("release plugin "+plugin, m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest).Err())
+	return store.Wrap(fmt.Sprintf("release plugin %q", plugin), m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest).Err())
 }
 
-// ReclaimNode takes all tasks from a listener at an operator's command: from one of Quern whose lease is over, or from one of
-// Python, which only the operator can know to be dead. queue.ErrStatus while the lease runs, listen.ErrNoNode if there is no such listener.
-// maxCrashes is that of listen.Fleet.Reclaim. It also moves the tasks of a listener that Blueque took out of the queue's set as dead.
+// ReclaimNode reclaims all tasks of a listener when an operator asks for it. The listener is a Quern listener whose
+// lease is over, or a Python listener, which has no lease: only the operator can know that it is dead. It may be a
+// listener that Blueque has already removed from the queue's set of listeners. The error is queue.ErrStatus while the
+// lease runs, and listen.ErrNoNode if there is no such listener. For maxCrashes see listen.Fleet.Reclaim.
 func (m *Manager) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (listen.Reclaimed, error) {
 	fleet := listen.NewFleet(m.client)
 	nodes, err := fleet.Nodes(ctx, "kind")
@@ -56,8 +59,9 @@ func (m *Manager) ReclaimNode(ctx context.Context, listener string, maxCrashes i
 	return got, err
 }
 
-// spliced refuses a listener of Python whose key of reserved tasks in some queue is that of another one in another queue: names
-// are joined by underscores, so that listener b_c_1 of queue a has the key of c_1 of queue a_b. Its tasks may be the other's.
+// spliced refuses a Python listener if another listener of another queue has the same key of reserved tasks. Keys join
+// names by underscores: listener b_c_1 of queue a and listener c_1 of queue a_b share one key. So the tasks may be the
+// other listener's.
 func spliced(listener string, nodes []listen.NodeInfo, queues map[string]int64) error {
 	for _, n := range nodes {
 		for _, theirs := range n.Queues {
@@ -68,8 +72,8 @@ func spliced(listener string, nodes []listen.NodeInfo, queues map[string]int64) 
 				ours = theirs + "_" + between
 			}
 			if _, exists := queues[ours]; exists && ours != theirs {
-				return fmt.Errorf("%w: listener %s: its tasks of queue %q cannot be told from those that listener %s has of queue %q: end that one first",
-					queue.ErrInvalid, listener, ours, n.ID, theirs)
+				return fmt.Errorf("%w: listener %s: its tasks of queue %q have the same key as the tasks of listener %s in queue %q: end listener %s first",
+					queue.ErrInvalid, listener, ours, n.ID, theirs, n.ID)
 			}
 		}
 	}

@@ -23,20 +23,21 @@ func (m *Manager) PublicationSummary(ctx context.Context, id string) (*queue.Pub
 	return queue.ParsePublication(id, fields), store.Wrap("read publication "+id, err)
 }
 
-// publicationFields are those of a publication without its payload.
+// publicationFields are the fields of a publication's hash except the payload.
 var publicationFields = []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate", "subscribers", "tasks", "refused"}
 
-// PublishedTask is a subscription's task of a publication.
+// PublishedTask is the task that a publication made for one subscription. Queue, Status and Reason are "" if the task
+// does not exist yet, or was deleted.
 type PublishedTask struct {
 	Subscription string
 	ID           string
-	Queue        string // "" if the task does not exist (any more), as the next two
+	Queue        string
 	Status       queue.Status
-	Reason       queue.Reason // why it failed
+	Reason       queue.Reason // why the task failed
 }
 
-// PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Those of an unfinished
-// publication may not exist yet.
+// PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Some tasks of an
+// unfinished publication may not exist yet.
 func (m *Manager) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
 	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative places from the end
 	ids, err := m.store.RDB.LRange(ctx, m.store.Keys.Published(id), offset, offset+limit-1).Result()
@@ -56,7 +57,7 @@ func (m *Manager) PublicationTasks(ctx context.Context, id string, offset, limit
 	return tasks, store.Wrap("read tasks of publication "+id, err)
 }
 
-// Publications reads a page of the publications that are kept of a topic, newest first, without their payloads.
+// Publications reads a page of a topic's stored publications, newest first, without their payloads.
 func (m *Manager) Publications(ctx context.Context, topic string, offset, limit int64) ([]*queue.Publication, error) {
 	if err := queue.ValidTopic(topic); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (m *Manager) Publications(ctx context.Context, topic string, offset, limit 
 	var all []*queue.Publication
 	for i, cmd := range cmds {
 		hash := store.HashOf(publicationFields, cmd.Val())
-		if hash["topic"] == topic { // else it was purged meanwhile
+		if hash["topic"] == topic { // otherwise it was purged meanwhile
 			all = append(all, queue.ParsePublication(ids[i], hash))
 		}
 	}

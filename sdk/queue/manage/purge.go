@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Purge forgets finished tasks of the queue: see listen.Fleet.Purge.
+// Purge deletes finished tasks of the queue: see listen.Fleet.Purge.
 func (q *Queue) Purge(ctx context.Context, options listen.PurgeOptions) (total int, err error) {
 	return listen.NewFleet(q.tenant.client).Purge(ctx, q.Name(), options)
 }

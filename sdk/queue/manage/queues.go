@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tenantKeys is how many keys Tenants looks at.
+// tenantKeys is about the most keys that Tenants looks at.
 const tenantKeys = 100_000
 
 // Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss some.
@@ -26,7 +26,8 @@ func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 			return nil, store.Wrap("look for tenants", err)
 		}
 		for _, key := range found {
-			// A tenant's name has no underscore, so what precedes this ending is one, or no key of the protocol.
+			// No tenant's name contains an underscore. So the text before the suffix is a tenant, or the key is not the
+			// protocol's.
 			if name := strings.TrimSuffix(key, store.Keys{}.Queues()); queue.ValidTenant(name) == nil {
 				names[name] = true
 			}
@@ -38,11 +39,12 @@ func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// busiestOf is of how many queues, those with the most listeners, BusiestQueues looks for the busiest.
+// busiestOf is how many queues BusiestQueues considers: those with the most listeners.
 const busiestOf = 10_000
 
-// BusiestQueues lists the names of at most that many queues, and how many the tenant has. Of more, half are those with the most
-// pending tasks of priority 50, which most tasks have, and the others those with the most listeners.
+// BusiestQueues lists the names of at most `most` queues; all is the number of the tenant's queues. If the tenant has
+// more, half of the list are the queues with the most pending tasks of the default priority, the rest those with the
+// most listeners.
 func (m *Manager) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
 	p := m.store.RDB.Pipeline()
 	listed, count := p.ZRevRange(ctx, m.store.Keys.Queues(), 0, busiestOf-1), p.ZCard(ctx, m.store.Keys.Queues())
@@ -54,7 +56,7 @@ func (m *Manager) BusiestQueues(ctx context.Context, most int) (names []string, 
 	return names, count.Val(), store.Wrap("list queues in "+m.store.Keys.Queues(), err)
 }
 
-// busiest are that many of the queues, which come with the most listeners first.
+// busiest chooses `most` of the queues, which the caller has sorted by listeners, most first.
 func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]string, error) {
 	cmds, err := store.Pipelined(ctx, m.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, m.store.Keys.Pending(name)) })
 	if err != nil {

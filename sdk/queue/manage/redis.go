@@ -9,12 +9,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Ping asks Redis for an answer.
+// Ping checks that Redis answers.
 func (m *Manager) Ping(ctx context.Context) error {
 	return store.Wrap("ping", m.store.RDB.Ping(ctx).Err())
 }
 
-// Info is what Redis tells of itself, in the sections that are named; without any, in its usual ones.
+// Info reads Redis's INFO: the named sections, or the default ones if none is named.
 func (m *Manager) Info(ctx context.Context, sections ...string) (map[string]string, error) {
 	text, err := m.store.RDB.Info(ctx, sections...).Result()
 	info := make(map[string]string)
@@ -26,7 +26,8 @@ func (m *Manager) Info(ctx context.Context, sections ...string) (map[string]stri
 	return info, store.Wrap("read INFO", err)
 }
 
-// Warnings names settings of Redis by which tasks would be lost. The error tells that the user may not read them all.
+// Warnings describes settings of Redis that put tasks at risk. With an error, some settings could not be read, for
+// example because the Redis user may not.
 func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {
 		values, failed := m.store.RDB.ConfigGet(ctx, name).Result()
@@ -45,7 +46,8 @@ func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// Address is where the client looks for Redis: HOST:PORT, or the path of a socket; "" if its connection does not tell.
+// Address returns the address of Redis: HOST:PORT, or the path of a socket. It is "" if the client's connection does
+// not show it.
 func (m *Manager) Address() string {
 	if rdb := store.Single(m.store.RDB); rdb != nil {
 		return rdb.Options().Addr
@@ -53,7 +55,7 @@ func (m *Manager) Address() string {
 	return ""
 }
 
-// Refusal is the first word of the error that Redis answered with, such as OOM; "" if the error is not an answer of Redis.
+// Refusal returns the first word of an error that Redis replied with, such as OOM; "" if Redis did not reply.
 func Refusal(err error) string {
 	text, _ := store.Answered(err)
 	word, _, _ := strings.Cut(text, " ")

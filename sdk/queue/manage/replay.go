@@ -21,21 +21,22 @@ const (
 	replayTime   = 30 * time.Second
 )
 
-// Replayed is what Replay did.
+// Replayed is the result of Replay.
 type Replayed struct {
-	Publications int       // that match the subscription
-	Tasks        []string  // their new tasks, the oldest publication first
-	Until        time.Time // zero: all were read; otherwise go on from this time
+	Publications int       // number of publications that match the subscription
+	Tasks        []string  // IDs of the new tasks, oldest publication first
+	Until        time.Time // zero if all publications were read; otherwise a next Replay is to start at this time
 }
 
-// Replay enqueues the payloads of the publications since a time that match a subscription once more for it, as tasks of their own.
-// dry only counts them. It ends after 10,000 publications, 30 seconds or an error; Tasks has what is delivered by then, and what
-// goes on from Until delivers none of these again. If Redis was away, the one at Until may have its task all the same.
+// Replay delivers to a subscription, once more, the stored publications since a time that match it. Each becomes a new
+// task. With dry, Replay only counts them. It ends after 10,000 publications, 30 seconds or an error. A next call with
+// since = Until repeats none of Tasks. After a failure of Redis, the publication at Until may have got its task
+// already.
 func (m *Manager) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
 	return m.ReplayWithin(ctx, subscription, since, dry, replayTime)
 }
 
-// ReplayWithin is Replay that ends after some time.
+// ReplayWithin is Replay with a time limit of its own instead of 30 seconds.
 func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
 	began := time.Now()
 	s, err := m.client.Subscription(ctx, subscription)
@@ -82,8 +83,8 @@ func (m *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscrip
 	return nil
 }
 
-// publicationsSince lists the IDs and times of publications that are kept of all topics of a subscription, from a time on, oldest
-// first, at most this many.
+// publicationsSince lists the IDs and times of the stored publications in all topics of a subscription, from a time on,
+// oldest first, at most `most`.
 func (m *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
 	topics, err := m.store.RDB.ZRange(ctx, m.store.Keys.Topics(), 0, -1).Result()
 	if err != nil {

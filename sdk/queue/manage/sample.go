@@ -18,12 +18,13 @@ import (
 const (
 	// sampleLife is the age at which a sample is deleted.
 	sampleLife = 30 * time.Second
-	// sampleBytes is the most that one queue takes in a sample.
+	// sampleBytes is the most bytes of one queue's line in a sample.
 	sampleBytes = 320
 )
 
-// FleetStats counts own queues and at most as many others, those with listeners first, as Stats does, but without damaged
-// ones, limits and totals. One node counts for the fleet; the others read its sample, which may be some seconds old.
+// FleetStats counts the tasks of the node's own queues, and of up to `most` queues of the tenant, those with listeners
+// first. The Stats have no limits and totals, and damaged queues are left out. One node counts for the fleet and stores
+// a sample; the other nodes read the sample, which may be some seconds old.
 func (m *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own []string) (map[string]Stats, error) {
 	var text string
 	// A Redis that is full refuses the duty and the sample: then each node counts for itself.
@@ -52,7 +53,8 @@ func (m *Manager) FleetStats(ctx context.Context, n *listen.Node, most int, own 
 	return counted, m.count(ctx, missing, counted)
 }
 
-// sampled are at most that many queues: those with listeners first, of these the ones with the fewest, then the others by name.
+// sampled chooses up to `most` queues for a sample: first those with listeners, fewest listeners first, then the others
+// by name.
 func (m *Manager) sampled(ctx context.Context, most int64) (names []string, err error) {
 	for _, of := range []redis.ZRangeBy{{Min: "(0", Max: "+inf"}, {Min: "-inf", Max: "0"}} {
 		if of.Count = most - int64(len(names)); of.Count > 0 && err == nil {
@@ -64,7 +66,7 @@ func (m *Manager) sampled(ctx context.Context, most int64) (names []string, err 
 	return names, store.Wrap("list queues in "+m.store.Keys.Queues(), err)
 }
 
-// count adds the stats of queues, without damaged ones.
+// count adds the stats of queues to counted, without damaged queues.
 func (m *Manager) count(ctx context.Context, queues []string, counted map[string]Stats) error {
 	stats, err := m.Stats(ctx, queues...)
 	for i, s := range stats {
@@ -94,12 +96,12 @@ func formatSample(counted map[string]Stats) string {
 	return text.String()
 }
 
-// parseSample reads what formatSample wrote, in lines of other releases too, which may have less or more behind the age.
+// parseSample reads what formatSample wrote. Lines of other releases may have fewer or more fields after the age.
 func parseSample(text string, most int) map[string]Stats {
 	counted := make(map[string]Stats)
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		numbers := 1 + len(queue.Statuses()) // where those behind the statuses begin
+		numbers := 1 + len(queue.Statuses()) // index of the first field after the counts by status
 		if len(words) < numbers+2 || queue.ValidQueue(words[0]) != nil || len(counted) >= most {
 			continue
 		}

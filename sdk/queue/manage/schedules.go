@@ -7,7 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Schedules lists the tenant's schedules, by ID, with all parameters: see SchedulePage and queue.Client.ScheduleHeads for callers that serve others.
+// Schedules lists the tenant's schedules, by ID, with their parameters, which may take much memory. SchedulePage and
+// queue.Client.ScheduleHeads are bounded.
 func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err error) {
 	for more, after := true, ""; more && err == nil; {
 		var page []*queue.Schedule
@@ -17,8 +18,8 @@ func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err err
 	return all, err
 }
 
-// SchedulePage lists schedules by ID, those behind the ID after: up to limit of them (at least 1), and fewer if these are large. next is
-// where the next page begins, "" if there is none.
+// SchedulePage lists up to limit schedules (at least 1) whose IDs follow `after`, by ID; fewer if they are large. next
+// is the `after` of the next page, or "" if this is the last one.
 func (m *Manager) SchedulePage(ctx context.Context, after string, limit int) (page []*queue.Schedule, next string, err error) {
 	ids, err := m.store.ScheduleIDs(ctx, queue.MaxSchedules)
 	if err != nil {
@@ -36,7 +37,8 @@ func (m *Manager) SchedulePage(ctx context.Context, after string, limit int) (pa
 	return page, next, err
 }
 
-// RunSchedule enqueues a task of the schedule now, beside its ticks, and returns its ID. The overlap of ticks does not count it.
+// RunSchedule enqueues a task of the schedule now, in addition to its ticks, and returns the task's ID. The schedule's
+// Overlap ignores this task.
 func (m *Manager) RunSchedule(ctx context.Context, id string) (string, error) {
 	s, err := m.client.Schedule(ctx, id)
 	if err != nil {

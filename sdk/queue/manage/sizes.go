@@ -8,7 +8,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PayloadSizes tells how many bytes the parameters and the result have that queue.Client.Task would read, 0 for none.
+// PayloadSizes returns the sizes, in bytes, of the parameters and the result that queue.Client.Task would read; 0 if
+// there are none.
 func (m *Manager) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, 0, err
@@ -17,7 +18,8 @@ func (m *Manager) PayloadSizes(ctx context.Context, id string) (parameters, resu
 	if err != nil || sizes[0] > 0 {
 		return sizes[0], sizes[1], err
 	}
-	live, err := m.store.RDB.HGet(ctx, m.store.Keys.Task(id), "live_id").Result() // a dead letter has those of the failed task
+	// A dead letter has the parameters of the failed task.
+	live, err := m.store.RDB.HGet(ctx, m.store.Keys.Task(id), "live_id").Result()
 	if store.PassReplies(err) != nil {
 		return 0, 0, fmt.Errorf("read sizes of task %s: %w", id, err)
 	}

@@ -13,27 +13,29 @@ import (
 
 // Stats counts a queue's tasks at one moment, and its events so far.
 type Stats struct {
-	// Depth counts the tasks by status; Reserved are those that have not started.
+	// Depth counts the tasks by status; Reserved counts only tasks that have not started.
 	Depth map[queue.Status]int64
-	// Blocked is how many of the scheduled ones wait for other tasks to end.
+	// Blocked is the number of scheduled tasks that wait for other tasks to end.
 	Blocked int64
-	// Listeners is how many listeners serve the queue.
+	// Listeners is the number of listeners that serve the queue.
 	Listeners int64
-	// Paused: Quern hosts take nothing from it. Limit is how many tasks may wait in it (0: any number).
+	// Paused: Quern hosts reserve no task of the queue. Limit is how many tasks may wait in the queue (0: any number).
 	Paused bool
 	Limit  int64
-	// Held is until when Quern hosts take nothing from it, because the server of its webhook asked for a pause; zero if none did. It may
-	// be over.
+	// Held is the time until which Quern hosts reserve no task of the queue, because the server of its webhook asked
+	// for a pause. It may be in the past; zero if no server asked.
 	Held time.Time
 	// OldestPendingAge is how long the next task has waited; 0 when none is pending.
 	OldestPendingAge time.Duration
-	// Totals count enqueued, complete, failed and failed:REASON by Quern's clients and hosts since the queue exists.
+	// Totals count the events enqueued, complete, failed and failed:REASON of Quern's clients and hosts since the queue
+	// exists.
 	Totals map[string]int64
-	// Err is why the queue cannot be counted: one of its keys is of another type. All else is zero then.
+	// Err is not nil if the queue cannot be counted, because one of its keys has the wrong type. Every other field is
+	// zero then.
 	Err error
 }
 
-// Stats counts in a time that does not depend on the number of tasks.
+// Stats counts the queue. The time that this takes does not depend on the number of tasks.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	all, err := q.tenant.Stats(ctx, q.Name())
 	if err != nil {
@@ -42,13 +44,13 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return all[0], all[0].Err
 }
 
-// Count is how many tasks of a state the queue holds, in a time that does not depend on it.
+// Count returns the number of the queue's tasks of one status. The time that this takes does not depend on that number.
 func (q *Queue) Count(ctx context.Context, status queue.Status) (int64, error) {
 	stats, err := q.Stats(ctx)
 	return stats.Depth[status], err
 }
 
-// Stats counts several queues in one round trip, in the order given. A damaged one has its own Err.
+// Stats counts several queues in one round trip, in the order given. For a damaged queue, Stats.Err is set.
 func (m *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	for _, name := range queues {
 		if err := queue.ValidQueue(name); err != nil {
@@ -80,7 +82,7 @@ func (m *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) 
 				of[j].Err = fmt.Errorf("count queue %q: %s", blocks[i][j], store.AsString(one))
 			}
 		}
-		if len(counted) < len(of) { // the script was to take no longer
+		if len(counted) < len(of) { // the script ended early, to bound its time
 			rest, err := m.Stats(ctx, blocks[i][len(counted):]...)
 			if err != nil {
 				return nil, err
@@ -91,13 +93,13 @@ func (m *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) 
 	return stats, nil
 }
 
-// CountQueues is how many queues the tenant has.
+// CountQueues counts the tenant's queues.
 func (m *Manager) CountQueues(ctx context.Context) (int64, error) {
 	n, err := m.store.RDB.ZCard(ctx, m.store.Keys.Queues()).Result()
 	return n, store.Wrap("count queues in "+m.store.Keys.Queues(), err)
 }
 
-// readStats reads what look.lua returns.
+// readStats parses the reply of look.lua for one queue.
 func readStats(reply any) Stats {
 	s := Stats{Depth: make(map[queue.Status]int64, 6), Totals: make(map[string]int64)}
 	v := store.ValuesOf(reply)

@@ -16,18 +16,18 @@ import (
 // Topic is a topic with its counts.
 type Topic struct {
 	listen.TopicCounts
-	// Subscriptions is how many match the topic, and Active how many of them are active.
+	// Subscriptions is the number of subscriptions that match the topic, and Active how many of those are active.
 	Subscriptions, Active int
 }
 
-// maxTopics is the most topics that Topics reads.
+// maxTopics is the most topics with publications that Topics reads.
 const maxTopics = 10_000
 
-// Topics lists the topics that have publications, the one last published to first, at most 10,000, and then those that only
-// subscriptions name.
+// Topics lists the topics that have publications, at most 10,000, the one with the latest publication first. Topics
+// that have only subscriptions follow.
 func (m *Manager) Topics(ctx context.Context) ([]Topic, error) {
 	subscriptions, err := m.client.Subscriptions(ctx)
-	if subscriptions == nil && err != nil { // else damaged ones hide no topic
+	if subscriptions == nil && err != nil { // if only some are damaged, the others are listed
 		return nil, err
 	}
 	fleet := listen.NewFleet(m.client)
@@ -50,7 +50,7 @@ func (m *Manager) Topics(ctx context.Context) ([]Topic, error) {
 
 // subscribed counts the subscriptions of each topic.
 func subscribed(counts []listen.TopicCounts, subscriptions []queue.Subscription) []Topic {
-	of := make(map[string][]*queue.Subscription) // by topic; "*": those of patterns
+	of := make(map[string][]*queue.Subscription) // by topic; "*": all subscriptions whose topic is a pattern
 	for i := range subscriptions {
 		topic := subscriptions[i].Topic
 		if strings.Contains(topic, "*") {
@@ -73,13 +73,13 @@ func subscribed(counts []listen.TopicCounts, subscriptions []queue.Subscription)
 	return topics
 }
 
-// Topic reads one topic: queue.ErrNoTopic if nobody published to it, as far as publications are kept, or subscribed to it.
+// Topic reads one topic. It returns queue.ErrNoTopic if the topic has no stored publication and no subscription.
 func (m *Manager) Topic(ctx context.Context, name string) (Topic, error) {
 	if err := queue.ValidTopic(name); err != nil {
 		return Topic{}, err
 	}
 	subscriptions, err := m.client.Subscriptions(ctx)
-	if subscriptions == nil && err != nil { // else damaged ones hide no topic
+	if subscriptions == nil && err != nil { // if only some are damaged, the others are listed
 		return Topic{}, err
 	}
 	counts, err := listen.NewFleet(m.client).TopicCounts(ctx, []string{name})

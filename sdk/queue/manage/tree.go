@@ -16,27 +16,28 @@ import (
 type TreeOptions struct {
 	Depth int // levels below the task (default 8)
 	Width int // tasks below each task (default 100, at most 1,000)
-	Total int // tasks in all, level by level (default 1,000, at most 10,000), and fewer if they have more than 8 MiB
+	Total int // tasks of the whole tree, read level by level (default 1,000, at most 10,000): see also TreeBytes
 }
 
-// TreeBytes bounds what is read of the tasks of a tree, as it stands in JSON.
+// TreeBytes bounds the summaries of a tree's tasks, in bytes, counted about as long as they are in JSON.
 const TreeBytes = 8 << 20
 
-// TreeNode is a task with what came of it.
+// TreeNode is a task in a tree, with its children and dependents below it.
 type TreeNode struct {
 	ID   string
-	Task *queue.Task // as queue.Client.Summary reads it; nil if it is gone
-	// Dependent: it waits, or waited, for the task above it; else it was enqueued by that.
+	Task *queue.Task // as queue.Client.Summary reads it; nil if the task is gone
+	// Dependent: the task waits, or waited, for the task above it. Otherwise the task above enqueued it.
 	Dependent bool
-	// Again: it is elsewhere in the tree too, and what is below it only there.
+	// Again: the task is in the tree twice. Its children and dependents are only below the other node.
 	Again    bool
 	Children []*TreeNode
-	// Left is how many below it were left out.
+	// Left is the number of children and dependents that the tree leaves out.
 	Left int
 }
 
-// Tree reads a task, its children and dependents, theirs, and so on, in the order in which they came: queue.ErrNoTask if there is
-// no such task. A task keeps the first 10,000 of its children, and all dependents.
+// Tree reads a task, its children and dependents, their children and dependents, and so on, each list oldest first. It
+// returns queue.ErrNoTask if there is no such task. Redis lists the first 10,000 children of a task, and all its
+// dependents.
 func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
 	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
 	total := min(cmp.Or(options.Total, 1000), 10*store.PageTasks)
@@ -53,7 +54,7 @@ func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 	bytes := TreeBytes
 	for level := []*TreeNode{root}; len(level) > 0; depth-- {
 		if depth == 0 {
-			width = 0 // what is left out is still counted
+			width = 0 // the last pass only counts the tasks that are left out
 		}
 		below, err := m.readLevel(ctx, level, width, total, &bytes)
 		if err != nil {
@@ -73,7 +74,8 @@ func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 	return root, nil
 }
 
-// readLevel reads what is below the nodes of a level, up to width each, total together and as far as bytes are left, and returns it.
+// readLevel reads the tasks below the nodes of a level and returns their nodes: up to width per node, total together,
+// and until no bytes are left. It subtracts the bytes that it read.
 func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
 	type family struct {
 		ids   *redis.StringSliceCmd
@@ -93,7 +95,7 @@ func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total
 		for j, id := range some[:min(len(some), width, total-len(below))] {
 			node.Left--
 			if slices.Contains(some[:j], id) {
-				continue // a child that waits for it as well
+				continue // listed twice: it is both a child and a dependent of the node
 			}
 			child := &TreeNode{ID: id}
 			node.Children, below, ids = append(node.Children, child), append(below, child), append(ids, id)
@@ -108,7 +110,7 @@ func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total
 	}
 	*bytes -= size
 	below = below[:passed]
-	for _, node := range level { // those that were passed are the first children
+	for _, node := range level { // Summaries read only the first `passed` tasks: leave out the others
 		most := min(len(node.Children), passed)
 		node.Left += len(node.Children) - most
 		node.Children = node.Children[:most]

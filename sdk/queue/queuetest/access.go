@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// AccessList is the command of ACL.md, at this path, that makes a Redis user, by words.
+// AccessList reads the command ACL SETUSER for a user from ACL.md, at this path, and returns its words.
 func AccessList(t testing.TB, path, user string) (words []any) {
 	t.Helper()
 	page, err := os.ReadFile(path)

@@ -22,12 +22,12 @@ var driver string
 // answerTimeout bounds how long the Python process may take for one command.
 const answerTimeout = 30 * time.Second
 
-// Blueque is a Python process with the real Blueque package, which knows only the tenant "blueque": a test that uses it needs a
-// server of its own. Its methods run one command each; an exception fails the test.
+// Blueque is a Python process with the real Blueque package. The package knows only the tenant "blueque", so each test
+// that uses it needs a server of its own. Each method runs one command in the process; an exception fails the test.
 type Blueque struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	stderr bytes.Buffer // to be read when the process has ended
+	stderr bytes.Buffer // read only after the process has ended
 
 	mu     sync.Mutex // one command and its answer at a time
 	stdin  io.WriteCloser
@@ -35,7 +35,7 @@ type Blueque struct {
 	lines  *bufio.Reader // of stdout
 }
 
-// BluequeTask is a task as the package's get_task shows it; missing fields are nil.
+// BluequeTask is a task as Blueque's get_task returns it; missing fields are nil.
 type BluequeTask struct {
 	ID         string
 	Status     string
@@ -49,8 +49,8 @@ type BluequeTask struct {
 	Updated    *float64
 }
 
-// Python starts a Python process with the Blueque package, connected to the server, for the length of the test. Without the
-// package the test fails and names the remedy.
+// Python starts a Python process with the Blueque package, connected to the server. It ends with the test. If the
+// package is not installed, the test fails and names the remedy.
 func Python(t testing.TB, serverURL string) *Blueque {
 	t.Helper()
 	python, err := findPython()
@@ -70,7 +70,7 @@ func Python(t testing.TB, serverURL string) *Blueque {
 	}
 	t.Cleanup(func() {
 		_ = b.stdin.Close()
-		_ = b.cmd.Process.Kill() // it may be in the middle of a listen
+		_ = b.cmd.Process.Kill() // the process may be waiting in listen
 		_ = b.cmd.Wait()
 		_ = stdout.Close()
 		if t.Failed() && b.stderr.Len() > 0 {
@@ -80,33 +80,33 @@ func Python(t testing.TB, serverURL string) *Blueque {
 	return b
 }
 
-// Enqueue is Queue.enqueue.
+// Enqueue calls Queue.enqueue.
 func (b *Blueque) Enqueue(queue, parameters string) (id string) {
 	b.t.Helper()
 	b.do(&id, "enqueue", queue, parameters)
 	return id
 }
 
-// Schedule is Queue.schedule.
+// Schedule calls Queue.schedule.
 func (b *Blueque) Schedule(queue, parameters string, eta time.Time) (id string) {
 	b.t.Helper()
 	b.do(&id, "schedule", queue, parameters, float64(eta.UnixMicro())/1e6)
 	return id
 }
 
-// EnqueueDueTasks is Queue.enqueue_due_tasks.
+// EnqueueDueTasks calls Queue.enqueue_due_tasks.
 func (b *Blueque) EnqueueDueTasks(queue string) {
 	b.t.Helper()
 	b.do(nil, "enqueue_due_tasks", queue)
 }
 
-// DeleteTask is Queue.delete_task.
+// DeleteTask calls Queue.delete_task.
 func (b *Blueque) DeleteTask(queue, id string) {
 	b.t.Helper()
 	b.do(nil, "delete_task", queue, id)
 }
 
-// Task is Client.get_task.
+// Task calls Client.get_task.
 func (b *Blueque) Task(id string) (task BluequeTask) {
 	b.t.Helper()
 	b.do(&task, "get_task", id)
@@ -120,52 +120,53 @@ func (b *Blueque) Register(queue string) (listener string) {
 	return listener
 }
 
-// Listen is Listener.listen: it waits for a task and reserves it.
+// Listen calls Listener.listen, which waits for a task and reserves it.
 func (b *Blueque) Listen(queue string) (task BluequeTask) {
 	b.t.Helper()
 	b.do(&task, "listen", queue)
 	return task
 }
 
-// ClaimOrphan is Listener.claim_orphan; nil if there is none.
+// ClaimOrphan calls Listener.claim_orphan; nil if there is no orphan.
 func (b *Blueque) ClaimOrphan(queue string) (task *BluequeTask) {
 	b.t.Helper()
 	b.do(&task, "claim_orphan", queue)
 	return task
 }
 
-// Start is Processor.start of a task that Listen returned.
+// Start calls Processor.start for a task that Listen returned.
 func (b *Blueque) Start(id string, pid int) {
 	b.t.Helper()
 	b.do(nil, "start", id, pid)
 }
 
-// Complete is Processor.complete of a task that Listen returned.
+// Complete calls Processor.complete for a task that Listen returned.
 func (b *Blueque) Complete(id, result string) {
 	b.t.Helper()
 	b.do(nil, "complete", id, result)
 }
 
-// Fail is Processor.fail of a task that Listen returned.
+// Fail calls Processor.fail for a task that Listen returned.
 func (b *Blueque) Fail(id, text string) {
 	b.t.Helper()
 	b.do(nil, "fail", id, text)
 }
 
-// Work listens in the background and completes each task with "python " and its parameters, until the test ends.
+// Work runs a listener in the background until the test ends. It completes each task with the result "python " and the
+// task's parameters.
 func (b *Blueque) Work(queue string) {
 	b.t.Helper()
 	b.do(nil, "work", queue)
 }
 
-// Worked are the IDs of the tasks that Work has completed so far.
+// Worked returns the IDs of the tasks that Work has completed so far.
 func (b *Blueque) Worked() (ids []string) {
 	b.t.Helper()
 	b.do(&ids, "get_worked")
 	return ids
 }
 
-// do runs one command and reads its value.
+// do runs one command and decodes its result into value. An exception fails the test.
 func (b *Blueque) do(value any, command string, arguments ...any) {
 	b.t.Helper()
 	if err := b.try(value, command, arguments...); err != nil {
@@ -210,8 +211,8 @@ func (b *Blueque) try(value any, command string, arguments ...any) error {
 	return json.Unmarshal(answer.Value, value)
 }
 
-// findVenv finds the virtual environment that `make deps` makes: $QUERN_VENV, or build/venv beside the go.mod above the working
-// directory.
+// findVenv returns the path of the virtual environment that `make deps` makes: $QUERN_VENV, or build/venv in the
+// nearest directory above with a go.mod.
 func findVenv() (string, error) {
 	if venv := os.Getenv("QUERN_VENV"); venv != "" {
 		return venv, nil
@@ -228,7 +229,7 @@ func findVenv() (string, error) {
 	return "", err
 }
 
-// findPython finds its interpreter.
+// findPython returns the path of the virtual environment's interpreter.
 func findPython() (string, error) {
 	venv, err := findVenv()
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 //go:embed clock.c.txt
 var clockSource []byte
 
-// Clock is that of a server which StartAhead runs.
+// Clock is the clock of a server that StartAhead runs.
 type Clock struct{ file string }
 
-// Set puts the clock ahead of this machine's, or behind it, by whole seconds.
+// Set sets how far the clock is ahead of this machine's, in whole seconds; a negative duration sets it back.
 func (c *Clock) Set(t testing.TB, ahead time.Duration) {
 	t.Helper()
-	file, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o600) // the server has it mapped: it is never cut
+	file, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o600) // not truncated: the server has mapped it
 	if err == nil {
 		_, err = file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(ahead.Seconds()))), 0)
 		err = errors.Join(err, file.Close())
@@ -32,8 +32,8 @@ func (c *Clock) Set(t testing.TB, ahead time.Duration) {
 	}
 }
 
-// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it, and can be set: a preloaded library
-// changes its time. It needs a C compiler.
+// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it with a negative duration.
+// Clock.Set changes it. A preloaded library changes the server's time; building it needs a C compiler.
 func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, *Clock) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")
@@ -49,9 +49,9 @@ func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, 
 		if err = os.WriteFile(source, clockSource, 0o600); err != nil {
 			break
 		}
-		linker := "-O1" // its own
+		linker := "-O1" // a placeholder: the compiler's default linker
 		if strings.HasPrefix(compiler, "clang") {
-			linker = "-fuse-ld=lld" // the one that comes with it: there may be no other
+			linker = "-fuse-ld=lld" // clang's own linker: there may be no other
 		}
 		build := exec.CommandContext(t.Context(), path, linker, "-shared", "-fPIC", "-nostdlib",
 			fmt.Sprintf("-DFILE=%q", clock.file), "-o", library, source)

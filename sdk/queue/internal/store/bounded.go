@@ -14,30 +14,31 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// What a bounded connection reads at most: far more than Quern itself makes Redis answer. Payloads may be larger: see Store.PayloadReader.
+// The bounds of replies on a bounded connection. They are far above the replies to Quern's own commands. Only payloads
+// may be larger: see Store.PayloadReader.
 const (
 	MaxValue   = 2 << 20  // bytes of one value
 	MaxReply   = 8 << 20  // bytes of one reply
-	maxFields  = 1 << 17  // how many values it has
-	maxReplies = 64 << 20 // bytes of the replies to what was sent together
-	maxValues  = 1 << 20  // how many values these have
-	MaxPush    = 64 << 10 // bytes of a message of Pub/Sub, which are empty
-	maxNested  = 64       // how deep lists are in lists
+	maxFields  = 1 << 17  // values of one reply
+	maxReplies = 64 << 20 // bytes of all replies of a pipeline
+	maxValues  = 1 << 20  // values of all replies of a pipeline
+	MaxPush    = 64 << 10 // bytes of a Pub/Sub message (Quern's are empty), or of a line
+	maxNested  = 64       // depth of lists in lists
 )
 
-// ErrTooLarge is what a ReplyError is.
+// ErrTooLarge matches every ReplyError.
 var ErrTooLarge = errors.New("larger than anything that Quern writes")
 
-// ReplyError is a reply of which a bounded connection has not read the rest.
+// ReplyError reports a reply that is too large: the bounded connection has not read the rest of it.
 type ReplyError struct {
-	Command, Key string // Key is the command's first one: of a script, the value may be in another key that it names
-	Is           string // what is too large
-	at           int    // the number of the command in its pipeline, from 0
+	Command, Key string // Key is the command's first key. A script may have read the value from another key
+	Is           string // describes what is too large
+	at           int    // index of the command in its pipeline
 }
 
 // Error names the key and the remedy.
 func (e *ReplyError) Error() string {
-	return fmt.Sprintf("%s in the answer to %s of key %s, which is %v: delete what was written there, or to a key that it names, by hand", e.Is, e.Command, e.Key, ErrTooLarge)
+	return fmt.Sprintf("the reply to %s of key %s has %s, which is %v: delete the value that was written by hand to this key, or to one that it names", e.Command, e.Key, e.Is, ErrTooLarge)
 }
 
 // Unwrap makes errors.Is find ErrTooLarge.
@@ -46,8 +47,9 @@ func (e *ReplyError) Unwrap() error { return ErrTooLarge }
 // Bounded is a connection pool whose replies are bounded.
 type Bounded struct{ *redis.Client }
 
-// ConnectBounded is Connect for a program that others make read what they wrote, such as a host of several tenants: what Redis answers is
-// refused with a ReplyError before it takes memory if it is larger than anything that Quern writes.
+// ConnectBounded is Connect for a program that reads what others have written, such as a host of several tenants. If a
+// reply of Redis is larger than anything that Quern writes, the call fails with a ReplyError before the reply takes
+// memory.
 func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 	rdb, err := connect(rawURL, func(dial dialer) dialer {
 		return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -68,7 +70,7 @@ func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 // dialer dials a server.
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Single returns the connections of one server behind a client; nil if it has others.
+// Single returns the client as a *redis.Client if it connects to a single server; nil if not.
 func Single(rdb redis.UniversalClient) *redis.Client {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
@@ -79,36 +81,40 @@ func Single(rdb redis.UniversalClient) *redis.Client {
 	return nil
 }
 
-// alone are the options of another client of the same server, with one connection.
+// alone returns the options for another client of the same server, with one connection.
 func alone(client *redis.Client) *redis.Options {
 	options := *client.Options()
 	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
-	options.PushNotificationProcessor = nil // each client has its own
+	options.PushNotificationProcessor = nil // each client needs its own
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &options
 }
 
-// payloadBytes is the key of a context: how many more bytes than others a connection that is dialed reads.
+// payloadBytes is a context key. Its value is the number of bytes by which the bounds of the dialed connection are
+// raised.
 type payloadBytes struct{}
 
-// boundedConn ends when a reply is too large. One goroutine may write while another reads.
+// boundedConn closes itself when a reply is too large. One goroutine may write while another reads.
 type boundedConn struct {
 	net.Conn
-	payload   int64        // how many bytes more
-	sent      Scanner      // used by Write
-	asked     atomic.Int64 // requests without a reply
-	got       Scanner      // used by Read, as is the rest
-	one, many extent       // of the reply that comes, and of it and all since all requests had theirs
-	replies   int          // how many these are
-	wrong     error        // why it has ended
+	payload int64        // bytes by which the bounds are raised
+	sent    Scanner      // used by Write only
+	asked   atomic.Int64 // number of requests without a reply
+
+	// The following fields are used by Read only.
+	got     Scanner
+	one     extent // size of the current reply so far
+	many    extent // size of all replies since the last time when no request was without a reply
+	replies int    // number of complete replies in many
+	wrong   error  // why the connection has closed itself
 }
 
-// extent is how large replies are.
+// extent is the size of replies.
 type extent struct{ bytes, values int64 }
 
 func (e *extent) add(bytes, values int64) { e.bytes, e.values = e.bytes+bytes, e.values+values }
 
-// boundedSystemConn is one whose socket go-redis looks at before it uses it.
+// boundedSystemConn is a boundedConn with access to its socket, which go-redis checks before it reuses the connection.
 type boundedSystemConn struct {
 	*boundedConn
 	syscall.Conn
@@ -122,7 +128,7 @@ func bound(conn net.Conn, payload int64) net.Conn {
 	return c
 }
 
-// Write counts the requests that begin.
+// Write sends requests and counts them.
 func (c *boundedConn) Write(p []byte) (int, error) {
 	if err := c.sent.Scan(p, nil, func() { c.asked.Add(1) }); err != nil {
 		return 0, err
@@ -130,9 +136,9 @@ func (c *boundedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read reads what is not too large.
+// Read reads replies, and fails when one is too large.
 func (c *boundedConn) Read(p []byte) (int, error) {
-	if c.wrong != nil { // go-redis passes over an error, and reads again
+	if c.wrong != nil { // go-redis reads again after an error
 		return 0, c.wrong
 	}
 	n, err := c.Conn.Read(p)
@@ -143,7 +149,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// replied ends a reply, or a message.
+// replied is called at the end of a reply, or of a Pub/Sub message.
 func (c *boundedConn) replied() {
 	if c.asked.Load() > 0 {
 		c.asked.Add(-1)
@@ -154,7 +160,8 @@ func (c *boundedConn) replied() {
 	}
 }
 
-// check counts a value of so many bytes, or a list of so many values.
+// check counts a value with its size in bytes, or a list with its number of values. It returns an error if a bound is
+// exceeded.
 func (c *boundedConn) check(size, values int64) error {
 	most, whole := int64(MaxValue), int64(MaxReply)
 	if c.asked.Load() == 0 {
@@ -180,18 +187,19 @@ func (c *boundedConn) check(size, values int64) error {
 	return &ReplyError{Is: is, at: c.replies}
 }
 
-// Scanner follows what Redis's protocol (RESP) carries, without keeping it.
+// Scanner parses a stream in Redis's protocol (RESP), without keeping its values.
 type Scanner struct {
-	left int64   // bytes of a value that are still to come
-	line []byte  // the beginning of a line that has not ended
-	rest int64   // how many bytes more this line has
-	open []int64 // how many values of the lists that are open are still to come
+	left int64   // bytes of the current value that are still to come
+	line []byte  // the first bytes of the current line
+	rest int64   // number of bytes of the current line beyond these
+	open []int64 // for each list that has not ended, the number of values still to come
 }
 
-// errProtocol says that something else than RESP came.
+// errProtocol: the stream is not RESP.
 var errProtocol = errors.New("no answer of Redis")
 
-// Scan reads on. check is called at the head of each value and list; end when a request or reply is complete.
+// Scan parses the next bytes of the stream. It calls check at the head of each value and list, and end after each
+// request or reply.
 func (s *Scanner) Scan(p []byte, check func(size, values int64) error, end func()) error {
 	for len(p) > 0 {
 		if s.left > 0 {
@@ -223,7 +231,7 @@ func (s *Scanner) Scan(p []byte, check func(size, values int64) error, end func(
 	return nil
 }
 
-// head reads the line that is complete.
+// head parses the complete line, which is the head of a value or list.
 func (s *Scanner) head(check func(size, values int64) error, end func()) error {
 	line := bytes.TrimSuffix(s.line, []byte("\r"))
 	if len(line) == 0 {
@@ -257,14 +265,14 @@ func (s *Scanner) head(check func(size, values int64) error, end func()) error {
 	case values > 0:
 		s.open = append(s.open, values)
 	case n >= 0 && (kind == '$' || kind == '=' || kind == '!'):
-		s.left = size + 2 // with the end of the line
+		s.left = size + 2 // with \r\n
 	default:
 		s.done(end)
 	}
 	return nil
 }
 
-// done ends a value, and the lists whose last one it is.
+// done ends a value, and each list of which it is the last value.
 func (s *Scanner) done(end func()) {
 	for len(s.open) > 0 {
 		last := len(s.open) - 1

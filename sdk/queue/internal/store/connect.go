@@ -30,7 +30,7 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	return rdb, nil
 }
 
-// connect is Connect; within, if it is not nil, makes the dialer of what dials a server.
+// connect is Connect. If within is not nil, it wraps the function that dials the server.
 func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -49,7 +49,7 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 
 	if query.Has("master_name") {
 		options, err := redis.ParseFailoverURL(u.String())
-		if err != nil && query.Has("password") { // what follows an "&" in it is read as a parameter
+		if err != nil && query.Has("password") { // the part of a password after an "&" would be parsed as a parameter
 			err = errors.New("a parameter is not known or not right: the password has to be written with %26 for \"&\"")
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 		return keyNaming(redis.NewFailoverClient(options)), nil
 	}
 	options, err := redis.ParseURL(u.String())
-	if err != nil && query.Has("password") { // the error may have a part of it
+	if err != nil && query.Has("password") { // the error may contain a part of the password
 		err = errors.New("the password is no parameter: write redis://USER:PASSWORD@HOST:PORT/DB")
 	}
 	if err != nil {
@@ -82,19 +82,20 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	if within != nil {
 		options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
 		options.Dialer = within(redis.NewDialer(options))
-		// A push between replies would count as one of them.
+		// A push notification between replies would be counted as a reply.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	return keyNaming(redis.NewClient(options)), nil
 }
 
-// dialTimeout is go-redis's own.
+// dialTimeout is go-redis's default.
 const dialTimeout = 5 * time.Second
 
-// sentinelConnLife bounds a connection to a former primary, should Sentinel's message be lost: the default lease.
+// sentinelConnLife is the longest life of a connection with Sentinel: if Sentinel's message of a failover is lost, the
+// connection to the former primary ends after it. It is the default lease.
 const sentinelConnLife = 10 * time.Second
 
-// parseURL reads a URL of Redis. Its errors show nothing of a damaged one: any part may be the password.
+// parseURL parses a URL of Redis. Its errors show no part of a URL that cannot be parsed: any part may be the password.
 func parseURL(rawURL string) (*url.URL, error) {
 	u, err := parse(rawURL)
 	known := err == nil && (u.Scheme == "redis" || u.Scheme == "rediss" || u.Scheme == "unix") && u.Opaque == ""
@@ -116,7 +117,8 @@ func parseURL(rawURL string) (*url.URL, error) {
 	return u, checkAddress(u)
 }
 
-// parse is url.Parse; it also refuses parameters that Query would leave out, perhaps a part of a password.
+// parse is url.Parse, but refuses invalid parameters. URL.Query would leave them out, and they may be a part of a
+// password.
 func parse(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	if err == nil {
@@ -125,10 +127,10 @@ func parse(rawURL string) (*url.URL, error) {
 	return u, err
 }
 
-// bareAddress is HOST:PORT or HOST:PORT/DB.
+// bareAddress matches HOST:PORT and HOST:PORT/DB.
 var bareAddress = regexp.MustCompile(`^([A-Za-z0-9.-]+:[0-9]+)(/[0-9]+)?$`)
 
-// damage is why a URL cannot be read, without a piece of it.
+// damage explains why a URL cannot be parsed, without quoting any part of it.
 func damage(rawURL string, err error) string {
 	_, rest, _ := strings.Cut(rawURL, "://")
 	end := strings.IndexAny(rest, "/?#")
@@ -148,7 +150,7 @@ func damage(rawURL string, err error) string {
 	return "cannot be read"
 }
 
-// checkAddress refuses addresses that go-redis would dial in vain, or describe wrongly.
+// checkAddress refuses addresses that go-redis could never dial, or for which its error would be wrong.
 func checkAddress(u *url.URL) error {
 	wrong := func(text string) error { return fmt.Errorf("%w: Redis URL %s: %s", ErrInvalid, place(u), text) }
 	if strings.Contains(u.Hostname(), ":") && !strings.HasPrefix(u.Host, "[") {
@@ -163,13 +165,15 @@ func checkAddress(u *url.URL) error {
 	return nil
 }
 
-// isSplit tells whether a part of the password may be outside its place, as after a "/" or "#" not written as %2F or %23.
+// isSplit reports whether a part of the password may be in another component of the URL, because a "/" or "#" in the
+// password was not written as %2F or %23.
 func isSplit(u *url.URL, rawURL string) bool {
 	return u.User == nil && strings.Contains(rawURL, "@") || strings.Contains(rawURL, "#") ||
 		strings.Contains(u.RawQuery, "@") || u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath(), "@")
 }
 
-// Redact shows a URL of Redis or of a proxy with xxxxx for every password, or for all of one that cannot be read.
+// Redact returns a URL of Redis or of a proxy with xxxxx instead of every password. If the URL cannot be parsed, all of
+// it is replaced.
 func Redact(rawURL string) string {
 	u, err := parse(rawURL)
 	if err != nil || isSplit(u, rawURL) || u.Opaque != "" || u.Scheme == "" {
@@ -185,17 +189,17 @@ func Redact(rawURL string) string {
 	return hideUser(u).Redacted()
 }
 
-// secretName are the names of parameters that Redact hides.
+// secretName matches the names of parameters whose values Redact hides.
 var secretName = regexp.MustCompile(`(?i)pass|secret|token`)
 
-// place is the URL for messages: without passwords and parameters, because a misspelled one may be a password.
+// place formats the URL for messages, without password and parameters: a misspelled parameter may be a password.
 func place(u *url.URL) string {
 	shown := *u
 	shown.RawQuery = ""
 	return hideUser(&shown).Redacted()
 }
 
-// hideUser hides a user without a password: it may be the password.
+// hideUser replaces a user without a password: it may be the password.
 func hideUser(u *url.URL) *url.URL {
 	if _, has := u.User.Password(); u.User != nil && !has {
 		u.User = url.User("xxxxx")
@@ -203,7 +207,7 @@ func hideUser(u *url.URL) *url.URL {
 	return u
 }
 
-// secure puts a private CA and a client certificate into a TLS configuration.
+// secure adds a private CA and a client certificate to a TLS configuration.
 func secure(config *tls.Config, ca, cert, key string) error {
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
@@ -225,8 +229,9 @@ func secure(config *tls.Config, ca, cert, key string) error {
 	return nil
 }
 
-// BeatConnection makes a connection for lease renewals alone, if rdb can be copied; it waits for a sixth of the lease at most.
-// On a shared one a renewal would queue behind payloads, and after a failover try one stale connection after the other.
+// BeatConnection makes a connection of its own for lease renewals, if rdb is a client of a single server. It waits for
+// at most a sixth of the lease. On a shared connection pool, a renewal would wait behind payloads, and after a failover
+// it would try one stale connection after the other.
 func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
 	client := Single(rdb)
 	if client == nil {
@@ -234,10 +239,11 @@ func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 	}
 	options := alone(client)
 	within := max(lease/6, minBeatTimeout)
-	// A connection may still lead to a former primary: after half a lease a renewal dials again, and so reaches the new one.
+	// After a failover, a connection may still lead to the former primary. After half a lease, a renewal dials anew,
+	// and so reaches the new primary.
 	options.ConnMaxLifetime = lease / 2
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = within, within, within, within
-	dial := options.Dialer // may be Sentinel's, or the caller's
+	dial := options.Dialer // Sentinel's or the caller's, if there is one
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
@@ -246,5 +252,5 @@ func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 	return keyNaming(redis.NewClient(options))
 }
 
-// minBeatTimeout is the shortest wait for a renewal, on a machine that may be busy.
+// minBeatTimeout is the least time that a renewal may take, because the machine may be busy.
 const minBeatTimeout = 250 * time.Millisecond

@@ -12,11 +12,13 @@ import (
 	"unicode/utf8"
 )
 
-// BytesMarker begins a field of a task's hash whose bytes live in the companion hash.
+// BytesMarker is the prefix of a marker: a text in a task's hash that stands for bytes in the companion hash
+// NS_bytes_ID.
 const BytesMarker = "quern:bytes:"
 
-// EncodeValue splits a value into the text of the hash field and the bytes of the companion hash. Bytes that are not UTF-8 get
-// the field "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on them; text needs no companion.
+// EncodeValue splits a value into the text for the task's hash and the bytes for the companion hash. For bytes that are
+// not UTF-8, the text is the marker "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on such bytes.
+// UTF-8 text needs no companion.
 func EncodeValue(value []byte) (text string, companion []byte) {
 	if utf8.Valid(value) && !bytes.HasPrefix(value, []byte(BytesMarker)) {
 		return string(value), nil
@@ -25,15 +27,16 @@ func EncodeValue(value []byte) (text string, companion []byte) {
 	return fmt.Sprintf("%s%d:%s", BytesMarker, len(value), hex.EncodeToString(sum[:])), value
 }
 
-// maxMarker is longer than any marker, in bytes: more is text.
+// maxMarker bounds a marker, in bytes: a longer field is no marker.
 const maxMarker = 100
 
-// IsMarker reports whether a text stands for bytes that are kept beside it.
+// IsMarker reports whether a text looks like a marker, which stands for bytes in the companion hash.
 func IsMarker(text string) bool {
 	return len(text) <= maxMarker && strings.HasPrefix(text, BytesMarker)
 }
 
-// Seconds writes a time as Redis holds it: seconds since the epoch with six decimals; the epoch for an earlier one, "" for none.
+// Seconds formats a time as it is stored in Redis: seconds since the epoch with six decimals. A time before the epoch
+// becomes the epoch, and the zero time "".
 func Seconds(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -42,10 +45,11 @@ func Seconds(t time.Time) string {
 	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
 }
 
-// maxSeconds bounds a time, so that a wrong one (milliseconds, say) does not overflow into the past.
+// maxSeconds bounds a time, so that a wrong number (milliseconds, say) does not overflow into the past.
 const maxSeconds = 1e12
 
-// ParseSeconds reads a time that Redis, Python or a person wrote; zero if it is not a plausible one.
+// ParseSeconds parses a time that Redis, Python or a person wrote. It returns the zero time if the text is not a
+// plausible time.
 func ParseSeconds(text string) time.Time {
 	whole, fraction, _ := strings.Cut(text, ".")
 	sec, err := strconv.ParseUint(whole, 10, 64)
@@ -63,7 +67,8 @@ func ParseSeconds(text string) time.Time {
 	return time.UnixMicro(int64(sec*1e6 + micros)) //nolint:gosec // bounded by maxSeconds
 }
 
-// ParseETA reads the score of the next scheduled task, "" for none. Below 1, written by hand for "now", it is long ago.
+// ParseETA parses the score of the next scheduled task; "" means that there is none. A score below 1, which people
+// write for "now", becomes a time long ago.
 func ParseETA(text string) time.Time {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f < 1 {
 		return time.Unix(1, 0)
@@ -74,7 +79,7 @@ func ParseETA(text string) time.Time {
 // Longest bounds every duration, so that sums of them do not overflow.
 const Longest = 100 * 365 * 24 * time.Hour
 
-// ParseDuration reads a number of seconds; 0 if it is not a plausible one.
+// ParseDuration converts a number of seconds. It returns 0 if the number is not plausible.
 func ParseDuration(seconds float64) time.Duration {
 	if !(seconds > 0 && seconds <= Longest.Seconds()) {
 		return 0
@@ -82,13 +87,13 @@ func ParseDuration(seconds float64) time.Duration {
 	return time.Duration(math.Round(seconds * float64(time.Second)))
 }
 
-// SecondsDuration is ParseDuration of a text, 0 for one that is no number.
+// SecondsDuration is ParseDuration for a text. It returns 0 if the text is no number.
 func SecondsDuration(text string) time.Duration {
 	value, _ := strconv.ParseFloat(text, 64)
 	return ParseDuration(value)
 }
 
-// DurationText writes a duration as Redis holds it, in seconds; "" for none.
+// DurationText formats a duration as it is stored in Redis, in seconds; "" for 0 or less.
 func DurationText(d time.Duration) string {
 	if d <= 0 {
 		return ""
@@ -96,10 +101,10 @@ func DurationText(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 }
 
-// ValidText makes text UTF-8.
+// ValidText replaces invalid UTF-8 by U+FFFD.
 func ValidText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
-// Head and Tail cut text to at most n bytes at a character's edge.
+// Head returns the first n bytes of a text, or fewer, so that no character is cut.
 func Head(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -110,7 +115,7 @@ func Head(text string, n int) string {
 	return text[:n]
 }
 
-// Tail is the last n bytes of a text, from the beginning of a character.
+// Tail returns the last n bytes of a text, or fewer, so that no character is cut.
 func Tail(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -122,7 +127,7 @@ func Tail(text string, n int) string {
 	return text[from:]
 }
 
-// AppendFields appends names and texts in turn, without those whose text is empty.
+// AppendFields appends pairs of a field's name and its text, except pairs with an empty text.
 func AppendFields(args []any, pairs ...string) []any {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -132,7 +137,7 @@ func AppendFields(args []any, pairs ...string) []any {
 	return args
 }
 
-// Optional is the text if there is one to send, else "".
+// Optional returns text if the condition is true, else "".
 func Optional(is bool, text string) string {
 	if is {
 		return text
@@ -140,7 +145,7 @@ func Optional(is bool, text string) string {
 	return ""
 }
 
-// HashOf are the fields of a hash that are there.
+// HashOf makes a map of the reply to HMGET for these fields, without missing ones.
 func HashOf(fields []string, values []any) map[string]string {
 	hash := make(map[string]string, len(fields))
 	for i, value := range values {
@@ -151,27 +156,30 @@ func HashOf(fields []string, values []any) map[string]string {
 	return hash
 }
 
-// BornAt tells a task from others of its ID, by the text of its created field.
+// BornAt returns the part of a claim that distinguishes a task from others of the same ID. created is the field of the
+// task's hash.
 func BornAt(created string) string { return "@" + created }
 
-// StartedAt tells a reserve that started a task from others of its run, by the text of Redis's clock: a server that has lost its last
-// second counts the same run again.
+// StartedAt returns the part of a claim that distinguishes a start from others with the same run number: after a server
+// has lost its last second, it counts the same run again. clock is the time of the start by Redis's clock.
 func StartedAt(clock string) string { return "@" + clock }
 
-// StateOf is the state of a task as altered in prelude.lua compares it, of the texts in its hash.
+// StateOf returns the state of a task, as function altered in prelude.lua compares it. The parameters are fields of the
+// task's hash.
 func StateOf(created, run, status, updated string) string {
 	if status == "reserved" || status == "started" {
-		updated = "" // progress moves it
+		updated = "" // a progress report changes it
 	}
 	return created + " " + run + " " + status + " " + updated
 }
 
-// DigestPrefix begins a digest. Hashes leave it out (older hosts did not), because Redis keeps only fields of up to 64 bytes in
-// little memory.
+// DigestPrefix is the prefix of a digest. The hashes of tasks have digests without it (with it if an older host wrote
+// them), because Redis stores a hash compactly only if no field has more than 64 bytes.
 const DigestPrefix = "sha256:"
 
-// TraceID is the trace that a W3C traceparent names, "" if text has not the form 00-TRACE-PARENT-FLAGS in hexadecimal digits, of
-// which trace and parent are not all 0. Versions after 00 may be longer, and ff is none.
+// TraceID returns the trace ID of a W3C traceparent. It returns "" if text does not have the form
+// VERSION-TRACE-PARENT-FLAGS in hexadecimal digits, or trace or parent is all 0. Versions after 00 may be longer; ff is
+// no version.
 func TraceID(text string) string {
 	const hex, size = "0123456789abcdef", len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(text) < size {
@@ -192,5 +200,5 @@ func TraceID(text string) string {
 	return trace
 }
 
-// TallyField names a count of something for a queue or a version; of is "" for all queues together.
+// TallyField returns the field of a count for a queue or a plugin's version; of = "" means all queues together.
 func TallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }

@@ -12,39 +12,35 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The errors of what scripts answer and callers pass; package queue documents them.
+// Errors for replies of scripts and for invalid arguments. Package queue documents them.
 var (
-	ErrNoTask  = errors.New("no such task")                            // (any more)
-	ErrLost    = errors.New("task is held by another listener or run") // nothing was written
-	ErrInvalid = errors.New("invalid")                                 // an argument; the text names what is accepted
-	ErrStatus  = errors.New("not possible in this status")
-	ErrDamaged = errors.New("a key of the queue is of another type") // the queue takes no tasks
-	// ErrNoLetter: the task has failed for good and has no dead letter, because a key of the dead-letter queue is of another
-	// type. It keeps its parameters and history, and can be retried by hand.
-	ErrNoLetter = errors.New("its dead letter cannot be written")
-	// ErrCancelled is the cause with which a handler's context ends when its task is cancelled, and the answer to a retry of
-	// such a task: it has failed for good.
+	ErrNoTask    = errors.New("no such task")
+	ErrLost      = errors.New("task is held by another listener or run")
+	ErrInvalid   = errors.New("invalid")
+	ErrStatus    = errors.New("not possible in this status")
+	ErrDamaged   = errors.New("a key of the queue is of another type")
+	ErrNoLetter  = errors.New("its dead letter cannot be written")
 	ErrCancelled = errors.New("the task was cancelled")
 )
 
-// Answered is the error that Redis answered with.
+// Answered returns the text of the error that Redis replied with; ok is false if err is not a reply of Redis.
 func Answered(err error) (text string, ok bool) {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return "", false
 	}
 	text = reply.Error()
-	// Before Redis 7.0 the position in the script precedes the error of a command.
+	// Before Redis 7.0, the error of a command in a script is preceded by its position.
 	if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text, "ERR Error running script") {
 		_, text, _ = strings.Cut(inner, ": -")
 	}
 	return text, true
 }
 
-// IsNil reports whether Redis answered that there is no value.
+// IsNil reports whether Redis replied that there is no value.
 func IsNil(err error) bool { return errors.Is(err, redis.Nil) }
 
-// Wrap adds to an error what was tried; nil stays nil.
+// Wrap adds to an error what the caller was doing. nil stays nil.
 func Wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -52,7 +48,8 @@ func Wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// PassReplies drops Redis's answer to one command of a pipeline, such as one on a key of another type: the others have theirs.
+// PassReplies returns nil for an error with which Redis refused one command of a pipeline, for example because a key
+// has the wrong type: the other commands have been executed. It returns every other error.
 func PassReplies(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) && !IsUnavailable(err) {
@@ -61,9 +58,11 @@ func PassReplies(err error) error {
 	return err
 }
 
-// IsUnavailable tells whether Redis cannot be reached, or refuses for now, so that the same call may succeed later.
+// IsUnavailable reports whether Redis could not be reached, or refuses commands for now: the same call may succeed
+// later.
 func IsUnavailable(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrTooLarge) { // its text may have words of others
+	// The text of an ErrTooLarge contains a key, which may contain any of the words below.
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrTooLarge) {
 		return false
 	}
 	if text, ok := Answered(err); ok {
@@ -75,7 +74,7 @@ func IsUnavailable(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "connection")
 }
 
-// refusals are the first words of Redis's errors that pass by themselves.
+// refusals are the prefixes of errors with which Redis refuses commands for a while.
 var refusals = []string{
 	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
 	"ERR max number of clients",

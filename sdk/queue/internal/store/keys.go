@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Keys builds the name of every key of a tenant; nothing else in this module does, and nothing parses a name out of a key.
+// Keys builds the name of every key of a tenant. No other code in this module builds one, and no code parses a name out
+// of a key.
 type Keys struct{ Tenant string }
 
 func (k Keys) Key(subject ...string) string { return k.Tenant + "_" + strings.Join(subject, "_") }
@@ -70,13 +71,15 @@ func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queu
 func (k Keys) Keyed(queue string) string           { return k.Key("keys", queue) }
 func (k Keys) Unique(queue, hash string) string    { return k.Key("unique", queue, hash) }
 
-// ListedChildren is how many children of a task, and dependents that come after its end, are listed.
+// ListedChildren bounds the list of a task's children and dependents: above it, new children are not listed, nor
+// dependents that come after the task's end.
 const ListedChildren = 10_000
 
-// luaNames declares bounds that Go and the scripts share, and the keys' names for the scripts, in capitals and without the tenant:
-// PENDING_TASKS_ for NS_pending_tasks_Q. A script takes its tenant, NS, from its first key: a tenant's name has no underscore.
+// luaNames declares, for the scripts, the names of the keys, and bounds that Go and the scripts share. A name is
+// written in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_QUEUE. A script finds its tenant, NS,
+// in its first key: a tenant's name has no underscore.
 var luaNames = func() string {
-	k := Keys{} // every name without its tenant, and so beginning with an underscore
+	k := Keys{} // without a tenant: every name begins with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
 	for _, key := range []string{
 		k.Queues(), k.Nodes(), k.Paused(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
@@ -88,20 +91,20 @@ var luaNames = func() string {
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""), k.Published(""),
 		k.Schedule(""),
 	} {
-		key = strings.Replace(key, "__", "_", 1) // before two parts
+		key = strings.Replace(key, "__", "_", 1) // of a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
 	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", Searched, int64(UniqueLife.Seconds()), ListedChildren)
 }()
 
-// UniqueLife bounds a uniqueness that ends with its task, should the task never finish.
+// UniqueLife bounds a uniqueness that lasts until its task is finished, because the task may never finish.
 const UniqueLife = 90 * 24 * time.Hour
 
-// Searched is the longest list that is searched for an ID: more would take Redis milliseconds.
+// Searched is the longest list that is searched for an ID: a longer one would take Redis milliseconds.
 const Searched = 100_000
 
-// quernListener is the form of the IDs of Quern's listeners, which Blueque's own IDs do not have.
+// quernListener matches the IDs of Quern's listeners. The IDs of Blueque's listeners do not match.
 var quernListener = regexp.MustCompile(`~[0-9a-f]{8}_[0-9]+$`)
 
-// IsQuernListener reports whether an ID is that of a listener of Quern.
+// IsQuernListener reports whether an ID is the ID of a Quern listener.
 func IsQuernListener(id string) bool { return quernListener.MatchString(id) }

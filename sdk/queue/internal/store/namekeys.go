@@ -8,10 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// nameKeys is a hook that puts the command's key into the errors that lack it, so that whoever reads one knows what to repair.
+// nameKeys is a go-redis hook that adds the command's key to errors without it, so that a reader of the error knows
+// which key to repair.
 type nameKeys struct{}
 
-// keyNaming gives a client the hook.
+// keyNaming adds the hook to a client.
 func keyNaming(client *redis.Client) *redis.Client {
 	client.AddHook(nameKeys{})
 	return client
@@ -31,7 +32,7 @@ func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		var reply *ReplyError
 		if errors.As(err, &reply) && reply.at < len(cmds) {
 			err = nameKey(cmds[reply.at], err)
-			for _, cmd := range cmds { // go-redis takes the answers of none
+			for _, cmd := range cmds { // go-redis has read no reply of the pipeline
 				cmd.SetErr(err)
 			}
 			return err
@@ -50,7 +51,7 @@ func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// nameKey puts the command's key into a ReplyError, and into Redis's answer that the key is of another type, or not for this user.
+// nameKey adds the command's key to a ReplyError, and to Redis's errors WRONGTYPE and NOPERM.
 func nameKey(cmd redis.Cmder, err error) error {
 	var reply *ReplyError
 	large := errors.As(err, &reply)
@@ -68,19 +69,19 @@ func nameKey(cmd redis.Cmder, err error) error {
 	switch {
 	case large:
 		return &ReplyError{Command: cmd.Name(), Key: key, Is: reply.Is}
-	case key == "" || at == 3: // which of its keys a script means it says itself
+	case key == "" || at == 3: // a script's error names the key itself
 		return err
 	}
 	return &keyError{err, key}
 }
 
-// keyError is Redis's answer to a command on a key.
+// keyError is an error that Redis replied with, and the key of the command.
 type keyError struct {
 	error
 	key string
 }
 
-// Error keeps Redis's word in front, by which answers are told apart.
+// Error keeps the first word of Redis's error in front, by which errors are distinguished.
 func (e *keyError) Error() string {
 	word, text, _ := strings.Cut(e.error.Error(), " ")
 	return word + " key " + e.key + ": " + text

@@ -7,7 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// Persist repeats a call, which must be safe to repeat, while Redis is unavailable. When ctx ends it returns what was wrong with Redis.
+// Persist repeats a call while Redis is unavailable. The call must be safe to repeat. When ctx ends, Persist returns
+// the last error of Redis.
 func Persist(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	for pause := (periodic.Pause{}); ; {

@@ -9,19 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NoRoom says that something is larger than its reader has room for: it is ErrInvalid, too.
+// NoRoom makes the error for a payload that is larger than the caller has room for. It is both ErrInvalid and
+// ErrTooLarge.
 func NoRoom(what string, size, most int64) error {
 	return fmt.Errorf("%w: %s has %d bytes, at most %d are read: %w", ErrInvalid, what, size, most, ErrTooLarge)
 }
 
-// Measures tells whether anything depends on the size of a payload of which a caller has room for so many bytes.
+// Measures reports whether the size of a payload must be known before it is read: `most` is a real bound, or the
+// connection is bounded.
 func (s *Store) Measures(most int64) bool {
 	_, is := s.RDB.(Bounded)
 	return is || most < math.MaxInt64
 }
 
-// SizesOf are the sizes of these fields, by task and then by field, as ReadPayload would read them or up to maxMarker more; 0 for a
-// missing one, and for all of them with an error.
+// SizesOf returns the sizes of payloads, in bytes, by task and then by field: the size that ReadPayload would read, or
+// up to maxMarker more. The size of a missing field is 0. With an error, all sizes are 0.
 func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]int64, error) {
 	type field struct{ id, name string }
 	asked := make([]field, 0, len(ids)*len(fields))
@@ -36,14 +38,14 @@ func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]
 	sizes := make([]int64, len(asked))
 	for i, cmd := range cmds {
 		text, bytes := cmd[0].Val(), cmd[1].Val()
-		if sizes[i] = text; text > 0 && text <= maxMarker && bytes > 0 { // which only a marker stands for
+		if sizes[i] = text; text > 0 && text <= maxMarker && bytes > 0 { // the text is a marker for these bytes
 			sizes[i] = bytes
 		}
 	}
 	return sizes, Wrap("read sizes of payloads", err)
 }
 
-// ReadPayload reads a field of a task's own hash, of at most that many bytes, and tells whether it is there.
+// ReadPayload reads a payload in a task's own hash, of up to `most` bytes; found reports whether the field exists.
 func (s *Store) ReadPayload(ctx context.Context, id, field string, most int64) (value []byte, found bool, err error) {
 	what := field + " of task " + id
 	var size int64
@@ -68,7 +70,8 @@ func (s *Store) ReadPayload(ctx context.Context, id, field string, most int64) (
 	return []byte(text), err == nil, Wrap("read "+what, err)
 }
 
-// Companion is the bytes that a marker in a field stands for, or else the text: a Python client may have written a marker.
+// Companion returns the bytes that a marker stands for. It returns the text itself if it is no marker, or if there are
+// no such bytes: a Python client may have written a text that looks like a marker.
 func (s *Store) Companion(ctx context.Context, rdb redis.UniversalClient, id, field, text string) (string, error) {
 	if !IsMarker(text) {
 		return text, nil
@@ -80,8 +83,8 @@ func (s *Store) Companion(ctx context.Context, rdb redis.UniversalClient, id, fi
 	return value, err
 }
 
-// PayloadReader returns what reads a payload of so many bytes, and ends it: a connection of its own for one that is larger than those of
-// a bounded pool read.
+// PayloadReader returns a client that can read a payload of `size` bytes, and a function that closes it. A payload too
+// large for a bounded pool gets a connection of its own.
 func (s *Store) PayloadReader(size int64) (redis.UniversalClient, func()) {
 	pool, is := s.RDB.(Bounded)
 	if !is || size <= MaxValue/2 {
@@ -96,7 +99,7 @@ func (s *Store) PayloadReader(size int64) (redis.UniversalClient, func()) {
 	return client, func() { _ = client.Close() }
 }
 
-// PublicationSize is how many bytes the payload of a publication has, and whether it is kept.
+// PublicationSize reads the number of bytes of a publication's payload; kept reports whether the publication exists.
 func (s *Store) PublicationSize(ctx context.Context, id string) (bytes int64, kept bool, err error) {
 	var size, exists *redis.IntCmd
 	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {

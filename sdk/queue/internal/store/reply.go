@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// ErrReply reports an answer of another shape than the RETURNS of its script.
+// ErrReply: a reply does not have the form that its script documents under RETURNS.
 var ErrReply = errors.New("unexpected answer of a script")
 
 // Values reads a script's reply, value by value, in the order of its RETURNS.
 type Values struct {
-	Left  []any
-	Short bool // more was read than there was
+	Left  []any // the values not yet read
+	Short bool  // Next was called after the last value
 }
 
-// ValuesOf reads a reply that is a list; another one has no values.
+// ValuesOf returns the values of a reply that is a list. Any other reply has no values.
 func ValuesOf(reply any) Values { return Values{Left: AsList(reply)} }
 
-// More tells whether there is another value.
+// More reports whether there is another value.
 func (v *Values) More() bool { return len(v.Left) > 0 }
 
-// Err is errReply if the reply was too short.
+// Err returns ErrReply if the reply was too short.
 func (v *Values) Err() error {
 	if v.Short {
 		return ErrReply
@@ -31,7 +31,7 @@ func (v *Values) Err() error {
 	return nil
 }
 
-// Next is the next value, nil behind the last.
+// Next returns the next value, or nil after the last one.
 func (v *Values) Next() any {
 	if len(v.Left) == 0 {
 		v.Short = true
@@ -50,7 +50,7 @@ func (v *Values) Time() time.Time         { return ParseSeconds(v.Text()) }
 func (v *Values) Eta() time.Time          { return ParseETA(v.Text()) }
 func (v *Values) Duration() time.Duration { return SecondsDuration(v.Text()) }
 
-// AsString is a value of a reply as text; "" if it is neither text nor a number.
+// AsString converts a value of a reply to text; "" if it is neither text nor a number.
 func AsString(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -61,7 +61,7 @@ func AsString(v any) string {
 	return ""
 }
 
-// AsInt is a value of a reply as a number; 0 if it is none.
+// AsInt converts a value of a reply to a number; 0 if it is none.
 func AsInt(v any) int64 {
 	switch v := v.(type) {
 	case int64:
@@ -73,13 +73,13 @@ func AsInt(v any) int64 {
 	return 0
 }
 
-// AsList is a value of a reply as a list; nil if it is none.
+// AsList converts a value of a reply to a list; nil if it is none.
 func AsList(v any) []any {
 	list, _ := v.([]any)
 	return list
 }
 
-// Verdict maps a script's answer for one task to an error.
+// Verdict converts a script's answer for one task to an error; nil for "ok".
 func Verdict(answer any, id string) error {
 	switch answer {
 	case "ok":

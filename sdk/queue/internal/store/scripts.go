@@ -24,8 +24,9 @@ type Script struct {
 	Source string
 }
 
-// AllScripts are the files of the folder scripts, by name. Each is one transition, atomic in Redis; the file lists its KEYS, ARGV
-// and RETURNS. The keys' names and what it uses of prelude.lua and batch.lua precede each.
+// AllScripts are the scripts of the folder scripts, by name. Each script is one transition, atomic in Redis. Its file
+// documents its KEYS, ARGV and RETURNS. The source has, in front of the file's text, the names of keys and the
+// functions of prelude.lua and batch.lua that the script uses.
 var AllScripts = func() map[string]Script {
 	read := func(name string) string {
 		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -54,15 +55,14 @@ var AllScripts = func() map[string]Script {
 	return all
 }()
 
-// Declaration is a part of the Lua code that scripts share: the names that it declares, and the words in it outside of rare
-// functions.
+// Declaration is a paragraph of the Lua code that scripts share.
 type Declaration struct {
 	Text   string
-	names  map[string]bool
-	common map[string]bool
+	names  map[string]bool // the names that it declares
+	common map[string]bool // the words in it outside of rare functions
 }
 
-// NewDeclaration reads a declaration of the prelude.
+// NewDeclaration parses a paragraph of prelude.lua or batch.lua, or a line of luaNames.
 func NewDeclaration(text string) Declaration {
 	d := Declaration{Text: text, names: make(map[string]bool), common: wordsOf(rareFunction.ReplaceAllString(text, "$1"))}
 	for line := range strings.Lines(text) {
@@ -74,20 +74,22 @@ func NewDeclaration(text string) Declaration {
 	return d
 }
 
-// rareFunction is a function that few calls of a script need, first line and rest. rareMark ends the first line.
+// rareFunction matches a function that few calls of a script need: its first line, which ends in rareMark, and the
+// rest.
 var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]*` + rareMark + `)(.*?^end\n)`)
 
 const rareMark = " -- rare\n"
 
-// WithUsed puts before a script what it uses of the library, in its order: Redis runs all of a script's declarations in each
-// call, and with all of the library they would take longer than many a transition. What only a rare function uses is made when
-// that runs, so that it must hold no state.
+// WithUsed returns a script with the declarations of the library that it uses in front, in the library's order. In each
+// call, Redis executes all declarations of a script: the whole library would take longer than many transitions. A
+// declaration that only a rare function uses is put inside that function. So it is executed each time the function
+// runs, and must hold no state.
 func WithUsed(library []Declaration, script string) string {
 	above := make(map[string]bool) // the names that are declared before the script
 	return inRare(library, using(library, NewDeclaration(script).common, above)+script, above)
 }
 
-// inRare puts into each rare function of a text what it uses of the library, except what is above.
+// inRare puts, into each rare function of a text, the declarations that the function uses, except those named in above.
 func inRare(library []Declaration, text string, above map[string]bool) string {
 	if !strings.Contains(text, rareMark) {
 		return text
@@ -100,8 +102,8 @@ func inRare(library []Declaration, text string, above map[string]bool) string {
 	})
 }
 
-// using is what these words use of the library, directly or through the words of what they use, except what is above. It adds the
-// names to above.
+// using returns the declarations that the words in used refer to, directly or through other declarations, except those
+// named in above. It adds their names to above.
 func using(library []Declaration, used, above map[string]bool) (text string) {
 	for _, d := range slices.Backward(library) { // a declaration uses only earlier ones
 		for name := range d.names {
@@ -116,7 +118,7 @@ func using(library []Declaration, used, above map[string]bool) (text string) {
 	return text
 }
 
-// wordsOf are the words of a Lua text outside comments.
+// wordsOf returns the set of words in a Lua text, without comments.
 func wordsOf(text string) map[string]bool {
 	words := make(map[string]bool)
 	for line := range strings.Lines(text) {
@@ -135,12 +137,12 @@ type Call struct {
 	Args   []any
 }
 
-// NewCall calls the script of that name with one key.
+// NewCall makes a call of a script, by its name, with one key.
 func NewCall(script, key string, args ...any) Call {
 	return Call{AllScripts[script], []string{key}, args}
 }
 
-// Named are the arguments of a script for many queues or tasks, which follow the others.
+// Named appends names, of queues or tasks, to the arguments of a script.
 func Named(names []string, args ...any) []any {
 	for _, name := range names {
 		args = append(args, name)
@@ -148,7 +150,8 @@ func Named(names []string, args ...any) []any {
 	return args
 }
 
-// On runs the script; in full if Redis has forgotten it (a restart, SCRIPT FLUSH): a NOSCRIPT ran nothing.
+// On runs the script by its hash. If Redis does not know the script (after a restart or SCRIPT FLUSH), nothing was
+// executed, and On sends the source.
 func (c Call) On(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
 	return c.Script.Run(ctx, rdb, c.Keys, c.Args...)
 }
@@ -158,24 +161,23 @@ type Store struct {
 	RDB   redis.UniversalClient
 	Keys  Keys
 	Clock string        // replaces Redis's clock in scripts; only tests set it
-	Poll  time.Duration // PollInterval; only tests set another
+	Poll  time.Duration // PollInterval; only tests set another value
 
-	// The listeners' name, see queue.Config, how long their leases last, and the connection that renews these.
-	Name  string
-	Lease time.Duration
-	Beats redis.UniversalClient
+	Name  string                // first part of the listeners' IDs: see queue.Config
+	Lease time.Duration         // length of the listeners' leases
+	Beats redis.UniversalClient // the connection that renews the leases
 }
 
-// PollInterval is how often idle listeners and waiters look by themselves: Python clients announce nothing.
+// PollInterval is how often idle listeners and waiters poll: Python clients announce nothing.
 const PollInterval = 5 * time.Second
 
-// Time is Redis's time, by which leases, delays and ages are measured.
+// Time reads Redis's time, by which leases, delays and ages are measured.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	now, err := s.RDB.Time(ctx).Result()
 	return now, Wrap("read Redis's clock", err)
 }
 
-// Now is the time by which the scripts work.
+// Now returns the time that the scripts use: Clock if it is set, else Redis's time.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if s.Clock != "" {
 		return ParseSeconds(s.Clock), nil
@@ -186,7 +188,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 // Eval runs one script.
 func (s *Store) Eval(ctx context.Context, one Call) (any, error) { return one.On(ctx, s.RDB).Result() }
 
-// EvalAll runs the calls, PageTasks in one round trip. Each answer has its own error.
+// EvalAll runs calls, PageTasks in one round trip. Each result has its own error.
 func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	for page := range slices.Chunk(calls, PageTasks) {
 		answers, _, _ := s.EvalReplicated(ctx, page, 0, 0)
@@ -195,16 +197,16 @@ func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	return cmds
 }
 
-// EvalReplicated runs the calls in one round trip, and in another one those whose script Redis had forgotten. It never uses MULTI:
-// there a forgotten script would fail all of them. Each answer has its own error. Then, if replicas is not 0, it waits for as
-// many on the same connection: Redis counts them for its writes. It returns how many have them, or in waited why that is not
-// known.
+// EvalReplicated runs calls in one round trip. Calls whose script Redis did not know are sent again, with the source,
+// in a second one. It never uses MULTI, in which an unknown script would fail all calls. Each result has its own error.
+// If replicas is not 0, it then waits, on the same connection, until as many replicas have these writes. got is the
+// number of replicas that have them; waited is the error if that number is not known.
 func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (cmds []*redis.Cmd, got int, waited error) {
 	cmds = make([]*redis.Cmd, len(calls))
 	var wait *redis.Cmd
 	forgotten := func(cmd *redis.Cmd) bool { return cmd == nil || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
 	for _, again := range []bool{false, true} {
-		full := make(map[string]bool) // the scripts that are sent in full: once each is enough
+		full := make(map[string]bool) // scripts whose source is sent in this round trip: once is enough
 		_, _ = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, one := range calls {
 				if send := one.Script.EvalSha; forgotten(cmds[i]) {
@@ -229,19 +231,19 @@ func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int, 
 	return cmds, got, waited
 }
 
-// PageTasks is how many items one pipeline reads.
+// PageTasks is the most items that one pipeline reads.
 const PageTasks = 1000
 
-// Pipelined reads something of each item, PageTasks in one round trip. A command that Redis refused, such as one on a key
-// of another type, has its own error and fails no other.
+// Pipelined calls read for each item to queue a command, and sends the commands of PageTasks items in one round trip.
+// If Redis refuses a command, for example because a key has the wrong type, only this command has an error.
 func Pipelined[T, C any](ctx context.Context, s *Store, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	return PipelinedBy(ctx, s, PageTasks, items, read)
 }
 
-// LargeItems is how many items one pipeline reads that may have 256 KiB each.
+// LargeItems is the most items that one pipeline reads if each may have 256 KiB.
 const LargeItems = 100
 
-// PipelinedBy is Pipelined with so many items in one round trip.
+// PipelinedBy is Pipelined with `page` items in one round trip.
 func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
 	cmds := make([]C, 0, len(items))
 	for page := range slices.Chunk(items, page) {
@@ -258,7 +260,7 @@ func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, r
 	return cmds, nil
 }
 
-// Existing returns the pages of PageTasks items of which at least one key exists.
+// Existing checks items in pages of PageTasks. It returns the items of all pages with at least one existing key.
 func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) string) (some []T, err error) {
 	pages := slices.Collect(slices.Chunk(items, PageTasks))
 	found, err := Pipelined(ctx, s, pages, func(p redis.Pipeliner, page []T) *redis.IntCmd {
@@ -276,10 +278,10 @@ func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) 
 	return some, err
 }
 
-// MaxPage is the most tasks of one page.
+// MaxPage is the most tasks in one page of a list.
 const MaxPage = PageTasks
 
-// SummaryFields are the fields of a task in a list: without parameters and result.
+// SummaryFields are the fields of a task's hash that a summary has: not parameters and result.
 var SummaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
@@ -288,33 +290,33 @@ var SummaryFields = []string{
 	"checkpoint", "after",
 }
 
-// advanceTasks is how many dependents one script tells: each takes some 20 commands.
+// advanceTasks is the most dependents that one call of advance.lua handles: each takes some 20 commands.
 const advanceTasks = 30
 
-// Advance tells a block of dependents what became of the tasks that they wait for.
+// Advance reports ended tasks to one block of their dependents.
 func (s *Store) Advance(ctx context.Context) (any, error) {
 	return s.Eval(ctx, NewCall("advance", s.Keys.Ended(), s.Clock, advanceTasks))
 }
 
-// AdvanceAll tells all dependents.
+// AdvanceAll reports all ended tasks to their dependents.
 func (s *Store) AdvanceAll(ctx context.Context) error {
 	for {
 		reply, err := s.Advance(ctx)
 		v := ValuesOf(reply)
-		v.Next() // how many it told
+		v.Next() // number of dependents looked at
 		if more := v.Flag(); err != nil || !more {
 			return Wrap("advance dependents", cmp.Or(err, v.Err()))
 		}
 	}
 }
 
-// Condemn ends a lease in the way that condemn.lua describes; false if it runs.
+// Condemn ends a listener's lease as condemn.lua describes. It returns false if the lease still runs.
 func (s *Store) Condemn(ctx context.Context, listener string, args ...any) (bool, error) {
 	answer, err := s.Eval(ctx, NewCall("condemn", s.Keys.Nodes(), append([]any{s.Clock, listener}, args...)...))
 	return answer == "ok", err
 }
 
-// Retire forgets a condemned listener without tasks; dead is "1", or "" if it left by itself.
+// Retire removes a condemned listener that holds no tasks. dead is "1", or "" if the listener has left by itself.
 func (s *Store) Retire(ctx context.Context, listener, dead string) error {
 	_, err := s.Eval(ctx, NewCall("retire", s.Keys.Nodes(), listener, dead))
 	return Wrap("forget listener "+listener, err)
@@ -323,10 +325,11 @@ func (s *Store) Retire(ctx context.Context, listener, dead string) error {
 // MaxLease is the longest lease.
 const MaxLease = time.Hour
 
-// MaxQueuesField is the field of NS_limits with the most queues of the tenant; no queue has this name.
+// MaxQueuesField is the field of NS_limits for the number of queues that the tenant may have. No queue can have this
+// name.
 const MaxQueuesField = "."
 
-// MaxQueues is how many queues the tenant may have; 0: any number.
+// MaxQueues reads how many queues the tenant may have; 0 means any number.
 func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	most, err := s.RDB.HGet(ctx, s.Keys.Limits(), MaxQueuesField).Result()
 	if IsNil(err) {
@@ -335,18 +338,19 @@ func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	return int(AsInt(most)), Wrap("read bound of queues", err)
 }
 
-// BlockTasks bounds what one script call writes: some 500 commands, less than 5 ms of Redis's time.
+// BlockTasks is the most tasks that one script call writes: some 500 commands, less than 5 ms of Redis's time.
 const BlockTasks = 48
 
-// ScheduleIDs are those of all schedules, at most one more than most, sorted.
+// ScheduleIDs lists the IDs of all schedules, sorted. If there are more than `most`, it returns most+1 IDs.
 func (s *Store) ScheduleIDs(ctx context.Context, most int64) ([]string, error) {
 	ids, err := s.RDB.ZRange(ctx, s.Keys.Ticks(), 0, most).Result()
 	slices.Sort(ids)
 	return ids, Wrap("list schedules", err)
 }
 
-// QueuePage reads at most that many queues with a valid name and the number of their listeners, from a place on: those with fewer
-// listeners come first. next is where the page behind it begins, 0 if there is none.
+// QueuePage reads a page of up to `most` queues, from index `from` on, with the number of listeners of each. Queues
+// with fewer listeners come first. Queues with an invalid name are left out. next is the index of the next page, or 0
+// if this page is the last one.
 func (s *Store) QueuePage(ctx context.Context, from, most int64, valid func(name string) error) (queues map[string]int64, next int64, err error) {
 	to := int64(-1)
 	if most < math.MaxInt64-from {

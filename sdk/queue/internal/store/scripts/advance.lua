@@ -1,6 +1,7 @@
--- Tells the tasks that wait for others what became of these. A task with more dependents than one call tells keeps its place.
+-- Reports ended tasks to their dependents. If a task has more dependents than one call handles, the next call goes on
+-- there.
 -- KEYS    1 ended
--- ARGV    1 clock override  2 most dependents
+-- ARGV    1 clock override  2 most dependents in this call
 -- RETURNS {dependents looked at, 1 if there is more to do, clock, "", ""}
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end

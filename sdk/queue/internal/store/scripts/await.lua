@@ -1,8 +1,9 @@
--- Adds tasks to those that an open task waits for, and may close it: then it runs when they have ended as it asks.
+-- Adds dependencies to an open task, and may close it. A closed task runs when its dependencies have ended as it asks.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 "1" to close it  then the tasks to wait for
--- RETURNS 'ok', 'gone' (no such task in this queue), or 'closed' (it is, and does not wait for all of these); the error
---         DEPENDENCY if one of these does not exist, or is open, or they are too many, or the task was abandoned
+-- RETURNS 'ok', 'gone' (no such task in this queue), or 'closed' (the task is not open, and some of the tasks are not
+--         among its dependencies); the error DEPENDENCY if one of the tasks does not exist or is open, if they are too
+--         many, or if the task was abandoned
 local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'hash', AFTER_ .. id, 'hash') or hinder(queue)
 if bad then return bad end

@@ -1,47 +1,50 @@
--- What makes tasks, in enqueue.lua, settle.lua and others, declared like the functions of prelude.lua. The arguments of a new task:
---         id, parameters, number of further values, and these: name, value, ... of fields of its hash and of
+-- The functions that make tasks, for enqueue.lua, settle.lua and others, declared like the functions of prelude.lua.
+-- The arguments of a new task:
+--         id, parameters, number of further values, and these values: name, value, ... of fields of its hash, and of
 --           eta       seconds since the epoch, or "+seconds" from now
---           bytes     its parameters, if the text only stands for them
---           life      how many seconds its uniqueness lasts, with the field unique; with unique_for even when it is finished
---           given     "1": its producer chose the ID, so there may have been a task of that ID
---           when      complete, ended, any or failed: it waits for tasks, and after has their IDs, with spaces between. Comes first
---           open      "1": more tasks may be added to those
+--           bytes     the parameters, if parameters is only a marker for them
+--           life      seconds for which its uniqueness (field unique) lasts; with unique_for even after the task is
+--           finished given     "1": the producer chose the ID, so there may have been an earlier task with this ID
+--           when      complete, ended, any or failed: the task waits for the tasks whose IDs are in after, separated by
+--                     spaces. If there is a when, it is the first name
+--           open      "1": dependencies may be added later
 
--- beyond(at): the index after the arguments of the task at this index.
+-- beyond(at): the index after the arguments of the task whose arguments begin at this index.
 local function beyond(at) return at + 3 + tonumber(ARGV[at + 2]) end
 
--- options(at): the further values of the task at this index, by name.
+-- options(at): the further values of the task whose arguments begin at this index, by name.
 local function options(at)
   local o = {}
   for i = at + 3, beyond(at) - 1, 2 do o[ARGV[i]] = ARGV[i + 1] end
   return o
 end
 
--- The options that are no fields of the hash.
+-- The options that are not stored as fields of the hash.
 local NOT_STORED = { eta = true, bytes = true, life = true, given = true, when = true, after = true, open = true }
 
--- afterplain(at): the index after the arguments of the task at this index if it has no options; false if it has.
+-- afterplain(at): like beyond(at) for a task without options except given; false if the task has others.
 local function afterplain(at)
   local n = ARGV[at + 2]
   return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
 end
 
--- refuses(queue, plain): an error reply if tasks, plain ones or others, cannot be enqueued or would not be reserved, because a
--- key is of another type.
+-- refuses(queue, plain): an error reply if tasks cannot be enqueued or would not be reserved, because a key has the
+-- wrong type. plain: only tasks without options are to be enqueued.
 local function refuses(queue, plain)
   return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
     SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
--- batch(queue, clock, instead): tasks to enqueue together. finish makes them visible. instead[ID] is the task that holds the uniqueness
--- of a task ID that was not enqueued; dependents of ID wait for it. Batches may share the table.
+-- batch(queue, clock, instead): a batch of tasks that are enqueued together. finish makes them visible. If task ID was
+-- not enqueued because another task holds its uniqueness, instead[ID] is that other task: dependents of ID wait for it.
+-- Batches may share the table instead.
 local function batch(queue, clock, instead)
   return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
 end
 
--- clear(id): removes what another client left when it deleted a task of an ID that is chosen again. What waited for that one, and was
--- not told of its end, waits for the new one.
+-- clear(id): removes data of an earlier task with this ID, which another client has left when it deleted the task.
+-- Dependents of the earlier task that have not learned of its end wait for the new task.
 local function clear(id)
   redis.pcall('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id)
   if redis.pcall('EXISTS', CHILDREN_ .. id) == 1 then
@@ -50,8 +53,8 @@ local function clear(id)
   end
 end
 
--- withoptions(b): a function (at, key) that adds the task with options at this index to the batch, and answers as enqueue does.
--- It is made once a batch, for making it declares all that options need.
+-- withoptions(b): makes a function (at, key) that adds a task with options to the batch, and returns what enqueue
+-- returns. It is made once per batch, because making it executes all declarations that options need.
 local function withoptions(b) -- rare
   return function(at, key)
     local id, o, queue, clock = ARGV[at], options(at), b.queue, b.clock
@@ -72,7 +75,7 @@ local function withoptions(b) -- rare
       fields[#fields + 1] = field
       fields[#fields + 1] = value
     end
-    if o.when then fields[12] = '0' end -- it gets more fields
+    if o.when then fields[12] = '0' end -- the task has more fields than a plain one
     if later then add('eta', eta) end
     local expires = o.deadline
     if o.max_age and not o.when then
@@ -112,8 +115,8 @@ local function withoptions(b) -- rare
   end
 end
 
--- missing(id, other, seen): an error reply if a task cannot wait for another one, because that does not exist, also not among those
--- that come with it, or because that is open: then it might come to wait for this one.
+-- missing(id, other, seen): an error reply if task id cannot wait for task other: other does not exist, and is not
+-- among the tasks in seen, which come in the same call; or other is open, and so might get id as a dependency.
 local function missing(id, other, seen)
   local d = not seen[other] and dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
   if seen[other] == 'open' or d and d.state == 'open' then
@@ -123,8 +126,9 @@ local function missing(id, other, seen)
   end
 end
 
--- depend(id, names, d, instead): makes a task wait for those named, or those that are instead of them. The counts of d then include
--- them. Returns the last of them that failed already, and how. Those that it waits for already are left out.
+-- depend(id, names, d, instead): makes a task wait for the named tasks, or for the tasks that replace them in instead,
+-- and adds them to the counts of d. It leaves out tasks that are dependencies already. Returns a text about the last
+-- one that has ended without being complete, or ''.
 local function depend(id, names, d, instead)
   local why = ''
   for named in string.gmatch(names or '', '%S+') do
@@ -132,11 +136,11 @@ local function depend(id, names, d, instead)
     local state = endof(other)
     local is = state == '' and redis.call('HMGET', TASK_ .. other, 'after', 'awaited') or {}
     local theirs = is[1] and dependencies(is[1])
-    if theirs and theirs.state == 'open' then state = 'open' end -- it might come to wait for this one
+    if theirs and theirs.state == 'open' then state = 'open' end -- other might get id as a dependency
     if redis.call('HSETNX', AFTER_ .. id, other, state == '' and d.of or d.of .. ' ' .. state) == 1 then
       d.of = d.of + 1
       counted(d, '', state)
-      -- One that has ended has nobody to tell: its list is for those who look, and would grow as long as the task is kept.
+      -- A task that has ended reports to no more dependents. Its list is only for people, so it is bounded.
       local listed = state == '' or state ~= 'gone' and (tonumber(redis.pcall('LLEN', CHILDREN_ .. other)) or 0) < LISTED_CHILDREN
       if listed then redis.pcall('RPUSH', CHILDREN_ .. other, id) end
       if state == '' and is[2] ~= '1' then redis.call('HSET', TASK_ .. other, 'awaited', '1') end
@@ -146,7 +150,7 @@ local function depend(id, names, d, instead)
   return why
 end
 
--- holdback(b, id): makes the task that was just added to a batch wait for others.
+-- holdback(b, id): makes the task that was just added to the batch wait for its dependencies.
 local function holdback(b, id) -- rare
   local o, queue = b.blocked, b.queue
   b.blocked = nil
@@ -157,23 +161,24 @@ local function holdback(b, id) -- rare
   resolve(queue, id, b.clock, d, why)
 end
 
--- addplain(id, queue, parameters, clock): the hash of a task without options.
+-- addplain(id, queue, parameters, clock): writes the hash of a task without options.
 local function addplain(id, queue, parameters, clock)
   redis.call('HSET', TASK_ .. id, 'status', 'pending', 'queue', queue, 'parameters', parameters, 'created', clock,
     'updated', clock, 'run', PLAIN)
 end
 
--- existing(key, queue, parameters): what has the ID of a new task: 'old', that task, so the call is a repeat; or 'taken', which is a
--- task of another queue or with other parameters, or none. Who brings none may have got those of a dependency.
+-- existing(key, queue, parameters): what an existing key with the ID of a new task is. 'old': the same task, so the
+-- call is a repeat. 'taken': a task of another queue or with other parameters, or no task. A new task without
+-- parameters is the same as any task of the queue: it may have got its parameters from a dependency.
 local function existing(key, queue, parameters)
   local h = redis.pcall('HMGET', key, 'queue', 'parameters')
   if h.err or h[1] and h[1] ~= '' and h[1] ~= queue or parameters ~= '' and h[2] ~= parameters then return 'taken' end
   return 'old'
 end
 
--- enqueue(b, at): adds the task whose arguments begin there to a batch, unless its ID exists, so that a repeat is safe,
--- or another task holds its uniqueness. Returns 'new', what existing returns, or = and the ID that holds
--- its uniqueness.
+-- enqueue(b, at): adds the task whose arguments begin at this index to a batch, unless its ID exists (so that a repeat
+-- is safe) or another task holds its uniqueness. Returns 'new', or what existing returns, or = and the ID of that other
+-- task.
 local function enqueue(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
@@ -193,7 +198,7 @@ local function enqueue(b, at)
   return 'new'
 end
 
--- finish(b): makes the tasks of a batch wait, and wakes the listeners.
+-- finish(b): puts the tasks of a batch into the pending list, and wakes the listeners.
 local function finish(b)
   if #b.index > 0 then
     redis.call('ZADD', QUEUES, 'NX', '0', b.queue)
@@ -207,16 +212,17 @@ local function finish(b)
   if b.wake then announce(CHANNEL_ .. b.queue) end
 end
 
--- unpublishable(id, topic): an error reply if a publication cannot be kept, because a key is of another type.
+-- unpublishable(id, topic): an error reply if a publication cannot be stored, because a key has the wrong type.
 local function unpublishable(id, topic)
   return mistyped(PUBLICATION_ .. id, 'hash', PUBLISHED_ .. id, 'list', PUBLICATIONS_ .. topic, 'zset', TOPICS, 'zset',
     TOPIC_ .. topic, 'hash', PUBLISHING, 'zset')
 end
 
-local accepted = 0 -- publications
+local accepted = 0 -- number of publications that this call has stored
 
--- accept(at, clock): keeps the publication whose arguments, like those of a task, begin there, unless one of its ID is kept. Each
--- of a script has a microsecond of its own: a replay goes on from the time of one.
+-- accept(at, clock): stores the publication whose arguments begin at this index (they have the form of a task's),
+-- unless there is one with its ID. Each publication of a call gets a time of its own, one microsecond later, because a
+-- replay goes on from the time of a publication.
 local function accept(at, clock)
   local id, o = ARGV[at], options(at)
   if redis.call('EXISTS', PUBLICATION_ .. id) == 1 then return end

@@ -1,4 +1,4 @@
--- Keeps bytes of a held task for its next run; none removes them.
+-- Stores the checkpoint of a held task for its next run. Empty bytes remove it.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 listener  3 id  4 run, as holder has it  5 bytes
 -- RETURNS 'ok', 'lost' or 'gone'

@@ -1,9 +1,11 @@
--- Begins to take all tasks from a listener whose lease is over: it can no longer renew the lease or reserve.
--- Begins with an empty removal, as renew does.
+-- Sets the end of a listener's lease to 0, which means that its tasks are being reclaimed: it can no longer renew the
+-- lease or reserve. Its lease must be over. Begins with an empty removal, as renew does.
 -- KEYS    1 nodes
--- ARGV    1 clock override  2 listener  3 "own" from the listener itself, which leaves: its lease may run; "overlong"
---         of an overlong lease (see Fleet.OverlongLeases) that has stood still for its length: 4 its end  5 its length in seconds
--- RETURNS 'ok', or 'alive' while its lease runs, or is another one than that overlong one by now
+-- ARGV    1 clock override  2 listener  3 "": the lease must be over; "own": the listener itself leaves, and its lease
+--         may still run; "overlong": it has an overlong lease (see Fleet.OverlongLeases) that was not renewed for its
+--         length, with
+--         4 its end  5 its length in seconds
+-- RETURNS 'ok', or 'alive': the lease runs, or the overlong lease was renewed meanwhile
 local bad = mistyped(KEYS[1], 'zset', PAUSED, 'set')
 if bad then return bad end
 

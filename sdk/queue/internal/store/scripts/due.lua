@@ -1,5 +1,6 @@
--- Moves a block of due tasks to the pending list. Safe beside Blueque's own enqueue_due_tasks: the one that
--- removes the ID from the sorted set moves it. Drops an entry whose task is missing, finished or already taken.
+-- Moves a block of due tasks to the pending list. Blueque's own enqueue_due_tasks may run at the same time: whoever
+-- removes the ID from the sorted set moves the task. Drops an entry whose task is missing, finished, or held by a
+-- listener.
 -- KEYS    1 scheduled
 -- ARGV    1 clock override  2 queue  3 most tasks
 -- RETURNS {tasks moved, 1 if there may be more to do, clock, earliest eta left or "", ""}

@@ -1,12 +1,13 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
--- ARGV    1 clock override  2 queue  then each task, as batch.lua has it
--- RETURNS a word for each task, with a space between or behind (a list takes Redis longer): new, old or taken (as existing has it), or
---         = and the ID that holds its uniqueness; the error QUEUEFULL if the queue would become longer than it may, MANYQUEUES if it is
---         new and the tenant may have no more, or DEPENDENCY if one is to wait for a task that does not exist, or is open
+-- ARGV    1 clock override  2 queue  then each task, in the form that batch.lua describes
+-- RETURNS a word for each task, separated by spaces (a list takes Redis longer): new, old or taken (see existing), or =
+--         and the ID of the task that holds its uniqueness. The error QUEUEFULL if the queue would exceed its limit;
+--         MANYQUEUES if the queue is new and the tenant may have no more; DEPENDENCY if a task is to wait for one that
+--         does not exist, or is open
 local queue = ARGV[2]
 
--- full(limit): the error reply if the queue would become longer than it may.
+-- full(limit): the error reply if the queue would exceed its limit.
 local function full(limit) -- rare
   local new, seen, at = 0, {}, 3
   while at <= #ARGV do
@@ -20,11 +21,12 @@ local function full(limit) -- rare
   end
   local is = stock(queue)
   if new > 0 and is + new > limit then
-    return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', queue, is, limit))
+    return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', queue, is, limit))
   end
 end
 
--- lacking(): the error reply if a task is to wait for one that does not exist, nor comes before it here, or that is open.
+-- lacking(): the error reply if a task is to wait for one that is open, or that neither exists nor comes before it in
+-- this call.
 local function lacking() -- rare
   local seen, instead, at = {}, {}, 3
   while at <= #ARGV do
@@ -39,7 +41,8 @@ local function lacking() -- rare
   end
 end
 
--- longway(limit, plain, clock): what the short way below leaves: options, unless plain, IDs that exist, a limit, keys of another type.
+-- longway(limit, plain, clock): enqueues the tasks in every case that the short way below does not cover: options
+-- (unless plain), IDs that exist, a limit of the queue, keys of the wrong type.
 local function longway(limit, plain, clock) -- rare
   local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
@@ -73,7 +76,8 @@ end
 
 local limit, clock = redis.pcall('HGET', LIMITS, queue), now(ARGV[1])
 local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
-local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue } -- not written here, but a reserve needs them
+-- Not written here, but reserve uses them.
+local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
 while at and at <= #ARGV do
   local n, id = #ids + 1, ARGV[at]
   ids[n], texts[n], index[2 * n - 1], index[2 * n], keys[n + 3] = id, ARGV[at + 1], clock, id, TASK_ .. id
@@ -84,14 +88,15 @@ while at and at <= #ARGV do
   at = afterplain(at)
 end
 
--- taken(): whether one of the tasks exists, or a key that a reserve needs is of another type.
+-- taken(): whether one of the tasks exists, or a key that reserve uses has the wrong type.
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
 if limit or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then return longway(limit, at, clock) end
 
--- The short way takes few commands, and asks for no types: if Redis refuses one, those before it are taken back, and the long way
--- says what is wrong, or repairs it. At maxmemory Redis refuses the first one.
+-- The short way takes few commands, and does not check the types of keys. If Redis refuses a command, the commands
+-- before it are undone, and the long way reports or repairs what is wrong. At maxmemory, Redis refuses already the
+-- first command.
 for i, id in ipairs(ids) do addplain(id, queue, texts[i], clock) end
 local bad
 local function write(...)
@@ -100,7 +105,8 @@ local function write(...)
   return answer
 end
 local added = write('ZADD', QUEUES, 'NX', '0', queue)
-if added == 1 and redis.pcall('HEXISTS', LIMITS, '.') == 1 then bad = bad or true end -- the long way asks whether there may be one more
+-- The long way checks whether the tenant may have one more queue.
+if added == 1 and redis.pcall('HEXISTS', LIMITS, '.') == 1 then bad = bad or true end
 write('ZADD', TASKS_ .. queue, unpack(index))
 local pushed = write('LPUSH', KEYS[1], unpack(ids))
 write('HINCRBY', STATS_ .. queue, 'enqueued', #ids > 1 and #ids or '1')

@@ -1,4 +1,4 @@
--- Holds a queue: nothing is reserved from it for a while. A longer hold stays.
+-- Holds a queue: no task is reserved from it for some time. It never shortens an earlier hold.
 -- KEYS    1 stats
 -- ARGV    1 clock override  2 for how many seconds
 -- RETURNS ok

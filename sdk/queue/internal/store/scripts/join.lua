@@ -1,4 +1,4 @@
--- Makes a listener known before it listens to any queue.
+-- Gives a listener its first lease, before it registers with any queue.
 -- KEYS    1 nodes
 -- ARGV    1 clock override  2 listener  3 lease in seconds
 -- RETURNS 'ok'

@@ -1,11 +1,11 @@
--- Appends numbered lines to a task's log and keeps the last ones, only if the run that wrote them holds the
--- task or settled it.
+-- Appends numbered lines to a task's log, and keeps only the last lines. The run that wrote the lines must hold the
+-- task or have settled it.
 -- KEYS    1 log
 -- ARGV    1 clock override  2 listener  3 run, as holder has it  4 most lines  5 most bytes
---         6 how many lines before these were left out (they are counted)  7 id, then the lines
+--         6 number of lines left out before these (they are counted)  7 id, then the lines
 -- RETURNS 'ok', 'lost' or 'gone'
--- An entry is "NUMBER SECONDS TEXT": the number goes on from run to run, so that a reader who
--- follows knows what is new although the list is trimmed.
+-- An entry is "NUMBER SECONDS TEXT". The numbers continue from run to run: so a reader who follows the log recognizes
+-- new lines although the list is trimmed.
 local bad = mistyped(KEYS[1], 'list', TASK_ .. ARGV[7], 'hash')
 if bad then return bad end
 

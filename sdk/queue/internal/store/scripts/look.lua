@@ -1,12 +1,12 @@
--- Counts the tasks of queues by state, in O(listeners), not in the number of tasks. In a tenant of more than 2,000
--- listeners, reserved leaves out what listeners hold that are not in the queue's set any more.
+-- Counts the tasks of queues by status. The time depends on the number of listeners, not of tasks. In a tenant with
+-- more than 2,000 listeners, reserved does not count tasks of listeners that are not in the queue's set any more.
 -- KEYS    1 queues
 -- ARGV    1 clock override, then the queues
 -- RETURNS for each queue 'WRONGTYPE ...', or
 --         {scheduled, pending, reserved (not started), started, complete, failed (both with stale entries), listeners,
---         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, most tasks that may wait or "",
---         how many of the scheduled ones wait for other tasks};
---         fewer than asked for, but one at least, if there are many listeners
+--         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, the queue's limit or "",
+--         number of scheduled tasks that are blocked};
+--         if there are many listeners, only the first queues, at least one
 local bad = mistyped(PAUSED, 'set', NODES, 'zset', LIMITS, 'hash')
 if bad then return bad end
 
@@ -16,7 +16,7 @@ local function look(queue)
   local bad = mistyped(COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', LISTENERS_ .. queue, 'set',
     STATS_ .. queue, 'hash')
   local scheduled, pending, started, held, age, blocked = 0, 0, 0, 0, 0, 0
-  -- Most queues have nothing of this kind.
+  -- Most queues have none of these keys, so one command checks for all.
   if not bad and redis.call('EXISTS', SCHEDULED_TASKS_ .. queue, PENDING_TASKS_ .. queue, PRIORITIES_ .. queue, STARTED_TASKS_ .. queue,
     BLOCKED_ .. queue) > 0 then
     bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -27,7 +27,7 @@ local function look(queue)
       local times = oldest and redis.pcall('HMGET', TASK_ .. oldest, 'created', 'eta', 'retried_at') or {}
       local created = not times.err and moment(times[1])
       if created then
-        -- A scheduled task has waited since it was due, not since it was written.
+        -- A task that was scheduled has waited since it was due, not since it was created.
         age = math.max(age, tonumber(now(ARGV[1])) - since(created, created, times[2], times[3]))
       end
     end
@@ -60,7 +60,7 @@ end
 
 local out = {}
 for i = 2, #ARGV do
-  if looks > 2000 then break end -- 1.5 µs each
+  if looks > 2000 then break end -- each look takes 1.5 µs
   out[#out + 1] = look(ARGV[i])
 end
 return out

@@ -1,10 +1,12 @@
--- Notes what a request with an idempotency key asks for, and what became of it. The key has a digest of that, and behind a space how many
--- requests with it are under way, until one of them is done.
--- KEYS    1 once  then for each of its tasks, with 'begin' and 'refused': task, once
--- ARGV    1 'begin', 'done' or 'refused'  2 digest  3 life of the key in seconds
--- RETURNS {'other'} if the key has another digest: nothing is changed. Else {'begun'}, with 'begin' {'done'} if one was done before, and
---         if there was no key the places of the tasks that are known all the same, from 0. Who hears 'begun' must tell how it ended.
---         'refused' deletes the key when no other is under way, unless one of the tasks is known
+-- Records a request with an idempotency key. The Redis key contains a digest of the request's content. Until one
+-- request with the idempotency key is done, a space and the number of such requests under way follow the digest.
+-- KEYS    1 once  then, with 'begin' and 'refused', for each task of the request: task, once
+-- ARGV    1 'begin': a request begins; 'done': it is enqueued; 'refused': it was refused  2 digest  3 life of the key
+--         in seconds
+-- RETURNS {'other'}: the key has another digest; nothing is changed. {'done'}, for 'begin': an earlier request is done.
+--         Otherwise {'begun'}; for 'begin', if there was no key, the indices (from 0) of tasks whose task or mark
+--         exists follow. After 'begin' has returned 'begun', the caller must call 'done' or 'refused'. 'refused'
+--         deletes the key if no other request is under way, unless one of the tasks or marks exists
 local bad = mistyped(KEYS[1], 'string')
 if bad then return bad end
 

@@ -1,8 +1,9 @@
--- The slow look behind Pub/Sub, for many queues at once. Most have nothing, so one command asks of all whether they do.
+-- Finds the tasks of many queues that no Pub/Sub message has announced. Most queues have none, so one command first
+-- checks whether any has.
 -- KEYS    1 nodes
 -- ARGV    1 clock override, then the queues
--- RETURNS {clock, earliest lease end or "", then of each queue with something: its number from 1, pending, earliest
---         eta or "", when the first of its tasks expires or "", when the first of its blocked tasks was looked at or "", ...}
+-- RETURNS {clock, earliest lease end or "", then for each queue with waiting tasks: its number from 1, number of
+--         pending tasks, earliest eta or "", earliest expiry or "", earliest last check of a blocked task or "", ...}
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
 

@@ -1,25 +1,26 @@
--- The names that the scripts of this folder share. Each paragraph declares one, and precedes the scripts that use it,
--- because Redis makes every function of a script anew in each call. What only a function marked "-- rare" uses is declared
--- inside of it, and so made only when that runs. The names of the keys (QUEUES, PENDING_TASKS_, ...) come first; keys.go makes
--- them of NS, the tenant. A name that ends in _ is followed by a queue, a task or a listener.
--- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on
--- miniredis too: no cjson, cmsgpack, struct, bit.
+-- The functions and constants that the scripts of this folder share. Each paragraph declares one. A paragraph is put in
+-- front of only the scripts that use it, because Redis executes all declarations of a script in each call. A paragraph
+-- that only a function marked "-- rare" uses is put inside that function, and so executed only when the function runs.
+-- The names of the keys (QUEUES, PENDING_TASKS_, ...) come before the paragraphs; keys.go makes them of NS, the tenant.
+-- A name that ends in _ is followed by a queue, a task or a listener.
+-- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on miniredis too: no
+-- cjson, cmsgpack, struct, bit.
 
--- now(override): the time in seconds as "1700000000.123456". Redis's own clock decides; tests
--- that need another one pass it in. Never a bare Lua number: Redis would cut its decimals.
+-- now(override): the time in seconds as "1700000000.123456": Redis's own clock, or the override that a test passes. It
+-- is a text, because Redis would cut the decimals of a Lua number.
 local function now(override)
   if override ~= '' then return override end
   local t = redis.call('TIME')
   return t[1] .. '.' .. string.sub('00000' .. t[2], -6)
 end
 
--- after(clock, seconds): the time that many seconds later.
+-- after(clock, delay): the time delay seconds after clock.
 local function after(clock, delay)
   return string.format('%.6f', tonumber(clock) + tonumber(delay))
 end
 
--- mistyped(key, type, key, type, ...): an error reply if a key holds another type than the script
--- will write, else nil. Asked before the first write, because Redis rolls nothing back (but see enqueue.lua).
+-- mistyped(key, type, key, type, ...): an error reply if a key has another type than the given one, else nil. Scripts
+-- check this before the first write, because Redis rolls nothing back (but see enqueue.lua).
 local function mistyped(...)
   local arg = {...}
   for i = 1, #arg, 2 do
@@ -31,34 +32,35 @@ local function mistyped(...)
   return nil
 end
 
--- announce(channel): PUBLISH, if the user may; otherwise the slow poll finds the task.
+-- announce(channel): publishes an empty message, if the Redis user may. If not, the poll finds the task later.
 local function announce(channel)
   redis.pcall('PUBLISH', channel, '')
 end
 
--- entrust(key, listener, ms): gives a listener a duty for that long. Begins with a removal: at maxmemory Redis
--- refuses a SET as the first write, but not after a command that frees memory.
+-- entrust(key, listener, ms): gives a listener a duty for ms milliseconds. Begins with a removal: at maxmemory, Redis
+-- refuses a SET as the first write, but not after a command that may free memory.
 local function entrust(key, listener, ms)
   redis.pcall('DEL', key)
   return redis.pcall('SET', key, listener, 'PX', ms)
 end
 
--- duty(key, listener, ms): takes a duty for that long if it is free: false, or Redis's answer. A duty with more time
--- left than the longest one is free: Redis's clock was set back.
+-- duty(key, listener, ms): takes a duty for ms milliseconds if it is free. Returns Redis's reply, or false if the duty
+-- is not free. A duty with more than ms milliseconds left counts as free: Redis's clock was set back.
 local function duty(key, listener, ms)
   local left = redis.call('PTTL', key)
   return (left < 0 or left > ms) and entrust(key, listener, ms)
 end
 
--- settler(listener, run): what the field settled has of a run that did not end its task: "LISTENER RUN@STARTED", for Redis keeps no field
--- of more than 64 bytes in little memory.
+-- settler(listener, run): the value of the field settled after a run that did not end its task: "LISTENER RUN@STARTED".
+-- It leaves out CREATED, because Redis stores a hash compactly only if no field has more than 64 bytes.
 local function settler(listener, run) return listener .. ' ' .. (string.gsub(run, '@[^@]*@', '@')) end
 
--- holder(key, listener, run, field, ...): whether the hash says that the listener's run holds the task: 'held',
--- 'done' (this very run settled it before), 'lost' or 'gone'; and a list of the values of node, run, status, created and started_at
--- and of the further fields. The caller then proves the list with LREM or LPOS. The run is "RUN@CREATED@STARTED": an ID may be
--- enqueued anew and then begins with run 1 again, and a server that lost its last second counts the same run again. A listener that
--- only reserved has "RUN@CREATED", and one that does not know when the task was created "RUN".
+-- holder(key, listener, run, field, ...): whether the listener's run holds the task, according to the task's hash:
+-- 'held', 'done' (this run has settled it before), 'lost' or 'gone'. Also returns the values of node, run, status,
+-- created, started_at and the further fields. The caller must then check the reserved list with LREM or LPOS. run is
+-- "RUN@CREATED@STARTED": RUN alone is not enough, because an ID that is enqueued anew begins with run 1 again, and a
+-- server that lost its last second counts the same run again. Before the start, run is "RUN@CREATED". A listener that
+-- does not know when the task was created has only "RUN".
 local function holder(key, listener, run, ...)
   local h = redis.pcall('HMGET', key, 'node', 'run', 'status', 'created', 'started_at', ...)
   if h.err then return 'gone' end -- the key has another type: the task is gone
@@ -76,52 +78,56 @@ local function holder(key, listener, run, ...)
   return its and 'held' or 'lost', h
 end
 
--- moment(text, otherwise): a time that the hash holds, if Redis would take it as a score. Lua's own
--- tonumber takes more: blanks, nan, hexadecimals.
+-- moment(text, otherwise): text, a time from a hash, if Redis accepts it as a score; else otherwise. Lua's tonumber
+-- accepts more: blanks, nan, hexadecimal numbers.
 local function moment(text, otherwise)
   if text and string.find(text, '^%d+%.?%d*$') and #text < 20 then return text end
   return otherwise
 end
 
--- quarantined(crashes, clock): whether a field of CRASHES, if there is one, keeps its version from running now.
+-- quarantined(crashes, clock): whether a version is quarantined now, by the value of its field in CRASHES (false if
+-- there is none).
 local function quarantined(crashes, clock)
   return type(crashes) == 'string' and tonumber(moment(string.match(crashes, '^%S+'), '0')) > tonumber(clock)
 end
 
--- helduntil(text, clock): until when a queue is held whose statistics have this; nil if it is not now. One that begins later was made
--- before Redis's clock was set back.
+-- helduntil(text, clock): the end of a queue's hold, by the field held of its statistics; nil if the queue is not held
+-- now. A hold that begins in the future does not count: it was made before Redis's clock was set back.
 local function helduntil(text, clock)
   local from, ends = string.match(text or '', '^(%d+%.?%d*) (%d+%.?%d*)$')
   return from and tonumber(from) <= tonumber(clock) and tonumber(clock) < tonumber(ends) and ends or nil
 end
 
--- since(clock, created, eta, retried): when a task began to wait: the latest of the times in its hash.
+-- since(clock, created, eta, retried): the time at which a task began to wait: the latest of the three times in its
+-- hash.
 local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- holding(queue, id, node, own): whether the reserved list of the node in the hash already has the task. The caller's
--- own list has it once anyway.
+-- holding(queue, id, node, own): whether the reserved list of node, which is in the task's hash, has the task. If node
+-- is the caller's own listener, whether its list has the task twice: it has it once anyway.
 local function holding(queue, id, node, own)
   local list = RESERVED_TASKS_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
   return type(redis.pcall('LPOS', list .. node, id)) == 'number'
 end
 
--- disown(queue, listener, id, pid): notes that the listener does not hold the task, so it does not run there.
+-- disown(queue, listener, id, pid): removes a task from the started set if the listener's reserved list does not have
+-- it.
 local function disown(queue, listener, id, pid)
   if pid and not redis.call('LPOS', RESERVED_TASKS_ .. queue .. '_' .. listener, id) then
     redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
   end
 end
 
--- unheld(queues): removes from the started sets tasks that are in no listener's list, left over from crashes and
--- errors. It checks 64 entries of all queues together, in long sets a sample, and returns how many.
+-- unheld(queues): removes, from the started sets, tasks that are in no listener's reserved list, left over from crashes
+-- and errors. It checks up to 64 entries of all queues together (a sample of long sets), and returns the number of
+-- checked entries.
 local function unheld(queues)
-  local looked, first = 0, tonumber(redis.call('TIME')[2]) -- another queue each time: the last ones may get no look
+  local looked, first = 0, tonumber(redis.call('TIME')[2]) -- a random first queue: the last ones may get no check
   for i = 1, #queues do
     local queue = queues[(first + i) % #queues + 1]
-    local share = math.ceil((64 - looked) / (#queues - i + 1)) -- of what earlier queues left
+    local share = math.ceil((64 - looked) / (#queues - i + 1)) -- a share of the remaining entries
     for _, entry in ipairs(redis.call('SRANDMEMBER', STARTED_TASKS_ .. queue, share)) do
       looked = looked + 1
       local listener, id = string.match(entry, '^(%S+) %S+ (%S+)$')
@@ -133,13 +139,14 @@ local function unheld(queues)
   return looked
 end
 
--- nodes(): the listeners with a lease; none if there are more than 2,000, because checking each would take too long.
+-- nodes(): the listeners with a lease; an empty list if there are more than 2,000, because checking each would take too
+-- long.
 local function nodes()
   return redis.call('ZCARD', NODES) > 2000 and {} or redis.call('ZRANGE', NODES, 0, -1)
 end
 
--- reservedlists(queue, listeners): the queue's reserved lists that may hold tasks. Few of many listeners have one, so
--- blocks without any existing list are left out.
+-- reservedlists(queue, listeners): the listeners' reserved lists for the queue. Few of many listeners have one, so
+-- blocks of 1,000 lists of which none exists are left out.
 local function reservedlists(queue, listeners)
   local out = {}
   for from = 1, #listeners, 1000 do -- Lua bounds what unpack returns
@@ -152,8 +159,8 @@ local function reservedlists(queue, listeners)
   return out
 end
 
--- count(key, field, by): adds by, or 1, to a counter and returns it. A damaged counter starts anew. 1 is a text, because Redis
--- takes long to format a number.
+-- count(key, field, by): adds by (default 1) to a counter, and returns the counter. A damaged counter starts from zero.
+-- The 1 is a text, because Redis takes long to format a number.
 local function count(key, field, by)
   local n = redis.pcall('HINCRBY', key, field, by or '1')
   if type(n) == 'number' then return n end
@@ -161,33 +168,36 @@ local function count(key, field, by)
   return by or 1
 end
 
--- entries(list, queue, status): of a list of finished tasks, how many entries stand for tasks; how many are stale: in a list too long
--- to be searched they stay when their task is deleted or retried; and whether purge is to look through all of it for these.
+-- entries(list, queue, status): for a list of finished tasks, returns the number of entries that stand for tasks, the
+-- number of stale entries, and whether purge.lua is to look through the whole list for stale ones. An entry becomes
+-- stale if its task is deleted or retried while the list is too long to be searched.
 local function entries(list, queue, status)
   local length, stale = redis.call('LLEN', list), redis.pcall('HGET', STATS_ .. queue, 'stale:' .. status)
   stale = type(stale) == 'string' and tonumber(string.match(stale, '^%d+$')) or 0
   return math.max(0, length - stale), stale, stale > 1000 and stale > length / 2
 end
 
--- The run of a task that was never reserved and has only the fields that every task has; a number, like 0.
+-- The field run of a task that was never reserved and has only the fields that every task has. As a number it is 0.
 local PLAIN = '00'
 
--- following(text): the next value of a counter that the hash holds, as text, because Redis takes long to format a number. A
--- missing or damaged counter starts anew.
+-- following(text): the next value of a counter in a hash, as text, because Redis takes long to format a number. A
+-- missing or damaged counter starts from zero.
 local function following(text)
   if not text or text == '0' or text == PLAIN or #text > 15 or not string.find(text, '^%d+$') then return '1' end
   return string.format('%d', text + 1)
 end
 
--- exists(queue, id): whether the task exists in this queue. A hash written by hand may name none.
+-- exists(queue, id): whether the task exists in this queue. A hash written by hand may have no queue: it counts for
+-- any.
 local function exists(queue, id)
   if redis.call('TYPE', TASK_ .. id)['ok'] ~= 'hash' then return false end
   local is = redis.call('HGET', TASK_ .. id, 'queue')
   return not is or is == '' or is == queue
 end
 
--- altered(key, state): whether a task is not any more as its reader saw it: "CREATED RUN STATUS UPDATED", without the last, which
--- progress moves, while it is held. "" is any state.
+-- altered(key, state): whether a task is in another state than the given one, in which it was read. A state is
+-- "CREATED RUN STATUS UPDATED". While the task is held, UPDATED is left out, because progress changes it. state ""
+-- matches any state.
 local function altered(key, state)
   if state == '' then return false end
   local h = redis.call('HMGET', key, 'created', 'run', 'status', 'updated')
@@ -195,14 +205,15 @@ local function altered(key, state)
   return state ~= (h[1] or '') .. ' ' .. (h[2] or '') .. ' ' .. (h[3] or '') .. ' ' .. (held and '' or h[4] or '')
 end
 
--- companion(id, field): the size of a field in the task's companion hash; 0 if that has another type.
+-- companion(id, field): the size of a field in the task's companion hash; 0 if the hash has the wrong type.
 local function companion(id, field)
   local bytes = redis.pcall('HSTRLEN', BYTES_ .. id, field)
   return type(bytes) == 'number' and bytes or 0
 end
 
--- pendinglist(queue, priority): where a task of this priority waits, and its level. Priority 50, a missing or invalid
--- one, and one whose list has another type wait in the list that Python listeners know.
+-- pendinglist(queue, priority): the list in which tasks of this priority wait, and the priority's name in PRIORITIES_.
+-- For priority 50, a missing or invalid one, and one whose list has the wrong type, it is the list that Python
+-- listeners know, without a name.
 local function pendinglist(queue, priority)
   local p = tonumber(priority or 50)
   if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_TASKS_ .. queue end
@@ -212,7 +223,7 @@ local function pendinglist(queue, priority)
   return list, p
 end
 
--- pendinglists(queue): the lists that may hold a pending task, the highest priority first.
+-- pendinglists(queue): the lists that may contain pending tasks, highest priority first.
 local function pendinglists(queue)
   local levels = redis.call('SMEMBERS', PRIORITIES_ .. queue)
   if #levels == 0 then return { PENDING_TASKS_ .. queue } end
@@ -227,40 +238,41 @@ local function pendinglists(queue)
   return lists
 end
 
--- waiting(queue): how many tasks are pending, of all priorities.
+-- waiting(queue): the number of pending tasks of all priorities.
 local function waiting(queue)
   local n = 0
   for _, list in ipairs(pendinglists(queue)) do n = n + redis.call('LLEN', list) end
   return n
 end
 
--- stock(queue): how many tasks a queue's limit counts: pending ones, those with a time, and those that wait for others.
+-- stock(queue): the number of tasks that a queue's limit counts: pending, scheduled and blocked ones.
 local function stock(queue)
   return waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + redis.call('ZCARD', BLOCKED_ .. queue)
 end
 
--- push(queue, id, priority, command): makes a task wait: LPUSH behind the others of its priority,
--- RPUSH before them.
+-- push(queue, id, priority, command): puts a task into the pending list of its priority: at the back with LPUSH, at the
+-- front with RPUSH.
 local function push(queue, id, priority, command)
   local list, level = pendinglist(queue, priority)
   if level then redis.call('SADD', PRIORITIES_ .. queue, level) end
   redis.call(command, list, id)
 end
 
--- describe(reason, message): a failure in the form that hosts write. Neither may contain a quote.
+-- describe(reason, message): a failure in the JSON form that hosts write. Neither argument may contain a quote.
 local function describe(reason, message)
   return '{"reason":"' .. reason .. '","message":"' .. message .. '"}'
 end
 
--- version(plugin, digest): the name of a version as NS_crashes has it; nil if either is missing. Hashes hold a digest without
--- the algorithm, because Redis keeps only fields of up to 64 bytes in little memory.
+-- version(plugin, digest): the field of a version in NS_crashes; nil if plugin or digest is missing. Tasks have the
+-- digest without the algorithm, because Redis stores a hash compactly only if no field has more than 64 bytes.
 local function version(plugin, digest)
   if not plugin or plugin == '' or not digest or digest == '' then return nil end
   return plugin .. ' ' .. (string.find(digest, ':', 1, true) and digest or 'sha256:' .. digest)
 end
 
--- record(id, clock, outcome, text): records the end of a run before the task's last, and keeps the last 20 records:
--- "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values. DIGEST/VERSION if the version has a name.
+-- record(id, clock, outcome, text): appends a run that has ended to the task's history, and keeps the last 20 runs. An
+-- entry is "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values, and DIGEST/VERSION if
+-- the version has a name. The task's last run is not recorded: its hash has it.
 local function record(id, clock, outcome, text)
   local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest', 'version')
   local line = {}
@@ -274,7 +286,8 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
--- surplus(queue): the error reply if a queue that was just listed is one more than the tenant may have; then it is listed no more.
+-- surplus(queue): the error reply if the queue, which was just added to QUEUES, is one more than the tenant may have.
+-- It removes the queue from QUEUES then.
 local function surplus(queue)
   local most = redis.pcall('HGET', LIMITS, '.')
   most = type(most) == 'string' and tonumber(most)
@@ -283,16 +296,16 @@ local function surplus(queue)
   return redis.error_reply(string.format('MANYQUEUES the tenant may have %d queues', most))
 end
 
--- unlisted(queue): the error reply if a queue does not exist, and the tenant has as many as it may have. If it may have one more, it is
--- listed from then on, so this is the last check.
+-- unlisted(queue): the error reply if the queue does not exist and the tenant may have no more queues. Otherwise, under
+-- a bound of queues, it adds a new queue to QUEUES: so call it after all other checks.
 local function unlisted(queue)
   return redis.pcall('HEXISTS', LIMITS, '.') == 1 and redis.call('ZADD', QUEUES, 'NX', '0', queue) == 1 and surplus(queue) or nil
 end
 
--- The ID of a dead letter begins so.
+-- The prefix of the IDs of dead letters.
 local LETTER = 'dead-'
 
--- inherit(id, letter): gives a dead letter that refers to a task the payload that this has itself.
+-- inherit(id, letter): copies a task's payload into its dead letter, which only refers to it.
 local function inherit(id, letter)
   local h = redis.pcall('HMGET', TASK_ .. letter, 'live_id', 'parameters')
   local parameters = redis.call('HGET', TASK_ .. id, 'parameters')
@@ -303,22 +316,24 @@ local function inherit(id, letter)
   end
 end
 
--- unburied: why a dead letter could not be made, which the script returns; "" if all could.
+-- unburied: why a dead letter could not be made, for the script's reply; "" if all were made.
 local unburied = ''
 
--- bury(id, clock, dead, run, priority): makes a dead letter of a task that failed for good: a new task in the queue
--- dead that refers to the payload and history of the failed one. Letters of letters end with the fifth, because
--- plugins may name each other's queues. If a key of that queue has another type there is no letter: dead_error of the
--- task says why, and so does unburied.
+-- bury(id, clock, dead, run, priority): makes a dead letter for a task that failed for good: a new task in the queue
+-- dead, which refers to the payload and history of the failed task. A letter that fails gets a letter too; after the
+-- fifth there are no more, because plugins may name each other's queues for dead letters. If a key of the queue has the
+-- wrong type, or the tenant may have no more queues, no letter is made, and dead_error of the task and unburied say
+-- why.
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
-  -- One letter for each time that this task fails, and none for the last one of its ID, which was deleted.
+  -- The letter's ID depends on the failure, so that each failure gets one letter, also of a new task with the ID of a
+  -- deleted one.
   local letter = LETTER .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
-  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- the first task, also if a letter failed
-  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- the task that took over the payload
+  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- live: the first task of the chain, if a letter failed
+  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- this letter has the payload itself
   if letters >= 5 then return end
   bad = bad or redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 and surplus(dead)
   if bad then
@@ -337,15 +352,15 @@ local function bury(id, clock, dead, run, priority)
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
   if live ~= id and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' then
     local before = redis.call('HGET', TASK_ .. live, 'dead_id')
-    if before then inherit(live, before) end -- may be retried after the first task is forgotten
+    if before then inherit(live, before) end -- it may be retried after the first task is deleted
     redis.call('HSET', TASK_ .. live, 'dead_id', letter)
   end
   push(dead, letter, priority, 'LPUSH')
   announce(CHANNEL_ .. dead)
 end
 
--- owner(queue, unique, id, whole): the other task that holds a uniqueness, if any. Unless whole, a finished task does not hold it
--- any more.
+-- owner(queue, unique, id, whole): the other task that holds a uniqueness, or nil. Unless whole is set, a finished task
+-- does not hold it any more.
 local function owner(queue, unique, id, whole)
   local first = redis.pcall('GET', UNIQUE_ .. queue .. '_' .. unique)
   if type(first) ~= 'string' or first == id or not exists(queue, first) then return nil end
@@ -354,28 +369,29 @@ local function owner(queue, unique, id, whole)
   return first
 end
 
--- unlock(queue, id, unique): releases the uniqueness of a finished task, so that the key does not outlive its use. If
--- nobody settles a task here, the next task takes its uniqueness over.
+-- unlock(queue, id, unique): removes the uniqueness of a finished task, because its key has no use any more. If a task
+-- is not settled by these scripts, the next task with the same uniqueness takes the key over.
 local function unlock(queue, id, unique)
   local key = UNIQUE_ .. queue .. '_' .. unique
   if redis.pcall('GET', key) == id then redis.call('DEL', key) end
 end
 
--- noteend(id, code): notes that tasks which wait for this one are to be told what became of it: 1 it failed, 2 it is complete, 3 look.
--- The score is -(4 x dependents told + code), so a new note begins with the first dependent again.
+-- noteend(id, code): adds a task to ENDED, so that advance.lua reports its end to its dependents. code is 1: it failed,
+-- 2: it is complete, 3: look at its status. The score is -(4 x number of dependents that know + code): noteend begins
+-- with the first dependent again.
 local function noteend(id, code)
   redis.pcall('ZADD', ENDED, -code, id)
   announce(ENDED)
 end
 
--- reopened(id): has those wait again that were told the end of a finished task.
+-- reopened(id): lets the dependents of a task that is retried wait again, although they know of its earlier end.
 local function reopened(id)
   redis.call('HSET', TASK_ .. id, 'awaited', '1')
   noteend(id, 3)
 end
 
--- fail(queue, id, clock, reason, text, ...): fails a task for good that nobody holds any more. Further arguments are
--- fields and values of its hash. The caller has checked the keys' types.
+-- fail(queue, id, clock, reason, text, ...): fails a task for good. No listener holds the task any more. Further
+-- arguments are fields and values for its hash. The caller has checked the types of the keys.
 local function fail(queue, id, clock, reason, text, ...)
   local key = TASK_ .. id
   redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, ...)
@@ -391,21 +407,21 @@ local function fail(queue, id, clock, reason, text, ...)
   announce(DONE_ .. id)
 end
 
--- back(queue, id, clock, delay, command, outcome, text, ...): makes a task wait again that nobody holds any more: for
--- the delay if it is above 0, else in the list, after the others (LPUSH) or before them (RPUSH). A task marked for
--- cancellation fails instead. outcome, if not "", is how its run ended. Further arguments are fields and values.
--- Returns whether it waits, and whether in the list.
+-- back(queue, id, clock, delay, command, outcome, text, ...): lets a task wait again. No listener holds the task any
+-- more. If delay is above 0, the task is scheduled; if not, it is put at the back (LPUSH) or the front (RPUSH) of its
+-- pending list. A task marked for cancellation fails instead. outcome is how its run ended, or "". Further arguments
+-- are fields and values for its hash. Returns whether the task waits, and whether it is in the pending list.
 local function back(queue, id, clock, delay, command, outcome, text, ...)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires', 'run')
-  if h[4] == PLAIN then redis.call('HSET', key, 'run', '0') end -- a Python listener held it: it has more fields now
+  if h[4] == PLAIN then redis.call('HSET', key, 'run', '0') end -- a Python listener held it, and has added fields
   if h[2] then
     fail(queue, id, clock, 'cancelled', describe('cancelled', tonumber(h[4]) == 0 and 'cancelled before it ran' or 'cancelled while it ran'), ...)
     return false, false
   end
   if outcome ~= '' then record(id, clock, outcome, text) end
   local expires = moment(h[3])
-  if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire passes over running tasks
+  if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire.lua may have removed it while the task ran
   redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
     'reclaimed_node', 'plugin', 'digest', 'version')
   if tonumber(delay) > 0 then
@@ -421,13 +437,15 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields that a reserve reads of each task. 4 to 22 are in its reply; one that is PLAIN has none from 5 on.
+-- The fields of a task that reserve.lua reads. Fields 4 to 22 are in its reply. A PLAIN task has none of the fields
+-- from 5 on.
 local TAKEN = { 'parameters', 'status', 'run', 'created',
   'retried_at', 'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
   'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
--- read(key, max, ask): the TAKEN fields of a task and the size of its parameters. nil if the key has another type. With ask, Redis
--- is asked for the size first, and parameters of more than max bytes are left out: to copy them into a script takes long.
+-- read(key, max, ask): the TAKEN fields of a task, and the size of its parameters; nil if the key has the wrong type.
+-- With ask, the size is read first, and parameters of more than max bytes are left out, because copying them into a
+-- script takes long.
 local function read(key, max, ask)
   local size = ask and redis.pcall('HSTRLEN', key, 'parameters') or 0
   if type(size) ~= 'number' then return nil end
@@ -442,16 +460,16 @@ local function read(key, max, ask)
   return h, size
 end
 
--- payload(id, h, size, max): the parameters of a task that was read, or false if they have more than max bytes; and how
--- many they have. Bytes that are not UTF-8 text live in the companion hash; the field holds a marker then. A dead letter has
--- no parameters of its own: they are those of the task that failed.
+-- payload(id, h, size, max): the parameters of a task that was read, or false if they have more than max bytes; and
+-- their size. Parameters that are not UTF-8 text are in the companion hash, and the field contains a marker. A dead
+-- letter has the parameters of the task that failed.
 local function payload(id, h, size, max)
   if size == 0 and not h[1] then
     id = redis.call('HGET', TASK_ .. id, 'live_id')
     if id then h, size = read(TASK_ .. id, max, true) end
     if not id or not h then return '', 0 end
   end
-  local text = size <= max and h[1] -- it may have been read unasked
+  local text = size <= max and h[1] -- without ask, read returns larger parameters too
   if text and #text <= 100 and string.sub(text, 1, 12) == 'quern:bytes:' then
     local bytes = companion(id, 'parameters')
     if bytes > max then return false, bytes end
@@ -460,8 +478,8 @@ local function payload(id, h, size, max)
   return text or size == 0 and '', size
 end
 
--- take(out, id, run, h, size, max): adds a reserve's reply for a task that was read, and returns how many bytes of parameters are
--- in it. The reply is one list, because Redis takes long for lists in lists.
+-- take(out, id, run, h, size, max): appends a task that was read to the reply of reserve.lua, and returns the number of
+-- bytes of its parameters in the reply. The reply is one flat list, because Redis takes long for lists in lists.
 local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local n = #out + 5
@@ -476,30 +494,31 @@ local function take(out, id, run, h, size, max)
   return parameters and bytes or 0
 end
 
--- dependencies(text): the field after: whether the task is open, blocked or released, when it runs, of how many dependencies, how
--- many of them ended and failed; nil if it is damaged.
+-- dependencies(text): parses the field after: the state (open, blocked or released), when the task runs, the number of
+-- dependencies, and how many of them have ended and failed; nil if the field is damaged.
 local function dependencies(text)
   local state, when, of, ends, failures = string.match(type(text) == 'string' and text or '', '^(%l+) (%l+) (%d+) (%d+) (%d+)$')
   return state and { state = state, when = when, of = tonumber(of), ends = tonumber(ends), failures = tonumber(failures) }
 end
 
--- endow(id, other): gives a task without parameters the result of its only dependency, and tells whether it has what it needs.
+-- endow(id, other): gives a task without parameters the result of its only dependency, other. Returns whether the task
+-- can run.
 local function endow(id, other)
   local key = TASK_ .. id
   if redis.call('HSTRLEN', key, 'parameters') > 0 or redis.call('HEXISTS', key, 'live_id') == 1 then return true end
   local h = other and redis.pcall('HMGET', TASK_ .. other, 'status', 'result') or {}
   local result = h[2]
-  if not result then return h[1] == 'complete' end -- which Python may leave without one
+  if not result then return h[1] == 'complete' end -- a task that Python completed may have no result
   redis.call('HSET', key, 'parameters', result)
   if companion(other, 'result') > 0 then redis.pcall('HSET', BYTES_ .. id, 'parameters', redis.call('HGET', BYTES_ .. other, 'result')) end
   return true
 end
 
--- TOLD is what the field awaited holds when all that wait for a finished task know what became of it.
+-- TOLD is the value of the field awaited of a finished task when all its dependents know of its end.
 local TOLD = '2'
 
--- noteuntold(id, awaited, status): notes the end of a finished task whose field awaited is this, if nobody has, because a Python listener
--- wrote it; and tells whether tasks that wait for it are still to be told.
+-- noteuntold(id, awaited, status): whether some dependents of a finished task have yet to learn of its end. awaited is
+-- its field. If the task is not in ENDED, because a Python listener has ended it, noteuntold adds it.
 local function noteuntold(id, awaited, status)
   if not awaited then return false end
   if redis.call('ZSCORE', ENDED, id) then return true end
@@ -511,8 +530,8 @@ end
 -- The fields that forget needs of each task, in order.
 local OWNED = { 'key', 'dead_id' }
 
--- forget(queue, ids, owned): removes finished tasks that no other has to be told of, and their data, except their entries in lists.
--- owned has their OWNED fields. A dead letter takes over the payload that it refers to.
+-- forget(queue, ids, owned): deletes finished tasks and their data, except their entries in lists. No dependents have
+-- yet to learn of their end. owned has the tasks' OWNED fields. A task's dead letter gets a copy of the payload.
 local function forget(queue, ids, owned)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
@@ -525,7 +544,7 @@ local function forget(queue, ids, owned)
   end
 end
 
--- endof(id): how a task ended: complete or failed, gone if there is none (any more), or '' if it goes on.
+-- endof(id): how a task has ended: complete or failed; gone if it does not exist (any more); '' if it has not ended.
 local function endof(id)
   local status = redis.pcall('HGET', TASK_ .. id, 'status')
   if status == 'complete' or status == 'failed' then return status end
@@ -533,10 +552,11 @@ local function endof(id)
   return redis.call('TYPE', TASK_ .. id)['ok'] == 'hash' and '' or 'gone'
 end
 
--- noted(d): the field after of these dependencies.
+-- noted(d): formats the dependencies d for the field after.
 local function noted(d) return string.format('%s %s %d %d %d', d.state, d.when, d.of, d.ends, d.failures) end
 
--- counted(d, was, is): counts that a dependency which ended so, or '' not yet, now ends otherwise.
+-- counted(d, was, is): updates the counts of d when the end of a dependency changes from was to is; '' means that it
+-- has not ended.
 local function counted(d, was, is)
   local function add(state, n)
     if state ~= '' then d.ends = d.ends + n end
@@ -546,7 +566,8 @@ local function counted(d, was, is)
   add(is, 1)
 end
 
--- decide(d): what becomes of a task with these dependencies: it waits, runs, fails, or is done without a run.
+-- decide(d): what to do with a task that has the dependencies d: 'wait', 'run', 'fail', or 'skip' (it is complete
+-- without a run).
 local function decide(d)
   local all = d.ends == d.of
   if d.state == 'open' then return 'wait' end
@@ -556,14 +577,14 @@ local function decide(d)
   return d.failures > 0 and 'fail' or all and 'run' or 'wait'
 end
 
--- hinder(queue): an error reply if a dependent of this queue cannot change, because a key is of another type.
+-- hinder(queue): an error reply if a blocked task of this queue cannot be changed, because a key has the wrong type.
 local function hinder(queue)
   return mistyped(BLOCKED_ .. queue, 'zset', SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', EXPIRY_ .. queue, 'zset',
     PRIORITIES_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash')
 end
 
--- setexpiry(queue, id, from, age, deadline): notes when a waiting task expires, if it does: at its deadline, or at an age from then, if
--- that is earlier.
+-- setexpiry(queue, id, from, age, deadline): records when a waiting task expires: at its deadline, or age seconds after
+-- from, whichever is earlier. Both may be missing.
 local function setexpiry(queue, id, from, age, deadline)
   local expires = moment(deadline)
   if moment(age) then
@@ -575,8 +596,8 @@ local function setexpiry(queue, id, from, age, deadline)
   redis.call('ZADD', EXPIRY_ .. queue, expires, id)
 end
 
--- release(queue, id, clock, d): makes a blocked task wait for a listener, or for its eta. Its age counts from now. If it has no
--- parameters and one dependency, it gets the result of that.
+-- release(queue, id, clock, d): makes a blocked task pending, or scheduled if its eta is later. Its age counts from
+-- then. If it has no parameters and one dependency, it gets the dependency's result as its parameters.
 local function release(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
@@ -601,7 +622,8 @@ local function release(queue, id, clock, d)
   announce(CHANNEL_ .. queue)
 end
 
--- resolve(queue, id, clock, d, why): does what is decided of a blocked task; why is what to say if it fails.
+-- resolve(queue, id, clock, d, why): does with a blocked task what decide returns. why is the message if the task
+-- fails.
 local function resolve(queue, id, clock, d, why)
   local verdict = decide(d)
   if verdict == 'wait' then return end
@@ -623,14 +645,15 @@ local function resolve(queue, id, clock, d, why)
   announce(DONE_ .. id)
 end
 
--- culprit(id, state): why a task fails for a dependency that ended so.
+-- culprit(id, state): the message of a task that fails because its dependency id has ended in this state.
 local function culprit(id, state)
   local ends = { failed = 'failed', gone = 'is gone', open = 'could not be waited for, because it was still open' }
   return 'task ' .. id .. ', which it waited for, ' .. (ends[state] or state)
 end
 
--- revive(queue, id, clock, d): makes a task wait again that failed for dependencies which may now end otherwise, and what failed
--- for it. Not if another task has its uniqueness by now.
+-- revive(queue, id, clock, d): makes a task blocked again that failed because of its dependencies, after one of them
+-- has changed. The tasks that failed because of this one are revived too. It does nothing if another task has the
+-- task's uniqueness now.
 local function revive(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited')
@@ -641,7 +664,7 @@ local function revive(queue, id, clock, d)
     count(key, 'stale')
     count(STATS_ .. queue, 'stale:failed')
   end
-  redis.call('HDEL', key, 'error', 'reason', 'expires', 'finished_at') -- which 0.1.0 wrote
+  redis.call('HDEL', key, 'error', 'reason', 'expires', 'finished_at') -- version 0.1.0 wrote finished_at
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', UNIQUE_LIFE) end
@@ -650,7 +673,8 @@ local function revive(queue, id, clock, d)
   resolve(queue, id, clock, d, '')
 end
 
--- tell(id, other, state, clock): tells a task what became of another one that it may wait for. Telling it again changes nothing.
+-- tell(id, other, state, clock): reports the state of task other to task id, which may wait for it. A repeated report
+-- changes nothing.
 local function tell(id, other, state, clock)
   local place = redis.pcall('HGET', AFTER_ .. id, other)
   local index, was = string.match(type(place) == 'string' and place or '', '^(%d+) ?(%l*)$')

@@ -1,4 +1,4 @@
--- Notes how far a held task is.
+-- Records the progress of a held task.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 listener  3 id  4 run, as holder has it  5 progress from 0 to 1  6 message
 -- RETURNS 'ok', 'lost' or 'gone'

@@ -1,16 +1,21 @@
--- Publishes to a topic: keeps the publication, unless one of its ID is kept, and enqueues one task for each subscriber, all in
--- one call. If they are too many for one call, others follow, each behind the tasks that there are.
+-- Publishes to a topic: stores the publication, unless one with its ID exists, and enqueues a task for each subscriber,
+-- all in one call. If there are too many subscribers for one call, further calls enqueue the tasks of the next ones.
 -- KEYS    1 publication
--- ARGV    1 clock override  2 topic  3 generation of the subscriptions by which the subscribers were chosen  4 number of
---         subscribers  5 "" if it is new, - if it was accepted before and they are chosen now, or how many of them have had
---         their turn  6 how many have had it then
---         7 what stands for the parameters in a task, if it is not UTF-8 text, or ""  8... the publication, as accept has it
---         if they are chosen now, the ID of each subscription; then each task: queue, and what batch.lua has, without parameters; "bytes", if 7
---         is not "", is the first of its values, without the bytes
--- RETURNS new, or, and nothing was written: old, accepted (it is kept, without subscribers); each with the number of subscribers
---         and how many have had their turn, and other if 5 is "" and what is kept has another payload or attributes. Or, and
---         nothing was written: stale (the subscriptions have changed), gone, or elsewhere and the topic that the ID was published
---         to; the error QUEUEFULL
+-- ARGV    1 clock override  2 topic  3 generation of the subscriptions among which the subscribers were chosen
+--         4 number of subscribers
+--         5 "": the publication is new; "-": it was accepted before, and its subscribers are chosen now; a number: so
+--         many subscribers were handled by earlier calls
+--         6 number of subscribers that are handled after this call
+--         7 the marker for the payload in tasks, if the payload is not UTF-8 text, else ""
+--         8... the publication, in the form that accept takes; if the subscribers are chosen now, the IDs of all of
+--         them;
+--         then for each task: queue, and the task in the form that batch.lua describes, without parameters. If 7 is not
+--         "", the first of its further values is "bytes", with an empty value
+-- RETURNS new; or old, or accepted (the publication exists, without subscribers), and nothing was written. A space and
+--         the number of subscribers follow, a space and the number of handled ones, and " other" if 5 is "" and the
+--         existing publication has another payload or other attributes. Or, and nothing was written: stale (the
+--         subscriptions have changed), gone, or elsewhere and the topic to which the ID was published. Or the error
+--         QUEUEFULL
 local clock, topic, from, to, id = now(ARGV[1]), ARGV[2], ARGV[5], ARGV[6], ARGV[8]
 local bad = unpublishable(id, topic)
 if bad then return bad end
@@ -31,7 +36,7 @@ if h[1] and from == '' then return 'accepted 0 0' .. other end
 local choice = from == '' or from == '-'
 if choice and (redis.call('GET', GENERATION) or '0') ~= ARGV[3] then return 'stale' end
 
--- Each queue with tasks: how many come, and whether it takes none.
+-- For each queue of the tasks: the number of new tasks, and whether the queue refuses tasks.
 local first = beyond(8) + (choice and tonumber(ARGV[4]) or 0)
 local queues, order, at = {}, {}, first
 while at <= #ARGV do
@@ -52,7 +57,7 @@ if not h[1] then
     if limit then
       local is = stock(name)
       if is + queues[name].new > limit then
-        return redis.error_reply(string.format('QUEUEFULL queue %s holds %d waiting tasks and may hold %d', name, is, limit))
+        return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', name, is, limit))
       end
     end
   end
@@ -64,7 +69,7 @@ local taken, new = 0, 0
 at = first
 while at <= #ARGV do
   local b = queues[ARGV[at]]
-  if not b.bad then -- else the publication was accepted before: the others get theirs
+  if not b.bad then -- a publication that was accepted before leaves out queues that refuse tasks
     taken = taken + 1
     if ARGV[7] == '' then
       ARGV[at + 2] = parameters
@@ -76,7 +81,7 @@ while at <= #ARGV do
   at = beyond(at + 1)
 end
 redis.call('HSET', KEYS[1], 'subscribers', ARGV[4], 'tasks', to)
-local refused = tonumber(to) - (tonumber(from) or 0) - taken -- a subscription that was deleted meanwhile has none either
+local refused = tonumber(to) - (tonumber(from) or 0) - taken -- includes subscriptions that were deleted meanwhile
 if refused > 0 then count(KEYS[1], 'refused', refused) end
 if choice then
   local ids = beyond(8)

@@ -1,26 +1,27 @@
--- Forgets a block of finished tasks of one list that are too old or too many, oldest first. Tasks of other clients
--- stay unless requested.
+-- Deletes a block of finished tasks of one list that are too old or too many, oldest first. Tasks of other clients than
+-- Quern's stay unless 7 is set.
 -- KEYS    1 complete or failed tasks
 -- ARGV    1 clock override  2 queue  3 status of the list's tasks  4 most tasks to look at
---         5 greatest age in seconds, or "" for none  6 how many may stay, or "" for all
---         7 "1" to forget the tasks of other clients too  8 entries at the old end to pass over, or ""
---         in a first block: those that an earlier purge passed over. With * behind them, whatever else is to stay is passed over
---         too, because most entries of the list are stale
--- RETURNS {tasks forgotten, what the next block has as 8, 1 if there is no more to do, 1 if before the next block those that wait for a
---         task are to be told of its end}
+--         5 maximum age in seconds, or "" for none  6 how many may stay, or "" for all
+--         7 "1" to delete the tasks of other clients too
+--         8 number of the oldest entries to pass over; "" in a first block: the entries that an earlier purge passed
+--         over. With a * after the number, the purge looks through the whole list and also passes over tasks that are
+--         to stay, because most entries of the list are stale
+-- RETURNS {number of deleted tasks, 8 for the next block, 1 if there is no more to do, 1 if advance.lua must be called
+--         before the next block, because dependents of a task have yet to learn of its end}
 local queue, status = ARGV[2], ARGV[3]
 local mark = PURGED_ .. queue
 local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash', STATS_ .. queue, 'hash', ENDED, 'zset')
 if bad then return bad end
 
-redis.call('ZREM', TASKS_ .. queue, '') -- of nothing: at maxmemory Redis refuses an LSET as the first write
+redis.call('ZREM', TASKS_ .. queue, '') -- removes nothing: at maxmemory Redis refuses an LSET as the first write
 local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local stand, stale, whole = entries(KEYS[1], queue, status)
 local passed, on = string.match(ARGV[8], '^(%d+)(%*?)$')
 passed, whole = tonumber(passed), not on and whole or on == '*'
 if not passed then
-  -- Entries of other clients are not walked again while the last of them is in the same place.
+  -- Entries of other clients, passed over before, are skipped while the last of them is in the same place.
   local n, id = string.match(redis.call('HGET', mark, status) or '', '^(%d+) (%S+)$')
   passed = id and #n < 10 and redis.call('LINDEX', KEYS[1], -tonumber(n)) == id and tonumber(n) or 0
 end
@@ -60,14 +61,15 @@ end
 if stay == 0 and passed == 0 then
   if looked > 0 then redis.call('LTRIM', KEYS[1], 0, -looked - 1) end
 elseif #gone > 0 then
-  -- Entries within a list can only be removed by value: mark them, then remove the marks.
+  -- Redis removes entries inside a list only by value: so they are overwritten with '', and all '' are removed.
   for _, i in ipairs(gone) do redis.call('LSET', KEYS[1], i - #ids - 1 - passed, '') end
   redis.call('LREM', KEYS[1], -#gone, '')
 end
 forget(queue, forgotten, owned)
 if #ids < tonumber(ARGV[4]) and looked == #ids then
   ended = 1
-  redis.call('HDEL', STATS_ .. queue, 'stale:' .. status) -- none is left, except among the entries that were passed over unseen
+  -- No stale entry is left, except among entries that were passed over unseen.
+  redis.call('HDEL', STATS_ .. queue, 'stale:' .. status)
 elseif removed > 0 and stale > 0 then
   count(STATS_ .. queue, 'stale:' .. status, -math.min(removed, stale))
 end
@@ -77,6 +79,6 @@ if passed == 0 then
 elseif stay > 0 and not whole then
   local new = redis.call('EXISTS', mark) == 0
   redis.call('HSET', mark, status, passed .. ' ' .. redis.call('LINDEX', KEYS[1], -passed))
-  if new then redis.call('EXPIRE', mark, 3600) end -- then look at all again: some tasks may be gone
+  if new then redis.call('EXPIRE', mark, 3600) end -- after an hour all are looked at again: some tasks may be gone
 end
 return { #forgotten, passed .. (whole and '*' or ''), ended, untold }

@@ -1,9 +1,10 @@
--- Looks at what blocked tasks wait for, those first that nobody looked at for longest: a Python listener tells nobody that a task
--- ended, nor does who deletes keys by hand.
+-- Checks the dependencies of blocked tasks; the tasks whose last check is longest ago come first. It finds ends that
+-- nothing has reported: of tasks that a Python listener ended, and of keys that were deleted by hand.
 -- KEYS    1 blocked
--- ARGV    1 clock override  2 queue  3 most dependencies  4 seconds for which nobody looks again
---         5 a task to go on with, or ""  6 where
--- RETURNS {tasks looked at, 1 if there is more to do, clock, task to go on with or "", where}
+-- ARGV    1 clock override  2 queue  3 most dependencies to check  4 seconds after a check before a task is checked
+--         again
+--         5 the task to go on with, or ""  6 the cursor to go on from
+-- RETURNS {number of tasks checked, 1 if there is more to do, clock, 5 for the next call, 6 for the next call}
 local queue, most = ARGV[2], tonumber(ARGV[3])
 local bad = mistyped(KEYS[1], 'zset') or hinder(queue)
 if bad then return bad end
@@ -11,7 +12,8 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local id, cursor, left, looked = ARGV[5], ARGV[6], most, 0
 
--- whole(id): counts as gone what the list of a task's dependencies has lost. A second look changes nothing.
+-- whole(id): counts dependencies as gone that are missing in the task's hash of dependencies. A second call changes
+-- nothing.
 local function whole(id)
   local d = dependencies(redis.call('HGET', TASK_ .. id, 'after'))
   local lost = d and d.of - redis.call('HLEN', AFTER_ .. id) or 0
@@ -25,7 +27,7 @@ local function whole(id)
   resolve(queue, id, clock, d, 'what it waited for is not known any more')
 end
 
--- abandoned(id): fails a task whose producer has died before it named all that it is to wait for.
+-- abandoned(id): fails a task whose producer died before it had added all dependencies.
 local function abandoned(id)
   local h = redis.call('HMGET', TASK_ .. id, 'filling', 'updated')
   if not h[1] or tonumber(moment(h[2], '0')) > tonumber(clock) - 60 then return end

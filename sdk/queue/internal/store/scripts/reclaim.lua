@@ -1,12 +1,13 @@
--- Takes a block of tasks of one queue from a dead listener, newest first, so that the oldest ends up at the
--- front. A started task counts one more crash: the first time it returns to the front at once, later after a
--- pause; at the limit, or if it must not run twice, it fails. Once the list is empty, the listener leaves the
--- queue's set.
+-- Takes a block of tasks of one queue from a dead listener, newest first, so that the oldest ends up at the front. A
+-- started task counts one more crash. After its first crash it returns to the front at once, after later ones it is
+-- scheduled with a delay. At the limit of crashes, or if it must not run twice, it fails. Once the list is empty, the
+-- listener is removed from the queue's set.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 crashes at which a task fails, unless
---         it names a smaller number itself  6 "1" for a listener without a lease, which somebody says is
---         dead  7 seconds within which listeners died together
--- RETURNS 'alive' if it is not, or {tasks left, to the front, scheduled, failed, dropped, why one has no dead letter or ""}
+-- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 number of crashes at which a task fails, unless the
+--         task has a smaller number  6 "1" for a listener without a lease, which an operator has declared dead  7
+--         listeners that die within so many seconds count as one death
+-- RETURNS 'alive' if the listener is alive; otherwise {number of tasks left, returned to the front, scheduled, failed,
+--         dropped; why a failed task has no dead letter or ""}
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', EXPIRY_ .. queue, 'zset',
@@ -24,8 +25,8 @@ local function recent(second)
   return tonumber(moment(second, '0')) > tonumber(clock) - 3600
 end
 
--- full(): whether there is no room for deaths over another version. If so, it forgets, once a script, versions
--- that are not quarantined and had no death within the last hour.
+-- full(): whether the deaths of one more version cannot be stored. If there is no room, it first removes, once per call
+-- of the script, versions that are not quarantined and had no death within the last hour.
 local swept = false
 local function full()
   if redis.call('TYPE', CRASHES)['ok'] ~= 'hash' or redis.call('HLEN', CRASHES) < 1000 then return false end
@@ -41,9 +42,9 @@ local function full()
   return #fields / 2 - #stale >= 1000
 end
 
--- blame(id, version): notes that a version of a plugin killed this listener and the one of the task's last crash.
--- The third death within an hour quarantines the version for a day. Listeners that died together count as one,
--- because a power failure may be the cause.
+-- blame(id, version): records that a version of a plugin has killed this listener, and the listener of the task's
+-- previous crash. The third death within an hour quarantines the version for a day. Listeners that died together count
+-- as one death, because a power failure may be the cause.
 local function blame(id, version)
   local value = redis.pcall('HGET', CRASHES, version)
   if type(value) ~= 'string' then
@@ -70,8 +71,8 @@ local function blame(id, version)
   redis.pcall('EXPIRE', CRASHES, 86400)
 end
 
--- crash(id, h): handles a task whose host died while it ran. Its version is blamed if the task has been in a crash
--- before, or may crash only once: a task that merely ran beside the culprit is rarely in a second crash.
+-- crash(id, h): handles a task whose host died while it ran. The plugin's version is blamed only if the task was in a
+-- crash before, or may crash only once: a task that only ran on the same host as the cause is rarely in a second crash.
 local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
   local most = math.min(tonumber(h[4] or '') or tonumber(ARGV[5]), tonumber(ARGV[5]))

@@ -1,18 +1,20 @@
--- Corrects the number of listeners of queues, and their sets of started tasks, after listeners that died half-way. An
--- empty queue is forgotten with its counters.
+-- Corrects the number of listeners of queues, and the sets of started tasks, after listeners died in the middle of an
+-- operation. An empty queue is deleted with its counters.
 -- KEYS    1 queues
 -- ARGV    1 clock override
---         2 greatest age in seconds of a finished task, or "" for none  3 how many of each status may stay, or "" for all
+--         2 maximum age in seconds of a finished task, or "" for none  3 how many of each status may stay, or "" for
+--         all
 --         then the queues
--- RETURNS of each queue with news: its number from 1, and 'forgotten'; 'old' if purge.lua, with the same age and number,
---         may find something to forget; or 'WRONGTYPE ...'
+-- RETURNS for some of the queues: the queue's number from 1, and 'forgotten' (the queue is deleted), 'old' (purge.lua,
+--         with the same age and number, may find tasks to delete), or 'WRONGTYPE ...'
 local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', LIMITS, 'hash', NODES, 'zset')
 if wrong then return wrong end
 
 local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- unlist(queue): removes entries UHASH ID of KEYS_, in which version 0.1.0 noted unique tasks, up to 1,000 in one call. Nobody reads
--- them, and they would keep the queue. Only the first version after 0.1.0 needs this.
+-- unlist(queue): removes entries "UHASH ID" of KEYS_, up to 1,000 in one call. Version 0.1.0 wrote them for unique
+-- tasks. Nothing reads them, and with them the queue would never count as empty. Only the first version after 0.1.0
+-- needs this.
 local removable = 1000
 local function unlist(queue)
   local entries = removable > 0 and redis.pcall('ZRANGEBYLEX', KEYS_ .. queue, '[U', '(V', 'LIMIT', 0, removable)
@@ -21,9 +23,9 @@ local function unlist(queue)
   removable = removable - #entries
 end
 
--- left(queue): whether anything of a queue without listeners is left, of whatever type. An empty list, set or hash does
--- not exist. Looking for the queue's reserved lists takes 1.5 µs for each node, and one call is not to take longer than
--- for 2,000: what it has not looked at stays until another time.
+-- left(queue): whether any key of a queue without listeners is left, of whatever type. (An empty list, set or hash does
+-- not exist.) Checking the queue's reserved lists takes 1.5 µs for each node, so one call checks at most 2,000. A queue
+-- that it has not checked stays until a later call.
 local alive, looks = nodes(), 2000
 local function left(queue)
   if redis.call('EXISTS', PENDING_TASKS_ .. queue, SCHEDULED_TASKS_ .. queue, STARTED_TASKS_ .. queue, COMPLETE_TASKS_ .. queue,
@@ -33,7 +35,8 @@ local function left(queue)
   return looks < 0 or waiting(queue) > 0 or #reservedlists(queue, alive) > 0
 end
 
--- old(list, queue, status): whether the first entry that purge.lua would look at may go. It knows more of what it passes over.
+-- old(list, queue, status): whether purge.lua may be able to delete the oldest entry. purge.lua also knows which
+-- entries it has passed over before.
 local function old(list, queue, status)
   local id = redis.pcall('LINDEX', list, -1)
   if type(id) ~= 'string' then return id end -- false for an empty list, and an error for purge.lua to report

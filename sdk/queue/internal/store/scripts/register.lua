@@ -1,7 +1,7 @@
--- Makes a listener known to a queue, counted once.
+-- Adds a listener to a queue's set, and counts it once.
 -- KEYS    1 listeners of the queue  2 queues
 -- ARGV    1 listener  2 queue
--- RETURNS 1 if it was added, 0 if it was there
+-- RETURNS 1 if it was added, 0 if it was in the set already
 local bad = mistyped(KEYS[1], 'set', KEYS[2], 'zset')
 if bad then return bad end
 

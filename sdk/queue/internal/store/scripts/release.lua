@@ -1,5 +1,5 @@
--- Returns up to 48 held tasks of one queue to the front of the pending list, without counting an attempt. Newest
--- first, so that the oldest ends up at the front. A task marked for cancellation fails.
+-- Returns up to 48 held tasks of one queue to the front of the pending list, without counting an attempt. The newest
+-- task comes first, so that the oldest ends up at the front. A task marked for cancellation fails.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (as holder has it), process ID
 -- RETURNS a line for each task: 'ok', 'cancelled', 'lost' or 'gone'

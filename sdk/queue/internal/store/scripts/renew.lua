@@ -1,10 +1,10 @@
--- Renews a listener's lease and its node hash. An expired lease is renewed unless it was reclaimed; a missing or
--- condemned one (its end is 0) is lost. Begins with an empty removal: at maxmemory Redis refuses a ZADD as the
--- first write, but not after a command that frees memory.
+-- Renews a listener's lease and its node hash. An expired lease can still be renewed. A missing or condemned lease
+-- (whose end is 0) is lost. Begins with an empty removal: at maxmemory, Redis refuses a ZADD as the first write, but
+-- not after a command that may free memory.
 -- KEYS    1 nodes
 -- ARGV    1 clock override  2 listener  3 lease in seconds  4 life of the node hash in seconds
---         then what the hash says: field, value, ...
--- RETURNS 'ok', 'drain' if it is to end, 'lost', or 'lost drain'
+--         then the contents of the node hash: field, value, ...
+-- RETURNS 'ok', 'drain' if the listener is to drain, 'lost', or 'lost drain'
 local hash = NODE_ .. ARGV[2]
 local bad = mistyped(KEYS[1], 'zset', hash, 'hash', PAUSED, 'set')
 if bad then return bad end

@@ -1,18 +1,19 @@
--- Retries a task that failed for good, on request: its counts and its age start anew. In a long list of failed
--- tasks its entry stays; purge passes over as many entries as `stale` counts.
+-- Retries a task that failed for good, on request. Its counters and its age start from zero. In a long list of failed
+-- tasks its old entry stays as a stale entry; the field stale of the task counts these, and purge removes them.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 its state as altered compares it
--- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (it has another state), 'dependency ID failed' or
---         'dependency ID gone' (it cannot run unless that task is done),
---         or the status that forbids it; the error UNIQUE if another task holds its uniqueness by now
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (the task has another state), 'dependency ID failed' or
+--         'dependency ID gone' (the task cannot run, because dependency ID failed or is gone), or the task's status,
+--         which forbids a retry; the error UNIQUE if another task holds its uniqueness now
 local queue, id = ARGV[2], ARGV[3]
 local key = KEYS[1]
 local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
   EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
--- dependent(after): of a task that waits again for others: a function (clock) that lets it; else nil, and why it cannot run if it cannot.
--- It looks again at up to 100 dependencies that did not end well, for some may have been enqueued anew since they were deleted.
+-- dependent(after): returns a function (clock) that blocks the task again, if it is to wait for its dependencies;
+-- otherwise nil, and the reply if the task can never run. It checks up to 100 dependencies again that are not complete,
+-- because some may have been retried, or enqueued anew after they were deleted.
 local function dependent(after) -- rare
   local d = dependencies(after)
   if not d or d.state == 'released' then return nil end
@@ -54,28 +55,29 @@ if refusal then return refusal end
 local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
-redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first, as everywhere
-if h[9] then inherit(id, h[9]) end -- its dead letter no longer depends on it
+redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first: see renew.lua
+if h[9] then inherit(id, h[9]) end -- its dead letter gets a copy of the payload
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
-if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- otherwise it never ran
+if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- without a node, the task never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
   if h[14] then
     local stale = redis.call('LREM', FAILED_TASKS_ .. queue, 0, id) - 1
     if stale > 0 then count(STATS_ .. queue, 'stale:failed', -stale) end
     redis.call('HDEL', key, 'stale')
-  else -- the first one found is all: a job begins with the first ones
+  else -- without stale entries the first match is the only one: the search can stop there
     redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
   end
 else
   count(key, 'stale')
   count(STATS_ .. queue, 'stale:failed')
 end
-redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel', -- finished_at is 0.1.0's
+-- Version 0.1.0 wrote finished_at.
+redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
   'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
   'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version')
 redis.call('HSET', key, 'status', wait and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
-if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- it has more fields now
+if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- the task has more fields than a plain one now
 local deadline = moment(h[5])
 if deadline and tonumber(deadline) <= tonumber(clock) then
   redis.call('HDEL', key, 'deadline')

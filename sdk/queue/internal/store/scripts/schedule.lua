@@ -1,16 +1,17 @@
--- Makes or changes a schedule, pauses or resumes it, or deletes it, also when its plugin has been absent for long. Hosts compute when
--- it is due, because Lua has no calendar: here it only gets the score 0, so that one looks at it. A repeated call changes
--- nothing.
+-- Makes, changes, pauses, resumes or deletes a schedule. Also records that its plugin is absent, and deletes it after a
+-- long absence. Hosts compute when it is due, because Lua has no calendar: the script only sets the score 0, so that a
+-- host looks at the schedule. A repeated call changes nothing.
 -- KEYS    1 ticks
--- ARGV    1 clock override  2 schedule  3 owner  4 what: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
---         5 the token of the sync of the owner's list that this is part of, or ""
---         put: 6 most schedules  7 "1": only if it is missing  8... fields and values of its definition, all of DEFINED
---         absent: 6 seconds, or "" for never: no host serves its plugin; if that has been so for this long, it is deleted, and
---         until then hosts fire none of its ticks, so that what it missed is known when the plugin is back
---         the others work whoever owns it, if the owner is ""
--- RETURNS new, changed, same or kept of put; changed or same of the others; none if there is no such schedule;
---         the error MANYQUEUES if its queue is new and the tenant may have no more; full if there are as many as there may be; owned and
---         its owner if that is another one; overtaken if another sync has begun
+-- ARGV    1 clock override  2 schedule  3 owner; except for put, "" means any owner
+--         4 what to do: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
+--         5 the token of the SyncSchedules that the call is a part of, or ""
+--         put: 6 most schedules  7 "1": only if the schedule is missing  8... field, value, ... of its definition: see
+--         DEFINED
+--         absent: no host serves the plugin. 6 seconds of absence after which the schedule is deleted, or "" for never.
+--         Meanwhile hosts fire none of its ticks: when the plugin is back, they count as missed
+-- RETURNS for put: new, changed, same or kept; for the others: changed or same; none if there is no such schedule; full
+--         if there are as many schedules as there may be; owned and the owner if that is another one; overtaken if
+--         another sync has begun; the error MANYQUEUES if the queue is new and the tenant may have no more
 local id, owner, what = ARGV[2], ARGV[3], ARGV[4]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash', QUEUES, 'zset')
@@ -21,14 +22,14 @@ local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'owner', 'paused', 'cron', 'timezone', 'revision')
 local exists = h[1]
 
--- due(): lets a host look at the schedule at once, unless it is paused. Its ticks count from now.
+-- due(paused): lets a host look at the schedule at once, unless it is paused. Its ticks count from now on.
 local function due(paused)
   redis.call('HSET', key, 'since', clock)
   redis.call('HDEL', key, 'next', 'waits')
   redis.call('ZADD', KEYS[1], paused and '+inf' or '0', id)
 end
 
--- attend(): ends the absence of the plugin. Ticks that came meanwhile are missed ones.
+-- attend(): ends the absence of the plugin. Ticks that came meanwhile count as missed.
 local function attend()
   if redis.call('HDEL', key, 'absent') == 1 and not h[2] then
     redis.call('ZADD', KEYS[1], '0', id)
@@ -37,13 +38,14 @@ local function attend()
 end
 
 local function changed()
-  redis.call('HSET', key, 'updated', clock, 'revision', redis.sha1hex(clock .. (h[5] or ''))) -- which never comes again
+  -- The new revision was never used before.
+  redis.call('HSET', key, 'updated', clock, 'revision', redis.sha1hex(clock .. (h[5] or '')))
   announce(CONTROL)
   return 'changed'
 end
 
 if not exists and what ~= 'put' then
-  redis.call('ZREM', KEYS[1], id) -- its hash was deleted by hand
+  redis.call('ZREM', KEYS[1], id) -- somebody may have deleted the hash by hand
   return 'none'
 end
 if exists and exists ~= owner and (what == 'put' or owner ~= '') then return 'owned ' .. exists end
@@ -82,10 +84,11 @@ local given, differs = {}, false
 for i = 8, #ARGV, 2 do given[ARGV[i]] = ARGV[i + 1] end
 local is = redis.call('HMGET', key, unpack(DEFINED))
 for i, field in ipairs(DEFINED) do differs = differs or is[i] ~= (given[field] or false) end
-local listed = redis.call('ZSCORE', KEYS[1], id) -- not if the key was deleted by hand
+local listed = redis.call('ZSCORE', KEYS[1], id) -- false if somebody deleted the key by hand
 if exists and listed and not differs then return 'same' end
 if exists and ARGV[7] == '1' then return 'kept' end
-if given.queue ~= is[1] and string.sub(owner, 1, 7) ~= 'plugin ' then -- whose queue a host serves
+-- A host serves the queues of a plugin, so that they exist.
+if given.queue ~= is[1] and string.sub(owner, 1, 7) ~= 'plugin ' then
   bad = unlisted(given.queue)
   if bad then return bad end
 end

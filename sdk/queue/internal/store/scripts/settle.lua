@@ -1,16 +1,20 @@
--- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a
--- retry. Begins with a removal, which Redis accepts even at maxmemory, and writes nothing for a task that is not held.
--- A repeated settle finds that this run settled the task, and answers 'ok' again. But if the task is still on the reserved list, because
--- an error ended the script or a Python client completed the task, a complete task is settled again, and a failed one leaves the list.
+-- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a retry.
+-- Begins with a removal, which Redis accepts even at maxmemory. Settles no task that the listener does not hold.
+-- A repeated settle finds that this run has settled the task, and answers 'ok' again. But the task may still be on the
+-- reserved list, because an error ended the script or a Python client completed the task. Then a complete task is
+-- settled again, and a failed one is only removed from the list.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 channels' queues to wake, by spaces
---         then for each task: id, run (as holder has it), action (complete, failed, retry, reschedule or reject), result or
---         error as text, number of further values, and these:
---         when it is complete: none, or bytes of the result ("" if the text is it), then the tasks that come into being
---         with it, each as queue and what batch.lua has, and its publications, with "" for the queue; when it failed: reason;
---         else: delay in seconds
--- RETURNS a line for each task: 'ok', 'cancelled' (it was not to be tried again), 'lost' or 'gone'; 'refused' and
---         the queue that takes no tasks, and it is still held; or 'unburied' and why it has no dead letter
+-- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 queues whose listeners are to be woken, separated by
+--         spaces
+--         then for each task: id, run (as holder takes it), action (complete, failed, retry, reschedule or reject),
+--         result or error as text, number of further values, and these values:
+--         for complete: none, or the bytes of the result ("" if the text is the result), then the tasks and
+--         publications that are made with the completion: each task is its queue and the form that batch.lua describes,
+--         each publication is "" and the form that accept takes; for failed: the reason; for the other actions: the
+--         delay in seconds
+-- RETURNS a line for each task: 'ok', 'cancelled' (it has failed instead of waiting again), 'lost' or 'gone'; 'refused'
+--         and the queue that accepts no tasks (the task is still held); or 'unburied' and why the failed task has no
+--         dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
   STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -18,15 +22,16 @@ local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_T
 if bad then return bad end
 
 local clock = now(ARGV[1])
-local started, completed, woken = {}, {}, false -- removed or added together at the end
+local started, completed, woken = {}, {}, false -- written together at the end
 
--- remove(id): takes a task off the reserved list, where the oldest, which mostly end first, are last; and tells whether it was there.
+-- remove(id): removes a task from the reserved list, and returns whether it was there. The search begins at the end,
+-- with the oldest tasks, because these mostly end first.
 local function remove(id) return redis.call('LREM', KEYS[1], -1, id) > 0 end
 
--- attempts(key, run): how many attempts ended before this run, or false for none.
+-- attempts(key, run): the number of attempts that ended before this run, or false if there were none.
 local function attempts(key, run) return run ~= '1' and redis.call('HGET', key, 'attempts') end
 
--- complete(id, key, h, text, bytes): the task is done; a dead letter handles the task that failed.
+-- complete(id, key, h, text, bytes): completes the task. If it is a dead letter, the failed task counts as handled.
 local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
   local before = attempts(key, h[2])
@@ -36,7 +41,8 @@ local function complete(id, key, h, text, bytes)
   completed[#completed + 1] = id
   local live = string.sub(id, 1, #LETTER) == LETTER and redis.call('HGET', key, 'live_id')
   if live and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' and redis.call('HGET', TASK_ .. live, 'dead_id') == id then
-    redis.call('HSET', TASK_ .. live, 'handled', id) -- unless it was retried meanwhile, or has a later letter
+    -- Not if the failed task was retried meanwhile, or has a later letter.
+    redis.call('HSET', TASK_ .. live, 'handled', id)
   end
   if h[6] then
     redis.call('HDEL', key, 'checkpoint')
@@ -45,8 +51,9 @@ local function complete(id, key, h, text, bytes)
   if h[7] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[7]) end
 end
 
--- otherwise(): a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its next run unless it was
--- cancelled, and answers for it. It is made once for all that need it, for making it declares all that they need.
+-- otherwise(): makes a function (id, key, h, run, action, text, more) that fails the task, or lets it wait for its next
+-- run unless it was cancelled, and returns the task's line of the reply. The function is made once per call, because
+-- making it executes all declarations that it needs.
 local function otherwise() -- rare
   return function(id, key, h, run, action, text, more)
     if action == 'failed' then
@@ -71,9 +78,10 @@ local function otherwise() -- rare
   end
 end
 
--- withchildren(): two functions, likewise. children(at, make), of the completed task whose arguments begin at this index, makes what comes
--- into being with it; or else returns the first queue that refuses tasks, among those of its children. bear() creates those in one queue
--- together, after all tasks are settled.
+-- withchildren(): makes two functions, once per call for the same reason. children(at, make), for the completed task
+-- whose arguments begin at this index: if make is set, it makes the task's children and publications; otherwise it
+-- returns the first queue of a child that refuses tasks, or topic of a publication that cannot be stored. bear()
+-- enqueues the children of all tasks, queue by queue, after all tasks are settled.
 local function withchildren() -- rare
   local known, batches, order, instead = {}, {}, {}, {}
   return function(at, make)
@@ -109,12 +117,13 @@ while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
   local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited')
-  if hold == 'done' and h[3] == 'complete' and redis.call('LPOS', KEYS[1], id) then hold = 'held' end -- a Python client wrote that, or half a settle
+  -- A Python client completed it, or an error ended a settle.
+  if hold == 'done' and h[3] == 'complete' and redis.call('LPOS', KEYS[1], id) then hold = 'held' end
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end
   local refusing = hold == 'held' and has and children(at)
   if hold == 'done' then
-    if h[3] == 'failed' and remove(id) then -- an error ended the script that settled it
+    if h[3] == 'failed' and remove(id) then -- an error had ended the settle before it removed the task
       started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     end
     out[#out + 1] = 'ok'

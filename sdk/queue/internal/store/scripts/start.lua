@@ -1,8 +1,8 @@
 -- Marks a reserved task as started by a process.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 id  5 run, as holder has it  6 process ID
---         then field, value, ... of what decides how it is tried again
--- RETURNS 'ok' and the moment of the start, which the claim has from then on; 'lost' or 'gone'
+--         then field, value, ... of fields that decide how the task is tried again
+-- RETURNS 'ok' and the time of the start, which is a part of the claim from then on; 'lost' or 'gone'
 local queue, listener, id, run, pid = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = TASK_ .. id
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', key, 'hash')
@@ -10,7 +10,7 @@ if bad then return bad end
 
 local hold, h = holder(key, listener, run)
 if hold == 'lost' and h[1] == listener and h[3] == 'started' and run == (h[2] or '') .. '@' .. (h[4] or '') then
-  hold = 'held' -- it started, but the answer was lost
+  hold = 'held' -- an earlier call has started the task, but its reply was lost
 end
 if hold == 'gone' then return 'gone' end
 if hold ~= 'held' or not redis.call('LPOS', KEYS[1], id) then return 'lost' end

@@ -1,10 +1,11 @@
--- Makes, changes or deletes a subscription, if it is as the caller read it. Who publishes learns by the generation that the
--- subscriptions have changed.
+-- Makes, changes or deletes a subscription, if it is still as the caller has read it. It changes the generation, by
+-- which publishers notice that the subscriptions have changed.
 -- KEYS    1 subscriptions
 -- ARGV    1 id  2 its text as it was read, or "" if there was none  3 its new text, or "" to delete it  4 most subscriptions
---         5 its queue if it is another one, or ""  6 its queue if it is no longer held, because its webhook has another URL, or ""
--- RETURNS ok, also if it is already as it should be; changed (it is not as it was read); or full (there are too many); the error
---         MANYQUEUES if the queue is new and the tenant may have no more
+--         5 its queue if the queue has changed, or ""  6 its queue if a hold of the queue is to end, because the
+--         webhook's URL has changed, or ""
+-- RETURNS ok, also if the subscription has the new text already; changed (it is not as the caller has read it); full
+--         (there are too many); the error MANYQUEUES if the queue is new and the tenant may have no more
 local bad = mistyped(KEYS[1], 'hash', GENERATION, 'string', QUEUES, 'zset')
 if bad then return bad end
 
@@ -20,5 +21,6 @@ else
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   if ARGV[6] ~= '' then redis.pcall('HDEL', STATS_ .. ARGV[6], 'held') end
 end
-redis.call('SET', GENERATION, redis.sha1hex(now('') .. ARGV[1] .. ARGV[3])) -- which never comes again, also after a failover
+-- The new generation was never used before, even after a failover.
+redis.call('SET', GENERATION, redis.sha1hex(now('') .. ARGV[1] .. ARGV[3]))
 return 'ok'

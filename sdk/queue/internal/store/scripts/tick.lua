@@ -1,13 +1,16 @@
--- Ends one tick of a schedule: enqueues its task with it, and plans the next tick; or only plans. It proves that the schedule
--- is as the caller read it, so that of many hosts one ends each tick, and once.
+-- Ends one tick of a schedule: enqueues its task and plans the next tick, or only plans the next tick. It checks that
+-- the schedule is still as the caller has read it: so only one of many hosts ends each tick, and only once.
 -- KEYS    1 ticks
 -- ARGV    1 clock override  2 schedule  3 its revision  4 its next tick as the caller read it, "" if it had none
---         5 the tick to fire, "" to fire none, "later" to do nothing but look at it later
---         6 how many ticks are passed over as missed  7 and how many because the one before them waited  8 the tick after these, ""
---         for none  9 seconds after which a tick is looked at again that cannot be fired now  10 queue  11 overlap: skip, queue or allow
---         then the task, as batch.lua has it
--- RETURNS fired; planned; skipped: the task of the tick before has not finished; busy, the same if the tick waits for it;
---         full: the queue takes no more, or the tenant no new queue: the tick waits; early: it has not come; changed: read the schedule again
+--         5 the tick to fire; "" to fire none; "later" only to let hosts look at the schedule again later
+--         6 number of ticks that count as missed  7 number of ticks that are skipped because the tick before them
+--         waited
+--         8 the next tick, or "" if there is none  9 seconds until hosts look again at a tick that cannot be fired now
+--         10 queue  11 overlap: skip, queue or allow
+--         then the task, in the form that batch.lua describes
+-- RETURNS fired; planned; skipped (the task of the tick before has not finished); busy (it has not finished, and the
+--         tick waits for it); full (the queue is full, or the tenant may have no new queue, and the tick waits); early
+--         (the tick has not come yet); later (for 5 "later"); changed (read the schedule again)
 local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[8], ARGV[10]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash')
@@ -20,7 +23,8 @@ if h[3] then
   return 'changed'
 end
 
--- plan(outcome, ...): ends the tick. Further arguments are fields and values.
+-- plan(outcome, ...): ends the tick and returns outcome. Further arguments are fields and values of the schedule's
+-- hash.
 local function plan(outcome, ...)
   if ARGV[6] ~= '0' then count(key, 'missed_ticks', ARGV[6]) end
   if ARGV[7] ~= '0' then count(key, 'skipped', ARGV[7]) end
@@ -30,8 +34,8 @@ local function plan(outcome, ...)
   return outcome
 end
 
--- later(outcome): lets hosts look at the tick again after a while, and notes that it waits, so that it is not taken for one that
--- was missed.
+-- later(outcome): lets hosts look at the tick again after some time, and returns outcome. It records that the tick
+-- waits, so that the tick does not count as missed.
 local function later(outcome)
   if tonumber(tick) then redis.call('HSET', key, 'waits', tick) end
   redis.call('ZADD', KEYS[1], after(clock, ARGV[9]), id)
