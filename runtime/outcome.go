@@ -27,7 +27,7 @@ const (
 	LimitExceeded OutcomeKind = "limit"
 	// Cancelled: the context that Run was given ended first.
 	Cancelled OutcomeKind = "cancelled"
-	// HostFault: the host itself erred. The guest is not to blame, and is told nothing of the cause.
+	// HostFault: the host itself erred. The guest is not to blame, and is not told the cause.
 	HostFault OutcomeKind = "host_fault"
 )
 
@@ -42,7 +42,7 @@ type Outcome struct {
 	Kind OutcomeKind
 	// Code is the guest's exit code, for Complete, Retry, Fatal and Failed.
 	Code int
-	// BeforeTask says of a handler that it ended before its task began: its initialization failed.
+	// BeforeTask reports that a handler ended before its task began: its initialization failed.
 	BeforeTask bool
 	// Limit is set for LimitExceeded.
 	Limit Limit
@@ -56,7 +56,7 @@ type Outcome struct {
 	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is also
 	// in Stderr, but Message quotes the one before.
 	RetryAfter time.Duration
-	// Message says what happened, for people: in its first line, which more lines of the guest's own error may follow. It is
+	// Message says in its first line what happened, for people. More lines of the guest's own error may follow. It is
 	// empty when Complete.
 	Message string
 	// Stderr is the end of what the guest wrote to stderr, at most 4 KiB, sanitized like the log.
@@ -68,10 +68,11 @@ type Outcome struct {
 	Fuel int64
 	// CPU is the processor time of the guest and of its host calls; on other systems than Linux, the time without waits.
 	CPU time.Duration
-	// GuestTime is the wall-clock time from the making of the instance to its end, without WaitTime.
+	// GuestTime is the wall-clock time from the call's turn to the guest's end, without WaitTime. Making a new instance
+	// is part of it.
 	GuestTime time.Duration
-	// WaitTime is the wall-clock time for which the guest slept, or waited for a service of the host or for its next turn
-	// after that.
+	// WaitTime is the wall-clock time for which the guest slept, or waited for a service of the host and then for its
+	// next turn.
 	WaitTime time.Duration
 	// Err is the cause of a HostFault or of Cancelled, for the host's own log only.
 	Err error
@@ -85,7 +86,7 @@ func faultOutcome(err error) Outcome {
 	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
 }
 
-// causeOutcome is the outcome of a call that the host or its caller has ended.
+// causeOutcome returns the outcome of a call that the host or its caller has ended.
 func causeOutcome(cause error) Outcome {
 	if fault, ok := errors.AsType[*faultError](cause); ok {
 		return faultOutcome(fault.err)
@@ -96,7 +97,7 @@ func causeOutcome(cause error) Outcome {
 	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
 }
 
-// errorOutcome is the outcome of a call that has met an error of the host, or the end of ctx.
+// errorOutcome returns the outcome of a call that failed by an error of the host, or by the end of ctx.
 func errorOutcome(ctx context.Context, err error) *Outcome {
 	outcome := faultOutcome(err)
 	if ctx.Err() != nil {
@@ -105,8 +106,8 @@ func errorOutcome(ctx context.Context, err error) *Outcome {
 	return &outcome
 }
 
-// InputExceeded is the outcome of a call whose input of size bytes exceeds the limit, for callers that know the size before
-// they have the input.
+// InputExceeded returns the outcome of a call whose input of size bytes exceeds the limit. It serves callers that know
+// the size before they have the input.
 func InputExceeded(limits Limits, size int64) Outcome {
 	return limitOutcome(sizeExceeded("input", limits.WithDefaults().Input, "input of "+units.FormatSize(size)+" is over the input limit of %s"))
 }
