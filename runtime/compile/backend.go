@@ -73,8 +73,8 @@ func (e *panicError) Unwrap() error {
 // errNotCompiled ends a load if the cache has no code.
 var errNotCompiled = errors.New("compiled code is not in the cache")
 
-// withoutCompiler is a context in which wazero only loads from its cache: before it compiles the first function, wazero
-// asks the context for the number of its workers, which ends the load.
+// withoutCompiler is a context in which wazero only loads from its cache. Before wazero compiles the first function, it
+// asks the context for the number of its workers: then Value panics with errNotCompiled, which ends the load.
 type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
 
 // Value implements context.Context.
@@ -85,14 +85,14 @@ func (c withoutCompiler) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// workersKey is the context key of that number, which wazero does not export.
+// workersKey returns the context key of the number of workers, which wazero does not export.
 var workersKey = sync.OnceValue(func() any {
 	catcher := keyCatcher{Context: context.Background()}
 	experimental.GetCompilationWorkers(&catcher)
 	return catcher.key
 })
 
-// keyCatcher records the last key whose value was catcher for.
+// keyCatcher is a context that records the last key whose value was asked for.
 type keyCatcher struct {
 	context.Context //nolint:containedctx // it is a context
 	key             any
