@@ -87,7 +87,7 @@ func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[8]), number)
 }
 
-// mayOpen returns the error of opening a node, or of creating it if it is nil.
+// mayOpen returns the error of opening the node n; if n is nil, the error of creating it.
 func mayOpen(n *node, oflags uint32, rights uint64) errno {
 	writes := oflags&oflagTrunc != 0 || rights&rightsToWrite != 0 && oflags&oflagDirectory == 0
 	switch {

@@ -56,9 +56,9 @@ const (
 		rightPathFilestatSetSize | rightPathFilestatSetTimes | rightPathSymlink | rightPathRemoveDirectory |
 		rightPathUnlinkFile
 
-	// Files opened below a directory inherit all rights except the one to write. wasi-libc drops rights that are not
+	// Files opened below a directory inherit all rights except the right to write. wasi-libc drops rights that are not
 	// inherited when it opens a file, and takes a file for writable (access) if it has the right to write.
-	// rightFdAllocate stays, because it shows an open for writing: wasi-libc, Go and Rust request it then and only
+	// rightFdAllocate stays, because it shows that a file is opened for writing: wasi-libc, Go and Rust request it only
 	// then.
 	rightsInheriting = rightsDirectory | rightsFile | rightFdAllocate | rightFdFilestatSetSize
 	rightsToWrite    = rightFdWrite | rightFdAllocate
@@ -136,7 +136,7 @@ func putFilestat(mem api.Memory, pointer uint32, device uint64, n *node, filetyp
 	return put(mem, pointer, filestat[:])
 }
 
-// filetype returns the type of a node; nil is a stream.
+// filetype returns the type of a node; a nil node is a stream.
 func filetype(n *node) byte {
 	switch {
 	case n == nil:

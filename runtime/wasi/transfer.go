@@ -42,7 +42,7 @@ func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector
 	return s.vectors, int(min(total, maxTransfer)), errnoSuccess
 }
 
-// piece returns the first n bytes of a vector that gather has checked, or all if it has less.
+// piece returns the first n bytes of a vector that gather has checked, or the whole vector if it is shorter.
 func piece(mem api.Memory, v vector, n int) []byte {
 	p, _ := view(mem, v.pointer, min(uint64(v.length), uint64(n)))
 	return p
