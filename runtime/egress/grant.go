@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Grant allows requests to one host, or to all names below one, by some methods. It is immutable; the zero value allows
-// nothing.
+// Grant allows requests with some methods to one host, or to all names below a name. It is immutable; the zero value
+// allows nothing.
 type Grant struct {
 	origin   target
 	wildcard bool // all names below origin, without origin itself

@@ -47,7 +47,8 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	return folded, append(at, len(text))
 }
 
-// origin is the offset in the original of each byte of a folded text and of its end; nil if all are the same.
+// origin has, for each byte of a folded text and for its end, the offset in the original text. It is nil if all offsets
+// are equal.
 type origin []int
 
 func (o origin) source(i int) int {
@@ -126,10 +127,10 @@ func unescapeRune(text []byte) (r rune, n int) {
 	return r, 4
 }
 
-// backslashes counts those that a text begins with.
+// backslashes counts the backslashes that a text begins with.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimLeft(text, `\`)) }
 
-// hexadecimal reads at most eight digits. Above Unicode, the result is utf8.MaxRune+1.
+// hexadecimal reads a number of that many digits, at most eight. Above Unicode, the result is utf8.MaxRune+1.
 func hexadecimal(text []byte, digits int) (rune, bool) {
 	if digits > len(text) {
 		return 0, false

@@ -17,15 +17,15 @@ import (
 var (
 	// ErrInvalid: an argument is not valid.
 	ErrInvalid = errors.New("invalid")
-	// ErrDenied: the manifest or the host does not allow it.
+	// ErrDenied: the manifest or the host does not allow the call.
 	ErrDenied = errors.New("denied")
 	// ErrNotFound: there is nothing of that name.
 	ErrNotFound = errors.New("not found")
-	// ErrTooBig: it is larger than allowed.
+	// ErrTooBig: a value is larger than allowed.
 	ErrTooBig = errors.New("too big")
-	// ErrQuota: there is no room for it.
+	// ErrQuota: the quota has no room left.
 	ErrQuota = errors.New("over the quota")
-	// ErrConflict: it is not what the guest expects.
+	// ErrConflict: the present value is not what the guest expects.
 	ErrConflict = errors.New("conflict")
 	// ErrLost: another host has the task now.
 	ErrLost = errors.New("the task is lost")
@@ -35,8 +35,8 @@ var (
 	ErrLimit = errors.New("over the limit")
 )
 
-// Await returns what f returns, or the error of ctx if that ends first; f then ends by itself. Use it for an f that may not
-// notice the end of ctx: go-redis waits for its own timeout while it reads, and a file waits without one.
+// Await calls f and returns its result, or the error of ctx if ctx ends first; f then ends by itself. Use it for an f
+// that may not notice the end of ctx: go-redis waits for its own timeout while it reads, and a file waits without one.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -98,9 +98,10 @@ type Request struct {
 	// Headers are by name; a name may have several values.
 	Headers map[string][]string
 	Body    []byte
-	// Timeout is the guest's own; 0 leaves it to the host.
+	// Timeout is the guest's own timeout; 0 leaves it to the host.
 	Timeout time.Duration
-	// Trace has the traceparent and tracestate of the call, which are sent unless Headers have a traceparent. Others in it are not.
+	// Trace has the traceparent and tracestate of the call. Both are sent unless Headers have a traceparent. Other
+	// headers in Trace are not sent.
 	Trace map[string]string
 }
 
@@ -115,20 +116,21 @@ type Response struct {
 type Child struct {
 	Queue string
 	Body  []byte
-	// ID is the new task's; the host makes one if it is "".
+	// ID is the new task's ID; the host makes one if it is "".
 	ID, Key string
 	Labels  map[string]string
 	// Headers are by names in lower case.
 	Headers map[string]string
 	// Priority is 0 to 100; nil for the default.
 	Priority *int
-	// Delay is how long the task waits, At the time from which it may run; at most one of them is set.
+	// Delay is how long the task waits. At is the time from which it may run. At most one of them is set.
 	Delay       time.Duration
 	At          time.Time
 	MaxAttempts int
 	Timeout     time.Duration
 	Unique      *Unique
-	// After are the IDs of tasks that it waits for, and When what must become of them: complete ("" too), ended, any or failed.
+	// After lists the IDs of tasks that the new task waits for. When says how they must end: complete ("" too), ended,
+	// any or failed.
 	After []string
 	When  string
 }
@@ -137,7 +139,7 @@ type Child struct {
 type Publication struct {
 	Topic string
 	Body  []byte
-	// ID is the publication's; the host makes one if it is "".
+	// ID is the publication's ID; the host makes one if it is "".
 	ID         string
 	Attributes map[string]string
 	// Trace has the traceparent and tracestate of the call, if the host traces it.
@@ -148,7 +150,7 @@ type Publication struct {
 type Unique struct {
 	// Key is the same for tasks that are alike; "" compares the bodies.
 	Key string
-	// For is how long a second task is prevented; 0 until the first one is finished.
+	// For is how long a second task is prevented; 0 means until the first task is finished.
 	For time.Duration
 }
 
@@ -162,7 +164,7 @@ type Enqueuer interface {
 
 // Publisher publishes what one task publishes: at once, or when the task completes, as its grant says.
 type Publisher interface {
-	// Publish returns the publication's ID. Its errors are those of Enqueuer, about a topic.
+	// Publish returns the publication's ID. It has the errors of Enqueuer.Enqueue, for the topic instead of the queue.
 	Publish(ctx context.Context, publication Publication) (id string, err error)
 }
 
@@ -185,7 +187,7 @@ type Dependencies interface {
 // VarsBucket is the bucket that keeps the variables of Extism plugins, if their manifest asks for it.
 const VarsBucket = "vars"
 
-// Services are those of one task. A service that is nil is denied.
+// Services are the services of one task. A service that is nil is denied.
 type Services struct {
 	Checkpoint Checkpoint
 	KV         KV
@@ -204,9 +206,9 @@ type Services struct {
 	Config map[string]string
 }
 
-// HTTP sends requests to hosts that are granted. It does not follow redirects but returns them. ErrDenied if the method, the
-// host or the address that it resolves to is not granted, ErrTooBig if the response is too large, ErrUnavailable if there is
-// none.
+// HTTP sends requests to hosts that are granted. It does not follow redirects but returns them. ErrDenied if the
+// method, the host or the address that the host resolves to is not granted, ErrTooBig if the response is too large,
+// ErrUnavailable if there is no response.
 type HTTP interface {
 	Do(ctx context.Context, r Request) (Response, error)
 }

@@ -16,7 +16,7 @@ const (
 	New     Mode = "new"     // none: a new instance for each task
 )
 
-// Verdict tells whether a mode is usable on this system.
+// Verdict says whether a mode is usable on this system.
 type Verdict struct {
 	Mode Mode
 	Err  error // why the mode is not usable; nil if it is
@@ -26,7 +26,7 @@ type Verdict struct {
 // always usable. Probe takes some milliseconds.
 func Probe() []Verdict { return system.probe() }
 
-// finders are this system's. Tests replace them.
+// finders holds the finders of this system. Tests replace them.
 type finders struct {
 	scan, pagemap finder
 }

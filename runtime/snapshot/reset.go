@@ -12,7 +12,7 @@ import (
 const (
 	// patience is the number of Resets in a row that may find pages unchanged before they are given back.
 	patience = 32
-	// few is the number of unchanged pages that are not worth giving back.
+	// few is how many unchanged pages are not worth giving back.
 	few = 64
 	// stretch is the number of adjacent private pages that are given back at once where no recent task has written.
 	stretch = 256
@@ -56,8 +56,8 @@ func (s *Space) putBack(find finder, used uint64) error {
 	return nil
 }
 
-// learn decides what the next Reset does with pages that are kept in vain: they are given back once comparing them has
-// cost as much as getting new ones.
+// learn decides whether the next Reset gives back the pages that it finds unchanged. It does once comparing such pages
+// has cost as much as getting new ones.
 func (p *past) learn(used uint64, t tally) {
 	if p.impatient {
 		p.wasted = 0
@@ -91,7 +91,7 @@ func (s *Space) ask(find finder, from, to uint64) ([]region, uint64, error) {
 	return regions, next, nil
 }
 
-// offsets returns where a region lies in memory. For a region that the finder made up they may be anything.
+// offsets returns where a region lies in memory. If the finder reported a wrong region, the offsets may be anything.
 func (s *Space) offsets(r region) (start, end uint64) {
 	base := addressOf(s.memory)
 	return r.start - base, r.end - base
@@ -100,7 +100,7 @@ func (s *Space) offsets(r region) (start, end uint64) {
 func (s *Space) putBackRegion(r region, t *tally) error {
 	from, to := s.offsets(r)
 	if r.categories&zeroPage != 0 && from >= s.size {
-		return nil // not private pages; within the image they would be, in the place of its contents
+		return nil // not private after the image; within it, they are private pages in the place of its contents
 	}
 	if far := max(from, s.size, s.past.usual); to >= far+stretch*pageSize {
 		if err := s.giveBack(far, to); err != nil {
