@@ -25,7 +25,7 @@
 //
 // A handler exports quern_handle and imports quern_v1. It starts once (_initialize), and each task begins in the state
 // after that start. A command is a WASI preview 1 program, which exports _start. It starts anew for each task and reads
-// the task's input from stdin. An Extism plugin imports from extism:host/env. These functions are in a kernel: a second
+// the task's input from stdin. An Extism plugin imports from extism:host/env. A kernel provides these functions: a second
 // module of the instance, with a memory of its own. A task calls the export that the profile names. sdk/EXTISM.md says
 // what the functions do here.
 //

@@ -227,8 +227,8 @@ func (i *instance) callExport(name string) error {
 	return err
 }
 
-// callStartup calls the exports that a handler runs before its first task. They have a run of their own: no task gets
-// the lines that they logged, or the files that they opened.
+// callStartup calls the exports that a handler runs before its first task. They have a run of their own: what they log
+// is not in a task's log, and no task finds files that they opened.
 func (i *instance) callStartup() error {
 	for _, name := range i.startup {
 		if err := i.callExport(name); err != nil {

@@ -50,7 +50,7 @@ type stream struct {
 // line: an unfinished line of stdout does not swallow a directive on stderr.
 type logs struct {
 	limit    int64
-	written  int64                 // counted against limit: the bytes of ordinary lines as they are logged, and lineOverhead for each
+	written  int64                 // of limit: the bytes of ordinary lines as logged, and lineOverhead for each
 	lines    int                   // ordinary lines until now
 	owed     int                   // fuel that the guest has not been charged for
 	secrets  *redact.Secrets       // replaced in all lines; nil is none

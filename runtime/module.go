@@ -106,7 +106,7 @@ type Module struct {
 	declared uint64      // the most memory that the module itself allows, in bytes
 	start    bool        // the module has a start section
 	startup  []string    // the exports that all but a command run before their first task
-	perTask  bool        // a reset does not restore all that the module changes: each task needs a new instance, and pays for it
+	perTask  bool        // a reset does not restore all changes: each task needs a new instance, and pays
 	price    int64       // of making an instance, in fuel
 	tables   int64       // the most bytes that an instance's tables take
 	names    int64       // bytes of the names in the code, which the compiler keeps

@@ -95,7 +95,7 @@ func (r *run) guard(p any) {
 	if p == nil {
 		return
 	}
-	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // perhaps wrapped: the host function may have called a kernel
+	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // perhaps wrapped by a kernel's call
 		panic(unwound{})
 	}
 	r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})

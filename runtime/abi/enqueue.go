@@ -45,7 +45,7 @@ func parsePublication(queue string, options []byte) (*service.Publication, error
 		Topic *string `json:"topic"`
 	}
 	if len(options) == 0 || json.Unmarshal(options, &fields) != nil || fields.Topic == nil {
-		return nil, nil //nolint:nilnil // parseChild tells what is wrong
+		return nil, nil //nolint:nilnil // parseChild reports what is wrong
 	}
 	var of struct {
 		Topic      string            `json:"topic"`

@@ -83,8 +83,8 @@ func classify(a netip.Addr) string {
 	return own(a)
 }
 
-// isISATAP reports whether the interface identifier is that of ISATAP (RFC 5214 §6.1). Addresses of any network may
-// have it.
+// isISATAP reports whether the interface identifier is an ISATAP one (RFC 5214 §6.1). Addresses of any network may have
+// it.
 func isISATAP(a netip.Addr) bool {
 	b := a.As16()
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe

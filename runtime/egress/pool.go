@@ -17,7 +17,7 @@ import (
 const (
 	// perTenant is how many times as many connections a tenant may have to all hosts as to one host.
 	perTenant = 8
-	// idlePart is the divisor of the number of connections of which the rest must be in use.
+	// idlePart is the divisor by which the bounds on idle connections are lower than the bounds on all.
 	idlePart = 4
 
 	// streamBuffer and connBuffer bound what a server may send ahead of the reader over HTTP/2, in bytes: on a stream

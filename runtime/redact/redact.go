@@ -249,7 +249,7 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		for _, place := range s.index[key] {
 			p := s.patterns[place.pattern]
 			f, t, ok := p.around(text, max(0, end-minRun), i, place.at)
-			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of two hits of equal length, that of the shorter pattern: it is complete
+			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of equal hits, the shorter pattern: it is complete
 				from, to, best = f, t, p
 			}
 		}

@@ -19,7 +19,7 @@ type Denial struct {
 	Add string
 }
 
-// Denier is who denies a capability.
+// Denier says who denies a capability.
 type Denier int
 
 // The deniers.

@@ -171,7 +171,7 @@ type Publisher interface {
 // Dependency is a task that a task waited for before it ran.
 type Dependency struct {
 	ID string
-	// End is complete, failed, gone, open (it could not be waited for), or waiting, while it goes on.
+	// End is complete, failed, gone, open (the task could not wait for it), or waiting (it has not ended).
 	End string
 }
 
@@ -179,8 +179,8 @@ type Dependency struct {
 type Dependencies interface {
 	// List returns them in the order in which they were named, as they were when the task first asked.
 	List(ctx context.Context) ([]Dependency, error)
-	// Result returns the result of one of them. ErrInvalid if the task did not wait for it, ErrNotFound if it has none, because
-	// it is not complete or is deleted, ErrTooBig above MaxBody.
+	// Result returns the result of one task. ErrInvalid if the task did not wait for it, ErrNotFound if it has no
+	// result, because it is not complete or is deleted, ErrTooBig above MaxBody.
 	Result(ctx context.Context, id string) ([]byte, error)
 }
 

@@ -30,7 +30,7 @@ type Image struct {
 	users int
 
 	making sync.Mutex
-	whole  atomic.Pointer[Image] // the same image without sharing, for spaces over the limit of mappings; nil until it is needed
+	whole  atomic.Pointer[Image] // this image without sharing, for spaces over maxMappings; nil until needed
 }
 
 // part is a range of an image whose contents are in a file.

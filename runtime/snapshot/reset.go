@@ -111,7 +111,8 @@ func (s *Space) putBackRegion(r region, t *tally) error {
 	same := from // pages from here on have not changed
 	for ; from < to; from += pageSize {
 		own, want := s.memory[from:][:pageSize], s.original(from)
-		// Comparing is cheap: pages that differ mostly do so early. It also shows which pages are kept in vain.
+		// Comparing is cheap: pages that differ mostly do so early. It also shows which pages are kept although no task
+		// writes them.
 		if bytes.Equal(own, want) {
 			continue
 		}
