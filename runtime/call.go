@@ -42,8 +42,8 @@ type Call struct {
 	TaskID, Queue string
 	// Plugin is the plugin's name: TASK_PLUGIN, and argument 0 of a command.
 	Plugin string
-	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. 0 (unknown, or unlimited) sets no
-	// variable.
+	// Attempt is TASK_ATTEMPT, 1 for the first attempt. MaxAttempts is TASK_MAX_ATTEMPTS. A command does not get a
+	// variable whose number is 0 (unknown, or unlimited).
 	Attempt, MaxAttempts int
 	// PreviousError says why the previous attempt failed; it is empty if the attempt's host died. Parent is the ID of
 	// the task that enqueued this task. Key is this task's key, and Traceparent its trace, in the form of the W3C
@@ -74,9 +74,9 @@ type Call struct {
 	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout; Profile.MaxTimeout bounds it. Default 0:
 	// Limits.Timeout.
 	Timeout time.Duration
-	// Log receives each line that the guest writes to stderr, a handler also to stdout, without its newline. Control
-	// characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is called on the goroutine of Run
-	// and must not block. Default nil: lines are dropped.
+	// Log receives each line that the guest writes to stderr, and for a handler also to stdout, without its newline.
+	// Control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. Log is called on the
+	// goroutine of Run and must not block. Default nil: lines are dropped.
 	Log func(line string)
 	// Progress receives the guest's progress from 0 to 1, and a message. A guest can report both by a line of stderr:
 	// quern:progress=0.42 resizing. The message has at most 1 KiB and is sanitized like a line of the log. Such lines

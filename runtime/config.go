@@ -11,8 +11,8 @@ import (
 
 // Config configures an Engine. The zero value works.
 type Config struct {
-	// CacheDir is where compiled modules are kept. It contains executable code, so New creates it with mode 0700
-	// and refuses one that anyone else may access. Default "": a temporary folder, which Close removes.
+	// CacheDir is the folder for compiled modules. It contains executable code, so New creates it with mode 0700 and
+	// refuses a folder that anyone else may access. Default "": a temporary folder, which Close removes.
 	CacheDir string
 	// Compiler is the command line (program and arguments) of a process that only calls compile.Child.
 	// Default nil: modules are compiled in this process, where a hostile module can take any time and all memory.

@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves, and
-// growing costs nothing: the operating system adds a page at its first use.
+// memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves.
+// Growing it costs nothing: the operating system adds a page at the page's first use.
 //
 // wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot recover, so
 // Free does nothing: instance.close releases the memory after the last call.

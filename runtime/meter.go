@@ -38,8 +38,8 @@ const (
 	hostPrice = 200
 )
 
-// meter counts the fuel and the time of a guest. It belongs to the goroutine of its call. The guest counts down by itself: see
-// runtime/wasm.
+// meter counts the fuel and the time of a guest. It belongs to the goroutine of its call. The guest's own code
+// decrements the counter: see runtime/wasm.
 type meter struct {
 	counter api.MutableGlobal // of the instance; nil before there is one
 	crash   *crash.Entry      // of the instance; nil when counter is nil

@@ -61,8 +61,8 @@ type Info struct {
 	Files []CarriedFile
 	// Charges counts the places in its code where fuel is charged.
 	Charges int
-	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum. An Extism plugin's first
-	// page of blocks is in MemoryMin.
+	// MemoryMin and MemoryMax are the memory sizes that the module declares, in bytes; MemoryMax 0 means no maximum.
+	// For an Extism plugin MemoryMin includes the kernel's first page.
 	MemoryMin, MemoryMax int64
 	// ResetMode is how the module's tasks get pristine instances, ResetReason why it has this mode.
 	ResetMode   ResetMode

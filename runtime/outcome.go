@@ -53,8 +53,8 @@ type Outcome struct {
 	// more may follow. A stack overflow has none.
 	Backtrace []string
 	// RetryAfter is the delay that the guest asks for, for Retry; 0 if it does not. A command asks by the last line of
-	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is also
-	// in Stderr, but Message quotes the one before.
+	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is
+	// also in Stderr, but Message quotes the line before it.
 	RetryAfter time.Duration
 	// Message says in its first line what happened, for people. More lines of the guest's own error may follow. It is
 	// empty when Complete.
@@ -63,8 +63,8 @@ type Outcome struct {
 	Stderr string
 	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
 	Output []byte
-	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It does not depend
-	// on the machine, but on clocks and random numbers if the guest, or its language's runtime, uses them.
+	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It is the
+	// same on every machine, unless the guest, or its language's runtime, uses clocks or random numbers.
 	Fuel int64
 	// CPU is the processor time of the guest and of its host calls; on other systems than Linux, the time without waits.
 	CPU time.Duration

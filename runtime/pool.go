@@ -65,8 +65,8 @@ type snapshotBuild struct {
 	failed  *Outcome  // nil before the end, and if there is a snapshot; its fuel is 0 after one waiter was charged
 }
 
-// Bind makes a pool for calls that share the profile. It takes no memory before its first call. Its owner closes it before
-// the module.
+// Bind makes a pool for calls that share the profile. The pool takes no memory before its first call. Its owner closes
+// it before the module.
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
 	profile.Files = profile.Files.Over(m.files)
@@ -305,8 +305,8 @@ func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.shrink(keep)
 }
 
-// shrink closes idle instances until keep are left; with keep 0 also the snapshot, unless a call needs it. It returns the
-// freed bytes.
+// shrink closes idle instances until keep are left. If keep is 0, it also closes the snapshot, unless a call needs it.
+// It returns the freed bytes.
 func (p *Pool) shrink(keep int) (freed int64) {
 	p.mu.Lock()
 	n := max(0, len(p.idle)-keep)

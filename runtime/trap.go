@@ -15,8 +15,8 @@ const (
 	omitted = "…"
 )
 
-// The text of a trap, which a test pins: the error; the frames, innermost first, each as module, function and type; and Go's
-// stack if the trap was a panic of wazero.
+// The text of a trap, which a test pins. It has the error; the frames, innermost first, each as module, function and
+// type; and Go's stack if the trap was a panic of wazero.
 //
 //	wasm error: unreachable
 //	wasm stack trace:
@@ -57,8 +57,8 @@ func frameName(frame, module string) string {
 	return redact.Prefix(redact.Escape([]byte(redact.Prefix(name, maxFrame))), maxFrame)
 }
 
-// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may have
-// parentheses and spaces, a type has neither.
+// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may
+// contain parentheses and spaces; PARAMS and RESULTS contain neither.
 func withoutType(frame string) string {
 	if space := strings.LastIndexByte(frame, ' '); space >= 0 && strings.LastIndexByte(frame[space:], '(') <= len(" ") {
 		if name, ok := cutParentheses(frame[:space]); ok {

@@ -50,8 +50,8 @@ func NewBlocks(ctx context.Context, kernel api.Module) *Blocks {
 	}
 }
 
-// call calls a function of the kernel that has at most one parameter and one result. None of them traps, but KernelGrow may end
-// the guest.
+// call calls a function of the kernel that has at most one parameter and one result. These functions never trap, but
+// KernelGrow, which some of them call, may end the guest.
 func (b *Blocks) call(function api.Function, parameter uint64) uint64 {
 	b.stack[0] = parameter
 	if err := function.CallWithStack(b.ctx, b.stack[:]); err != nil {
@@ -89,8 +89,8 @@ type extism struct {
 	headers  map[string]string // of the last response; nil before the first one
 }
 
-// Variables of a task take at most maxVars bytes, with their names and varOverhead for each. Extism's own hosts have the same
-// bound, without the overhead.
+// Variables of a task take at most maxVars bytes, including their names, and varOverhead for each variable. Extism's
+// own hosts have the same bound, without the overhead.
 const (
 	maxVars     = 1 << 20
 	varOverhead = 64 // of an entry of the map

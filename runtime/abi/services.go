@@ -187,7 +187,7 @@ func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 }
 
 // kvIncrement is kv_increment(bucket, length, key, length, delta, result number). It checks the result's address before
-// it changes anything.
+// it changes the value.
 func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key, delta, to := in.name(), in.name(), int64(in.number()), in.number()
@@ -245,8 +245,8 @@ func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,
-// and the body.
+// http is http(head, length, body, length), which fills the slot: the length of the response's head in 4 bytes, the
+// head, and the body.
 func (s *System) http(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	head, body := in.bytes(maxHead), in.bytes(maxBody)

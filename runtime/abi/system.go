@@ -37,8 +37,8 @@ type Reporter interface {
 	Progress(fraction float64, message string)
 	// Reveal announces a secret before the guest gets it.
 	Reveal(name string, value []byte)
-	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner, and returns
-	// the report.
+	// Refused reports to the plugin's owner why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, and returns the
+	// report.
 	Refused(function string, err error) (report string)
 }
 

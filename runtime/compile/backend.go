@@ -24,8 +24,8 @@ type backend struct {
 	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
 }
 
-// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests;
-// fuel does.
+// newBackend makes a wazero runtime. All runtimes have the same configuration, so that their code is interchangeable.
+// wazero does not stop guests; fuel does.
 func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
 	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
 							WithCompilationCache(cache).
@@ -37,8 +37,9 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
 }
 
-// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of
-// another caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
+// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out code that
+// another caller is loading before the code has its entry points. Without an entry in the cache, the error is
+// errNotCompiled.
 func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
 	lock := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
 	lock.Lock()

@@ -12,8 +12,9 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// Code is the machine code of a module, several times the size of its file. It may be unloaded while nobody holds it.
-// Modules that differ only in the files that they carry, such as those of one interpreter, share it.
+// Code is the machine code of a module, several times the size of the module's file. It may be unloaded while nobody
+// holds it. Modules that differ only in the files that they carry, such as plugins for one interpreter, share their
+// Code.
 type Code struct {
 	// Base is a snapshot of a guest's memory whose pages later snapshots share. Nil for none. The snapshot may be
 	// closed already.
@@ -94,7 +95,7 @@ func (c *Code) InstantiateKernel(ctx context.Context, config wazero.ModuleConfig
 }
 
 // Unload frees the code unless somebody holds it, and returns how many bytes it freed. Go's garbage collector unmaps
-// it.
+// the code.
 func (c *Code) Unload(ctx context.Context) (freed int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -259,8 +259,8 @@ func processorTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// lacksMemory recognizes a Go process that died for want of memory. The last text is a fault of Go's runtime outside
-// all goroutines, because it does not check every allocation.
+// lacksMemory reports whether a Go process died for want of memory. The last text is a fault of Go's runtime outside
+// all goroutines: the runtime does not check every allocation.
 func lacksMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",

@@ -29,8 +29,8 @@ type entry struct {
 	size      int64
 }
 
-// prune removes old entries, and the stages of processes that died. It logs why it cannot remove some, and stops when
-// ctx ends.
+// prune removes old entries, and the stages of processes that died. It logs an error if it cannot remove some of them,
+// and stops when ctx ends.
 func (d *directory) prune(ctx context.Context, now time.Time) {
 	removed, size, err := d.evict(ctx, now)
 	err = errors.Join(err, removeStages(d.dir))

@@ -29,8 +29,8 @@ type Table struct {
 	next int   // the first entry that was never used
 }
 
-// Entry is the part of a Table for one instance. It belongs to one goroutine at a time. An instance that finds the Table full
-// has a nil Entry.
+// Entry is the part of a Table for one instance. It belongs to one goroutine at a time. If the Table is full, an
+// instance has a nil Entry.
 type Entry struct {
 	table *Table
 	at    int // its number

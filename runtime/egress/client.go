@@ -227,8 +227,8 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	return service.Response{Status: response.StatusCode, Headers: response.Header, Body: b.bytes}, nil
 }
 
-// transportError classifies an error of RoundTrip. The transport reports too large headers as text only, and over
-// HTTP/2 only up to about twice the limit: beyond that it ends the connection.
+// transportError classifies an error of RoundTrip. The transport reports too large headers only by the error's text.
+// Over HTTP/2 it does so only up to about twice the limit: beyond that it ends the connection.
 func transportError(err error, maxHeader int) error {
 	var refused *refusal
 	if errors.As(err, &refused) {

@@ -92,8 +92,8 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 // request.
 type callKey struct{}
 
-// dial opens a connection, and gives up with the request that needs it: otherwise a guest that gives up early and often
-// could pile up pending dials.
+// dial opens a connection, and gives up when the request that needs it ends. Otherwise a guest that gives up early and
+// often could pile up pending dials.
 func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	call, ok := ctx.Value(callKey{}).(context.Context)
 	if !ok {

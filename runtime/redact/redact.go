@@ -261,8 +261,8 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 	return found
 }
 
-// inside finds secrets that begin inside what fold takes for an escape: the backslash may stand before the secret, as in a
-// path. From the end of the escape on, both readings are the same.
+// inside finds secrets that begin inside a text that fold reads as an escape: the backslash may stand before the
+// secret, as in a path. From the end of the escape on, both readings are the same.
 func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 	var room [2 * minRun]byte
 	for i, next := 0, 0; i < len(text); i++ {

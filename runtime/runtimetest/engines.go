@@ -28,8 +28,8 @@ func Engine(t testing.TB, language string) string {
 	return path
 }
 
-// Missing ends a test that needs what this machine does not have, and names the remedy: the test is skipped, but in
-// continuous integration (CI=true) it fails.
+// Missing ends a test that needs something that this machine does not have. what names it and the remedy. The test is
+// skipped, but in continuous integration (CI=true) it fails.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -1,7 +1,7 @@
 // Package runtimetest builds guests for the tests of this and other packages.
 //
-// Guests are built from source by the real compilers, when they are first asked for and once a
-// process. A compiler that is missing fails the test and names the command that installs it.
+// Guests are built from source by the real compilers, once in each process, when a test first asks for them. A compiler
+// that is missing fails the test and names the command that installs it.
 package runtimetest
 
 import (

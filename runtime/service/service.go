@@ -1,9 +1,9 @@
-// Package service defines what a handler may ask of its host beyond its own task, as interfaces that host/guest
-// implements and runtime/abi serves to guests. Arguments come from the guest and may be hostile: only their size has been
-// checked.
+// Package service defines, as interfaces, what a handler may ask of its host beyond its own task. host/guest implements
+// the interfaces, and runtime/abi serves them to guests. Arguments come from the guest and may be hostile: only their
+// size has been checked.
 //
-// Every method may take long, and returns when its context ends; its error then is or wraps the context's. Methods are
-// safe for concurrent use, and may keep the bytes that they are given.
+// Every method may take long, and returns when its context ends, with the context's error or an error that wraps it.
+// Methods are safe for concurrent use, and may keep the bytes that they are given.
 package service
 
 import (
@@ -65,11 +65,12 @@ type KV interface {
 	Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error
 	// Delete reports whether there was a value.
 	Delete(ctx context.Context, bucket, key string) (bool, error)
-	// Increment adds to the value, a decimal number, or to 0 if there is none, and returns the sum. The time at which
-	// the value expires stays. ErrConflict if the value is no number, ErrLimit if the sum needs more than 64 bits.
+	// Increment adds delta to the value, a decimal number, and returns the sum; a missing value counts as 0. The value
+	// expires when it would have expired before. ErrConflict if the value is not a number, ErrLimit if the sum needs
+	// more than 64 bits.
 	Increment(ctx context.Context, bucket, key string, delta int64) (int64, error)
-	// Swap sets the value as Set does if the present value is old, or if there is none and old is nil. Else it returns
-	// the present value, nil if there is none, and ErrConflict.
+	// Swap sets the value as Set does if the present value is old. If old is nil, it sets the value if there is none.
+	// Otherwise it returns the present value, nil if there is none, and ErrConflict.
 	Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error)
 	// List returns at most limit keys (1 to 1000, else ErrInvalid) that begin with prefix and come after another key, in
 	// the order of their bytes.
@@ -78,8 +79,8 @@ type KV interface {
 
 // Checkpoint stores what the task's next run starts from.
 type Checkpoint interface {
-	// Save replaces the checkpoint, and returns when the new one is durable. ErrTooBig above 1 MiB, ErrLost if another
-	// host has the task.
+	// Save replaces the checkpoint, and returns when the new checkpoint is durable. ErrTooBig above 1 MiB, ErrLost if
+	// another host has the task.
 	Save(ctx context.Context, value []byte) error
 }
 
@@ -156,9 +157,9 @@ type Unique struct {
 
 // Enqueuer enqueues the children of one task: at once, or when the task completes, as its grant says.
 type Enqueuer interface {
-	// Enqueue returns the new task's ID. ErrInvalid if the queue or an option is not valid, ErrDenied if the queue is not
-	// granted, ErrLimit if the task has enqueued as many as it may, or has as many ancestors as it may. If children are
-	// enqueued at once also ErrQuota, if the queue is full, and ErrUnavailable.
+	// Enqueue returns the new task's ID. ErrInvalid if the queue or an option is not valid, ErrDenied if the queue is
+	// not granted, ErrLimit if the task has enqueued as many tasks as it may, or has as many ancestors as it may. If
+	// children are enqueued at once, also ErrQuota if the queue is full, and ErrUnavailable.
 	Enqueue(ctx context.Context, child Child) (id string, err error)
 }
 
@@ -177,7 +178,8 @@ type Dependency struct {
 
 // Dependencies are the tasks that a task waited for.
 type Dependencies interface {
-	// List returns them in the order in which they were named, as they were when the task first asked.
+	// List returns the tasks in the order in which they were named. Every call returns their state at the task's first
+	// call.
 	List(ctx context.Context) ([]Dependency, error)
 	// Result returns the result of one task. ErrInvalid if the task did not wait for it, ErrNotFound if it has no
 	// result, because it is not complete or is deleted, ErrTooBig above MaxBody.

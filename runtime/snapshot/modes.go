@@ -42,8 +42,8 @@ type region struct {
 	categories uint64
 }
 
-// zeroPage is the category of pages that were read before anything was written, and map the kernel's page of zeroes. A
-// finder need not distinguish them.
+// zeroPage is the category of pages that were read but never written, and that map the kernel's page of zeroes. A
+// finder need not report this category.
 const zeroPage = 1 << 5
 
 // finder returns the finder of a mode, nil for Copy.

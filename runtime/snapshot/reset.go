@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// The first write to a page that was given back costs some 3 µs, because the kernel must find and fill a new one;
-// keeping a page costs 0.1 µs in each Reset. So pages are kept as long as a task is likely to write them again. These
-// are the limits.
+// The first write to a page that was given back costs some 3 µs, because the kernel must find and fill a new page.
+// Keeping a page costs 0.1 µs in each Reset. So pages are kept as long as a task is likely to write them again, within
+// these limits.
 const (
 	// patience is the number of Resets in a row that may find pages unchanged before they are given back.
 	patience = 32
@@ -21,7 +21,7 @@ const (
 // past is what a space remembers from one Reset to the next.
 type past struct {
 	// reached is the end of the last private page after the last Reset. The next Reset looks at least that far, so that
-	// it overlooks no page.
+	// it misses no page.
 	reached uint64
 	// usual is how far recent tasks have reached. It rises to a longer reach at once and falls slowly.
 	usual uint64

@@ -64,8 +64,8 @@ func newDirectory(parent *node, inode uint64) *node {
 func (n *node) directory() bool { return n.children != nil }
 
 // NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not copied and must
-// not change any more. An error names a path that is not absolute and clean, lies below a file, or is /checkpoint,
-// which belongs to the host.
+// not change any more. An error names a path that is not absolute and clean, that lies below a file, or that is
+// /checkpoint or below it: /checkpoint belongs to the host.
 func NewFiles(contents map[string][]byte) (*Files, error) {
 	files := &Files{root: newDirectory(nil, rootInode)}
 	inode := uint64(firstInode)

@@ -59,7 +59,7 @@ func (s *System) find(mem api.Memory, fd, pointer, length uint64) (*node, errno)
 }
 
 // pathOpen is path_open(fd, dirflags, path, path_len, oflags, rights, rights inherited, fdflags, result fd). Only the
-// rights to write matter: WASI has given up the others.
+// rights to write matter: WASI has given up the other rights.
 func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	oflags, fdflags := uint32(a[4]), uint32(a[7])
 	n, e := s.reach(mem, a[0], a[2], a[3])

@@ -48,8 +48,8 @@ const (
 	rightsOutput = rightsAny | rightPollFdReadwrite | rightFdWrite
 	rightsFile   = rightsAny | rightPollFdReadwrite | rightFdRead | rightFdSeek | rightFdTell | rightFdAdvise
 
-	// A directory also has the rights of refused operations: a guest then learns that the file system is read only,
-	// while a C library that misses a right reports a less helpful error.
+	// A directory also has the rights to operations that always fail here: so a guest learns that the file system is
+	// read only. Without such a right a C library would report a less helpful error.
 	rightsDirectory = rightsAny | rightFdReaddir | rightFdFilestatSetTimes |
 		rightPathCreateDirectory | rightPathCreateFile | rightPathLinkSource | rightPathLinkTarget | rightPathOpen |
 		rightPathReadlink | rightPathRenameSource | rightPathRenameTarget | rightPathFilestatGet |

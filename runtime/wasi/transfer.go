@@ -17,8 +17,8 @@ const (
 // vector is a piece of the guest's memory.
 type vector struct{ pointer, length uint32 }
 
-// gather reads the vectors of a call. All must lie in memory; the sum of their lengths is cut to maxTransfer. The
-// vectors are copied first, because reads may overwrite them.
+// gather reads the vectors of a call. All must lie in memory; the sum of their lengths is cut to maxTransfer. gather
+// copies the vectors, because the call may overwrite them in the guest's memory.
 func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector, int, errno) {
 	n := uint32(count)
 	if n > maxVectors {
