@@ -264,7 +264,7 @@ func checkMemory(o *wasm.Outline) []Refusal {
 	return found
 }
 
-// maxRefusals bounds how many imports are refused one by one.
+// maxRefusals bounds how many refused imports are listed one by one.
 const maxRefusals = 20
 
 func checkImports(kind Kind, o *wasm.Outline) []Refusal {

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
+// environment lists the variables of a call, each as NAME=VALUE. A handler gets only the profile's variables.
 func (p *Pool) environment(c *Call) []string {
 	if p.module.info.Kind != Command {
 		return p.granted

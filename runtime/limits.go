@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// The limits of a call that sets none.
+// The default limits.
 const (
 	defaultMemory = 64 << 20
 	defaultInput  = 16 << 20
@@ -29,7 +29,7 @@ type Limits struct {
 	Memory int64
 	// Input bounds the task's input. Default 16 MiB.
 	Input int64
-	// Output bounds the result: what a command may write to stdout, a handler to its output. Default 16 MiB.
+	// Output bounds the result: what a command may write to stdout, or a handler's output. Default 16 MiB.
 	Output int64
 	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together. It counts each line as it
 	// is logged, escapes included, plus 128 bytes for what the host's log writes around the line. Default 256 KiB.

@@ -125,7 +125,7 @@ func (m *meter) yield() {
 	m.begin(time.Now())
 }
 
-// count accounts for the fuel that the counter has fallen by, and reports whether it is within the limit.
+// count adds the fuel that the counter has fallen by, and reports whether the sum is within the limit.
 func (m *meter) count(counter int32) bool {
 	m.burned += int64(m.set) - int64(counter)
 	m.set = counter

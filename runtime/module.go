@@ -59,7 +59,7 @@ type Info struct {
 	Imports, Exports []string
 	// Files lists the files that the module carries, in the order of its sections.
 	Files []CarriedFile
-	// Charges counts the places in its code where fuel is charged.
+	// Charges counts the places in the module's code where fuel is charged.
 	Charges int
 	// MemoryMin and MemoryMax are the memory sizes that the module declares, in bytes; MemoryMax 0 means no maximum.
 	// For an Extism plugin MemoryMin includes the kernel's first page.
@@ -107,7 +107,7 @@ type Module struct {
 	start    bool        // the module has a start section
 	startup  []string    // the exports that all but a command run before their first task
 	perTask  bool        // a reset does not restore all changes: each task needs a new instance, and pays
-	price    int64       // of making an instance, in fuel
+	price    int64       // the fuel for making an instance
 	tables   int64       // the most bytes that an instance's tables take
 	names    int64       // bytes of the names in the code, which the compiler keeps
 	bundled  []*Files    // the carried files, by section; other modules may share them

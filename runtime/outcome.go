@@ -8,12 +8,13 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// OutcomeKind tells how a call ended. The host alone decides what becomes of the task.
+// OutcomeKind says how a call ended. The host alone decides what becomes of the task.
 type OutcomeKind string
 
 // The ways in which a call ends. The first cause wins: once the host has stopped the guest, no exit code or trap counts.
 const (
-	// Complete: the guest returned from _start or exited with 0. Only then is there an Output.
+	// Complete: the guest exited with 0. To return is to exit, too: a command exits with 0, a handler with its result.
+	// Only a complete call has an Output.
 	Complete OutcomeKind = "complete"
 	// Retry: the guest exited with 75 (EX_TEMPFAIL) and asks to be called again later.
 	Retry OutcomeKind = "retry"
@@ -59,9 +60,11 @@ type Outcome struct {
 	// Message says in its first line what happened, for people. More lines of the guest's own error may follow. It is
 	// empty when Complete.
 	Message string
-	// Stderr is the end of what the guest wrote to stderr, at most 4 KiB, sanitized like the log.
+	// Stderr is the end of the guest's log, at most 4 KiB, sanitized like the log: what it wrote to stderr, and for a
+	// handler also stdout and the lines that it logged by a function.
 	Stderr string
-	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
+	// Output is what a command wrote to stdout, or the output that a handler has set, only when Complete. The caller
+	// owns it.
 	Output []byte
 	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It is the
 	// same on every machine, unless the guest, or its language's runtime, uses clocks or random numbers.

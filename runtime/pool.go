@@ -56,7 +56,7 @@ type Pool struct {
 // snapshotBuild builds a pool's snapshot in the background, within the limits of a call. Calls that need the snapshot wait for
 // it as long as their own limits allow.
 type snapshotBuild struct {
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // closed when the build has ended
 	cancel context.CancelCauseFunc
 
 	// Guarded by the pool's mu.

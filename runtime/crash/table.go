@@ -33,7 +33,7 @@ type Table struct {
 // instance has a nil Entry.
 type Entry struct {
 	table *Table
-	at    int // its number
+	at    int // the entry's number
 	bytes []byte
 }
 
