@@ -149,25 +149,25 @@ func (r *run) Do(f func(ctx context.Context)) {
 const maxDenials = 10
 
 // Refused implements abi.Reporter. It logs each reason once.
-func (r *run) Refused(function string, err error) (told string) {
-	words, told := err.Error(), service.Told(err)
-	r.Spend((len(words) + len(told)) * secretPrice)
+func (r *run) Refused(function string, err error) (report string) {
+	words, report := err.Error(), service.Told(err)
+	r.Spend((len(words) + len(report)) * secretPrice)
 	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // it may quote the guest
-	told = redact.Shorten(r.secrets.Text([]byte(told)), maxHeadline)
+	report = redact.Shorten(r.secrets.Text([]byte(report)), maxHeadline)
 	module := abi.ModuleName
 	if r.module.info.Kind == Extism {
 		module = abi.ExtismModule
 	}
-	told = module + "." + function + ": " + told
+	report = module + "." + function + ": " + report
 	if slices.Contains(r.denials, function+text) || len(r.denials) == maxDenials {
-		return told
+		return report
 	}
 	r.denials = append(r.denials, function+text)
 	if r.denied != nil {
 		r.denied(function, text)
 	}
-	r.Log(told, "")
-	return told
+	r.Log(report, "")
+	return report
 }
 
 // Fail implements abi.Host.

@@ -11,10 +11,10 @@ import (
 // OutcomeKind says how a call ended. The host alone decides what becomes of the task.
 type OutcomeKind string
 
-// The ways in which a call ends. The first cause wins: once the host has stopped the guest, no exit code or trap counts.
+// The ways in which a call ends. A handler's result counts as its exit code. The first cause wins: once the host has
+// stopped the guest, no exit code or trap counts.
 const (
-	// Complete: the guest exited with 0. To return is to exit, too: a command exits with 0, a handler with its result.
-	// Only a complete call has an Output.
+	// Complete: the guest exited with 0, or a command returned. Only a complete call has an Output.
 	Complete OutcomeKind = "complete"
 	// Retry: the guest exited with 75 (EX_TEMPFAIL) and asks to be called again later.
 	Retry OutcomeKind = "retry"

@@ -21,7 +21,7 @@ type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	kernel  atomic.Pointer[wazero.CompiledModule] // nil before an Extism plugin is loaded
-	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
+	loading [64]sync.Mutex                        // each guards the loads of some modules, by their keys: see load
 }
 
 // newBackend makes a wazero runtime. All runtimes have the same configuration, so that their code is interchangeable.

@@ -28,8 +28,8 @@ type Code struct {
 	mu       sync.Mutex
 	holders  int                   // instances, and calls that are about to make one
 	compiled wazero.CompiledModule // nil while it is not loaded
-	backend  *backend              // that loaded it
-	bytes    int64                 // of memory while it is loaded
+	backend  *backend              // the backend that loaded the code
+	bytes    int64                 // the memory that the code takes while it is loaded
 }
 
 // Hold holds the code. If the code is not loaded, Hold loads it from the cache when it is the owner's turn, and

@@ -18,7 +18,7 @@ import (
 // Client sends the requests of all plugins of a host.
 type Client struct {
 	cfg   Config
-	wrong error // cfg is not valid
+	wrong error // why cfg is not valid; nil if it is
 
 	mu      sync.Mutex
 	closed  bool             // guarded by mu

@@ -35,8 +35,8 @@ type Config struct {
 
 	// The fields below are the same for all clients, except in tests.
 
-	resolver *net.Resolver  // the system's
-	rootCAs  *x509.CertPool // trusted for TLS: nil for the system's
+	resolver *net.Resolver  // default: the system's
+	rootCAs  *x509.CertPool // trusted for TLS; default: the system's
 	// maxRequest bounds the body of a request, 16 MiB; maxHeader its method, URL and headers, and the headers of an answer, 64 KiB.
 	maxRequest, maxHeader int
 	// dialTimeout bounds resolving and connecting, handshakeTimeout the TLS handshake: 10 s each.

@@ -43,8 +43,8 @@ const (
 type Secrets struct {
 	given      map[string]string // values by name
 	patterns   []pattern
-	known      map[pattern]bool   // the patterns
-	index      map[uint64][]place // of eight bytes
+	known      map[pattern]bool   // the patterns, so that each is added once
+	index      map[uint64][]place // where eight bytes are in patterns
 	likely     []bool             // by hash of eight bytes: whether the index may have them, which saves most lookups
 	shortLines map[string]string  // names by folded line, for lines too short for a pattern
 }
@@ -139,7 +139,7 @@ func (s *Secrets) replace(text []byte, escape func([]byte) string) string {
 	var out strings.Builder
 	end := 0
 	for _, f := range found {
-		if f.from < end { // found in another form as well
+		if f.from < end { // the same secret, found in another form as well
 			end = max(end, f.to)
 			continue
 		}
@@ -156,11 +156,11 @@ func (s *Secrets) replace(text []byte, escape func([]byte) string) string {
 func (s *Secrets) Cut(text []byte, at int) int {
 	found := s.find(text)
 	move := func(cut int, to func(h hit) int) int {
-		for again := true; again; {
-			again = false
+		for moved := true; moved; {
+			moved = false
 			for _, h := range found {
 				if h.from < cut && cut < h.to {
-					cut, again = to(h), true
+					cut, moved = to(h), true
 				}
 			}
 		}
