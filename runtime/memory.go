@@ -25,7 +25,7 @@ type memory struct {
 	size     uint64          // of the memory as the guest sees it
 	used     uint64          // the largest size since the last reset
 	shrunk   bool            // shrinking is under way: see shrink
-	refused  bool            // the guest asked for more than the limit, and got -1, since the last reset
+	refused  bool            // the guest asked for more than the limit in this call, and got -1
 	err      error           // of the reservation: wazero panics then, and instantiate returns this error
 }
 

@@ -20,7 +20,7 @@ const (
 	names          = 3                                 // plugin, tenant, task
 )
 
-// Table records for a monitor what the guests do. Its methods are safe for concurrent use. A nil Table keeps nothing.
+// Table tells a monitor which guests compute. Its methods are safe for concurrent use. A nil Table keeps nothing.
 type Table struct {
 	memory []byte // shared with the monitor
 

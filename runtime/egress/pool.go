@@ -17,7 +17,7 @@ import (
 const (
 	// perTenant is how many times as many connections a tenant may have to all hosts as to one host.
 	perTenant = 8
-	// idlePart is the divisor by which the bounds on idle connections are lower than the bounds on all.
+	// idlePart is the part of the connections that may be idle: one in idlePart.
 	idlePart = 4
 
 	// streamBuffer and connBuffer bound what a server may send ahead of the reader over HTTP/2, in bytes: on a stream

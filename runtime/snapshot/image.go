@@ -50,8 +50,8 @@ type file struct {
 	users int
 }
 
-// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. The image shares pages
-// with like, which may be nil or closed, if they are equal in at least a quarter of the contents and half of like. On
+// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. The image shares equal
+// pages with like, which may be nil or closed, if they make up at least a quarter of the contents and half of like. On
 // systems other than Linux it fails with [errors.ErrUnsupported].
 func Take(contents []byte, like *Image) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
