@@ -17,7 +17,7 @@ type gate struct {
 // queue holds the waiting guests, the longest-waiting first.
 type queue []chan struct{}
 
-// leave gives a place back, or to a guest that waits.
+// leave gives the place to a waiting guest; if none waits, the place becomes free.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -65,7 +65,7 @@ func (o *output) add(p []byte) bool {
 	return true
 }
 
-// has reports whether there is room for n bytes more. If not, it sets refused.
+// has reports whether there is room for n bytes more. If there is none, it sets refused.
 func (o *output) has(n int) bool {
 	room := int64(len(o.bytes))+o.reserved+int64(n) <= o.limit
 	o.refused = o.refused || !room

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// least is the least number of bytes that is taken for a secret: many words share fewer bytes.
+	// least is the length of the shortest text that is taken for a secret, in bytes: shorter texts are in many words.
 	least = 8
 	// minRun is the least number of consecutive bytes that is taken for a part of a secret.
 	minRun = 16
@@ -299,8 +299,8 @@ func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 	return found
 }
 
-// around extends eight equal bytes at text[i] and in the pattern at at to the longest equal range, which does not begin
-// before first. ok reports whether the range is long enough to be the secret.
+// around extends a match of eight bytes, at text[i] and p.text[at], in both directions, but not before text[first]. It
+// returns the range of the match in text; ok reports whether the range is long enough to be the secret.
 func (p pattern) around(text []byte, first, i, at int) (from, to int, ok bool) {
 	for from = 0; i-from > first && at-from > 0 && text[i-from-1] == p.text[at-from-1]; from++ {
 	}

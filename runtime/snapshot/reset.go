@@ -100,7 +100,7 @@ func (s *Space) offsets(r region) (start, end uint64) {
 func (s *Space) putBackRegion(r region, t *tally) error {
 	from, to := s.offsets(r)
 	if r.categories&zeroPage != 0 && from >= s.size {
-		return nil // not private after the image; within it, they are private pages in the place of its contents
+		return nil // after the image such pages are not private; within it they are, in place of its contents
 	}
 	if far := max(from, s.size, s.past.usual); to >= far+stretch*pageSize {
 		if err := s.giveBack(far, to); err != nil {
