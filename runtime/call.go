@@ -45,8 +45,8 @@ type Call struct {
 	// Attempt is TASK_ATTEMPT, 1 for the first attempt. MaxAttempts is TASK_MAX_ATTEMPTS. A command does not get a
 	// variable whose number is 0 (unknown, or unlimited).
 	Attempt, MaxAttempts int
-	// PreviousError says why the previous attempt failed; it is empty if the attempt's host died. Parent is the ID of
-	// the task that enqueued this task. Key is this task's key, and Traceparent its trace, in the form of the W3C
+	// PreviousError says why the previous attempt failed; an attempt whose host died does not count. Parent is the ID
+	// of the task that enqueued this task. Key is this task's key, and Traceparent its trace, in the form of the W3C
 	// header. A handler can ask for all four. Default "": none.
 	PreviousError, Parent, Key, Traceparent string
 	// Headers are the task's headers, by name in lower case, traceparent among them. A command gets them in
